@@ -1,0 +1,184 @@
+/* cusz.h: the C interface of cusz_core, the only header other code includes.
+ *
+ * Error-bounded lossy compression of floating-point fields with the cuSZ algorithm (PACT 2020). An archive describes
+ * itself (docs/format.md); the same field and parameters give the same archive whatever the number of threads.
+ *
+ * Conventions
+ *   - A field is a C-contiguous array (last dimension fastest) of 1 to 4 dimensions, float or double.
+ *   - Sizes are in elements unless the name ends in _bytes.
+ *   - Every function that can fail returns a cusz_status; the text of the last failure of a context is
+ *     cusz_last_error(). A failed call leaves the context usable. No function aborts, prints or throws.
+ *   - A context holds scratch memory and the last error. One context serves one thread at a time; any number of
+ *     contexts may be used at once.
+ */
+#ifndef CUSZ_H
+#define CUSZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define CUSZ_API __attribute__((visibility("default")))
+#else
+#define CUSZ_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CUSZ_MAX_NDIM 4
+/* Newest archive format this library reads, and the one it writes. */
+#define CUSZ_FORMAT_VERSION 0
+/* An archive is never larger than the raw field plus this many bytes. */
+#define CUSZ_RAW_OVERHEAD_BYTES 48
+
+/* Kinds of failure; the numbers are part of the interface and never change. */
+typedef enum cusz_status {
+    CUSZ_OK = 0,
+    CUSZ_ERROR_PARAMETER = 1,   /* a parameter out of its legal range, a buffer too small */
+    CUSZ_ERROR_UNSUPPORTED = 2, /* a type, layout or feature that this library or build does not have */
+    CUSZ_ERROR_CORRUPT = 3,     /* not an archive, or a damaged, truncated or inconsistent one */
+    CUSZ_ERROR_TOO_NEW = 4,     /* an archive of a newer format version */
+    CUSZ_ERROR_DEVICE = 5,      /* a device is missing or failed */
+    CUSZ_ERROR_MEMORY = 6,      /* out of memory */
+    CUSZ_ERROR_PLUGIN = 7,      /* the ADIOS2 plugin is missing or of another version (raised by cusz_operator) */
+    CUSZ_ERROR_INTERNAL = 8     /* a defect of this library */
+} cusz_status;
+
+typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
+
+/* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= eb * (max - min) of this field's finite values that are not fill;
+ * no such value, or a range of 0, means lossless. */
+typedef enum cusz_mode { CUSZ_ABS = 0, CUSZ_REL = 1 } cusz_mode;
+
+typedef enum cusz_backend { CUSZ_BACKEND_AUTO = 0, CUSZ_BACKEND_CPU = 1, CUSZ_BACKEND_CUDA = 2 } cusz_backend;
+
+/* Optional lossless stage over the coded payload (paper, section 2, step 5). */
+typedef enum cusz_lossless { CUSZ_LOSSLESS_NONE = 0, CUSZ_LOSSLESS_ZSTD = 1 } cusz_lossless;
+
+/* What an archive holds. */
+typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
+
+/* Parameters of a compression. Fill with cusz_params_init(), then change what is needed. */
+typedef struct cusz_params {
+    uint32_t struct_bytes; /* sizeof(cusz_params), set by cusz_params_init */
+    int32_t mode;          /* cusz_mode; default CUSZ_ABS */
+    double eb;             /* error bound, finite, >= 0; 0 (the default) is lossless to the bit */
+    int32_t bins;          /* quantisation bins coded directly: a power of two, 64 (default) to 8192 */
+    int32_t backend;       /* cusz_backend; default CUSZ_BACKEND_AUTO */
+    int32_t threads;       /* CPU threads; 0 (default): OMP_NUM_THREADS, else 1 where a launcher runs several ranks on
+                              this node, else the cores this process may use */
+    int32_t lossless;      /* cusz_lossless; default CUSZ_LOSSLESS_NONE */
+    int32_t has_fill;      /* nonzero: `fill` stands for "no data" */
+    double fill;           /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
+                              NaN nor infinity counts in the value range */
+} cusz_params;
+
+/* What an archive says of itself. */
+typedef struct cusz_info {
+    uint32_t struct_bytes; /* sizeof(cusz_info), set by the caller before cusz_inspect */
+    int32_t version;       /* format version */
+    int32_t kind;          /* cusz_kind */
+    int32_t dtype;         /* cusz_dtype */
+    int32_t ndim;          /* 1 to 4 */
+    int32_t mode;          /* cusz_mode; CUSZ_ABS for raw archives */
+    int32_t lossless;      /* cusz_lossless */
+    int32_t bins;          /* bins coded directly; 0 for raw archives */
+    int32_t has_fill;      /* nonzero: `fill` was given */
+    uint32_t checksum;     /* of the payload, as stored */
+    uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents, then zeros */
+    double eb;             /* the bound as requested (absolute, or relative to the value range); 0 for raw archives */
+    double eb_abs;         /* the absolute bound in force; 0: every value is exact */
+    double step;           /* distance of two quantised values; 0 for raw archives */
+    double fill;
+    uint64_t raw_bytes, archive_bytes;
+    uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections; of index and payload before the
+                                                                          lossless stage */
+    uint64_t tile_shape[CUSZ_MAX_NDIM]; /* of a full tile, in the field's dimensions; zeros for raw archives */
+    uint64_t n_tiles;
+    uint64_t n_special;        /* values stored by the special code (fill, or NaN) */
+    uint64_t n_delta_outliers; /* deltas beyond the alphabet */
+    uint64_t n_value_outliers; /* values stored verbatim, those of raw tiles included */
+} cusz_info;
+
+typedef struct cusz_context cusz_context;
+
+/* "major.minor.patch" of the library. */
+CUSZ_API const char* cusz_version(void);
+/* The name of a status, such as "corrupt archive"; never NULL. */
+CUSZ_API const char* cusz_status_name(cusz_status status);
+/* Threads that threads = 0 means in this process now. */
+CUSZ_API int32_t cusz_default_threads(void);
+/* Nonzero if this build has the backend (CUSZ_BACKEND_CPU: always). */
+CUSZ_API int32_t cusz_has_backend(cusz_backend backend);
+/* Nonzero if this build has the lossless stage. */
+CUSZ_API int32_t cusz_has_lossless(cusz_lossless stage);
+
+/* Creates a context. NULL when out of memory. */
+CUSZ_API cusz_context* cusz_create(void);
+/* Frees a context and its scratch memory; NULL is allowed. */
+CUSZ_API void cusz_destroy(cusz_context* context);
+/* Message of the context's last failure, "" if none; valid until the context's next call. */
+CUSZ_API const char* cusz_last_error(const cusz_context* context);
+/* Bytes of scratch memory the context holds for reuse. */
+CUSZ_API size_t cusz_scratch_bytes(const cusz_context* context);
+/* Gives the scratch memory back; the next call allocates anew. */
+CUSZ_API void cusz_release_scratch(cusz_context* context);
+
+CUSZ_API void cusz_params_init(cusz_params* params);
+
+/* Hard bound of an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
+ *   shape      ndim extents; an extent of 0 is an empty field
+ *   max_bytes  the bound
+ * Errors: PARAMETER (ndim, NULL), UNSUPPORTED (dtype, or a field whose bytes do not fit in 63 bits). */
+CUSZ_API cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_t* shape, size_t* max_bytes);
+
+/* Smallest and largest of the values that are finite and not fill.
+ *   count            elements of `field`
+ *   has_fill, fill   as in cusz_params
+ *   threads          as in cusz_params
+ *   min, max         written as doubles (+0 for a zero of either sign); both 0 if there is no such value
+ *   n_valid          how many such values there are; may be NULL
+ * Errors: PARAMETER, UNSUPPORTED. */
+CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t count, const void* field,
+                                      int32_t has_fill, double fill, int32_t threads, double* min, double* max,
+                                      uint64_t* n_valid);
+
+/* The absolute bound that a relative one means for a value range (rel * (max - min), halved before and doubled after
+ * where the difference overflows; 0, that is lossless, for a range of 0). */
+CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
+
+/* Compresses a field.
+ *   field             host memory, need not be aligned beyond its type; not read if the field is empty
+ *   archive           host memory, any alignment, must not overlap the field
+ *   archive_capacity  at least cusz_max_archive_bytes()
+ *   archive_bytes     bytes written
+ * Errors: PARAMETER, UNSUPPORTED, DEVICE, MEMORY; nothing in `archive` is defined then. */
+CUSZ_API cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz_dtype dtype, int32_t ndim,
+                                   const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
+                                   size_t* archive_bytes);
+
+/* Reads and validates an archive's header: no more than the header is touched, besides its length.
+ *   archive        host memory, any alignment
+ *   archive_bytes  exactly the archive's length
+ *   info           struct_bytes set by the caller
+ * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED. */
+CUSZ_API cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t archive_bytes, cusz_info* info);
+
+/* Verifies header and payload checksums without reconstructing the field. Errors: as cusz_decompress. */
+CUSZ_API cusz_status cusz_check(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads);
+
+/* Reconstructs a field.
+ *   field        host memory for the field of the archive's dtype and shape (cusz_inspect)
+ *   field_bytes  exactly its size
+ *   threads      as in cusz_params
+ * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, MEMORY. After CORRUPT the contents of `field` are undefined. */
+CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads,
+                                     void* field, size_t field_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

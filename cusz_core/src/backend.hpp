@@ -1,0 +1,44 @@
+// What a backend does: the whole way from a field to an archive's bytes and back. One instance belongs to one context.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "frame.hpp"
+#include "memory.hpp"
+#include "params.hpp"
+
+namespace cusz {
+
+struct ValueRange {
+    double min = 0, max = 0;
+    std::uint64_t n_valid = 0;
+};
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+
+    // Range of the values that are finite and not the special pattern.
+    virtual ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
+                                   int threads) = 0;
+
+    // Codes a non-empty field under the absolute bound coding.eb_abs > 0 into a tiled archive, of which coding brings
+    // mode, r, eb, eb_abs and special. Returns the archive's bytes, or 0 where a raw archive would be no larger.
+    virtual std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) = 0;
+
+    // Body (of a tiled archive, before the lossless stage) to field. With field == nullptr only the payload's checksum
+    // is verified, where the frame has one over tiles. Throws CORRUPT.
+    virtual void decompress(const Frame& frame, const std::byte* body, int threads, void* field) = 0;
+
+    // Sum of the checksum parts of `bytes` bytes cut into pieces, and a copy of them to `target` if it is not null.
+    virtual std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) = 0;
+
+    virtual std::size_t scratch_bytes() const = 0;
+    virtual void release_scratch() = 0;
+};
+
+std::unique_ptr<Backend> make_cpu_backend();
+
+} // namespace cusz

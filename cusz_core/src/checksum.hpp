@@ -1,0 +1,57 @@
+// Checksums (docs/format.md, section 9): sums, so parts can finish in any order and lanes can share one part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace cusz {
+
+inline constexpr std::size_t piece_words = 4096; // of raw and losslessly stored bytes
+
+inline std::uint64_t mix(std::uint64_t x) {
+    x ^= x >> 30;
+    x *= 0xBF58476D1CE4E5B9u;
+    x ^= x >> 27;
+    x *= 0x94D049BB133111EBu;
+    x ^= x >> 31;
+    return x;
+}
+
+// Position-weighted sum of `words` little-endian words at `data` (any alignment). Every weight is odd, so a change of
+// one word always changes the sum.
+inline std::uint64_t weigh(const void* data, std::size_t words) {
+    const char* bytes = static_cast<const char*>(data);
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+        std::uint32_t word;
+        std::memcpy(&word, bytes + 4 * i, 4);
+        sum += std::uint64_t{word} * (0x9E3779B1u * (2 * static_cast<std::uint32_t>(i) + 1));
+    }
+    return sum;
+}
+
+inline std::uint64_t part(std::uint64_t number, const void* data, std::size_t words) {
+    return mix(weigh(data, words) ^ mix(number * 0x9E3779B97F4A7C15u + words));
+}
+
+inline std::uint32_t fold(std::uint64_t x) { return static_cast<std::uint32_t>(x ^ (x >> 32)); }
+
+// Part `number` of a run of bytes cut into pieces of piece_words; the last one is filled with zeros to a whole word.
+inline std::uint64_t piece(std::uint64_t number, const void* data, std::uint64_t total_bytes) {
+    const std::uint64_t begin = number * piece_words * 4;
+    const char* bytes = static_cast<const char*>(data) + begin;
+    const std::uint64_t left = total_bytes - begin;
+    if (left >= piece_words * 4) return part(number, bytes, piece_words);
+    const std::size_t whole = static_cast<std::size_t>(left / 4), rest = static_cast<std::size_t>(left % 4);
+    if (rest == 0) return part(number, bytes, whole);
+    std::uint32_t last[piece_words] = {};
+    std::memcpy(last, bytes, static_cast<std::size_t>(left));
+    return part(number, last, whole + 1);
+}
+
+inline std::uint64_t piece_count(std::uint64_t total_bytes) {
+    return (total_bytes + piece_words * 4 - 1) / (piece_words * 4);
+}
+
+} // namespace cusz

@@ -1,0 +1,89 @@
+#include "codebook.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace cusz::cpu {
+
+std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights, const Alphabet& alphabet) {
+    std::vector<std::uint8_t> lengths(weights.size(), 0);
+    std::vector<std::uint32_t> leaves;
+    for (std::uint32_t s = 0; s < weights.size(); ++s)
+        if (weights[s] > 0) leaves.push_back(s);
+    const std::size_t n = leaves.size();
+    if (n <= 1) {
+        for (const std::uint32_t s : leaves) lengths[s] = 1;
+        return lengths;
+    }
+    std::stable_sort(leaves.begin(), leaves.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return weights[a] < weights[b]; });
+
+    // Each list holds at most n leaves and n - 1 sums. Of it only the order of leaves and sums matters later.
+    const auto limit = static_cast<std::size_t>(alphabet.limit());
+    std::vector<std::uint64_t> list, next;
+    std::vector<std::vector<bool>> is_leaf(limit);
+    for (const std::uint32_t s : leaves) list.push_back(weights[s]);
+    is_leaf[0].assign(n, true);
+    for (std::size_t i = 1; i < limit; ++i) {
+        next.clear();
+        const std::size_t n_sums = list.size() / 2;
+        for (std::size_t leaf = 0, sum = 0; leaf < n || sum < n_sums;) {
+            const std::uint64_t pair = sum < n_sums ? list[2 * sum] + list[2 * sum + 1] : 0;
+            const bool take_leaf = sum == n_sums || (leaf < n && weights[leaves[leaf]] <= pair);
+            next.push_back(take_leaf ? weights[leaves[leaf]] : pair);
+            is_leaf[i].push_back(take_leaf);
+            ++(take_leaf ? leaf : sum);
+        }
+        list.swap(next);
+    }
+
+    for (std::size_t i = limit, take = 2 * n - 2; i-- > 0;) {
+        std::size_t n_leaves = 0;
+        for (std::size_t item = 0; item < take; ++item) n_leaves += is_leaf[i][item];
+        for (std::size_t leaf = 0; leaf < n_leaves; ++leaf) ++lengths[leaves[leaf]];
+        take = 2 * (take - n_leaves);
+    }
+    return lengths;
+}
+
+std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& lengths) {
+    std::array<std::uint32_t, 17> count{}, first{};
+    for (const std::uint8_t length : lengths) ++count[length];
+    count[0] = 0;
+    for (std::size_t l = 1; l < 17; ++l) first[l] = (first[l - 1] + count[l - 1]) << 1;
+    std::vector<std::uint32_t> codes(lengths.size(), 0);
+    for (std::size_t s = 0; s < lengths.size(); ++s) {
+        if (lengths[s] == 0) continue;
+        std::uint32_t code = first[lengths[s]]++;
+        for (unsigned bit = 0; bit < lengths[s]; ++bit, code >>= 1) codes[s] = codes[s] << 1 | (code & 1);
+    }
+    return codes;
+}
+
+EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet)
+    : alphabet_(alphabet), span_(std::max(512u, alphabet.direct())), lengths_(lengths),
+      codes_(canonical_codes(lengths)) {
+    table_.reserve(2 * span_);
+    const auto span = static_cast<std::int32_t>(span_);
+    for (std::int32_t delta = -span; delta < span; ++delta) table_.push_back(compose(delta));
+}
+
+DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet) {
+    const unsigned width = *std::max_element(lengths.begin(), lengths.end());
+    const std::vector<std::uint32_t> codes = canonical_codes(lengths);
+    table_.resize(std::size_t{1} << width);
+    for (std::uint32_t s = 0; s < lengths.size(); ++s) {
+        if (lengths[s] == 0) continue;
+        empty_ = false;
+        const Alphabet::Meaning m = alphabet.meaning(s);
+        const Entry entry{lengths[s] | m.raw_bits << 4 | std::uint32_t{m.negative} << 9 | std::uint32_t{m.hole} << 10 |
+                          m.mantissa << 11};
+        for (std::size_t pattern = codes[s]; pattern < table_.size(); pattern += std::size_t{1} << lengths[s])
+            table_[pattern] = entry;
+    }
+    // One code alone: its other bit means the same, so that every pattern has a meaning.
+    if (!empty_ && width == 1 && std::count(lengths.begin(), lengths.end(), 1) == 1) table_[1] = table_[0];
+}
+
+} // namespace cusz::cpu

@@ -1,0 +1,313 @@
+// The CPU backend: tiles shared out over threads. Bytes do not depend on the number of threads: every choice is made
+// per tile, or over sums of all tiles.
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <vector>
+
+#include "../backend.hpp"
+#include "../checksum.hpp"
+#include "../errors.hpp"
+#include "../float_mode.hpp"
+#include "payload.hpp"
+
+namespace cusz::cpu {
+
+namespace {
+
+// Runs work(thread) on `threads` threads, each with IEEE arithmetic, and rethrows the first failure.
+template <class Work>
+void parallel(int threads, const Work& work) {
+    if (threads == 1) return work(0);
+    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+    std::atomic<int> next = 0; // OpenMP may give fewer threads than asked for
+#pragma omp parallel num_threads(threads)
+    {
+        const FloatMode mode;
+        for (int i = next++; i < threads; i = next++) {
+            try {
+                work(i);
+            } catch (...) {
+                failures[static_cast<std::size_t>(i)] = std::current_exception();
+            }
+        }
+    }
+    for (const auto& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+}
+
+// The share of `count` things that thread i of `threads` takes.
+struct Share {
+    std::uint64_t begin, end;
+    Share(std::uint64_t count, int i, int threads) {
+        const auto n = static_cast<std::uint64_t>(threads), t = static_cast<std::uint64_t>(i);
+        begin = count / n * t + std::min(count % n, t);
+        end = begin + count / n + (t < count % n ? 1 : 0);
+    }
+};
+
+// Payloads that one thread has finished, in its own memory until their place is known.
+struct Segment {
+    Buffer buffer;
+    std::size_t words = 0;
+    std::uint64_t checksum = 0;
+    Counts counts;
+
+    void append(const std::uint32_t* payload, std::size_t n) {
+        if ((words + n) * 4 > buffer.bytes()) {
+            Buffer larger;
+            larger.reserve(std::max<std::size_t>((words + n) * 6, 1 << 16));
+            if (words > 0) std::memcpy(larger.reserve(0), buffer.reserve(0), words * 4);
+            std::swap(buffer, larger);
+        }
+        std::memcpy(buffer.reserve<std::uint32_t>(0) + words, payload, n * 4);
+        words += n;
+    }
+};
+
+// One thread's memory, reused over calls.
+struct Worker {
+    Buffer tile;    // a Tile<float> or Tile<double>
+    Buffer payload; // of one tile, aligned and padded
+    Segment segment;
+
+    template <class T>
+    Tile<T>& make_tile() {
+        static_assert(std::is_trivially_destructible_v<Tile<T>>);
+        return *new (tile.reserve(sizeof(Tile<T>))) Tile<T>;
+    }
+    std::size_t bytes() const { return tile.bytes() + payload.bytes() + segment.buffer.bytes(); }
+};
+
+template <class T>
+ValueRange range_of(const T* field, std::uint64_t n, typename Traits<T>::Bits special) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    T low = infinity, high = -infinity;
+    std::uint64_t valid = 0;
+    for (std::uint64_t i = 0; i < n; ++i) {
+        const T value = field[i];
+        const bool counts = std::abs(value) < infinity && bits_of(value) != special;
+        const T a = counts ? value : infinity, b = counts ? value : -infinity;
+        low = a < low ? a : low;
+        high = b > high ? b : high;
+        valid += counts;
+    }
+    if (valid == 0) return {};
+    return {static_cast<double>(low) + 0.0, static_cast<double>(high) + 0.0, valid}; // + 0.0: a zero becomes +0
+}
+
+class CpuBackend final : public Backend {
+public:
+    ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
+                           int threads) override {
+        std::vector<ValueRange> parts(static_cast<std::size_t>(threads));
+        parallel(threads, [&](int i) {
+            const Share share(values, i, threads);
+            const std::uint64_t n = share.end - share.begin;
+            parts[static_cast<std::size_t>(i)] =
+                dtype == CUSZ_F32
+                    ? range_of(static_cast<const float*>(field) + share.begin, n, static_cast<std::uint32_t>(special))
+                    : range_of(static_cast<const double*>(field) + share.begin, n, special);
+        });
+        ValueRange range;
+        for (const ValueRange& part : parts) {
+            if (part.n_valid == 0) continue;
+            range.min = range.n_valid == 0 ? part.min : std::min(range.min, part.min);
+            range.max = range.n_valid == 0 ? part.max : std::max(range.max, part.max);
+            range.n_valid += part.n_valid;
+        }
+        return range;
+    }
+
+    std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
+        return layout.dtype == CUSZ_F32
+                   ? compress_as(layout, coding, static_cast<const float*>(field), threads, archive)
+                   : compress_as(layout, coding, static_cast<const double*>(field), threads, archive);
+    }
+
+    void decompress(const Frame& frame, const std::byte* body, int threads, void* field) override {
+        if (frame.layout.dtype == CUSZ_F32)
+            decompress_as(frame, body, threads, static_cast<float*>(field));
+        else
+            decompress_as(frame, body, threads, static_cast<double*>(field));
+    }
+
+    std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) override {
+        std::atomic<std::uint64_t> sum = 0;
+        parallel(threads, [&](int i) {
+            const Share share(piece_count(bytes), i, threads);
+            std::uint64_t own = 0;
+            for (std::uint64_t p = share.begin; p < share.end; ++p) {
+                own += piece(p, data, bytes);
+                if (target == nullptr) continue;
+                const std::uint64_t begin = p * piece_words * 4;
+                std::memcpy(static_cast<char*>(target) + begin, static_cast<const char*>(data) + begin,
+                            std::min<std::uint64_t>(piece_words * 4, bytes - begin));
+            }
+            sum += own;
+        });
+        return fold(sum);
+    }
+
+    std::size_t scratch_bytes() const override {
+        std::size_t bytes = 0;
+        for (const Worker& worker : workers_) bytes += worker.bytes();
+        return bytes;
+    }
+
+    void release_scratch() override { workers_.clear(); }
+
+private:
+    Worker& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
+
+    void hire(int threads) {
+        if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
+    }
+
+    template <class T>
+    std::vector<std::uint8_t> find_lengths(const TileCoder<T>& coder, const Layout& layout, const T* field,
+                                           int threads) {
+        const Sample sample(layout.values, coder.alphabet.r);
+        std::vector<Histogram> parts(static_cast<std::size_t>(threads), Histogram(coder.alphabet.r));
+        parallel(threads, [&](int i) {
+            auto& tile = worker(i).make_tile<T>();
+            const Share share(coder.tiling.n_tiles(), i, threads);
+            for (std::uint64_t t = share.begin; t < share.end; ++t)
+                if (sample.counts(t)) count_symbols(coder, t, field, tile, parts[static_cast<std::size_t>(i)]);
+        });
+        for (std::size_t i = 1; i < parts.size(); ++i) parts[0].add(parts[i]);
+        return code_lengths(parts[0].weights(sample), coder.alphabet);
+    }
+
+    template <class T>
+    std::size_t compress_as(const Layout& layout, Coding coding, const T* field, int threads, void* archive) {
+        const Tiling tiling(layout.ndim, layout.shape.data());
+        Quantiser<T> quantiser = Quantiser<T>::from_bound(coding.eb_abs);
+        quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
+        const TileCoder<T> coder{tiling, quantiser, Alphabet(coding.r)};
+        const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
+        const std::uint64_t in_front = body_offset(coding.r) + index_bytes;
+        const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
+        if (in_front + n_tiles * 4 > most) return 0;
+        hire(threads);
+
+        const std::vector<std::uint8_t> lengths = find_lengths(coder, layout, field, threads);
+        const EncodeBook book(lengths, coder.alphabet);
+        auto* const index = static_cast<std::byte*>(archive) + body_offset(coding.r);
+        if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
+        std::atomic<bool> too_large = false;
+        const std::uint64_t most_words = (most - in_front) / 4;
+        parallel(threads, [&](int i) {
+            Worker& own = worker(i);
+            auto& tile = own.make_tile<T>();
+            auto* words = own.payload.reserve<std::uint32_t>(longest_payload<T>);
+            Segment& segment = own.segment;
+            segment.words = 0;
+            segment.checksum = 0;
+            segment.counts = {};
+            const Share share(n_tiles, i, threads);
+            for (std::uint64_t t = share.begin; t < share.end && !too_large.load(std::memory_order_relaxed); ++t) {
+                const std::uint32_t n = write_payload(coder, book, t, field, tile, words, segment.counts);
+                const auto entry = static_cast<std::uint16_t>(n);
+                std::memcpy(index + 2 * t, &entry, 2);
+                segment.checksum += part(t, words, n);
+                if (segment.words + n > most_words)
+                    too_large = true;
+                else
+                    segment.append(words, n);
+            }
+        });
+        std::uint64_t total = 0, checksum = 0;
+        Counts counts;
+        for (int i = 0; i < threads; ++i) {
+            total += worker(i).segment.words;
+            checksum += worker(i).segment.checksum;
+            counts += worker(i).segment.counts;
+        }
+        if (too_large || total > most_words) return 0;
+        parallel(threads, [&](int i) {
+            std::uint64_t before = 0;
+            for (int j = 0; j < i; ++j) before += worker(j).segment.words;
+            Segment& segment = worker(i).segment;
+            if (segment.words > 0)
+                std::memcpy(static_cast<std::byte*>(archive) + in_front + before * 4, segment.buffer.reserve(0),
+                            segment.words * 4);
+        });
+        coding.step = static_cast<double>(quantiser.step);
+        coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
+        coding.n_special = counts.special;
+        coding.n_delta_outliers = counts.delta_outliers;
+        coding.n_value_outliers = counts.value_outliers;
+        write_tiled_header(archive, layout, coding, lengths, fold(checksum));
+        return static_cast<std::size_t>(in_front + total * 4);
+    }
+
+    template <class T>
+    void decompress_as(const Frame& frame, const std::byte* body, int threads, T* field) {
+        const Tiling tiling(frame.layout.ndim, frame.layout.shape.data());
+        Quantiser<T> quantiser;
+        quantiser.step = static_cast<T>(frame.coding.step);
+        quantiser.special = static_cast<typename Traits<T>::Bits>(frame.coding.special);
+        const TileCoder<T> coder{tiling, quantiser, Alphabet(frame.coding.r)};
+        const DecodeBook book(frame.lengths, coder.alphabet);
+        const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
+        const std::byte* const payloads = body + index_bytes;
+        const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
+        const auto words_of_tile = [&](std::uint64_t t) {
+            std::uint16_t words;
+            std::memcpy(&words, body + 2 * t, 2);
+            return words;
+        };
+        hire(threads);
+
+        // Where every thread's tiles begin; the index has to fit the body before anything of it is followed.
+        std::vector<std::uint64_t> begin(static_cast<std::size_t>(threads) + 1, 0);
+        parallel(threads, [&](int i) {
+            const Share share(n_tiles, i, threads);
+            std::uint64_t words = 0;
+            for (std::uint64_t t = share.begin; t < share.end; ++t) {
+                if (words_of_tile(t) == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", t, " has no payload");
+                words += words_of_tile(t);
+            }
+            begin[static_cast<std::size_t>(i) + 1] = words;
+        });
+        for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
+        if (begin.back() != payload_words)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", begin.back(), " words of ",
+                 payload_words);
+
+        const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
+        std::atomic<std::uint64_t> checksum = 0;
+        parallel(threads, [&](int i) {
+            Worker& own = worker(i);
+            auto& tile = own.make_tile<T>();
+            auto* words = own.payload.reserve<std::uint32_t>(UINT16_MAX + payload_margin_words);
+            const Share share(n_tiles, i, threads);
+            std::uint64_t sum = 0, at = begin[static_cast<std::size_t>(i)];
+            for (std::uint64_t t = share.begin; t < share.end; ++t) {
+                const std::uint32_t n = words_of_tile(t);
+                std::memcpy(words, payloads + at * 4, n * 4);
+                std::memset(words + n, 0, payload_margin_words * 4);
+                at += n;
+                if (verify) sum += part(t, words, n);
+                if (field != nullptr) read_payload(coder, book, t, words, n, tile, field);
+            }
+            checksum += sum;
+        });
+        if (verify && fold(checksum) != frame.payload_checksum)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
+    }
+
+    std::vector<Worker> workers_;
+};
+
+} // namespace
+
+} // namespace cusz::cpu
+
+std::unique_ptr<cusz::Backend> cusz::make_cpu_backend() { return std::make_unique<cusz::cpu::CpuBackend>(); }

@@ -1,0 +1,316 @@
+// The C interface: checks its arguments, holds the context, maps exceptions to statuses.
+#include <cusz/cusz.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "backend.hpp"
+#include "errors.hpp"
+#include "float_mode.hpp"
+#include "frame.hpp"
+#include "lossless.hpp"
+#include "params.hpp"
+#include "tiling.hpp"
+
+#ifndef CUSZ_VERSION
+#error "CUSZ_VERSION comes from the build"
+#endif
+
+struct cusz_context {
+    std::unique_ptr<cusz::Backend> backend = cusz::make_cpu_backend();
+    cusz::Buffer body; // of an archive with a lossless stage
+    std::string error;
+};
+
+namespace {
+
+using namespace cusz;
+
+// Runs a call and turns what it throws into a status and the context's message.
+template <class Call>
+cusz_status guarded(cusz_context* context, const Call& call) noexcept {
+    std::string* message = context != nullptr ? &context->error : nullptr;
+    const auto report = [&](cusz_status status, const char* text) {
+        try {
+            if (message != nullptr) *message = text;
+        } catch (...) {
+            message->clear();
+        }
+        return status;
+    };
+    try {
+        const FloatMode mode;
+        call();
+        if (message != nullptr) message->clear();
+        return CUSZ_OK;
+    } catch (const Error& error) {
+        return report(error.status(), error.what());
+    } catch (const std::bad_alloc&) {
+        return report(CUSZ_ERROR_MEMORY, "out of memory");
+    } catch (const std::exception& error) {
+        return report(CUSZ_ERROR_INTERNAL, error.what());
+    } catch (...) {
+        return report(CUSZ_ERROR_INTERNAL, "unknown failure");
+    }
+}
+
+void need(const void* pointer, const char* name) {
+    if (pointer == nullptr) fail(CUSZ_ERROR_PARAMETER, name, " is NULL");
+}
+
+std::uint64_t special_bits(cusz_dtype dtype, bool has_fill, double fill) {
+    return dtype == CUSZ_F32 ? special_pattern<float>(has_fill, fill) : special_pattern<double>(has_fill, fill);
+}
+
+double as_double(cusz_dtype dtype, std::uint64_t bits) {
+    return dtype == CUSZ_F32 ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
+                             : std::bit_cast<double>(bits);
+}
+
+// The quantisation step of an absolute bound; 0 where the field has to be stored raw.
+double step_of(cusz_dtype dtype, double eb_abs) {
+    return dtype == CUSZ_F32 ? static_cast<double>(Quantiser<float>::from_bound(eb_abs).step)
+                             : Quantiser<double>::from_bound(eb_abs).step;
+}
+
+std::size_t compress_raw(Backend& backend, const Layout& layout, const void* field, int threads, void* archive) {
+    auto* body = static_cast<std::byte*>(archive) + raw_header_bytes;
+    write_raw_header(archive, layout, backend.piece_checksum(field, layout.bytes(), threads, body));
+    return raw_header_bytes + static_cast<std::size_t>(layout.bytes());
+}
+
+// Replaces the body of a tiled archive by its zstd frame where that is smaller. Returns the archive's bytes.
+std::size_t pack(cusz_context& context, void* archive, std::size_t archive_bytes, int threads) {
+    const Frame frame = parse(archive, archive_bytes);
+    const auto bytes = static_cast<std::size_t>(frame.body_stored_bytes);
+    void* packed = context.body.reserve(bytes);
+    const std::size_t stored = zstd_pack(frame.body, bytes, packed, bytes);
+    if (stored == 0) return archive_bytes;
+    Coding coding = frame.coding;
+    coding.lossless = CUSZ_LOSSLESS_ZSTD;
+    coding.stored_bytes = stored;
+    auto* body = static_cast<std::byte*>(archive) + body_offset(coding.r);
+    const std::uint32_t checksum = context.backend->piece_checksum(packed, stored, threads, body);
+    write_tiled_header(archive, frame.layout, coding, frame.lengths, checksum);
+    return body_offset(coding.r) + stored;
+}
+
+void check_pieces(Backend& backend, const Frame& frame, int threads, void* target) {
+    if (backend.piece_checksum(frame.body, frame.body_stored_bytes, threads, target) != frame.payload_checksum)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
+}
+
+// Decodes, or with field == nullptr verifies the checksums only.
+void decode(cusz_context& context, const Frame& frame, std::int32_t threads, void* field) {
+    const int n = resolve_threads(threads, frame.layout.bytes() / 16384 + 1);
+    if (frame.kind == CUSZ_KIND_RAW) return check_pieces(*context.backend, frame, n, field);
+    const std::byte* body = frame.body;
+    if (frame.coding.lossless != CUSZ_LOSSLESS_NONE) {
+        check_pieces(*context.backend, frame, n, nullptr);
+        if (field == nullptr) return;
+        const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
+        auto* unpacked = static_cast<std::byte*>(context.body.reserve(bytes));
+        zstd_unpack(frame.body, static_cast<std::size_t>(frame.body_stored_bytes), unpacked, bytes);
+        body = unpacked;
+    }
+    context.backend->decompress(frame, body, n, field);
+}
+
+} // namespace
+
+const char* cusz_version(void) { return CUSZ_VERSION; }
+
+const char* cusz_status_name(cusz_status status) {
+    switch (status) {
+    case CUSZ_OK: return "ok";
+    case CUSZ_ERROR_PARAMETER: return "bad parameter";
+    case CUSZ_ERROR_UNSUPPORTED: return "unsupported type or layout";
+    case CUSZ_ERROR_CORRUPT: return "corrupt archive";
+    case CUSZ_ERROR_TOO_NEW: return "archive too new";
+    case CUSZ_ERROR_DEVICE: return "device failure";
+    case CUSZ_ERROR_MEMORY: return "out of memory";
+    case CUSZ_ERROR_PLUGIN: return "missing plugin";
+    case CUSZ_ERROR_INTERNAL: return "internal error";
+    }
+    return "unknown status";
+}
+
+int32_t cusz_default_threads(void) { return default_threads(); }
+
+int32_t cusz_has_backend(cusz_backend backend) { return backend == CUSZ_BACKEND_AUTO || backend == CUSZ_BACKEND_CPU; }
+
+int32_t cusz_has_lossless(cusz_lossless stage) {
+    return stage == CUSZ_LOSSLESS_NONE || (stage == CUSZ_LOSSLESS_ZSTD && have_zstd());
+}
+
+cusz_context* cusz_create(void) {
+    try {
+        return std::make_unique<cusz_context>().release();
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+void cusz_destroy(cusz_context* context) { const std::unique_ptr<cusz_context> owned(context); }
+
+const char* cusz_last_error(const cusz_context* context) {
+    return context != nullptr ? context->error.c_str() : "context is NULL";
+}
+
+size_t cusz_scratch_bytes(const cusz_context* context) {
+    return context != nullptr ? context->backend->scratch_bytes() + context->body.bytes() : 0;
+}
+
+void cusz_release_scratch(cusz_context* context) {
+    if (context == nullptr) return;
+    context->backend->release_scratch();
+    context->body.release();
+}
+
+void cusz_params_init(cusz_params* params) {
+    if (params == nullptr) return;
+    *params = cusz_params{};
+    params->struct_bytes = sizeof(cusz_params);
+    params->bins = 2 << default_r;
+}
+
+cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_t* shape, size_t* max_bytes) {
+    return guarded(nullptr, [&] {
+        need(max_bytes, "max_bytes");
+        *max_bytes = static_cast<std::size_t>(Layout(dtype, ndim, shape).bytes()) + raw_header_bytes;
+    });
+}
+
+double cusz_absolute_bound(double rel, double min, double max) {
+    const FloatMode mode;
+    const double range = max - min;
+    const double bound = std::isfinite(range) ? rel * range : rel * (max / 2 - min / 2) * 2;
+    return std::fmin(bound, std::numeric_limits<double>::max());
+}
+
+cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t count, const void* field,
+                             int32_t has_fill, double fill, int32_t threads, double* min, double* max,
+                             uint64_t* n_valid) {
+    return guarded(context, [&] {
+        need(context, "context");
+        need(min, "min");
+        need(max, "max");
+        const Layout layout(dtype, 1, &count);
+        if (layout.values > 0) need(field, "field");
+        const ValueRange range =
+            context->backend->value_range(dtype, count, field, special_bits(dtype, has_fill != 0, fill),
+                                          resolve_threads(threads, layout.bytes() / 16384 + 1));
+        *min = range.min;
+        *max = range.max;
+        if (n_valid != nullptr) *n_valid = range.n_valid;
+    });
+}
+
+cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz_dtype dtype, int32_t ndim,
+                          const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
+                          size_t* archive_bytes) {
+    return guarded(context, [&] {
+        need(context, "context");
+        need(params, "params");
+        need(archive, "archive");
+        need(archive_bytes, "archive_bytes");
+        check(*params);
+        const Layout layout(dtype, ndim, shape);
+        if (layout.values > 0) need(field, "field");
+        const std::uint64_t needed = layout.bytes() + raw_header_bytes;
+        if (archive_capacity < needed)
+            fail(CUSZ_ERROR_PARAMETER, "archive_capacity is ", archive_capacity, " bytes; this field needs ", needed,
+                 " (cusz_max_archive_bytes)");
+        const int threads = resolve_threads(params->threads, layout.bytes() / 16384 + 1);
+
+        Coding coding;
+        coding.mode = static_cast<cusz_mode>(params->mode);
+        coding.r = std::bit_width(static_cast<unsigned>(params->bins)) - 2;
+        coding.has_fill = params->has_fill != 0;
+        coding.special = special_bits(dtype, coding.has_fill, params->fill);
+        coding.eb = coding.eb_abs = params->eb;
+        if (coding.mode == CUSZ_REL && coding.eb > 0) {
+            const ValueRange range =
+                context->backend->value_range(dtype, layout.values, field, coding.special, threads);
+            coding.eb_abs = cusz_absolute_bound(coding.eb, range.min, range.max);
+        }
+        coding.step = step_of(dtype, coding.eb_abs);
+
+        std::size_t bytes = 0;
+        if (layout.values > 0 && coding.step > 0)
+            bytes = context->backend->compress(layout, coding, field, threads, archive);
+        if (bytes == 0)
+            bytes = compress_raw(*context->backend, layout, field, threads, archive);
+        else if (params->lossless != CUSZ_LOSSLESS_NONE)
+            bytes = pack(*context, archive, bytes, threads);
+        *archive_bytes = bytes;
+    });
+}
+
+cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t archive_bytes, cusz_info* info) {
+    return guarded(context, [&] {
+        need(info, "info");
+        if (info->struct_bytes != sizeof(cusz_info))
+            fail(CUSZ_ERROR_PARAMETER, "info.struct_bytes is ", info->struct_bytes, ", expected ", sizeof(cusz_info));
+        const Frame frame = parse(archive, archive_bytes);
+        const Layout& layout = frame.layout;
+        cusz_info i{};
+        i.struct_bytes = sizeof(cusz_info);
+        i.version = CUSZ_FORMAT_VERSION;
+        i.kind = frame.kind;
+        i.dtype = layout.dtype;
+        i.ndim = layout.ndim;
+        i.checksum = frame.payload_checksum;
+        for (std::size_t d = 0; d < CUSZ_MAX_NDIM; ++d) i.shape[d] = layout.shape[d];
+        i.raw_bytes = layout.bytes();
+        i.archive_bytes = archive_bytes;
+        i.header_bytes = raw_header_bytes;
+        i.payload_bytes = i.raw_bytes;
+        if (frame.kind == CUSZ_KIND_TILED) {
+            const Coding& c = frame.coding;
+            const Tiling tiling(layout.ndim, layout.shape.data());
+            i.mode = c.mode;
+            i.lossless = c.lossless;
+            i.bins = 2 << c.r;
+            i.has_fill = c.has_fill;
+            i.eb = c.eb;
+            i.eb_abs = c.eb_abs;
+            i.step = c.step;
+            i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
+            i.header_bytes = tiled_header_bytes;
+            i.codebook_bytes = codebook_bytes(c.r);
+            i.n_tiles = tiling.n_tiles();
+            i.index_bytes = (i.n_tiles + 1) / 2 * 4;
+            i.payload_bytes = c.body_bytes - i.index_bytes;
+            tiling.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
+            i.n_special = c.n_special;
+            i.n_delta_outliers = c.n_delta_outliers;
+            i.n_value_outliers = c.n_value_outliers;
+        }
+        *info = i;
+    });
+}
+
+cusz_status cusz_check(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads) {
+    return guarded(context, [&] {
+        need(context, "context");
+        decode(*context, parse(archive, archive_bytes), threads, nullptr);
+    });
+}
+
+cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads,
+                            void* field, size_t field_bytes) {
+    return guarded(context, [&] {
+        need(context, "context");
+        const Frame frame = parse(archive, archive_bytes);
+        if (field_bytes != frame.layout.bytes())
+            fail(CUSZ_ERROR_PARAMETER, "field_bytes is ", field_bytes, "; the archive's field takes ",
+                 frame.layout.bytes());
+        if (field_bytes > 0) need(field, "field");
+        decode(*context, frame, threads, field);
+    });
+}

@@ -1,0 +1,16 @@
+// The optional lossless stage over an archive's body (paper, section 2, step 5): zstd, where the build has it.
+#pragma once
+
+#include <cstddef>
+
+namespace cusz {
+
+bool have_zstd();
+
+// One zstd frame of `bytes` bytes into `target`. Returns its size, or 0 if it would not be smaller than `bytes`.
+std::size_t zstd_pack(const void* data, std::size_t bytes, void* target, std::size_t capacity);
+
+// The inverse, to exactly `bytes` bytes. Throws CORRUPT.
+void zstd_unpack(const void* data, std::size_t stored_bytes, void* target, std::size_t bytes);
+
+} // namespace cusz

@@ -1,0 +1,83 @@
+#include "params.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include "alphabet.hpp"
+#include "errors.hpp"
+
+namespace cusz {
+
+namespace {
+
+constexpr int max_threads = 1024;
+
+// A positive integer at the start of an environment variable ("4", or OpenMP's "4,2"), else 0.
+int positive_variable(const char* name) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) return 0;
+    const long value = std::strtol(text, nullptr, 10);
+    return value > 0 ? static_cast<int>(std::min<long>(value, max_threads)) : 0;
+}
+
+// Ranks that a launcher (Open MPI, MPICH and Intel MPI, MVAPICH, SLURM) started on this node; 0 without one.
+int ranks_on_node() {
+    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_NTASKS_PER_NODE"})
+        if (const int ranks = positive_variable(name)) return ranks;
+    return 0;
+}
+
+int available_cores() {
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+    return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+} // namespace
+
+void check(const cusz_params& p) {
+    if (p.struct_bytes != sizeof(cusz_params))
+        fail(CUSZ_ERROR_PARAMETER, "params.struct_bytes is ", p.struct_bytes, ", expected ", sizeof(cusz_params),
+             ": call cusz_params_init first");
+    if (!(std::isfinite(p.eb) && p.eb >= 0))
+        fail(CUSZ_ERROR_PARAMETER, "error bound is ", p.eb, "; legal: finite and >= 0 (0 is lossless)");
+    if (p.mode != CUSZ_ABS && p.mode != CUSZ_REL)
+        fail(CUSZ_ERROR_PARAMETER, "mode is ", p.mode, "; legal: CUSZ_ABS (0), CUSZ_REL (1)");
+    if (p.bins < 2 << default_r || p.bins > 2 << max_r || (p.bins & (p.bins - 1)) != 0)
+        fail(CUSZ_ERROR_PARAMETER, "bins is ", p.bins, "; legal: powers of two from ", 2 << default_r, " to ",
+             2 << max_r);
+    if (p.threads < 0 || p.threads > max_threads)
+        fail(CUSZ_ERROR_PARAMETER, "threads is ", p.threads, "; legal: 0 (automatic) to ", max_threads);
+    if (p.backend == CUSZ_BACKEND_CUDA)
+        fail(CUSZ_ERROR_DEVICE, "this build has no CUDA backend; use the cpu backend (or auto)");
+    if (p.backend != CUSZ_BACKEND_AUTO && p.backend != CUSZ_BACKEND_CPU)
+        fail(CUSZ_ERROR_PARAMETER, "backend is ", p.backend, "; legal: auto (0), cpu (1), cuda (2)");
+    if (p.lossless != CUSZ_LOSSLESS_NONE && p.lossless != CUSZ_LOSSLESS_ZSTD)
+        fail(CUSZ_ERROR_PARAMETER, "lossless stage is ", p.lossless, "; legal: none (0), zstd (1)");
+    if (!cusz_has_lossless(static_cast<cusz_lossless>(p.lossless)))
+        fail(CUSZ_ERROR_UNSUPPORTED, "this build has no zstd stage; use lossless = none, or build with libzstd");
+}
+
+int default_threads() {
+    if (const int threads = positive_variable("OMP_NUM_THREADS")) return threads;
+    if (ranks_on_node() > 1) return 1;
+    return std::clamp(available_cores(), 1, max_threads);
+}
+
+int resolve_threads(std::int32_t threads, std::uint64_t tasks) {
+    if (threads < 0 || threads > max_threads)
+        fail(CUSZ_ERROR_PARAMETER, "threads is ", threads, "; legal: 0 (automatic) to ", max_threads);
+    const int wanted = threads > 0 ? threads : default_threads();
+    return static_cast<int>(std::clamp<std::uint64_t>(tasks, 1, static_cast<std::uint64_t>(wanted)));
+}
+
+} // namespace cusz

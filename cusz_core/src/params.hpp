@@ -1,0 +1,82 @@
+// Parameters checked and turned into what the stages use.
+#pragma once
+
+#include <cusz/cusz.h>
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace cusz {
+
+// Per type: quantised integers, bit patterns, and the limits of docs/format.md, section 4.
+template <class T>
+struct Traits;
+
+template <>
+struct Traits<float> {
+    using Int = std::int32_t;
+    using Bits = std::uint32_t;
+    static constexpr cusz_dtype dtype = CUSZ_F32;
+    static constexpr float largest_e = 0x1p124f;
+    static constexpr float quantum_limit = 0x1p22f; // |d * inv| up to here is quantised
+    static constexpr float rounder = 0x1.8p23f;     // adding and subtracting it rounds as rint does, up to the limit
+    static constexpr Bits canonical_nan = 0x7FC00000u;
+};
+
+template <>
+struct Traits<double> {
+    using Int = std::int64_t;
+    using Bits = std::uint64_t;
+    static constexpr cusz_dtype dtype = CUSZ_F64;
+    static constexpr double largest_e = 0x1p1020;
+    static constexpr double quantum_limit = 0x1p51;
+    static constexpr double rounder = 0x1.8p52;
+    static constexpr Bits canonical_nan = 0x7FF8000000000000u;
+};
+
+template <class T>
+typename Traits<T>::Bits bits_of(T value) {
+    return std::bit_cast<typename Traits<T>::Bits>(value);
+}
+
+template <class T>
+constexpr std::size_t words_of = sizeof(T) / 4;
+
+// The special pattern: that of the fill value, else the canonical NaN.
+template <class T>
+typename Traits<T>::Bits special_pattern(bool has_fill, double fill) {
+    const T cast = static_cast<T>(fill);
+    return has_fill && cast == cast ? bits_of(cast) : Traits<T>::canonical_nan;
+}
+
+// The quantiser that an absolute bound means (docs/format.md, section 4).
+template <class T>
+struct Quantiser {
+    T e = 0, step = 0, inv = 0;
+    typename Traits<T>::Bits special = Traits<T>::canonical_nan;
+
+    // e == 0: the bound is below what the arithmetic can keep; the field is stored raw.
+    static Quantiser from_bound(double eb) {
+        Quantiser quantiser;
+        T e = eb >= static_cast<double>(Traits<T>::largest_e) ? Traits<T>::largest_e : static_cast<T>(eb);
+        if (static_cast<double>(e) > eb) // rounded up: the next smaller one, for positive values one less in bits
+            e = std::bit_cast<T>(bits_of(e) - 1);
+        if (!(e >= std::numeric_limits<T>::min())) return quantiser;
+        quantiser.e = e;
+        quantiser.step = 2 * e;
+        quantiser.inv = 1 / quantiser.step;
+        return quantiser;
+    }
+};
+
+// Throws PARAMETER or UNSUPPORTED, naming the value and the legal ones.
+void check(const cusz_params& params);
+
+// What threads = 0 means (cusz.h).
+int default_threads();
+// The number of threads to use for `tasks` independent tasks.
+int resolve_threads(std::int32_t threads, std::uint64_t tasks);
+
+} // namespace cusz

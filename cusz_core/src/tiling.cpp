@@ -1,0 +1,68 @@
+#include "tiling.hpp"
+
+#include <algorithm>
+
+namespace cusz {
+
+namespace {
+
+using Edges = std::array<std::uint32_t, 4>;
+
+std::uint32_t product(const Edges& e) { return e[0] * e[1] * e[2] * e[3]; }
+
+} // namespace
+
+Tiling::Tiling(int ndim, const std::uint64_t* shape) {
+    for (int i = ndim - 1; i >= 0; --i)
+        if (shape[i] != 1) extent_[static_cast<std::size_t>(dimensions_++)] = shape[i];
+    dimensions_ = std::max(dimensions_, 1);
+
+    static constexpr Edges tile_start[4] = {{4096, 1, 1, 1}, {64, 64, 1, 1}, {32, 16, 8, 1}, {32, 16, 8, 1}};
+    static constexpr Edges group_start[4] = {{64, 1, 1, 1}, {8, 8, 1, 1}, {4, 4, 4, 1}, {4, 4, 4, 1}};
+    const auto k = static_cast<std::size_t>(dimensions_ - 1);
+
+    for (std::size_t a = 0; a < 4; ++a)
+        tile_[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_start[k][a], extent_[a]));
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (std::size_t a = 0; a < 4; ++a) {
+            if (tile_[a] >= extent_[a]) continue;
+            const auto wider = static_cast<std::uint32_t>(std::min<std::uint64_t>(2 * tile_[a], extent_[a]));
+            if (product(tile_) / tile_[a] * wider > max_tile_values) continue;
+            tile_[a] = wider;
+            changed = true;
+        }
+    }
+
+    for (std::size_t a = 0; a < 4; ++a) group_[a] = std::min(group_start[k][a], tile_[a]);
+    while (Groups(tile_, group_).total > max_groups)
+        for (std::size_t a = 0; a < 4 && Groups(tile_, group_).total > max_groups; ++a)
+            group_[a] = std::min(2 * group_[a], tile_[a]);
+
+    n_tiles_ = 1;
+    for (std::size_t a = 0; a < 4; ++a) {
+        count_[a] = (extent_[a] - 1) / tile_[a] + 1;
+        n_tiles_ *= count_[a];
+    }
+}
+
+TileBox Tiling::box(std::uint64_t tile) const {
+    TileBox box{};
+    std::uint64_t stride = 1;
+    for (std::size_t a = 0; a < 4; ++a) {
+        const std::uint64_t at = tile % count_[a] * tile_[a];
+        tile /= count_[a];
+        box.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_[a], extent_[a] - at));
+        box.stride[a] = stride;
+        box.offset += at * stride;
+        stride *= extent_[a];
+    }
+    return box;
+}
+
+void Tiling::tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const {
+    std::size_t axis = 0;
+    for (int i = ndim - 1; i >= 0; --i) out[i] = shape[i] == 1 ? 1 : tile_[axis++];
+}
+
+} // namespace cusz

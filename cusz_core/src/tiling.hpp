@@ -1,0 +1,55 @@
+// How a field is cut into tiles and a tile into zero groups (docs/format.md, section 3).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace cusz {
+
+inline constexpr std::uint32_t max_tile_values = 4096;
+inline constexpr std::uint32_t max_groups = 64;
+
+// One tile's place in the field. Axis 0 is the fastest.
+struct TileBox {
+    std::uint64_t offset;                 // of its first value in the field
+    std::array<std::uint32_t, 4> edge;    // after clipping
+    std::array<std::uint64_t, 4> stride;  // of the field
+    std::uint32_t values() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
+    std::uint32_t rows() const { return edge[1] * edge[2] * edge[3]; }
+};
+
+class Tiling {
+public:
+    // shape: ndim extents, slowest first, none of them 0.
+    Tiling(int ndim, const std::uint64_t* shape);
+
+    std::uint64_t n_tiles() const { return n_tiles_; }
+    int dimensions() const { return dimensions_; } // those of extent > 1, at least 1
+    const std::array<std::uint32_t, 4>& group() const { return group_; }
+    TileBox box(std::uint64_t tile) const;
+    // Writes the full tile's shape in the field's own dimensions, slowest first.
+    void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;
+
+private:
+    int dimensions_ = 0;
+    std::array<std::uint64_t, 4> extent_{1, 1, 1, 1};
+    std::array<std::uint32_t, 4> tile_{1, 1, 1, 1};
+    std::array<std::uint32_t, 4> group_{1, 1, 1, 1};
+    std::array<std::uint64_t, 4> count_{1, 1, 1, 1}; // tiles along each axis
+    std::uint64_t n_tiles_ = 0;
+};
+
+// Groups along each axis of a (clipped) tile, and their number.
+struct Groups {
+    Groups(const std::array<std::uint32_t, 4>& edge, const std::array<std::uint32_t, 4>& group) {
+        for (std::size_t a = 0; a < 4; ++a) {
+            count[a] = (edge[a] + group[a] - 1) / group[a];
+            total *= count[a];
+        }
+    }
+    std::array<std::uint32_t, 4> count{};
+    std::uint32_t total = 1;
+};
+
+} // namespace cusz
