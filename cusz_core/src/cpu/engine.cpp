@@ -14,7 +14,7 @@
 #include "../checksum.hpp"
 #include "../errors.hpp"
 #include "../float_mode.hpp"
-#include "payload.hpp"
+#include "kernels.hpp"
 
 namespace cusz::cpu {
 
@@ -84,23 +84,6 @@ struct Worker {
     std::size_t bytes() const { return tile.bytes() + payload.bytes() + segment.buffer.bytes(); }
 };
 
-template <class T>
-ValueRange range_of(const T* field, std::uint64_t n, typename Traits<T>::Bits special) {
-    constexpr T infinity = std::numeric_limits<T>::infinity();
-    T low = infinity, high = -infinity;
-    std::uint64_t valid = 0;
-    for (std::uint64_t i = 0; i < n; ++i) {
-        const T value = field[i];
-        const bool counts = std::abs(value) < infinity && bits_of(value) != special;
-        const T a = counts ? value : infinity, b = counts ? value : -infinity;
-        low = a < low ? a : low;
-        high = b > high ? b : high;
-        valid += counts;
-    }
-    if (valid == 0) return {};
-    return {static_cast<double>(low) + 0.0, static_cast<double>(high) + 0.0, valid}; // + 0.0: a zero becomes +0
-}
-
 class CpuBackend final : public Backend {
 public:
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
@@ -111,8 +94,9 @@ public:
             const std::uint64_t n = share.end - share.begin;
             parts[static_cast<std::size_t>(i)] =
                 dtype == CUSZ_F32
-                    ? range_of(static_cast<const float*>(field) + share.begin, n, static_cast<std::uint32_t>(special))
-                    : range_of(static_cast<const double*>(field) + share.begin, n, special);
+                    ? kernels().f32.value_range(static_cast<const float*>(field) + share.begin, n,
+                                                static_cast<std::uint32_t>(special))
+                    : kernels().f64.value_range(static_cast<const double*>(field) + share.begin, n, special);
         });
         ValueRange range;
         for (const ValueRange& part : parts) {
@@ -178,7 +162,7 @@ private:
             auto& tile = worker(i).make_tile<T>();
             const Share share(coder.tiling.n_tiles(), i, threads);
             for (std::uint64_t t = share.begin; t < share.end; ++t)
-                if (sample.counts(t)) count_symbols(coder, t, field, tile, parts[static_cast<std::size_t>(i)]);
+                if (sample.counts(t)) kernels().of<T>().count_symbols(coder, t, field, tile, parts[static_cast<std::size_t>(i)]);
         });
         for (std::size_t i = 1; i < parts.size(); ++i) parts[0].add(parts[i]);
         return code_lengths(parts[0].weights(sample), coder.alphabet);
@@ -212,7 +196,7 @@ private:
             segment.counts = {};
             const Share share(n_tiles, i, threads);
             for (std::uint64_t t = share.begin; t < share.end && !too_large.load(std::memory_order_relaxed); ++t) {
-                const std::uint32_t n = write_payload(coder, book, t, field, tile, words, segment.counts);
+                const std::uint32_t n = kernels().of<T>().write_payload(coder, book, t, field, tile, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(index + 2 * t, &entry, 2);
                 segment.checksum += part(t, words, n);
@@ -295,7 +279,7 @@ private:
                 std::memset(words + n, 0, payload_margin_words * 4);
                 at += n;
                 if (verify) sum += part(t, words, n);
-                if (field != nullptr) read_payload(coder, book, t, words, n, tile, field);
+                if (field != nullptr) kernels().of<T>().read_payload(coder, book, t, words, n, tile, field);
             }
             checksum += sum;
         });

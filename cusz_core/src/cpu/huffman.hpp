@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <numeric>
 
 #include "../tiling.hpp"
 #include "codebook.hpp"
+#include "isa.hpp"
 
-namespace cusz::cpu {
+namespace cusz::cpu::CUSZ_ISA {
 
 inline constexpr std::uint32_t max_substreams = 32;
 
@@ -19,25 +23,124 @@ struct SubstreamBits {
     std::uint32_t count = 0;
     std::array<std::uint32_t, max_substreams> bits{};
 
-    std::uint32_t shortest() const;
-    std::uint32_t width() const; // of longest - shortest
-    std::uint32_t total() const;
+    std::uint32_t shortest() const { return *std::min_element(bits.begin(), bits.begin() + count); }
+    std::uint32_t width() const { // of longest - shortest
+        return static_cast<std::uint32_t>(
+            std::bit_width(*std::max_element(bits.begin(), bits.begin() + count) - shortest()));
+    }
+    std::uint32_t total() const { return std::accumulate(bits.begin(), bits.begin() + count, 0u); }
 };
 
 // Encodes n deltas to whole words (the last filled with 0). Returns the substreams' lengths.
-SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words);
+inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
+    SubstreamBits lengths;
+    lengths.count = substream_count(n);
+    std::uint64_t buffer = 0;
+    std::uint32_t pending = 0; // bits in the buffer, fewer than 32 between symbols
+    for (std::uint32_t s = 0; s < lengths.count; ++s) {
+        std::uint32_t bits = 0;
+        for (std::uint32_t j = s; j < n; j += lengths.count) {
+            const EncodeBook::Entry entry = book.entry(delta[j]);
+            buffer |= std::uint64_t{entry.bits} << pending;
+            pending += entry.length;
+            bits += entry.length;
+            *words = static_cast<std::uint32_t>(buffer);
+            const std::uint32_t full = pending / 32;
+            words += full;
+            buffer >>= 32 * full;
+            pending %= 32;
+        }
+        lengths.bits[s] = bits;
+    }
+    *words = static_cast<std::uint32_t>(buffer);
+    return lengths;
+}
+
+// Decodes `lanes` neighbouring substreams in step: their dependency chains overlap.
+template <std::uint32_t lanes>
+void decode_lanes(const char* bytes, std::uint32_t* position, std::uint32_t stride, std::uint32_t rounds,
+                  const DecodeBook& book, std::int32_t* delta, std::uint32_t& holes) {
+    const DecodeBook::Entry* const table = book.table();
+    const std::uint32_t mask = book.mask();
+    std::uint32_t at[lanes];
+    std::memcpy(at, position, sizeof at);
+    std::uint32_t seen = 0;
+    for (std::uint32_t i = 0; i < rounds; ++i, delta += stride) {
+        for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+            std::uint64_t window;
+            std::memcpy(&window, bytes + (at[lane] >> 3), 8);
+            window >>= at[lane] & 7;
+            const DecodeBook::Entry entry = table[static_cast<std::uint32_t>(window) & mask];
+            const std::uint32_t raw_bits = entry.raw_bits();
+            const std::uint32_t raw = static_cast<std::uint32_t>(window >> entry.length()) & ((1u << raw_bits) - 1);
+            const std::uint32_t magnitude = (entry.mantissa() << raw_bits) + raw;
+            const std::uint32_t sign = 0u - entry.negative();
+            const auto value = static_cast<std::int32_t>((magnitude ^ sign) - sign);
+            delta[lane] = entry.hole() ? hole_delta : value;
+            seen |= entry.word;
+            at[lane] += entry.length() + raw_bits;
+        }
+    }
+    holes |= seen;
+    std::memcpy(position, at, sizeof at);
+}
 
 // Words that decode() may read behind the last substream.
 inline constexpr std::uint32_t decode_margin_words = max_tile_values / max_substreams * 2 + 4;
 
 // Decodes n deltas. words: the substreams, readable for decode_margin_words more. Returns false if a substream does not
 // end where its length says.
-bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
-            std::int32_t* delta, bool& has_holes);
+inline bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
+            std::int32_t* delta, bool& has_holes) {
+    if (n > 0 && book.empty()) return false;
+    const char* bytes = reinterpret_cast<const char*>(words);
+    const std::uint32_t count = lengths.count;
+    std::array<std::uint32_t, max_substreams> position{}, end{};
+    for (std::uint32_t s = 0, at = 0; s < count; ++s) {
+        position[s] = at;
+        at += lengths.bits[s];
+        end[s] = at;
+    }
+    std::uint32_t seen = 0;
+    const std::uint32_t rounds = count == 0 ? 0 : n / count; // in which every substream has a symbol
+    std::uint32_t s = 0;
+    for (; s + 8 <= count; s += 8) decode_lanes<8>(bytes, &position[s], count, rounds, book, delta + s, seen);
+    for (; s < count; ++s) decode_lanes<1>(bytes, &position[s], count, rounds, book, delta + s, seen);
+    for (std::uint32_t j = rounds * count; j < n; ++j)
+        decode_lanes<1>(bytes, &position[j - rounds * count], count, 1, book, delta + j, seen);
+    has_holes = DecodeBook::Entry{seen}.hole();
+    return std::equal(position.begin(), position.begin() + count, end.begin());
+}
 
-// Packs `count` numbers of `width` bits (0 to 16) into whole words, and the inverse.
-std::uint32_t packed_words(std::uint32_t count, std::uint32_t width);
-void pack(const std::uint32_t* numbers, std::uint32_t count, std::uint32_t width, std::uint32_t* words);
-void unpack(const std::uint32_t* words, std::uint32_t count, std::uint32_t width, std::uint32_t* numbers);
+// Words of `count` numbers of `width` bits (0 to 16), their packing, and the inverse.
+inline std::uint32_t packed_words(std::uint32_t count, std::uint32_t width) { return (count * width + 31) / 32; }
 
-} // namespace cusz::cpu
+inline void pack(const std::uint32_t* numbers, std::uint32_t count, std::uint32_t width, std::uint32_t* words) {
+    std::uint64_t buffer = 0;
+    std::uint32_t pending = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        buffer |= std::uint64_t{numbers[i]} << pending;
+        pending += width;
+        if (pending < 32) continue;
+        *words++ = static_cast<std::uint32_t>(buffer);
+        buffer >>= 32;
+        pending -= 32;
+    }
+    if (pending > 0) *words = static_cast<std::uint32_t>(buffer);
+}
+
+inline void unpack(const std::uint32_t* words, std::uint32_t count, std::uint32_t width, std::uint32_t* numbers) {
+    std::uint64_t buffer = 0;
+    std::uint32_t available = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        if (available < width) {
+            buffer |= std::uint64_t{*words++} << available;
+            available += 32;
+        }
+        numbers[i] = static_cast<std::uint32_t>(buffer) & ((1u << width) - 1);
+        buffer >>= width;
+        available -= width;
+    }
+}
+
+} // namespace cusz::cpu::CUSZ_ISA

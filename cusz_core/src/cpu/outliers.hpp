@@ -3,9 +3,10 @@
 
 #include <cstring>
 
+#include "isa.hpp"
 #include "tile.hpp"
 
-namespace cusz::cpu {
+namespace cusz::cpu::CUSZ_ISA {
 
 inline std::uint32_t outlier_words(std::uint32_t count, std::uint32_t words_a_value) {
     return (count + 1) / 2 + count * words_a_value;
@@ -32,4 +33,4 @@ bool read_outliers(const std::uint32_t* words, std::uint32_t count, std::uint32_
     return true;
 }
 
-} // namespace cusz::cpu
+} // namespace cusz::cpu::CUSZ_ISA

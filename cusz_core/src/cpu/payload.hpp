@@ -1,54 +1,207 @@
 // One tile's way to its payload and back: the stages in order (docs/format.md, sections 6 and 8).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "codebook.hpp"
+#include "dual_quant.hpp"
 #include "histogram.hpp"
 #include "huffman.hpp"
-#include "tile.hpp"
+#include "kernels.hpp"
+#include "outliers.hpp"
 #include "zero_groups.hpp"
 
-namespace cusz::cpu {
+namespace cusz::cpu::CUSZ_ISA {
 
-// What holds for every tile of a field.
-template <class T>
-struct TileCoder {
-    const Tiling& tiling;
-    Quantiser<T> quantiser; // when decoding only step and special are used
-    Alphabet alphabet;
+// What a tile's payload codes.
+struct Symbols {
+    bool all_special = false;
+    std::uint32_t order = 0;
+    bool masked = false;
+    LiveGroups groups;
+    const std::int32_t* delta = nullptr; // the coded ones
+    std::uint32_t n = 0;
 };
 
-struct Counts {
-    std::uint64_t special = 0, delta_outliers = 0, value_outliers = 0;
-    Counts& operator+=(const Counts& other) {
-        special += other.special;
-        delta_outliers += other.delta_outliers;
-        value_outliers += other.value_outliers;
-        return *this;
+// Prequantisation, prediction, zero groups.
+template <class T>
+Symbols find_symbols(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile) {
+    Symbols symbols;
+    tile.begin(coder.tiling.box(number));
+    symbols.all_special = !prequant(field, coder.quantiser, tile);
+    if (symbols.all_special) return symbols;
+    symbols.order = choose_order(tile, static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3)));
+    postquant(tile, symbols.order, coder.alphabet.reach());
+
+    symbols.groups = find_live_groups(tile.delta, tile.box, coder.tiling.group());
+    symbols.masked = symbols.groups.dead() >= 2 && symbols.groups.mask != 0;
+    for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i) tile.delta[tile.delta_outliers.position[i]] = 0;
+
+    if (symbols.groups.mask == 0) return symbols; // flat
+    symbols.delta = tile.delta;
+    symbols.n = tile.n_values();
+    if (symbols.masked) {
+        symbols.n = gather_live(tile.delta, symbols.groups.mask, tile.box, coder.tiling.group(), tile.live);
+        symbols.delta = tile.live;
     }
-};
+    return symbols;
+}
 
-// The longest payload that write_payload() builds before it may fall back to a raw tile, in words: head, anchor, counts,
-// mask, lengths, codes of 32 bits, and every value both kinds of outlier.
 template <class T>
-inline constexpr std::size_t longest_payload = 32 + max_tile_values + 2 * (max_tile_values / 2 + max_tile_values * words_of<T>);
+std::uint32_t put_words(std::uint32_t* words, T value) {
+    std::memcpy(words, &value, sizeof value);
+    return sizeof value / 4;
+}
 
-// Words that read_payload() may read behind a payload.
-inline constexpr std::size_t payload_margin_words = decode_margin_words;
+template <class T, class Use>
+void for_each_row(const Tile<T>& tile, const Use& use) {
+    for (std::uint32_t r = 0; r < tile.box.rows(); ++r) use(r * tile.box.edge[0], tile.row_offset(r));
+}
 
-// Adds the symbols that the tile's payload would hold.
 template <class T>
-void count_symbols(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile, Histogram& histogram);
+void count_symbols(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile,
+                   Histogram& histogram) {
+    const Symbols symbols = find_symbols(coder, number, field, tile);
+    histogram.add(symbols.delta, symbols.n);
+}
 
-// Codes a tile. Returns the payload's words.
 template <class T>
 std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number, const T* field,
-                            Tile<T>& tile, std::uint32_t* words, Counts& counts);
+                            Tile<T>& tile, std::uint32_t* words, Counts& counts) {
+    const Symbols symbols = find_symbols(coder, number, field, tile);
+    const std::uint32_t n = tile.n_values();
+    if (symbols.all_special) {
+        words[0] = tile_special;
+        counts.special += n;
+        return 1;
+    }
+    const std::uint32_t n_delta = tile.delta_outliers.count, n_value = tile.value_outliers.count;
+    const bool flat = symbols.n == 0;
+    std::uint32_t head = tile_coded | symbols.order << 2 | (symbols.masked ? head_mask : 0) |
+                         (tile.has_holes ? head_holes : 0) | (n_delta + n_value > 0 ? head_outliers : 0) |
+                         (flat ? head_flat : 0);
+    std::uint32_t at = 1;
+    at += put_words(words + at, tile.anchor);
+    if ((head & head_outliers) != 0) words[at++] = n_delta | n_value << 16;
+    if (symbols.masked) {
+        words[at] = static_cast<std::uint32_t>(symbols.groups.mask);
+        if (symbols.groups.words() == 2) words[at + 1] = static_cast<std::uint32_t>(symbols.groups.mask >> 32);
+        at += symbols.groups.words();
+    }
+    if (!flat) {
+        // The lengths lie in front of the codes but are known only after them: encode behind the widest lengths
+        // (13 bits each), then close the gap.
+        std::uint32_t* codes = words + at + packed_words(max_substreams, 13);
+        SubstreamBits lengths = encode(symbols.delta, symbols.n, book, codes);
+        const std::uint32_t total = lengths.total(), base = lengths.shortest(), width = lengths.width();
+        head |= width << 10 | base << 16;
+        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= base;
+        pack(lengths.bits.data(), lengths.count, width, words + at);
+        at += packed_words(lengths.count, width);
+        std::memmove(words + at, codes, (total + 31) / 32 * 4);
+        at += (total + 31) / 32;
+    }
+    words[0] = head;
+    at += write_outliers(tile.delta_outliers, words + at);
+    at += write_outliers(tile.value_outliers, words + at);
 
-// Decodes a tile from exactly n_words words. Throws CORRUPT, having written nothing outside the tile.
+    const auto raw_words = 1 + n * static_cast<std::uint32_t>(words_of<T>);
+    if (at >= raw_words) {
+        words[0] = tile_raw;
+        for_each_row(tile, [&](std::uint32_t position, std::uint64_t offset) {
+            std::memcpy(words + 1 + position * words_of<T>, field + offset, tile.box.edge[0] * sizeof(T));
+        });
+        counts.value_outliers += n;
+        return raw_words;
+    }
+    if (tile.has_holes) {
+        std::uint64_t special = 0;
+        for (std::uint32_t i = 0; i < n; ++i) special += tile.hole[i];
+        for (std::uint32_t i = 0; i < n_value; ++i) special -= tile.hole[tile.value_outliers.position[i]];
+        counts.special += special;
+    }
+    counts.delta_outliers += n_delta;
+    counts.value_outliers += n_value;
+    return at;
+}
+
 template <class T>
 void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number, const std::uint32_t* words,
-                  std::uint32_t n_words, Tile<T>& tile, T* field);
+                  std::uint32_t n_words, Tile<T>& tile, T* field) {
+    tile.begin(coder.tiling.box(number));
+    const std::uint32_t n = tile.n_values(), head = words[0], kind = head & 3;
+    const std::uint32_t order = head >> 2 & 15, width = head >> 10 & 15, base = head >> 16;
 
-} // namespace cusz::cpu
+    if (kind == tile_special || kind == tile_raw) {
+        const auto expected = kind == tile_raw ? 1 + n * static_cast<std::uint32_t>(words_of<T>) : 1;
+        if (head != kind || n_words != expected) corrupt_tile(number, "bad head or length");
+        for_each_row(tile, [&](std::uint32_t position, std::uint64_t offset) {
+            const std::uint32_t edge = tile.box.edge[0];
+            if (kind == tile_raw)
+                std::memcpy(field + offset, words + 1 + position * words_of<T>, edge * sizeof(T));
+            else
+                for (std::uint32_t x = 0; x < edge; ++x)
+                    std::memcpy(field + offset + x, &coder.quantiser.special, sizeof(T));
+        });
+        return;
+    }
+    const bool flat = (head & head_flat) != 0, masked = (head & head_mask) != 0;
+    if (kind != tile_coded || order > 3 || (head >> 14 & 3) != 0 || width > 13 ||
+        (flat && (masked || width != 0 || base != 0 || (head & head_holes) != 0)))
+        corrupt_tile(number, "bad head");
+
+    std::uint32_t at = 1;
+    const auto take = [&](std::uint32_t count) { // of words, which have to be there
+        const std::uint32_t from = at;
+        if (count > n_words - at) corrupt_tile(number, "payload is too short");
+        at += count;
+        return words + from;
+    };
+    take(0);
+    std::memcpy(&tile.anchor, take(words_of<T>), sizeof tile.anchor);
+    std::uint32_t n_delta = 0, n_value = 0;
+    if ((head & head_outliers) != 0) {
+        const std::uint32_t both = *take(1);
+        n_delta = both & 0xFFFF;
+        n_value = both >> 16;
+        if (n_delta > n || n_value > n) corrupt_tile(number, "more outliers than values");
+    }
+    std::uint64_t mask = 0;
+    std::uint32_t n_coded = flat ? 0 : n;
+    if (masked) {
+        const std::uint32_t total = Groups(tile.box.edge, coder.tiling.group()).total;
+        const std::uint32_t mask_words = total > 32 ? 2 : 1;
+        std::memcpy(&mask, take(mask_words), mask_words * 4);
+        if (mask == 0 || (total < 64 && mask >> total != 0)) corrupt_tile(number, "bad mask");
+        n_coded = count_live(mask, tile.box, coder.tiling.group());
+    }
+    bool has_holes = false;
+    if (flat) {
+        std::fill_n(tile.delta, n, 0);
+    } else {
+        SubstreamBits lengths;
+        lengths.count = substream_count(n_coded);
+        unpack(take(packed_words(lengths.count, width)), lengths.count, width, lengths.bits.data());
+        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += base;
+        const std::uint32_t* codes = take((lengths.total() + 31) / 32);
+        std::int32_t* target = masked ? tile.live : tile.delta;
+        if (!decode(codes, lengths, n_coded, book, target, has_holes))
+            corrupt_tile(number, "a substream does not end where its length says");
+        if (masked) scatter_live(tile.live, mask, tile.box, coder.tiling.group(), tile.delta);
+    }
+    if (has_holes != ((head & head_holes) != 0)) corrupt_tile(number, "holes do not match the head");
+    tile.has_holes = has_holes;
+    if (!read_outliers(take(outlier_words(n_delta, words_of<T>)), n_delta, n, tile.delta_outliers) ||
+        !read_outliers(take(outlier_words(n_value, words_of<T>)), n_value, n, tile.value_outliers))
+        corrupt_tile(number, "bad outlier position");
+    if (at != n_words) corrupt_tile(number, "payload is too long");
+
+    reverse(tile, order, coder.quantiser.step, coder.quantiser.special, field);
+    for (std::uint32_t i = 0; i < n_value; ++i)
+        std::memcpy(field + tile.field_offset(tile.value_outliers.position[i]), &tile.value_outliers.value[i], sizeof(T));
+}
+
+
+} // namespace cusz::cpu::CUSZ_ISA

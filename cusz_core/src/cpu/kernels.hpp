@@ -1,0 +1,84 @@
+// The stages of one tile, compiled once for every instruction set and chosen at run time. The source is the same for all
+// (payload.hpp and what it includes), and it uses IEEE operations and integers only, so the bytes are the same too.
+#pragma once
+
+#include <cstdint>
+
+#include "../backend.hpp"
+#include "codebook.hpp"
+#include "histogram.hpp"
+#include "tile.hpp"
+
+namespace cusz::cpu {
+
+// What holds for every tile of a field.
+template <class T>
+struct TileCoder {
+    const Tiling& tiling;
+    Quantiser<T> quantiser; // when decoding only step and special are used
+    Alphabet alphabet;
+};
+
+struct Counts {
+    std::uint64_t special = 0, delta_outliers = 0, value_outliers = 0;
+    Counts& operator+=(const Counts& other) {
+        special += other.special;
+        delta_outliers += other.delta_outliers;
+        value_outliers += other.value_outliers;
+        return *this;
+    }
+};
+
+// The longest payload that write_payload builds before it may fall back to a raw tile, in words: head, anchor, counts,
+// mask, lengths, codes of 32 bits, and every value both kinds of outlier.
+template <class T>
+inline constexpr std::size_t longest_payload = 32 + max_tile_values + 2 * (max_tile_values / 2 + max_tile_values * words_of<T>);
+
+// Words that read_payload may read behind a payload.
+inline constexpr std::size_t payload_margin_words = 512;
+
+template <class T>
+struct TileKernels {
+    // Range of n values that are finite and not the special pattern.
+    ValueRange (*value_range)(const T* field, std::uint64_t n, typename Traits<T>::Bits special);
+
+    // Adds the symbols that a tile's payload would hold.
+    void (*count_symbols)(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile,
+                          Histogram& histogram);
+
+    // Codes a tile. Returns the payload's words.
+    std::uint32_t (*write_payload)(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number,
+                                   const T* field, Tile<T>& tile, std::uint32_t* words, Counts& counts);
+
+    // Decodes a tile from exactly n_words words. Throws CORRUPT, having written nothing outside the tile.
+    void (*read_payload)(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number,
+                         const std::uint32_t* words, std::uint32_t n_words, Tile<T>& tile, T* field);
+};
+
+struct Kernels {
+    const char* name; // of the instruction set
+    TileKernels<float> f32;
+    TileKernels<double> f64;
+
+    template <class T>
+    const TileKernels<T>& of() const {
+        if constexpr (sizeof(T) == 4)
+            return f32;
+        else
+            return f64;
+    }
+};
+
+// Throws CORRUPT. Here, so that no code shared with others is compiled for one instruction set.
+[[noreturn]] void corrupt_tile(std::uint64_t number, const char* what);
+
+// One for every instruction set of the build.
+extern const Kernels baseline_kernels;
+#ifdef CUSZ_HAVE_AVX2
+extern const Kernels avx2_kernels;
+#endif
+
+// The best that this processor runs. CUSZ_SIMD=baseline in the environment asks for the plain ones.
+const Kernels& kernels();
+
+} // namespace cusz::cpu
