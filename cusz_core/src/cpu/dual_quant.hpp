@@ -193,14 +193,31 @@ std::uint32_t capped(Int delta) {
     return static_cast<std::uint32_t>(std::min<U>(magnitude, 512));
 }
 
-template <class T, std::uint32_t order>
-std::uint32_t row_cost(const Rows<T>& rows, std::uint32_t n, const std::uint8_t* hole) {
-    std::uint32_t cost = 0;
-    if (hole == nullptr)
-        row_deltas<T, order>(rows, n, [&](std::uint32_t, auto delta) { cost += capped(delta); });
-    else
-        row_deltas<T, order>(rows, n, [&](std::uint32_t x, auto delta) { cost += hole[x] ? 0 : capped(delta); });
-    return cost;
+// Adds a row's cost for every order up to `highest`.
+template <class T, std::uint32_t highest, bool holes>
+void add_row_costs(const Rows<T>& rows, std::uint32_t n, const std::uint8_t* hole, std::uint32_t* cost) {
+    const auto add = [&]<std::uint32_t order>() {
+        std::uint32_t sum = 0;
+        row_deltas<T, order>(rows, n, [&](std::uint32_t x, auto delta) { sum += holes && hole[x] ? 0 : capped(delta); });
+        cost[order] += sum;
+    };
+    add.template operator()<0>();
+    add.template operator()<1>();
+    if constexpr (highest >= 2) add.template operator()<2>();
+    if constexpr (highest >= 3) add.template operator()<3>();
+}
+
+template <class T, std::uint32_t highest>
+std::uint32_t cheapest_order(Tile<T>& tile) {
+    const std::uint32_t n = tile.box.edge[0], n_rows = tile.box.rows();
+    std::uint32_t cost[highest + 1] = {};
+    for (std::uint32_t r = 0; r < n_rows; ++r) {
+        if (tile.has_holes)
+            add_row_costs<T, highest, true>(Rows<T>(tile, r), n, tile.hole + r * n, cost);
+        else
+            add_row_costs<T, highest, false>(Rows<T>(tile, r), n, nullptr, cost);
+    }
+    return static_cast<std::uint32_t>(std::min_element(cost, cost + highest + 1) - cost);
 }
 
 template <class T, std::uint32_t order>
@@ -286,17 +303,7 @@ bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
 // The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
 template <class T>
 std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
-    const std::uint32_t n = tile.box.edge[0], n_rows = tile.box.rows();
-    std::uint32_t cost[4] = {0, 0, 0, 0};
-    for (std::uint32_t r = 0; r < n_rows; ++r) {
-        const Rows<T> rows(tile, r);
-        const std::uint8_t* hole = tile.has_holes ? tile.hole + r * n : nullptr;
-        cost[0] += row_cost<T, 0>(rows, n, hole);
-        cost[1] += row_cost<T, 1>(rows, n, hole);
-        if (highest >= 2) cost[2] += row_cost<T, 2>(rows, n, hole);
-        if (highest >= 3) cost[3] += row_cost<T, 3>(rows, n, hole);
-    }
-    return static_cast<std::uint32_t>(std::min_element(cost, cost + highest + 1) - cost);
+    return highest == 1 ? cheapest_order<T, 1>(tile) : highest == 2 ? cheapest_order<T, 2>(tile) : cheapest_order<T, 3>(tile);
 }
 
 // tile.padded to tile.delta and delta outliers. Deltas of magnitude `reach` or more are outliers.

@@ -31,28 +31,56 @@ struct SubstreamBits {
     std::uint32_t total() const { return std::accumulate(bits.begin(), bits.begin() + count, 0u); }
 };
 
-// Encodes n deltas to whole words (the last filled with 0). Returns the substreams' lengths.
+// Appends bits to memory, whole bytes at a time; fewer than 8 bits wait between calls of flush().
+class BitWriter {
+public:
+    explicit BitWriter(std::uint32_t* words) : begin_(reinterpret_cast<char*>(words)), at_(begin_) {}
+
+    // At most 63 bits together between two calls of flush(), those waiting included.
+    void append(std::uint32_t bits, std::uint32_t length) {
+        buffer_ |= std::uint64_t{bits} << pending_;
+        pending_ += length;
+    }
+    // Writes eight bytes, of which those that are full count.
+    void flush() {
+        std::memcpy(at_, &buffer_, 8);
+        at_ += pending_ >> 3;
+        buffer_ >>= pending_ & 56;
+        pending_ &= 7;
+    }
+    std::uint32_t bits() const { return static_cast<std::uint32_t>(at_ - begin_) * 8 + pending_; }
+
+private:
+    char *begin_, *at_;
+    std::uint64_t buffer_ = 0;
+    std::uint32_t pending_ = 0;
+};
+
+// Encodes n deltas, at most 8 bytes beyond whole words. Returns the substreams' lengths.
 inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
     SubstreamBits lengths;
     lengths.count = substream_count(n);
-    std::uint64_t buffer = 0;
-    std::uint32_t pending = 0; // bits in the buffer, fewer than 32 between symbols
-    for (std::uint32_t s = 0; s < lengths.count; ++s) {
-        std::uint32_t bits = 0;
-        for (std::uint32_t j = s; j < n; j += lengths.count) {
-            const EncodeBook::Entry entry = book.entry(delta[j]);
-            buffer |= std::uint64_t{entry.bits} << pending;
-            pending += entry.length;
-            bits += entry.length;
-            *words = static_cast<std::uint32_t>(buffer);
-            const std::uint32_t full = pending / 32;
-            words += full;
-            buffer >>= 32 * full;
-            pending %= 32;
+    const std::uint32_t count = lengths.count;
+    BitWriter writer(words);
+    for (std::uint32_t s = 0, before = 0; s < count; ++s) {
+        std::uint32_t j = s;
+        // Two symbols of the table are at most 2 * (15 + 7) bits: with 7 waiting, one flush serves both.
+        for (; j + count < n; j += 2 * count) {
+            const EncodeBook::Entry first = book.entry(delta[j]), second = book.entry(delta[j + count]);
+            writer.append(first.bits, first.length);
+            if (first.length + second.length > 56) writer.flush();
+            writer.append(second.bits, second.length);
+            writer.flush();
         }
-        lengths.bits[s] = bits;
+        if (j < n) {
+            const EncodeBook::Entry entry = book.entry(delta[j]);
+            writer.append(entry.bits, entry.length);
+            writer.flush();
+        }
+        lengths.bits[s] = writer.bits() - before;
+        before = writer.bits();
     }
-    *words = static_cast<std::uint32_t>(buffer);
+    writer.flush();
     return lengths;
 }
 

@@ -37,15 +37,31 @@ void for_each_run(const TileBox& box, const std::array<std::uint32_t, 4>& group,
 
 // Finds the live groups in the deltas of a tile, in tile order.
 inline LiveGroups find_live_groups(const std::int32_t* delta, const TileBox& box,
-                            const std::array<std::uint32_t, 4>& group) {
-    LiveGroups groups;
-    groups.total = Groups(box.edge, group).total;
-    for_each_run(box, group, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-        std::int32_t any = 0;
-        for (std::uint32_t i = 0; i < length; ++i) any |= delta[at + i];
-        groups.mask |= std::uint64_t{any != 0} << number;
-    });
-    return groups;
+                                   const std::array<std::uint32_t, 4>& group) {
+    const Groups groups(box.edge, group);
+    const std::uint32_t n = box.edge[0];
+    LiveGroups live;
+    live.total = groups.total;
+    // First all rows of a row of groups into one, which vectorises, then that one along x.
+    std::int32_t any[max_tile_values];
+    std::uint32_t number = 0;
+    for (std::uint32_t w = 0; w < box.edge[3]; w += group[3])
+        for (std::uint32_t z = 0; z < box.edge[2]; z += group[2])
+            for (std::uint32_t y = 0; y < box.edge[1]; y += group[1]) {
+                std::fill_n(any, n, 0);
+                for (std::uint32_t ww = w; ww < std::min(w + group[3], box.edge[3]); ++ww)
+                    for (std::uint32_t zz = z; zz < std::min(z + group[2], box.edge[2]); ++zz)
+                        for (std::uint32_t yy = y; yy < std::min(y + group[1], box.edge[1]); ++yy) {
+                            const std::int32_t* row = delta + ((ww * box.edge[2] + zz) * box.edge[1] + yy) * n;
+                            for (std::uint32_t x = 0; x < n; ++x) any[x] |= row[x];
+                        }
+                for (std::uint32_t x = 0; x < n; x += group[0], ++number) {
+                    std::int32_t found = 0;
+                    for (std::uint32_t i = x; i < std::min(x + group[0], n); ++i) found |= any[i];
+                    live.mask |= std::uint64_t{found != 0} << number;
+                }
+            }
+    return live;
 }
 
 // Number of values in live groups.
