@@ -11,8 +11,8 @@ namespace cusz {
 inline constexpr int default_r = 5; // bins = 2^(r + 1)
 inline constexpr int max_r = 12;
 
-// A hole among the deltas of a tile. No delta inside the alphabet has this value.
-inline constexpr std::int32_t hole_delta = INT32_MIN;
+// A hole among the deltas of a tile. Every delta inside the alphabet is nearer to 0.
+inline constexpr std::int32_t hole_delta = -(1 << 22);
 
 struct Alphabet {
     explicit constexpr Alphabet(int log2_direct) : r(log2_direct) {}
@@ -28,33 +28,30 @@ struct Alphabet {
     constexpr std::uint32_t hole() const { return size() - 1; }
     constexpr std::uint32_t zero() const { return direct() - 1; }
 
-    struct Coded {
-        std::uint32_t symbol, raw, raw_bits;
-    };
-    // The symbol and raw bits of a delta with |delta| < reach(), or of hole_delta.
-    constexpr Coded code(std::int32_t delta) const {
-        if (delta == hole_delta) return {hole(), 0, 0};
-        const bool negative = delta < 0;
-        const std::uint32_t magnitude = negative ? 0u - static_cast<std::uint32_t>(delta)
-                                                 : static_cast<std::uint32_t>(delta);
-        if (magnitude < direct()) return {static_cast<std::uint32_t>(delta + static_cast<std::int32_t>(zero())), 0, 0};
-        const auto octave = static_cast<std::uint32_t>(std::bit_width(magnitude) - 1);
-        const std::uint32_t raw_bits = octave - 2, quarter = (magnitude >> raw_bits) - 4;
-        const std::uint32_t bucket = 4 * (octave - static_cast<std::uint32_t>(r)) + quarter;
-        return {2 * direct() - 1 + 2 * bucket + (negative ? 1 : 0), magnitude & ((1u << raw_bits) - 1), raw_bits};
-    }
-
-    // The inverse: |delta| = (mantissa << raw_bits) + raw.
+    // delta = base + raw, 0 <= raw < 2^raw_bits
     struct Meaning {
-        std::uint32_t mantissa, raw_bits;
-        bool negative, hole;
+        std::int32_t base;
+        std::uint32_t raw_bits;
     };
     constexpr Meaning meaning(std::uint32_t symbol) const {
-        if (symbol == hole()) return {0, 0, false, true};
-        if (symbol < 2 * direct() - 1)
-            return symbol < zero() ? Meaning{zero() - symbol, 0, true, false} : Meaning{symbol - zero(), 0, false, false};
-        const std::uint32_t bucket = symbol - (2 * direct() - 1);
-        return {4 + (bucket >> 1) % 4, (bucket >> 3) + static_cast<std::uint32_t>(r) - 2, (bucket & 1) != 0, false};
+        if (symbol == hole()) return {hole_delta, 0};
+        if (symbol < 2 * direct() - 1) return {static_cast<std::int32_t>(symbol - zero()), 0};
+        const std::uint32_t bucket = symbol - (2 * direct() - 1), quarter = (bucket >> 1) % 4;
+        const std::uint32_t raw_bits = (bucket >> 3) + static_cast<std::uint32_t>(r) - 2;
+        const auto below = static_cast<std::int32_t>((4 + quarter) << raw_bits);
+        const auto above = static_cast<std::int32_t>((5 + quarter) << raw_bits);
+        return {(bucket & 1) != 0 ? 1 - above : below, raw_bits};
+    }
+
+    // The symbol of a delta with |delta| < reach(), or of hole_delta.
+    constexpr std::uint32_t symbol(std::int32_t delta) const {
+        if (delta == hole_delta) return hole();
+        const auto magnitude = static_cast<std::uint32_t>(delta < 0 ? -delta : delta);
+        if (magnitude < direct()) return static_cast<std::uint32_t>(delta + static_cast<std::int32_t>(zero()));
+        const auto octave = static_cast<std::uint32_t>(std::bit_width(magnitude) - 1);
+        const std::uint32_t bucket =
+            4 * (octave - static_cast<std::uint32_t>(r)) + (magnitude >> (octave - 2)) - 4;
+        return 2 * direct() - 1 + 2 * bucket + (delta < 0 ? 1 : 0);
     }
 };
 

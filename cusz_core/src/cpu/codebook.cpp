@@ -61,6 +61,13 @@ std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& leng
     return codes;
 }
 
+EncodeBook::Entry EncodeBook::compose(std::int32_t delta) const {
+    const std::uint32_t symbol = alphabet_.symbol(delta);
+    const Alphabet::Meaning m = alphabet_.meaning(symbol);
+    const auto raw = static_cast<std::uint32_t>(delta - m.base);
+    return {codes_[symbol] | raw << lengths_[symbol], lengths_[symbol] + m.raw_bits};
+}
+
 EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet)
     : alphabet_(alphabet), span_(std::max(512u, alphabet.direct())), lengths_(lengths),
       codes_(canonical_codes(lengths)) {
@@ -77,8 +84,8 @@ DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         if (lengths[s] == 0) continue;
         empty_ = false;
         const Alphabet::Meaning m = alphabet.meaning(s);
-        const Entry entry{lengths[s] | m.raw_bits << 4 | std::uint32_t{m.negative} << 9 | std::uint32_t{m.hole} << 10 |
-                          m.mantissa << 11};
+        const Entry entry{static_cast<std::int32_t>(lengths[s] | m.raw_bits << 4 |
+                                                    static_cast<std::uint32_t>(m.base) << 9)};
         for (std::size_t pattern = codes[s]; pattern < table_.size(); pattern += std::size_t{1} << lengths[s])
             table_[pattern] = entry;
     }

@@ -22,23 +22,18 @@ public:
     };
     EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
 
-    // Of a delta inside the alphabet, or hole_delta.
-    Entry entry(std::int32_t delta) const {
-        const std::uint32_t at = static_cast<std::uint32_t>(delta) + span_;
-        return at < 2 * span_ ? table_[at] : compose(delta);
-    }
+    // Of deltas -span() to span() - 1.
+    const Entry* table() const { return table_.data(); }
+    std::uint32_t span() const { return span_; }
+    // Of any delta inside the alphabet, or hole_delta.
+    Entry compose(std::int32_t delta) const;
 
 private:
-    Entry compose(std::int32_t delta) const {
-        const Alphabet::Coded c = alphabet_.code(delta);
-        return {codes_[c.symbol] | c.raw << lengths_[c.symbol], lengths_[c.symbol] + c.raw_bits};
-    }
-
     Alphabet alphabet_;
     std::uint32_t span_;
     std::vector<std::uint8_t> lengths_;
     std::vector<std::uint32_t> codes_;
-    std::vector<Entry> table_; // of deltas -span to span - 1
+    std::vector<Entry> table_;
 };
 
 // What every pattern of the longest code's width begins with (the reverse codebook of the paper's section 3.3).
@@ -47,13 +42,12 @@ public:
     // lengths: of a complete code, of one code of length 1, or of none (frame.cpp).
     DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
 
+    // One word, so that the table of the default alphabet takes half of a first-level cache.
     struct Entry {
-        std::uint32_t word;
-        std::uint32_t length() const { return word & 15; }         // of the code
-        std::uint32_t raw_bits() const { return word >> 4 & 31; }  // behind it
-        std::uint32_t negative() const { return word >> 9 & 1; }
-        bool hole() const { return (word >> 10 & 1) != 0; }
-        std::uint32_t mantissa() const { return word >> 11; }      // |delta| = (mantissa << raw_bits) + raw
+        std::int32_t word;
+        std::uint32_t length() const { return static_cast<std::uint32_t>(word) & 15; }        // of the code
+        std::uint32_t raw_bits() const { return static_cast<std::uint32_t>(word) >> 4 & 31; } // behind it
+        std::int32_t base() const { return word >> 9; }                                       // delta = base + raw
     };
     bool empty() const { return empty_; }
     std::uint32_t mask() const { return static_cast<std::uint32_t>(table_.size()) - 1; }

@@ -25,7 +25,7 @@ class Histogram {
 public:
     explicit Histogram(int r) : alphabet_(r), counts_(alphabet_.size()) {}
     void add(const std::int32_t* delta, std::uint32_t n) {
-        for (std::uint32_t i = 0; i < n; ++i) ++counts_[alphabet_.code(delta[i]).symbol];
+        for (std::uint32_t i = 0; i < n; ++i) ++counts_[alphabet_.symbol(delta[i])];
     }
     void add(const Histogram& other) {
         for (std::size_t s = 0; s < counts_.size(); ++s) counts_[s] += other.counts_[s];

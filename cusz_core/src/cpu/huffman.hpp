@@ -56,60 +56,68 @@ private:
     std::uint32_t pending_ = 0;
 };
 
-// Encodes n deltas, at most 8 bytes beyond whole words. Returns the substreams' lengths.
+// Encodes the substreams `first` to `last` - 1 of n deltas; lengths.count is known.
+inline void encode_substreams(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t first,
+                              std::uint32_t last, BitWriter& out, SubstreamBits& lengths) {
+    BitWriter writer = out; // a copy whose address nobody has stays in registers
+    const EncodeBook::Entry* const table = book.table();
+    const std::uint32_t span = book.span(), count = lengths.count;
+    // Between two calls of flush(): 7 bits that wait, and two symbols of the table, each at most 15 + 7 bits. Others take
+    // up to 32 bits, so they flush first.
+    const auto put = [&](std::int32_t d) {
+        const std::uint32_t at = static_cast<std::uint32_t>(d) + span;
+        if (at < 2 * span) [[likely]]
+            return writer.append(table[at].bits, table[at].length);
+        writer.flush();
+        const EncodeBook::Entry entry = book.compose(d);
+        writer.append(entry.bits, entry.length);
+    };
+    for (std::uint32_t s = first; s < last; ++s) {
+        const std::uint32_t before = writer.bits();
+        const std::int32_t* next = delta + s;
+        std::uint32_t left = (n - s + count - 1) / count;
+        for (; left >= 2; left -= 2, next += 2 * count) {
+            put(next[0]);
+            put(next[count]);
+            writer.flush();
+        }
+        if (left == 1) put(*next);
+        writer.flush();
+        lengths.bits[s] = writer.bits() - before;
+    }
+    writer.flush();
+    out = writer;
+}
+
+// Encodes n deltas to at most 8 bytes beyond whole words. Returns the substreams' lengths.
 inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
     SubstreamBits lengths;
     lengths.count = substream_count(n);
-    const std::uint32_t count = lengths.count;
     BitWriter writer(words);
-    for (std::uint32_t s = 0, before = 0; s < count; ++s) {
-        std::uint32_t j = s;
-        // Two symbols of the table are at most 2 * (15 + 7) bits: with 7 waiting, one flush serves both.
-        for (; j + count < n; j += 2 * count) {
-            const EncodeBook::Entry first = book.entry(delta[j]), second = book.entry(delta[j + count]);
-            writer.append(first.bits, first.length);
-            if (first.length + second.length > 56) writer.flush();
-            writer.append(second.bits, second.length);
-            writer.flush();
-        }
-        if (j < n) {
-            const EncodeBook::Entry entry = book.entry(delta[j]);
-            writer.append(entry.bits, entry.length);
-            writer.flush();
-        }
-        lengths.bits[s] = writer.bits() - before;
-        before = writer.bits();
-    }
-    writer.flush();
+    encode_substreams(delta, n, book, 0, lengths.count, writer, lengths);
     return lengths;
 }
 
 // Decodes `lanes` neighbouring substreams in step: their dependency chains overlap.
 template <std::uint32_t lanes>
 void decode_lanes(const char* bytes, std::uint32_t* position, std::uint32_t stride, std::uint32_t rounds,
-                  const DecodeBook& book, std::int32_t* delta, std::uint32_t& holes) {
+                  const DecodeBook& book, std::int32_t* delta) {
     const DecodeBook::Entry* const table = book.table();
     const std::uint32_t mask = book.mask();
     std::uint32_t at[lanes];
     std::memcpy(at, position, sizeof at);
-    std::uint32_t seen = 0;
     for (std::uint32_t i = 0; i < rounds; ++i, delta += stride) {
         for (std::uint32_t lane = 0; lane < lanes; ++lane) {
             std::uint64_t window;
             std::memcpy(&window, bytes + (at[lane] >> 3), 8);
             window >>= at[lane] & 7;
             const DecodeBook::Entry entry = table[static_cast<std::uint32_t>(window) & mask];
-            const std::uint32_t raw_bits = entry.raw_bits();
-            const std::uint32_t raw = static_cast<std::uint32_t>(window >> entry.length()) & ((1u << raw_bits) - 1);
-            const std::uint32_t magnitude = (entry.mantissa() << raw_bits) + raw;
-            const std::uint32_t sign = 0u - entry.negative();
-            const auto value = static_cast<std::int32_t>((magnitude ^ sign) - sign);
-            delta[lane] = entry.hole() ? hole_delta : value;
-            seen |= entry.word;
-            at[lane] += entry.length() + raw_bits;
+            const std::uint32_t length = entry.length(), raw_bits = entry.raw_bits();
+            const auto raw = static_cast<std::uint32_t>(window >> length) & ((1u << raw_bits) - 1);
+            delta[lane] = entry.base() + static_cast<std::int32_t>(raw);
+            at[lane] += length + raw_bits;
         }
     }
-    holes |= seen;
     std::memcpy(position, at, sizeof at);
 }
 
@@ -119,7 +127,7 @@ inline constexpr std::uint32_t decode_margin_words = max_tile_values / max_subst
 // Decodes n deltas. words: the substreams, readable for decode_margin_words more. Returns false if a substream does not
 // end where its length says.
 inline bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
-            std::int32_t* delta, bool& has_holes) {
+                   std::int32_t* delta) {
     if (n > 0 && book.empty()) return false;
     const char* bytes = reinterpret_cast<const char*>(words);
     const std::uint32_t count = lengths.count;
@@ -129,14 +137,12 @@ inline bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std
         at += lengths.bits[s];
         end[s] = at;
     }
-    std::uint32_t seen = 0;
     const std::uint32_t rounds = count == 0 ? 0 : n / count; // in which every substream has a symbol
     std::uint32_t s = 0;
-    for (; s + 8 <= count; s += 8) decode_lanes<8>(bytes, &position[s], count, rounds, book, delta + s, seen);
-    for (; s < count; ++s) decode_lanes<1>(bytes, &position[s], count, rounds, book, delta + s, seen);
+    for (; s + 4 <= count; s += 4) decode_lanes<4>(bytes, &position[s], count, rounds, book, delta + s);
+    for (; s < count; ++s) decode_lanes<1>(bytes, &position[s], count, rounds, book, delta + s);
     for (std::uint32_t j = rounds * count; j < n; ++j)
-        decode_lanes<1>(bytes, &position[j - rounds * count], count, 1, book, delta + j, seen);
-    has_holes = DecodeBook::Entry{seen}.hole();
+        decode_lanes<1>(bytes, &position[j - rounds * count], count, 1, book, delta + j);
     return std::equal(position.begin(), position.begin() + count, end.begin());
 }
 

@@ -187,8 +187,11 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += base;
         const std::uint32_t* codes = take((lengths.total() + 31) / 32);
         std::int32_t* target = masked ? tile.live : tile.delta;
-        if (!decode(codes, lengths, n_coded, book, target, has_holes))
+        if (!decode(codes, lengths, n_coded, book, target))
             corrupt_tile(number, "a substream does not end where its length says");
+        std::int32_t lowest = 0;
+        for (std::uint32_t i = 0; i < n_coded; ++i) lowest = std::min(lowest, target[i]);
+        has_holes = lowest == hole_delta;
         if (masked) scatter_live(tile.live, mask, tile.box, coder.tiling.group(), tile.delta);
     }
     if (has_holes != ((head & head_holes) != 0)) corrupt_tile(number, "holes do not match the head");
