@@ -29,7 +29,7 @@ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
     const T scaled = value * quantiser.inv;
     const T shifted = scaled + rounder;
     const T back = (shifted - rounder) * quantiser.step;
-    const Int q = std::bit_cast<Int>(shifted) - std::bit_cast<Int>(rounder);
+    const auto q = static_cast<Int>(bits_of(shifted) - bits_of(rounder)); // modulo: it may be far out of range
     return {q, std::abs(scaled) <= Traits<T>::quantum_limit, std::abs(value - back) <= quantiser.e};
 }
 
@@ -38,7 +38,7 @@ T dequantise(typename Traits<T>::Int q, T step) {
     if constexpr (sizeof(T) == 4) {
         return static_cast<T>(q) * step;
     } else { // exact for |q| <= 2^51, and vectorised everywhere
-        const T shifted = std::bit_cast<T>(std::bit_cast<std::int64_t>(Traits<T>::rounder) + q);
+        const T shifted = std::bit_cast<T>(bits_of(Traits<T>::rounder) + static_cast<std::uint64_t>(q));
         return (shifted - Traits<T>::rounder) * step;
     }
 }
