@@ -1,0 +1,444 @@
+// Module cusz_core._native: the C API of cusz.h for Python, as thin as it can be.
+//
+// Arrays come in through the buffer protocol, without copies. Checks that need a good message (types, layouts, legal
+// values) are made in Python; what is checked here is what memory safety needs. The GIL is released while the library
+// works. Failures raise the classes of cusz_core.errors with the library's own message.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cusz/cusz.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+// ---------------------------------------------------------------------------------------------------- errors
+
+constexpr size_t kStatusCount = 9;
+
+// The exception class of every status; filled when the module is loaded, never released.
+std::array<PyObject*, kStatusCount> g_error_classes{};
+
+[[noreturn]] void raise(cusz_status status, const char* message) {
+    const auto code = static_cast<size_t>(status);
+    PyObject* error = code < kStatusCount && g_error_classes[code] ? g_error_classes[code] : PyExc_RuntimeError;
+    PyErr_SetString(error, message && *message ? message : cusz_status_name(status));
+    throw nb::python_error();
+}
+
+[[noreturn]] void raise_out_of_memory(const char* what) {
+    PyErr_Clear();
+    raise(CUSZ_ERROR_MEMORY, (std::string("out of memory: cannot allocate ") + what).c_str());
+}
+
+void load_error_classes() {
+    static constexpr std::array<const char*, kStatusCount> names = {
+        "CuszError",           "ParameterError",     "UnsupportedError",
+        "CorruptArchiveError", "ArchiveTooNewError", "DeviceError",
+        "OutOfMemoryError",    "PluginError",        "CuszError"};
+    nb::module_ errors = nb::module_::import_("cusz_core.errors");
+    for (size_t i = 0; i < kStatusCount; ++i) {
+        g_error_classes[i] = nb::object(errors.attr(names[i])).release().ptr();
+    }
+}
+
+// --------------------------------------------------------------------------------------------------- contexts
+
+struct FreeMemory {
+    void operator()(void* p) const { std::free(p); }
+};
+
+// What one call needs: a context of the library, and a staging buffer for an archive that may not fit its target.
+struct Worker {
+    cusz_context* context = cusz_create();
+    std::unique_ptr<void, FreeMemory> staging;
+    size_t staging_capacity = 0;
+
+    Worker() = default;
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+    ~Worker() { cusz_destroy(context); }
+
+    // Memory for an archive of `bytes`. Pages that are never written cost nothing.
+    void* stage(size_t bytes) {
+        if (staging_capacity < bytes) {
+            staging.reset();
+            staging_capacity = 0;
+            staging.reset(std::malloc(bytes));
+            if (!staging) raise_out_of_memory("a buffer for the archive");
+            staging_capacity = bytes;
+        }
+        return staging.get();
+    }
+};
+
+// Workers that no call is using. Guarded by the GIL, so there is no mutex that a fork could leave locked, and held by
+// pointers that are never freed at exit. A forked child abandons its parent's workers: their threads and locks did not
+// survive the fork.
+struct Pool {
+    std::vector<std::unique_ptr<Worker>> idle;
+    pid_t owner = getpid();
+    bool forked = false;
+
+    void notice_fork() {
+        const pid_t now = getpid();
+        if (now == owner) return;
+        for (auto& worker : idle) (void)worker.release();
+        idle.clear();
+        owner = now;
+        forked = true;
+    }
+};
+
+Pool& pool() {
+    static Pool* const instance = new Pool;
+    return *instance;
+}
+
+// A worker for the duration of one call. Created and destroyed with the GIL held.
+class Lease {
+public:
+    Lease() {
+        Pool& p = pool();
+        p.notice_fork();
+        if (!p.idle.empty()) {
+            worker_ = std::move(p.idle.back());
+            p.idle.pop_back();
+        } else {
+            worker_ = std::make_unique<Worker>();
+            if (!worker_->context) raise_out_of_memory("a compression context");
+        }
+    }
+    ~Lease() {
+        try {
+            pool().idle.push_back(std::move(worker_));
+        } catch (...) { // out of memory: this worker is not kept
+        }
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+    cusz_context* context() const { return worker_->context; }
+    Worker& worker() const { return *worker_; }
+    void check(cusz_status status) const {
+        if (status != CUSZ_OK) raise(status, cusz_last_error(worker_->context));
+    }
+
+private:
+    std::unique_ptr<Worker> worker_;
+};
+
+// Runs a call of the library without the GIL. In a forked child it runs on a thread of its own: the OpenMP runtime
+// keeps its team of workers by calling thread, and the forking thread's team, which did not survive, would be waited
+// for.
+template <class Call>
+cusz_status run(const Call& call) {
+    const bool forked = pool().forked;
+    nb::gil_scoped_release unlocked;
+    if (!forked) return call();
+    cusz_status status = CUSZ_ERROR_INTERNAL;
+    try {
+        std::thread([&] { status = call(); }).join();
+    } catch (const std::system_error&) { // no thread to be had
+        status = CUSZ_ERROR_MEMORY;
+    }
+    return status;
+}
+
+size_t scratch_bytes() {
+    pool().notice_fork();
+    size_t sum = 0;
+    for (const auto& worker : pool().idle) sum += cusz_scratch_bytes(worker->context) + worker->staging_capacity;
+    return sum;
+}
+
+void release_scratch() {
+    pool().notice_fork();
+    pool().idle.clear();
+}
+
+// ---------------------------------------------------------------------------------------------------- buffers
+
+// A C-contiguous view of a Python object's memory, locked against resizing while it lives.
+class View {
+public:
+    View(nb::handle object, bool writable) {
+        const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
+    }
+    ~View() { PyBuffer_Release(&view_); }
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+
+    void* data() const { return view_.buf; }
+    size_t bytes() const { return static_cast<size_t>(view_.len); }
+    size_t item_bytes() const { return static_cast<size_t>(view_.itemsize); }
+    int ndim() const { return view_.ndim; }
+    const Py_ssize_t* shape() const { return view_.shape; }
+    const char* format() const { return view_.format ? view_.format : "B"; }
+
+    bool overlaps(const View& other) const {
+        const auto a = reinterpret_cast<uintptr_t>(data()), b = reinterpret_cast<uintptr_t>(other.data());
+        return a < b + other.bytes() && b < a + bytes();
+    }
+
+private:
+    Py_buffer view_{};
+};
+
+// A view of an array of floats or doubles in native byte order.
+struct Field {
+    View view;
+    cusz_dtype dtype = CUSZ_F32;
+    int32_t ndim = 0;
+    std::array<uint64_t, CUSZ_MAX_NDIM> shape{};
+
+    Field(nb::handle object, bool writable) : view(object, writable) {
+        const char* format = view.format();
+        if (*format == '@' || *format == '=') ++format;
+        if (std::strcmp(format, "f") == 0 && view.item_bytes() == 4) {
+            dtype = CUSZ_F32;
+        } else if (std::strcmp(format, "d") == 0 && view.item_bytes() == 8) {
+            dtype = CUSZ_F64;
+        } else {
+            raise(CUSZ_ERROR_UNSUPPORTED, "a field must be of native float32 or float64");
+        }
+        if (view.ndim() < 1 || view.ndim() > CUSZ_MAX_NDIM) {
+            raise(CUSZ_ERROR_UNSUPPORTED, "a field must have 1 to 4 dimensions");
+        }
+        if (reinterpret_cast<uintptr_t>(view.data()) % view.item_bytes() != 0) {
+            raise(CUSZ_ERROR_UNSUPPORTED, "a field must be aligned to its element type");
+        }
+        ndim = view.ndim();
+        for (int i = 0; i < ndim; ++i) shape[static_cast<size_t>(i)] = static_cast<uint64_t>(view.shape()[i]);
+    }
+
+    uint64_t count() const { return view.bytes() / view.item_bytes(); }
+};
+
+// A view of an archive's bytes.
+struct Archive {
+    View view;
+
+    explicit Archive(nb::handle object) : view(object, false) {
+        if (view.item_bytes() != 1) raise(CUSZ_ERROR_UNSUPPORTED, "an archive must be a buffer of single bytes");
+    }
+};
+
+// -------------------------------------------------------------------------------------------------- functions
+
+cusz_params make_params(int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads, int32_t lossless,
+                        bool has_fill, double fill) {
+    cusz_params params;
+    cusz_params_init(&params);
+    params.mode = mode;
+    params.eb = eb;
+    params.bins = bins;
+    params.backend = backend;
+    params.threads = threads;
+    params.lossless = lossless;
+    params.has_fill = has_fill ? 1 : 0;
+    params.fill = fill;
+    return params;
+}
+
+size_t max_archive_bytes_of(const Field& field) {
+    size_t max_bytes = 0;
+    const cusz_status status = cusz_max_archive_bytes(field.dtype, field.ndim, field.shape.data(), &max_bytes);
+    if (status != CUSZ_OK) raise(status, "the field's size does not fit in 63 bits");
+    return max_bytes;
+}
+
+size_t compress_to(const Lease& lease, const cusz_params& params, const Field& field, void* archive, size_t capacity) {
+    size_t archive_bytes = 0;
+    lease.check(run([&] {
+        return cusz_compress(lease.context(), &params, field.dtype, field.ndim, field.shape.data(), field.view.data(),
+                             archive, capacity, &archive_bytes);
+    }));
+    return archive_bytes;
+}
+
+nb::bytes compress(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
+                   int32_t lossless, bool has_fill, double fill) {
+    const Field field(object, false);
+    const cusz_params params = make_params(mode, eb, bins, backend, threads, lossless, has_fill, fill);
+    const size_t capacity = max_archive_bytes_of(field);
+    const Lease lease;
+    // Straight into a bytes object of the largest size, cut to the archive's: no copy, and pages that are never written
+    // cost nothing.
+    PyObject* archive = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(capacity));
+    if (!archive) raise_out_of_memory("the archive");
+    nb::object owner = nb::steal(archive);
+    const size_t archive_bytes = compress_to(lease, params, field, PyBytes_AsString(archive), capacity);
+    archive = owner.release().ptr();
+    if (_PyBytes_Resize(&archive, static_cast<Py_ssize_t>(archive_bytes)) != 0) raise_out_of_memory("the archive");
+    return nb::steal<nb::bytes>(archive);
+}
+
+size_t compress_into(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
+                     int32_t lossless, bool has_fill, double fill, nb::handle out) {
+    const Field field(object, false);
+    const View target(out, true);
+    if (target.overlaps(field.view)) raise(CUSZ_ERROR_PARAMETER, "out overlaps the field: pass memory of its own");
+    const cusz_params params = make_params(mode, eb, bins, backend, threads, lossless, has_fill, fill);
+    const size_t max_bytes = max_archive_bytes_of(field);
+    const Lease lease;
+    if (target.bytes() >= max_bytes) return compress_to(lease, params, field, target.data(), target.bytes());
+
+    void* const staging = lease.worker().stage(max_bytes);
+    const size_t archive_bytes = compress_to(lease, params, field, staging, max_bytes);
+    if (archive_bytes > target.bytes()) {
+        const std::string message = "out holds " + std::to_string(target.bytes()) + " bytes, the archive has " +
+                                    std::to_string(archive_bytes) + ": " + std::to_string(max_bytes) +
+                                    " bytes always suffice (max_archive_bytes)";
+        raise(CUSZ_ERROR_PARAMETER, message.c_str());
+    }
+    nb::gil_scoped_release unlocked;
+    std::memcpy(target.data(), staging, archive_bytes);
+    return archive_bytes;
+}
+
+cusz_info inspect_archive(const Lease& lease, const Archive& archive) {
+    cusz_info info{};
+    info.struct_bytes = sizeof(info);
+    lease.check(cusz_inspect(lease.context(), archive.view.data(), archive.view.bytes(), &info));
+    return info;
+}
+
+nb::tuple extents(const cusz_info& info, const uint64_t (&values)[CUSZ_MAX_NDIM]) {
+    nb::list list;
+    for (int i = 0; i < info.ndim; ++i) list.append(values[i]);
+    return nb::tuple(list);
+}
+
+// (dtype, shape) of an archive: what its reader has to allocate.
+std::tuple<int32_t, nb::tuple> layout(nb::handle object) {
+    const Archive archive(object);
+    const Lease lease;
+    const cusz_info info = inspect_archive(lease, archive);
+    return {info.dtype, extents(info, info.shape)};
+}
+
+nb::dict inspect(nb::handle object) {
+    const Archive archive(object);
+    const Lease lease;
+    const cusz_info info = inspect_archive(lease, archive);
+    nb::dict d;
+    d["version"] = info.version;
+    d["kind"] = info.kind;
+    d["dtype"] = info.dtype;
+    d["mode"] = info.mode;
+    d["lossless"] = info.lossless;
+    d["bins"] = info.bins;
+    d["has_fill"] = info.has_fill != 0;
+    d["checksum"] = info.checksum;
+    d["shape"] = extents(info, info.shape);
+    d["eb"] = info.eb;
+    d["eb_abs"] = info.eb_abs;
+    d["step"] = info.step;
+    d["fill"] = info.fill;
+    d["raw_bytes"] = info.raw_bytes;
+    d["archive_bytes"] = info.archive_bytes;
+    d["header_bytes"] = info.header_bytes;
+    d["codebook_bytes"] = info.codebook_bytes;
+    d["index_bytes"] = info.index_bytes;
+    d["payload_bytes"] = info.payload_bytes;
+    d["tile_shape"] = extents(info, info.tile_shape);
+    d["n_tiles"] = info.n_tiles;
+    d["n_special"] = info.n_special;
+    d["n_delta_outliers"] = info.n_delta_outliers;
+    d["n_value_outliers"] = info.n_value_outliers;
+    return d;
+}
+
+void check(nb::handle object, int32_t threads) {
+    const Archive archive(object);
+    const Lease lease;
+    lease.check(run([&] { return cusz_check(lease.context(), archive.view.data(), archive.view.bytes(), threads); }));
+}
+
+void decompress_into(nb::handle object, nb::handle out, int32_t threads) {
+    const Archive archive(object);
+    const Field field(out, true);
+    if (field.view.overlaps(archive.view))
+        raise(CUSZ_ERROR_PARAMETER, "out overlaps the archive: pass memory of its own");
+    const Lease lease;
+    lease.check(run([&] {
+        return cusz_decompress(lease.context(), archive.view.data(), archive.view.bytes(), threads, field.view.data(),
+                               field.view.bytes());
+    }));
+}
+
+std::tuple<double, double, uint64_t> value_range(nb::handle object, bool has_fill, double fill, int32_t threads) {
+    const Field field(object, false);
+    const Lease lease;
+    double min = 0, max = 0;
+    uint64_t n_valid = 0;
+    lease.check(run([&] {
+        return cusz_value_range(lease.context(), field.dtype, field.count(), field.view.data(), has_fill ? 1 : 0, fill,
+                                threads, &min, &max, &n_valid);
+    }));
+    return {min, max, n_valid};
+}
+
+size_t max_archive_bytes(int32_t dtype, const nb::tuple& shape) {
+    if (nb::len(shape) < 1 || nb::len(shape) > CUSZ_MAX_NDIM) {
+        raise(CUSZ_ERROR_PARAMETER, "a field must have 1 to 4 dimensions");
+    }
+    std::array<uint64_t, CUSZ_MAX_NDIM> extents{};
+    size_t i = 0;
+    for (nb::handle extent : shape) extents[i++] = nb::cast<uint64_t>(extent);
+    size_t max_bytes = 0;
+    const cusz_status status =
+        cusz_max_archive_bytes(static_cast<cusz_dtype>(dtype), static_cast<int32_t>(i), extents.data(), &max_bytes);
+    if (status != CUSZ_OK) raise(status, "the field's size does not fit in 63 bits");
+    return max_bytes;
+}
+
+} // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "The C API of cusz_core (cusz.h).";
+    load_error_classes();
+
+    m.attr("F32") = static_cast<int>(CUSZ_F32);
+    m.attr("F64") = static_cast<int>(CUSZ_F64);
+    m.attr("MODES") = nb::make_tuple("abs", "rel");             // index: cusz_mode
+    m.attr("BACKENDS") = nb::make_tuple("auto", "cpu", "cuda"); // index: cusz_backend
+    m.attr("LOSSLESS_STAGES") = nb::make_tuple("none", "zstd"); // index: cusz_lossless
+    m.attr("KINDS") = nb::make_tuple("raw", "tiled");           // index: cusz_kind
+    m.attr("MAX_NDIM") = CUSZ_MAX_NDIM;
+    m.attr("FORMAT_VERSION") = CUSZ_FORMAT_VERSION;
+    m.attr("RAW_OVERHEAD_BYTES") = CUSZ_RAW_OVERHEAD_BYTES;
+
+    m.def("version", [] { return cusz_version(); });
+    m.def("default_threads", [] { return cusz_default_threads(); });
+    m.def("has_backend", [](int32_t backend) { return cusz_has_backend(static_cast<cusz_backend>(backend)) != 0; });
+    m.def("has_lossless", [](int32_t stage) { return cusz_has_lossless(static_cast<cusz_lossless>(stage)) != 0; });
+    m.def("max_archive_bytes", &max_archive_bytes);
+    m.def("absolute_bound", [](double rel, double min, double max) { return cusz_absolute_bound(rel, min, max); });
+
+    m.def("compress", &compress);
+    m.def("compress_into", &compress_into);
+    m.def("layout", &layout);
+    m.def("inspect", &inspect);
+    m.def("check", &check);
+    m.def("decompress_into", &decompress_into);
+    m.def("value_range", &value_range);
+
+    m.def("scratch_bytes", &scratch_bytes);
+    m.def("release_scratch", &release_scratch);
+}

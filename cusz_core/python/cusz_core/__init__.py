@@ -1,0 +1,68 @@
+"""Error-bounded lossy compression of floating-point fields with the cuSZ algorithm.
+
+For numpy arrays on this machine's cores:
+
+    import cusz_core as cusz
+
+    archive = cusz.compress(x, eb=1e-3, mode="rel")  # x: numpy array of float32 or float64, 1 to 4 dimensions
+    y = cusz.decompress(archive)                     # every finite value within the bound
+    info = cusz.inspect(archive)                     # shape, dtype, bound, ratio, outliers, sections
+    cusz.verify(x, archive)                          # largest error, PSNR; raises if the bound is broken
+"""
+
+from . import _native
+from .backends import BackendInfo, default_threads, devices
+from .codec import (
+    ValueRange,
+    check,
+    compress,
+    decompress,
+    max_archive_bytes,
+    release_scratch,
+    scratch_bytes,
+    value_range,
+)
+from .errors import (
+    ArchiveTooNewError,
+    BoundError,
+    CorruptArchiveError,
+    CuszError,
+    DeviceError,
+    OutOfMemoryError,
+    ParameterError,
+    PluginError,
+    UnsupportedError,
+)
+from .info import ArchiveInfo, Sections, inspect
+from .verification import Verification, verify
+
+__version__: str = _native.version()
+
+__all__ = [
+    "ArchiveInfo",
+    "ArchiveTooNewError",
+    "BackendInfo",
+    "BoundError",
+    "CorruptArchiveError",
+    "CuszError",
+    "DeviceError",
+    "OutOfMemoryError",
+    "ParameterError",
+    "PluginError",
+    "Sections",
+    "UnsupportedError",
+    "ValueRange",
+    "Verification",
+    "__version__",
+    "check",
+    "compress",
+    "decompress",
+    "default_threads",
+    "devices",
+    "inspect",
+    "max_archive_bytes",
+    "release_scratch",
+    "scratch_bytes",
+    "value_range",
+    "verify",
+]

@@ -1,0 +1,208 @@
+"""Checks of what users pass in, with messages that name the value, the limit and the remedy."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _native
+from .errors import ParameterError, UnsupportedError
+
+#: What holds an archive: any C-contiguous buffer of single bytes.
+ArchiveLike = bytes | bytearray | memoryview | mmap.mmap | NDArray[np.uint8]
+#: A field: float32 or float64.
+Field = NDArray[np.floating[Any]]
+
+ACCEPTED_FIELDS = "numpy arrays of float32 or float64 in native byte order, with 1 to 4 dimensions"
+MIN_BINS, MAX_BINS = 64, 8192
+MAX_THREADS = 2**31 - 1
+
+_MODE_IDS = {name: i for i, name in enumerate(_native.MODES)}
+_BACKEND_IDS = {name: i for i, name in enumerate(_native.BACKENDS)}
+_LOSSLESS_IDS = {name: i for i, name in enumerate(_native.LOSSLESS_STAGES)}
+_DTYPES: dict[int, np.dtype[Any]] = {_native.F32: np.dtype(np.float32), _native.F64: np.dtype(np.float64)}
+
+
+def field(x: object, name: str = "x") -> Field:
+    """`x` as a C-contiguous, aligned array; copied only if it is not one already."""
+    if not isinstance(x, np.ndarray):
+        raise UnsupportedError(f"{name} is {_describe(x)}; accepted are {ACCEPTED_FIELDS}{_array_remedy(x)}")
+    if isinstance(x, np.ma.MaskedArray):
+        raise UnsupportedError(
+            f"{name} is a masked array, whose mask would be lost: compress {name}.filled(value) with fill=value"
+        )
+    dtype = x.dtype
+    if dtype.char not in "fd" or not dtype.isnative:
+        raise UnsupportedError(f"{name} has dtype {dtype.str} ({dtype.name}); {_dtype_remedy(dtype, name)}")
+    if not 1 <= x.ndim <= _native.MAX_NDIM:
+        raise UnsupportedError(f"{name} has {x.ndim} dimensions; {_ndim_remedy(x, name)}")
+    flags = x.flags
+    if flags.c_contiguous and flags.aligned:
+        return x
+    return np.array(x, order="C", copy=True, subok=False)
+
+
+def output_field(out: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
+    """`out`, if a field of this dtype and shape can be decompressed into it."""
+    wanted = f"a writable C-contiguous numpy array of {dtype.name} and shape {shape}"
+    if not isinstance(out, np.ndarray):
+        raise UnsupportedError(f"out is {_describe(out)}; this archive needs {wanted}")
+    if out.dtype != dtype:
+        raise UnsupportedError(f"out has dtype {out.dtype.str} ({out.dtype.name}); this archive needs {wanted}")
+    if out.shape != shape:
+        raise ParameterError(f"out has shape {out.shape}; this archive needs {wanted}")
+    if not (out.flags.c_contiguous and out.flags.aligned):
+        raise ParameterError(f"out is not C-contiguous and aligned; this archive needs {wanted}")
+    if not out.flags.writeable:
+        raise ParameterError(f"out is read-only; this archive needs {wanted}")
+    return out
+
+
+def archive(a: object) -> object:
+    """`a`, if it is a buffer of bytes."""
+    if type(a) is bytes:
+        return a
+    try:
+        view = memoryview(a)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        remedy = ""
+        if isinstance(a, str) or hasattr(a, "__fspath__"):
+            remedy = "; to read a file, pass pathlib.Path(name).read_bytes()"
+        raise UnsupportedError(
+            f"archive is {_describe(a)}; accepted are bytes, bytearray, memoryview and numpy arrays of uint8{remedy}"
+        ) from None
+    if view.itemsize != 1:
+        raise UnsupportedError(
+            f"archive is a buffer of {view.itemsize}-byte items; "
+            "accepted are bytes, bytearray, memoryview and numpy arrays of uint8"
+        )
+    if not view.c_contiguous:
+        raise UnsupportedError("archive is not contiguous: pass bytes(archive)")
+    return a
+
+
+def error_bound(eb: object) -> float:
+    if type(eb) is not float:
+        if isinstance(eb, (bool, np.bool_)) or not isinstance(eb, (float, int, np.floating, np.integer)):
+            raise ParameterError(f"eb is {_describe(eb)}; it must be a number, such as eb=1e-3")
+        try:
+            eb = float(eb)
+        except OverflowError:
+            raise ParameterError("eb is too large for a double; it must be finite") from None
+    if not (0.0 <= eb < math.inf):
+        raise ParameterError(f"eb is {eb}; it must be finite and >= 0 (0 means lossless)")
+    return eb
+
+
+def bins(n: object) -> int:
+    value = _integer(n, "bins")
+    if not (MIN_BINS <= value <= MAX_BINS and value & (value - 1) == 0):
+        raise ParameterError(f"bins is {value}; it must be a power of two from {MIN_BINS} to {MAX_BINS}")
+    return value
+
+
+def threads(n: object) -> int:
+    if n is None:
+        return 0
+    value = _integer(n, "threads")
+    if not 1 <= value <= MAX_THREADS:
+        raise ParameterError(f"threads is {value}; it must be at least 1, or None for {_native.default_threads()}")
+    return value
+
+
+def fill(value: object) -> tuple[bool, float]:
+    """(is there a fill value, the value)."""
+    if value is None:
+        return False, 0.0
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (float, int, np.floating, np.integer)):
+        raise ParameterError(f"fill is {_describe(value)}; it must be a number, such as fill=1e20, or None")
+    try:
+        return True, float(value)
+    except OverflowError:
+        raise ParameterError("fill is too large for a double") from None
+
+
+def mode(name: object) -> int:
+    return _choice(name, "mode", _MODE_IDS)
+
+
+def backend(name: object) -> int:
+    return _choice(name, "backend", _BACKEND_IDS)
+
+
+def lossless(name: object) -> int:
+    return _choice(name, "lossless", _LOSSLESS_IDS)
+
+
+def dtype_of(dtype_id: int) -> np.dtype[Any]:
+    return _DTYPES[dtype_id]
+
+
+def dtype_id_of(dtype: np.dtype[Any]) -> int:
+    for dtype_id, accepted in _DTYPES.items():
+        if dtype == accepted:
+            return dtype_id
+    raise UnsupportedError(f"dtype {dtype.str} ({dtype.name}) is not supported; accepted are float32 and float64")
+
+
+def _choice(name: object, what: str, ids: dict[str, int]) -> int:
+    if isinstance(name, str) and name in ids:
+        return ids[name]
+    raise ParameterError(f"{what} is {name!r:.80}; it must be one of {', '.join(map(repr, ids))}")
+
+
+def _integer(value: object, what: str) -> int:
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ParameterError(f"{what} is {_describe(value)}; it must be an integer") from None
+
+
+def _describe(value: object) -> str:
+    """A short description of a value of the wrong type."""
+    if value is None or isinstance(value, (bool, np.bool_, int, float, complex, str)):
+        return f"{value!r:.80}"
+    kind = type(value)
+    module = "" if kind.__module__ == "builtins" else kind.__module__ + "."
+    name = module + kind.__qualname__
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _array_remedy(x: object) -> str:
+    if hasattr(x, "__cuda_array_interface__"):
+        return "; device arrays are not supported in this version: copy to the host, for CuPy with cupy.asnumpy(x)"
+    if isinstance(x, (list, tuple, int, float)):
+        return "; convert with numpy.asarray(x, dtype=numpy.float32)"
+    if hasattr(x, "__array__"):
+        return "; convert with numpy.asarray(x)"
+    return ""
+
+
+def _dtype_remedy(dtype: np.dtype[Any], name: str) -> str:
+    accepted = "accepted are float32 and float64 in native byte order"
+    if dtype.kind == "c":
+        return f"{accepted}: compress {name}.real and {name}.imag separately"
+    if dtype.char in "fd":
+        return f"{accepted}: convert with {name}.astype({name}.dtype.newbyteorder('='))"
+    if dtype.char == "e":
+        return f"{accepted}: convert with {name}.astype(numpy.float32)"
+    if dtype.kind in "biu":
+        return f"{accepted}: integers need a lossless compressor, or {name}.astype(numpy.float64)"
+    if dtype.names:
+        return f"{accepted}: compress one field at a time, such as {name}[{dtype.names[0]!r}]"
+    return accepted
+
+
+def _ndim_remedy(x: NDArray[Any], name: str) -> str:
+    if x.ndim == 0:
+        return f"1 to 4 are accepted: pass {name}.reshape(1)"
+    lead = math.prod(x.shape[:-3])
+    merged = (lead, *x.shape[-3:])
+    return f"1 to 4 are accepted: merge the leading ones, such as {name}.reshape{merged}"

@@ -1,0 +1,526 @@
+"""The command `cusz`: compress, decompress, inspect, verify, devices, config."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import mmap
+import os
+import re
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import __version__, _native, adios2_config, arguments, backends, codec, verification
+from .errors import CuszError, ParameterError, UnsupportedError
+from .info import inspect, json_value
+
+SUFFIX = ".cusz"
+EXIT_FAILURE, EXIT_USAGE = 1, 2
+DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+
+
+class _UsageError(Exception):
+    """A command line that makes no sense."""
+
+
+class _FailureError(Exception):
+    """Work that could not be done, told in one line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(f"{message} (see '{self.prog} --help')")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code: 0, 1 for failures, 2 for usage and parameters."""
+    try:
+        options = _parser().parse_args(argv)
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except (_UsageError, ParameterError, UnsupportedError) as error:
+        return _report(error, EXIT_USAGE)
+    except (CuszError, _FailureError) as error:
+        return _report(error, EXIT_FAILURE)
+    except BrokenPipeError:
+        # The reader of our output is gone, as with `| head`; keep Python from complaining when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except OSError as error:
+        name = f": {error.filename}" if error.filename else ""
+        return _report(f"{error.strerror or error}{name}", EXIT_FAILURE)
+    except MemoryError:
+        return _report("out of memory", EXIT_FAILURE)
+    except KeyboardInterrupt:
+        _report("interrupted", EXIT_FAILURE)
+        return 130
+
+
+def _report(error: object, code: int) -> int:
+    text = re.sub(r"\033\[[0-9;]*m", "", str(error))  # ADIOS2 colours its messages
+    print(f"cusz: error: {' '.join(text.split())}", file=sys.stderr)
+    return code
+
+
+# ------------------------------------------------------------------------------------------------ command line
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="cusz", description="Error-bounded lossy compression of floating-point fields.")
+    parser.add_argument("--version", action="version", version=f"cusz {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    sub = commands.add_parser("compress", help="compress a .npy or raw file")
+    sub.add_argument("input", type=Path, help=".npy file, or raw values with --shape and --dtype")
+    sub.add_argument("-o", "--output", type=Path, help=f"archive to write (default: INPUT{SUFFIX})")
+    sub.add_argument("--eb", type=_number, required=True, help="error bound; 0 is lossless")
+    sub.add_argument("--mode", choices=_native.MODES, default="abs", help="abs (default), or rel to the value range")
+    sub.add_argument("--bins", type=int, default=64, help="bins coded directly: a power of two, 64 (default) to 8192")
+    sub.add_argument("--backend", choices=_native.BACKENDS, default="auto")
+    sub.add_argument("--lossless", choices=_native.LOSSLESS_STAGES, default="none")
+    sub.add_argument("--fill", type=_number, help='a value that stands for "no data", such as 1e20')
+    _add_raw_options(sub)
+    _add_threads(sub)
+    _add_force(sub)
+    _add_json(sub)
+    sub.set_defaults(run=_compress)
+
+    sub = commands.add_parser("decompress", help="decompress an archive to a .npy or raw file")
+    sub.add_argument("archive", type=Path)
+    sub.add_argument(
+        "-o", "--output", type=Path, help=f"file to write: .npy, or raw values (default: ARCHIVE without {SUFFIX})"
+    )
+    _add_threads(sub)
+    _add_force(sub)
+    sub.set_defaults(run=_decompress)
+
+    sub = commands.add_parser("inspect", help="show what an archive, or every block of a .bp directory, says of itself")
+    sub.add_argument("path", type=Path, help="archive, or .bp directory")
+    sub.add_argument("--check", action="store_true", help="verify the checksums of an archive's payload as well")
+    _add_json(sub)
+    sub.set_defaults(run=_inspect)
+
+    sub = commands.add_parser("verify", help="prove that an archive keeps its bound")
+    sub.add_argument("original", type=Path, help=".npy file, or raw values of the archive's shape and dtype")
+    sub.add_argument("archive", type=Path)
+    _add_raw_options(sub)
+    _add_threads(sub)
+    _add_json(sub)
+    sub.set_defaults(run=_verify)
+
+    sub = commands.add_parser("devices", help="show the backends of this build and machine")
+    _add_json(sub)
+    sub.set_defaults(run=_devices)
+
+    sub = commands.add_parser("config", help="print the ADIOS2 configuration that switches the operator on")
+    sub.add_argument("--variable", action="append", required=True, metavar="NAME", help="repeat for more variables")
+    sub.add_argument("--eb", action="append", type=_number, required=True, help="once for all, or once per variable")
+    sub.add_argument("--mode", action="append", choices=_native.MODES, help="the same; rel is per block (default: abs)")
+    sub.add_argument("--engine", default="BP5", help="ADIOS2 engine (default: BP5)")
+    sub.add_argument("--io", default="SimulationOutput", help="name that the program declares its IO with")
+    sub.add_argument("--bins", type=int)
+    sub.add_argument("--backend", choices=_native.BACKENDS)
+    sub.add_argument("--fill", type=_number)
+    sub.add_argument("--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)")
+    _add_threads(sub)
+    sub.set_defaults(run=_config)
+    return parser
+
+
+def _add_raw_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--shape", type=_shape, metavar="NxNxN", help="of a raw file, slowest dimension first: 256x256x256"
+    )
+    sub.add_argument("--dtype", choices=DTYPES, help="of a raw file")
+
+
+def _add_threads(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--threads", type=int, help="CPU threads")
+
+
+def _add_force(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("-f", "--force", action="store_true", help="overwrite the output file")
+
+
+def _add_json(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d+([x,]\d+)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape such as 256x256x256")
+    return tuple(int(extent) for extent in re.split("[x,]", text))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+# ---------------------------------------------------------------------------------------------------- commands
+
+
+def _compress(options: argparse.Namespace) -> int:
+    output: Path = options.output or Path(f"{options.input}{SUFFIX}")
+    _refuse_overwrite(output, options.input, options.force)
+    field = _read_field(options.input, options.shape, options.dtype)
+    started = time.perf_counter()
+    with _progress(f"compressing {_size(field.nbytes)}"):
+        archive = codec.compress(
+            field,
+            options.eb,
+            options.mode,
+            bins=options.bins,
+            backend=options.backend,
+            threads=options.threads,
+            lossless=options.lossless,
+            fill=options.fill,
+        )
+    seconds = time.perf_counter() - started
+    with _new_file(output) as file:
+        file.write(archive)
+    info = inspect(archive)
+    rate = field.nbytes / seconds / 1e9
+    if options.json:
+        _print_json({"output": str(output), "seconds": seconds, "gbps": rate, **info.to_dict()})
+    else:
+        print(
+            f"{output}: {_size(info.raw_bytes)} -> {_size(info.archive_bytes)}, ratio {info.ratio:.2f}, "
+            f"{info.bit_rate:.3f} bits per value, bound {_bound(info.eb_abs)}, {seconds:.3f} s, {rate:.2f} GB/s"
+        )
+    return 0
+
+
+def _decompress(options: argparse.Namespace) -> int:
+    source: Path = options.archive
+    output: Path | None = options.output
+    if output is None:
+        if source.suffix != SUFFIX:
+            raise _UsageError(f"{source} does not end in {SUFFIX}: name the output with -o")
+        output = source.with_suffix("")
+    _refuse_overwrite(output, source, options.force)
+    archive = source.read_bytes()
+    info = inspect(archive)
+    started = time.perf_counter()
+    with _progress(f"decompressing to {_size(info.raw_bytes)}"):
+        field = codec.decompress(archive, threads=options.threads)
+    seconds = time.perf_counter() - started
+    with _new_file(output) as file:
+        if output.suffix == ".npy":
+            np.save(file, field)
+        else:
+            file.write(field.reshape(-1).data)
+    print(
+        f"{output}: {info.dtype.name} {_extents(info.shape)}, {_size(info.raw_bytes)}, "
+        f"{seconds:.3f} s, {field.nbytes / seconds / 1e9:.2f} GB/s"
+    )
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    path: Path = options.path
+    if path.is_dir():
+        return _inspect_bp(path, options.json)
+    with _mapped(path) as archive:
+        info = inspect(archive)
+    if options.check:
+        codec.check(path.read_bytes())
+    if options.json:
+        _print_json(info.to_dict())
+        return 0
+    sections = info.sections
+    rows = {
+        "archive": f"{path}, {_size(info.archive_bytes)}, {info.kind}, format version {info.version}",
+        "field": f"{info.dtype.name} {_extents(info.shape)}, {_size(info.raw_bytes)}",
+        "ratio": f"{info.ratio:.2f}, {info.bit_rate:.3f} bits per value",
+        "bound": f"{_bound(info.eb_abs)}" + (f" ({info.eb!r} of the value range)" if info.mode == "rel" else ""),
+        "fill": None if info.fill is None else repr(info.fill),
+        "coding": None if info.kind == "raw" else f"step {info.step!r}, {info.bins} bins, lossless: {info.lossless}",
+        "tiles": None if info.kind == "raw" else f"{info.tiles} of {_extents(info.tile_shape)}",
+        "special": None if info.kind == "raw" else f"{info.special} values",
+        "outliers": None if info.kind == "raw" else f"{info.delta_outliers} deltas, {info.value_outliers} values",
+        "sections": f"header {sections.header}, codebook {sections.codebook}, index {sections.index}, "
+        f"payload {sections.payload} bytes",
+        "checksum": f"{info.checksum:08x}" + (" (verified)" if options.check else ""),
+    }
+    for name, text in rows.items():
+        if text is not None:
+            print(f"{name:10s}{text}")
+    return 0
+
+
+def _inspect_bp(path: Path, as_json: bool) -> int:
+    inspect_bp = _operator_package(f"to inspect {path}").inspect_bp
+    try:
+        rows: list[dict[str, Any]] = list(inspect_bp(str(path)))
+    except CuszError:
+        raise
+    except Exception as error:  # whatever ADIOS2 makes of a damaged directory
+        raise _FailureError(f"{path} cannot be read: {error}") from None
+    if as_json:
+        _print_json([{key: json_value(value) for key, value in row.items()} for row in rows])
+        return 0
+    if not rows:
+        print(f"{path}: no blocks written with the cusz operator")
+        return 0
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = [columns] + [[_cell(row.get(key, "")) for key in columns] for row in rows]
+    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
+    for line in table:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    archive = options.archive.read_bytes()
+    info = inspect(archive)
+    shape, dtype = options.shape, options.dtype
+    if options.original.suffix != ".npy":
+        shape = shape or info.shape
+        dtype = dtype or {dtype: name for name, dtype in DTYPES.items()}[info.dtype]
+    field = _read_field(options.original, shape, dtype)
+    with _progress(f"verifying {_size(field.nbytes)}"):
+        result = verification.verify(field, archive, threads=options.threads)
+    if options.json:
+        _print_json(result.to_dict())
+        return 0
+    rows = {
+        "bound": f"holds: {_bound(result.eb_abs)}",
+        "max error": f"{result.max_error!r} ({result.max_error_over_eb:.6f} of the bound)",
+        "PSNR": f"{result.psnr:.2f} dB",
+        "ratio": f"{result.ratio:.2f}, {result.bit_rate:.3f} bits per value",
+        "values": f"{result.values}, and {result.special} NaN, infinite or fill, bit for bit",
+    }
+    for name, text in rows.items():
+        print(f"{name:10s}{text}")
+    return 0
+
+
+def _devices(options: argparse.Namespace) -> int:
+    found = backends.devices()
+    stages = backends.lossless_stages()
+    if options.json:
+        _print_json(
+            {
+                "version": __version__,
+                "format_version": _native.FORMAT_VERSION,
+                "backends": [backend.to_dict() for backend in found],
+                "lossless": stages,
+            }
+        )
+        return 0
+    for backend in found:
+        text = backend.device
+        if backend.available and backend.threads:
+            text += f", {backend.threads} thread{'s' if backend.threads > 1 else ''} by default"
+        print(f"{backend.name:10s}{text}")
+    print(f"{'lossless':10s}{', '.join(stages)}")
+    return 0
+
+
+def _config(options: argparse.Namespace) -> int:
+    names: list[str] = options.variable
+    bounds = _one_per_variable("--eb", options.eb, names)
+    modes = _one_per_variable("--mode", options.mode or ["abs"], names)
+    common: dict[str, adios2_config.Value] = {}
+    if options.bins is not None:
+        common["bins"] = arguments.bins(options.bins)
+    if options.backend is not None:
+        common["backend"] = options.backend
+    if options.threads is not None:
+        arguments.threads(options.threads)
+        common["threads"] = options.threads
+    if options.fill is not None:
+        common["fill"] = options.fill
+    variables = [
+        adios2_config.OperatedVariable(name, {"accuracy": arguments.error_bound(eb), "mode": mode, **common})
+        for name, eb, mode in zip(names, bounds, modes, strict=True)
+    ]
+    environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(_plugin_path())}"
+    formats = {"xml": adios2_config.xml, "yaml": adios2_config.yaml}
+    if options.format:
+        print(formats[options.format](options.io, options.engine, variables, environment), end="")
+        return 0
+    print(f"# environment\n{environment}")
+    for name, write in formats.items():
+        print(f"\n# adios2.{name}\n{write(options.io, options.engine, variables)}", end="")
+    return 0
+
+
+def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[Any]:
+    if len(values) == 1:
+        return values * len(names)
+    if len(values) != len(names):
+        raise _UsageError(f"{len(values)} of {option} for {len(names)} of --variable: give it once, or once for each")
+    return values
+
+
+def _plugin_path() -> str:
+    try:
+        return str(_operator_package("").plugin_path())
+    except (_FailureError, CuszError) as error:
+        print(f"cusz: warning: the folder of the plugin is not known: {error}", file=sys.stderr)
+        return "FOLDER_OF_LIBCUSZ_OPERATOR"
+
+
+def _operator_package(purpose: str) -> Any:
+    try:
+        return importlib.import_module("cusz_operator")
+    except ImportError as error:
+        raise _FailureError(
+            f"the package cusz_operator is needed {purpose} and cannot be imported ({error}): "
+            "install this project with ADIOS2".replace("  ", " ")
+        ) from None
+
+
+# ------------------------------------------------------------------------------------------------------- files
+
+
+def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) -> NDArray[Any]:
+    if path.suffix == ".npy":
+        if shape is not None or dtype is not None:
+            raise _UsageError(f"--shape and --dtype are for raw files; {path} tells its own")
+        try:
+            field: NDArray[Any] = np.load(path, allow_pickle=False)
+        except ValueError as error:
+            raise _FailureError(f"{path} is not a readable .npy file: {error}") from None
+        except EOFError:
+            raise _FailureError(f"{path} is not a readable .npy file: it is empty or cut short") from None
+        return field
+    if shape is None or dtype is None:
+        raise _UsageError(f"{path} is not a .npy file: give --shape (such as 256x256x256) and --dtype (f32 or f64)")
+    value_bytes = DTYPES[dtype].itemsize
+    expected = value_bytes
+    for extent in shape:
+        expected *= extent
+    actual = path.stat().st_size
+    if actual != expected:
+        raise _UsageError(f"{path} has {actual} bytes; {dtype} of shape {_extents(shape)} has {expected}")
+    return np.fromfile(path, dtype=DTYPES[dtype]).reshape(shape)
+
+
+@contextlib.contextmanager
+def _mapped(path: Path) -> Iterator[arguments.ArchiveLike]:
+    """The bytes of a file, without reading those that are not needed."""
+    with open(path, "rb") as file:
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (ValueError, OSError):  # an empty file, or one that cannot be mapped
+            yield file.read()
+            return
+        try:
+            yield mapped
+        finally:
+            with contextlib.suppress(BufferError):
+                mapped.close()
+
+
+def _refuse_overwrite(output: Path, source: Path, force: bool) -> None:
+    if not output.exists():
+        return
+    if output.is_dir():
+        raise _UsageError(f"{output} is a directory")
+    if source.exists() and output.samefile(source):
+        raise _UsageError(f"the output {output} is the input itself")
+    if not force:
+        raise _UsageError(f"{output} exists: use --force to overwrite it")
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is complete."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+# ---------------------------------------------------------------------------------------------------- printing
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[None]:
+    """Shows on a terminal, after a second, that work goes on; nothing where standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    started = time.monotonic()
+
+    def show() -> None:
+        wait = 1.0
+        while not done.wait(wait):
+            wait = 0.2
+            print(f"\r\033[K{what} ... {time.monotonic() - started:.1f} s", end="", file=sys.stderr, flush=True)
+        if wait != 1.0:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: numpy scalars and arrays, paths."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _size(n: int) -> str:
+    if n < 1000:
+        return f"{n} bytes"
+    size = n / 1000
+    for unit in ("kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def _extents(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _bound(eb_abs: float) -> str:
+    return f"{eb_abs!r}" if eb_abs else "0 (every value is exact)"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return _extents(value)
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What an archive says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from . import _native, arguments
+from .arguments import ArchiveLike
+
+__all__ = ["ArchiveInfo", "Sections", "inspect"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sections:
+    """Sizes in bytes of an archive's parts; index and payload before the lossless stage."""
+
+    header: int
+    codebook: int
+    index: int
+    payload: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ArchiveInfo:
+    """What an archive says of itself.
+
+    Attributes:
+        version: format version.
+        kind: "tiled" (quantised and coded) or "raw" (stored as it is, because coding would not have made it smaller).
+        shape, dtype: of the field.
+        mode: "abs" or "rel"; "abs" for raw archives.
+        eb: the bound as requested: absolute, or relative to the value range; 0 for raw archives.
+        eb_abs: the absolute bound in force, in the field's unit; 0: every value is exact.
+        step: distance of two quantised values; 0 for raw archives.
+        bins: quantisation bins coded directly; 0 for raw archives.
+        lossless: the lossless stage, "none" or "zstd".
+        fill: the value that stands for "no data", or None.
+        raw_bytes, archive_bytes: sizes of the field and of the archive.
+        sections: sizes of the archive's parts.
+        tile_shape: extents of a full tile; zeros for raw archives.
+        tiles: number of tiles.
+        special: values stored as fill, or as NaN where there is no fill.
+        delta_outliers: differences beyond the alphabet.
+        value_outliers: values stored verbatim.
+        checksum: of the payload, as stored.
+    """
+
+    version: int
+    kind: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    mode: str
+    eb: float
+    eb_abs: float
+    step: float
+    bins: int
+    lossless: str
+    fill: float | None
+    raw_bytes: int
+    archive_bytes: int
+    sections: Sections
+    tile_shape: tuple[int, ...]
+    tiles: int
+    special: int
+    delta_outliers: int
+    value_outliers: int
+    checksum: int
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def ratio(self) -> float:
+        """Compression ratio: raw bytes over archive bytes."""
+        return self.raw_bytes / self.archive_bytes
+
+    @property
+    def bit_rate(self) -> float:
+        """Archive bits per value; 0 for an empty field."""
+        return 8 * self.archive_bytes / self.size if self.size else 0.0
+
+    @property
+    def outliers(self) -> int:
+        """Values and differences that had no code: `delta_outliers` + `value_outliers`."""
+        return self.delta_outliers + self.value_outliers
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain Python values that JSON can hold (NaN and infinities as strings)."""
+        d: dict[str, Any] = dataclasses.asdict(self)
+        d["shape"], d["tile_shape"] = list(self.shape), list(self.tile_shape)
+        d["dtype"] = self.dtype.name
+        d["ratio"], d["bit_rate"], d["outliers"] = self.ratio, self.bit_rate, self.outliers
+        return {key: json_value(value) for key, value in d.items()}
+
+
+def json_value(value: Any) -> Any:
+    """`value`, with a non-finite float written as "nan", "inf" or "-inf": JSON has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def inspect(archive: ArchiveLike) -> ArchiveInfo:
+    """Reads and validates an archive's header, without decompressing it.
+
+    Args:
+        archive: bytes, bytearray, memoryview, mmap or uint8 array of exactly the archive.
+
+    Returns:
+        An `ArchiveInfo`: shape, dtype, bound, ratio, outliers, sections and more.
+
+    Raises:
+        CorruptArchiveError: not an archive, or a damaged one (only header and length are checked here; see `check`).
+        ArchiveTooNewError: a newer format version.
+        UnsupportedError: not a buffer of bytes.
+    """
+    d = _native.inspect(arguments.archive(archive))
+    return ArchiveInfo(
+        version=d["version"],
+        kind=_native.KINDS[d["kind"]],
+        shape=d["shape"],
+        dtype=arguments.dtype_of(d["dtype"]),
+        mode=_native.MODES[d["mode"]],
+        eb=d["eb"],
+        eb_abs=d["eb_abs"],
+        step=d["step"],
+        bins=d["bins"],
+        lossless=_native.LOSSLESS_STAGES[d["lossless"]],
+        fill=d["fill"] if d["has_fill"] else None,
+        raw_bytes=d["raw_bytes"],
+        archive_bytes=d["archive_bytes"],
+        sections=Sections(d["header_bytes"], d["codebook_bytes"], d["index_bytes"], d["payload_bytes"]),
+        tile_shape=d["tile_shape"],
+        tiles=d["n_tiles"],
+        special=d["n_special"],
+        delta_outliers=d["n_delta_outliers"],
+        value_outliers=d["n_value_outliers"],
+        checksum=d["checksum"],
+    )

@@ -1,0 +1,247 @@
+"""Proof that an archive keeps its promise, against the original field and without any tolerance."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _native, arguments
+from .arguments import ArchiveLike
+from .codec import decompress, value_range
+from .errors import BoundError, ParameterError
+from .info import ArchiveInfo, inspect, json_value
+
+__all__ = ["Verification", "verify"]
+
+_CHUNK = 1 << 18  # values compared at a time: the comparison needs little memory beside the two fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What a comparison of a field with its archive found; the bound holds, or `verify` would have raised.
+
+    Attributes:
+        shape, dtype: of the field.
+        mode, eb, eb_abs: the bound as requested, and in force (0: every value is exact).
+        max_error: largest |original - decoded|, in the field's unit.
+        max_error_over_eb: the same over `eb_abs`, at most 1; 0 if every value is exact.
+        psnr: 20 log10((max - min) / RMSE) in dB, over finite values that are not fill; infinite if all are exact.
+        ratio: raw bytes over archive bytes.
+        bit_rate: archive bits per value.
+        values: finite values that are not fill.
+        special: NaN, infinite and fill values; all came back bit for bit.
+        raw_bytes, archive_bytes: sizes.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    mode: str
+    eb: float
+    eb_abs: float
+    max_error: float
+    max_error_over_eb: float
+    psnr: float
+    ratio: float
+    bit_rate: float
+    values: int
+    special: int
+    raw_bytes: int
+    archive_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain Python values that JSON can hold (NaN and infinities as strings)."""
+        d = dataclasses.asdict(self)
+        d["shape"], d["dtype"] = list(self.shape), self.dtype.name
+        return {key: json_value(value) for key, value in d.items()}
+
+
+class _Violations:
+    """Counts values that break the promise, and keeps the worst."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.position = -1
+        self.excess = -1.0
+
+    def add(self, positions: NDArray[np.intp], excess: NDArray[np.float64]) -> None:
+        if positions.size == 0:
+            return
+        self.count += positions.size
+        worst = int(np.argmax(excess))
+        if excess[worst] > self.excess:
+            self.position, self.excess = int(positions[worst]), float(excess[worst])
+
+
+def verify(x: NDArray[Any], archive: ArchiveLike, *, threads: int | None = None) -> Verification:
+    """Decompresses an archive and compares it with the field that it was made from.
+
+    The check is exact: |d - d'| <= eb is decided without rounding, for every value. Values that are not finite, or
+    equal to fill, have to come back bit for bit, and so has everything where the bound is 0.
+
+    Args:
+        x: the original field, as `compress` accepts it.
+        archive: its archive.
+        threads: CPU threads; None as in `compress`.
+
+    Returns:
+        A `Verification`: largest error, PSNR, ratio.
+
+    Raises:
+        BoundError: the promise is broken; its attributes tell where.
+        ParameterError: `x` is of another shape or dtype than the archive.
+        CorruptArchiveError, ArchiveTooNewError, UnsupportedError, OutOfMemoryError: as `decompress`.
+    """
+    original = arguments.field(x)
+    info = inspect(archive)
+    if original.dtype != info.dtype or original.shape != info.shape:
+        raise ParameterError(
+            f"x is {original.dtype.name} of shape {original.shape}, "
+            f"the archive holds {info.dtype.name} of shape {info.shape}: they are not of the same field"
+        )
+    limits = value_range(original, info.fill, threads=threads)
+    _check_bound_in_force(info, limits.min, limits.max)
+
+    decoded = decompress(archive, threads=threads).reshape(-1)
+    flat = original.reshape(-1)
+    violations = _Violations()
+    squares = _SumOfSquares()
+    for start in range(0, flat.size, _CHUNK):
+        _compare(start, flat[start : start + _CHUNK], decoded[start : start + _CHUNK], info, violations, squares)
+    if violations.count:
+        raise _bound_error(info, flat, decoded, violations)
+
+    return Verification(
+        shape=info.shape,
+        dtype=info.dtype,
+        mode=info.mode,
+        eb=info.eb,
+        eb_abs=info.eb_abs,
+        max_error=squares.largest,
+        max_error_over_eb=squares.largest / info.eb_abs if info.eb_abs else 0.0,
+        psnr=squares.psnr(limits.min, limits.max, limits.values),
+        ratio=info.ratio,
+        bit_rate=info.bit_rate,
+        values=limits.values,
+        special=info.size - limits.values,
+        raw_bytes=info.raw_bytes,
+        archive_bytes=info.archive_bytes,
+    )
+
+
+def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> None:
+    """The absolute bound of the archive must not be looser than the one that was asked for."""
+    allowed = _native.absolute_bound(info.eb, lowest, highest) if info.mode == "rel" else info.eb
+    if not info.eb_abs <= allowed:
+        raise BoundError(
+            f"the archive's absolute bound is {info.eb_abs!r}, but eb={info.eb!r} in mode {info.mode!r} allows "
+            f"{allowed!r} for this field",
+            bound=allowed,
+        )
+
+
+def _compare(
+    start: int,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    info: ArchiveInfo,
+    violations: _Violations,
+    squares: _SumOfSquares,
+) -> None:
+    """Compares one chunk of the original, `a`, and of the decoded field, `b`."""
+    unsigned = np.uint32 if a.dtype.itemsize == 4 else np.uint64
+    differs = np.flatnonzero(a.view(unsigned) != b.view(unsigned))
+    if differs.size == 0:
+        return
+    a, b = a[differs], b[differs]
+    may_differ = np.isfinite(a)
+    if info.fill is not None:
+        with np.errstate(over="ignore"):
+            fill_bits = np.array([info.fill]).astype(a.dtype).view(unsigned)[0]
+        may_differ &= a.view(unsigned) != fill_bits
+    if info.eb_abs == 0:
+        may_differ[:] = False
+
+    must_be_same = differs[~may_differ]
+    violations.add(start + must_be_same, np.full(must_be_same.size, np.inf))
+
+    positions = differs[may_differ]
+    if positions.size == 0:
+        return
+    left, right = a[may_differ].astype(np.float64), b[may_differ].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = np.abs(left - right)
+        # Rounding is monotone and eb_abs is a double: a rounded difference below it is a true one below it, one above
+        # it a true one above it. Only equality leaves a question.
+        broken = ~(error <= info.eb_abs)
+    ties = np.flatnonzero(error == info.eb_abs)
+    broken[ties] = _exceeds_when_rounding_hides_it(left[ties], right[ties], info.eb_abs)
+    violations.add(start + positions[broken], np.where(np.isnan(error[broken]), np.inf, error[broken]))
+    squares.add(error)
+
+
+def _exceeds_when_rounding_hides_it(
+    left: NDArray[np.float64], right: NDArray[np.float64], bound: float
+) -> NDArray[np.bool_]:
+    """Whether |left - right| > bound, where the rounded difference equals the bound."""
+    # Knuth's TwoSum: difference + rest is exactly left - right.
+    difference = left - right
+    with np.errstate(over="ignore", invalid="ignore"):
+        subtrahend = difference - left
+        rest = (left - (difference - subtrahend)) - (right + subtrahend)
+        rest = np.where(difference < 0, -rest, rest)
+        exceeds: NDArray[np.bool_] = ~(rest <= 0)
+    for i in np.flatnonzero(exceeds):  # few or none: confirmed in rational arithmetic
+        exceeds[i] = abs(Fraction(float(left[i])) - Fraction(float(right[i]))) > Fraction(bound)
+    return exceeds
+
+
+class _SumOfSquares:
+    """Sum of squared errors that neither overflows nor underflows, and the largest error."""
+
+    def __init__(self) -> None:
+        self.largest = 0.0
+        self.scaled_sum = 0.0  # in units of largest ** 2
+
+    def add(self, errors: NDArray[np.float64]) -> None:
+        largest = float(np.max(errors))
+        if not 0.0 < largest < math.inf:
+            return
+        if largest > self.largest:
+            self.scaled_sum *= (self.largest / largest) ** 2
+            self.largest = largest
+        scaled = errors / self.largest
+        self.scaled_sum += float(np.dot(scaled, scaled))
+
+    def psnr(self, lowest: float, highest: float, count: int) -> float:
+        if self.scaled_sum == 0.0:
+            return math.inf
+        half_range = highest / 2 - lowest / 2
+        if half_range == 0.0:
+            return -math.inf
+        log_rmse = math.log10(self.largest) + 0.5 * math.log10(self.scaled_sum / count)
+        return 20 * (math.log10(half_range) + math.log10(2) - log_rmse)
+
+
+def _bound_error(info: ArchiveInfo, flat: NDArray[Any], decoded: NDArray[Any], violations: _Violations) -> BoundError:
+    position = violations.position
+    index = tuple(int(i) for i in np.unravel_index(position, info.shape))
+    original, result = float(flat[position]), float(decoded[position])
+    if math.isinf(violations.excess):
+        what = f"original {original!r} came back as {result!r}, not bit for bit"
+    else:
+        what = (
+            f"original {original!r}, decoded {result!r}: they differ by {violations.excess!r}, beyond {info.eb_abs!r}"
+        )
+    return BoundError(
+        f"{violations.count} of {info.size} values break the bound; the worst, at {index}: {what}",
+        violations=violations.count,
+        index=index,
+        original=original,
+        decoded=result,
+        bound=0.0 if math.isinf(violations.excess) else info.eb_abs,
+    )

@@ -1,0 +1,23 @@
+// The operator's parameters, as a user gives them in XML, YAML or code.
+#pragma once
+
+#include <cusz/cusz.h>
+
+#include <map>
+#include <string>
+
+namespace cusz_operator {
+
+struct Parameters {
+    cusz_params compression;   // eb = 0, that is lossless, unless `usable`
+    bool usable = false;       // the bound is given, and everything that decides about values is well formed
+    bool missing_bound = true; // nothing was said about the bound: reported at the first block, not before,
+                               // because readers construct plugins without parameters
+    bool column_major = false; // the first dimension of a block is the fastest in memory (Fortran)
+};
+
+// Never fails: what is unknown or malformed is reported once, and ignored where that cannot cost a value its bound
+// (bins, backend, threads), else blocks are to be stored raw. Keys are in lower case. May throw std::bad_alloc.
+Parameters parse_parameters(const std::map<std::string, std::string>& given);
+
+} // namespace cusz_operator

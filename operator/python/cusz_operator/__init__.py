@@ -1,0 +1,33 @@
+"""The ADIOS2 operator plugin `cusz`, from Python.
+
+Importing this package puts the plugin's folder in front of ADIOS2_PLUGIN_PATH, so that ADIOS2 finds it in this
+process, when it writes and when it reads:
+
+    import adios2
+    import cusz_operator
+
+    adios = adios2.Adios()
+    operator = cusz_operator.define_operator(adios, eb=1e-3)  # every value comes back within 1e-3
+    io = adios.declare_io("output")
+    T = io.define_variable("T", data, shape, start, count)
+    T.add_operation(operator)
+
+    for block in cusz_operator.inspect_bp("run.bp"):
+        print(block["variable"], block["step"], block["block"], block.get("ratio"))
+"""
+
+from .inspection import Block, inspect_bp
+from .parameters import define_operator, operator_parameters
+from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
+
+__all__ = [
+    "PLUGIN_LIBRARY",
+    "PLUGIN_NAME",
+    "Block",
+    "define_operator",
+    "inspect_bp",
+    "operator_parameters",
+    "plugin_path",
+]
+
+add_to_plugin_path()

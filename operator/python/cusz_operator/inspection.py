@@ -1,0 +1,199 @@
+"""What is in a BP file: every block, with what its archive says of itself."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+import cusz_core
+from cusz_core.errors import CorruptArchiveError, CuszError, PluginError
+
+from .plugin import PLUGIN_NAME, Plugin, without_colours
+
+__all__ = ["Block", "inspect_bp"]
+
+#: The types that the plugin compresses, by ADIOS2's names.
+_DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+_OVERHEAD_BYTES = 48  # CUSZ_RAW_OVERHEAD_BYTES
+
+
+class Block(TypedDict, total=False):
+    """One block of a variable at one step, as plain values that JSON can hold.
+
+    Always there:
+        variable: its name.
+        type: ADIOS2's name of its type, such as "float".
+        step: as ADIOS2 counts them, from 0.
+        block: the block's number within variable and step.
+        count: extents; () for a single value.
+        operator: "cusz", "none or other", or "" for an empty block, which is not read.
+    Where it applies:
+        writer: the rank that wrote it; BP4 does not tell.
+        start: offset in the global array; not for local arrays and single values.
+        error: why the block cannot be read, or its archive is not valid.
+    For archives, as in `cusz_core.ArchiveInfo`:
+        raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, delta_outliers, value_outliers, version.
+    """
+
+    variable: str
+    type: str
+    step: int
+    block: int
+    writer: int
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+    operator: str
+    raw_bytes: int
+    archive_bytes: int
+    ratio: float
+    kind: str
+    mode: str
+    eb: float
+    eb_abs: float
+    bins: int
+    special: int
+    delta_outliers: int
+    value_outliers: int
+    version: int
+    error: str
+
+
+def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
+    """Every block in a BP file (BP5 or BP4), by step, variable and block.
+
+    Archives are fetched whole but not decoded: only their headers are read. Variables that are not compressed by this
+    plugin are listed as such. A file that is still being written is listed as far as it is complete.
+
+    Args:
+        path: the .bp folder or file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
+    """
+    path = os.fspath(path)
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path!r} does not exist")
+    adios2 = _import_adios2()
+    plugin = Plugin()
+    return _blocks(adios2, plugin, path)
+
+
+def _import_adios2() -> Any:
+    try:
+        import adios2
+    except ImportError as error:
+        raise PluginError(
+            f"Python's adios2 cannot be imported ({error}): run scripts/setup, or install ADIOS2 >= 2.12 with Python"
+        ) from error
+    return adios2
+
+
+def _blocks(adios2: Any, plugin: Plugin, path: str) -> Iterator[Block]:
+    io = adios2.Adios().declare_io("cusz_inspect")
+    io.set_parameters({"OpenTimeoutSecs": "1"})
+    try:
+        engine = io.open(path, adios2.Mode.Read)
+    except Exception as error:
+        raise CuszError(f"ADIOS2 cannot open {path!r}: {without_colours(error)}") from error
+    # BP5 tells the rank that wrote a block, BP4 the number of a file.
+    tells_writer = engine.impl.Type().startswith("BP5")
+    try:
+        while engine.begin_step(adios2.StepMode.Read, 0.0) == adios2.StepStatus.OK:
+            step = engine.current_step()
+            for name, description in sorted(io.available_variables().items()):
+                infos = engine.blocks_info(name, step)
+                blocks = [_describe(name, description, step, info, tells_writer) for info in infos]
+                for block, overlaps in zip(blocks, _overlap_at_start(blocks), strict=True):
+                    if block["type"] in _DTYPES and block["count"] and math.prod(block["count"]) > 0:
+                        _add_archive(block, overlaps, adios2, plugin, engine, io.inquire_variable(name))
+                    yield block
+            engine.end_step()
+    finally:
+        engine.close()
+
+
+def _describe(name: str, description: dict[str, str], step: int, info: dict[str, str], tells_writer: bool) -> Block:
+    """What ADIOS2 says of a block."""
+    block = Block(variable=name, type=description["Type"], step=step, block=int(info["BlockID"]))
+    if tells_writer:
+        block["writer"] = int(info["WriterID"])
+    is_value = info["IsValue"] == "True"
+    if description["Shape"] and not is_value:
+        block["start"] = _extents(info["Start"])
+    # BP4 gives a global array of no elements no extents.
+    block["count"] = () if is_value else _extents(info["Count"]) or (0,)
+    block["operator"] = "none or other" if math.prod(block["count"]) > 0 else ""
+    return block
+
+
+def _overlap_at_start(blocks: list[Block]) -> list[bool]:
+    """For every block of a variable and step: whether the element it starts with lies in another one, too."""
+    if not all("start" in block for block in blocks):
+        return [False] * len(blocks)
+    starts = np.array([block["start"] for block in blocks])
+    ends = starts + np.array([block["count"] for block in blocks])
+    return [int(np.all((starts <= start) & (start < ends), axis=1).sum()) > 1 for start in starts]
+
+
+def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engine: Any, variable: Any) -> None:
+    """What the block's archive says of itself, if it is one of this plugin."""
+    count = block["count"]
+    dtype = _DTYPES[block["type"]]
+    ones = [1] * len(count)
+    # One element of the block is asked for: of a block that is not compressed, no more than that is read.
+    if "start" not in block:  # a local array
+        variable.set_block_selection(block["block"])
+        variable.set_selection([[0] * len(count), ones])
+        target = np.empty(ones, dtype)
+    elif not overlaps:
+        variable.set_selection([list(block["start"]), ones])
+        target = np.empty(ones, dtype)
+    elif "writer" in block:  # BP5 reads a block alone, but all of it
+        variable.set_block_selection(block["block"])
+        target = np.empty(count, dtype)
+    else:
+        block["error"] = "overlaps another block: it cannot be read alone from a BP4 file"
+        return
+
+    def get() -> None:
+        engine.get(variable, target, adios2.Mode.Sync)
+
+    try:
+        archive = plugin.capture(block["variable"], math.prod(count) * dtype.itemsize + _OVERHEAD_BYTES, get)
+        if archive is None:
+            return
+        block["operator"] = PLUGIN_NAME
+        info = cusz_core.inspect(archive)
+        if info.raw_bytes != math.prod(count) * dtype.itemsize:
+            raise CorruptArchiveError(f"the archive holds {info.raw_bytes} raw bytes, the block has extents {count}")
+    except PluginError:
+        raise
+    except Exception as error:  # of ADIOS2, or of a damaged archive: the other blocks are still worth listing
+        block["error"] = without_colours(error)
+        return
+    block.update(
+        Block(
+            raw_bytes=info.raw_bytes,
+            archive_bytes=info.archive_bytes,
+            ratio=info.ratio,
+            kind=info.kind,
+            mode=info.mode,
+            eb=info.eb,
+            eb_abs=info.eb_abs,
+            bins=info.bins,
+            special=info.special,
+            delta_outliers=info.delta_outliers,
+            value_outliers=info.value_outliers,
+            version=info.version,
+        )
+    )
+
+
+def _extents(text: str) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in text.split(",") if extent)

@@ -1,0 +1,151 @@
+"""Where libcusz_operator.so is, and the copy of it that ADIOS2 loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core.errors import PluginError
+
+__all__ = ["PLUGIN_LIBRARY", "PLUGIN_NAME", "Plugin", "add_to_plugin_path", "plugin_path", "without_colours"]
+
+#: What ADIOS2 wants to know of a plugin operator (the parameters PluginName and PluginLibrary).
+PLUGIN_NAME = "cusz"
+PLUGIN_LIBRARY = "cusz_operator"
+
+_FILE_NAME = f"lib{PLUGIN_LIBRARY}.so"
+_SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
+_INTERFACE = 1  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
+_OK = 0
+
+
+def plugin_path() -> Path:
+    """The folder of libcusz_operator.so, as ADIOS2_PLUGIN_PATH wants it.
+
+    That of this package; if the package was installed without the plugin, the first folder of ADIOS2_PLUGIN_PATH that
+    has one.
+
+    Raises:
+        PluginError: there is none.
+    """
+    folders = [Path(__file__).resolve().parent, *_searched_folders()]
+    for folder in folders:
+        if (folder / _FILE_NAME).is_file():
+            return folder
+    raise PluginError(
+        f"the ADIOS2 plugin {_FILE_NAME} is in none of {', '.join(map(str, folders))}: "
+        f"build the project with ADIOS2 >= 2.12, or put the plugin's folder in {_SEARCH_VARIABLE}"
+    )
+
+
+def add_to_plugin_path() -> None:
+    """Puts the plugin's folder in front of ADIOS2_PLUGIN_PATH in this process's environment, if there is a plugin."""
+    try:
+        folder = str(plugin_path())
+    except PluginError:
+        return
+    others = [entry for entry in os.environ.get(_SEARCH_VARIABLE, "").split(os.pathsep) if entry not in ("", folder)]
+    os.environ[_SEARCH_VARIABLE] = os.pathsep.join([folder, *others])
+
+
+class Plugin:
+    """The functions of cusz_operator.h, in the copy of the library that ADIOS2 uses in this process."""
+
+    _capture_lock = threading.Lock()
+
+    def __init__(self) -> None:
+        """
+        Raises:
+            PluginError: no plugin, one of another version, or several copies in this process.
+        """
+        loaded = _loaded_copies()
+        path = loaded[0] if loaded else plugin_path() / _FILE_NAME
+        try:
+            self._library = ctypes.CDLL(str(path))
+            interface = int(self._library.cusz_operator_interface())
+        except (OSError, AttributeError) as error:
+            raise PluginError(f"cannot use the ADIOS2 plugin {path}: {error}") from error
+        if interface != _INTERFACE:
+            raise PluginError(
+                f"the ADIOS2 plugin {path} has interface {interface}, this package needs {_INTERFACE}: "
+                f"install both from one build, and check {_SEARCH_VARIABLE}"
+            )
+        self._library.cusz_operator_version.restype = ctypes.c_char_p
+        self._library.cusz_operator_capture_begin.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
+        self._library.cusz_operator_capture_end.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
+        _refuse_several_copies()
+
+    @property
+    def version(self) -> str:
+        """ "major.minor.patch" of the library."""
+        version: bytes = self._library.cusz_operator_version()
+        return version.decode()
+
+    def capture(self, variable: str, capacity: int, get: Callable[[], object]) -> NDArray[np.uint8] | None:
+        """The archive of the block that `get` makes ADIOS2 read; None if that block is not compressed by this plugin.
+
+        Args:
+            variable: its name.
+            capacity: bytes expected at most; `get` is called again if the archive is larger.
+            get: reads (a part of) one block. The values it gets mean nothing if there is an archive.
+
+        Raises:
+            PluginError: ADIOS2 loaded another copy of the plugin.
+        """
+        needed = max(capacity, 1)
+        while True:
+            buffer = np.empty(needed, dtype=np.uint8)
+            captured = ctypes.c_size_t(0)
+            with self._capture_lock:
+                begun = self._library.cusz_operator_capture_begin(
+                    variable.encode(), buffer.ctypes.data_as(ctypes.c_void_p), buffer.nbytes
+                )
+                if begun != _OK:
+                    raise PluginError(f"cannot capture blocks of {variable!r}: a capture is in progress elsewhere")
+                try:
+                    get()
+                finally:
+                    ended = self._library.cusz_operator_capture_end(ctypes.byref(captured))
+            if ended == _OK:
+                break
+            needed = captured.value
+        if captured.value == 0:
+            _refuse_several_copies()
+            return None
+        return buffer[: captured.value]
+
+
+def without_colours(error: Exception) -> str:
+    """The message of an error of ADIOS2, which is written for a terminal."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+
+
+def _searched_folders() -> list[Path]:
+    return [Path(entry) for entry in os.environ.get(_SEARCH_VARIABLE, "").split(os.pathsep) if entry]
+
+
+def _loaded_copies() -> list[Path]:
+    """The files of this name that are loaded in this process."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return []
+    paths = (line.split(maxsplit=5)[5] for line in maps.splitlines() if line.endswith(_FILE_NAME))
+    return sorted({Path(path) for path in paths})
+
+
+def _refuse_several_copies() -> None:
+    copies = _loaded_copies()
+    if len(copies) > 1:
+        raise PluginError(
+            f"several copies of the ADIOS2 plugin are loaded in this process: {', '.join(map(str, copies))}. "
+            f"Set {_SEARCH_VARIABLE} to one of their folders before the first use of ADIOS2's operators, "
+            "or import cusz_operator first"
+        )

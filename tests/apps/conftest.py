@@ -1,0 +1,118 @@
+"""How the tests of apps/ start ranks and read what they wrote."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+APPS = ROOT / "apps"
+TIMEOUT_S = 60
+
+Fields = dict[str, list[np.ndarray]]
+
+
+class Ranks(Protocol):
+    """Runs a command on some ranks and returns what it left: exit status, stdout, stderr."""
+
+    def __call__(
+        self, n: int, *command: object, status: int = 0, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture(scope="session")
+def mpi_environment() -> dict[str, str]:
+    """Lets mpirun start ranks on this machine as root, more of them than cores."""
+    return {
+        **os.environ,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+@pytest.fixture(scope="session")
+def ranks(mpi_environment: dict[str, str]) -> Ranks:
+    """`ranks(4, "program", ...)`; a .py file runs with this Python. Fails unless the exit status is `status`."""
+
+    def run(
+        n: int, *command: object, status: int = 0, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        words = [str(word) for word in command]
+        if words[0].endswith(".py"):
+            words.insert(0, sys.executable)
+        done = subprocess.run(
+            ["timeout", "--kill-after=5", str(TIMEOUT_S), "mpirun", "-n", str(n), *words],
+            env={**mpi_environment, **(env or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def gray_scott() -> Path:
+    """The program."""
+    return APPS / "gray_scott.py"
+
+
+@pytest.fixture(scope="session")
+def app_module() -> Callable[[str], ModuleType]:
+    """`app_module("gray_scott")` imports apps/gray_scott.py."""
+
+    def load(name: str) -> ModuleType:
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, APPS / f"{name}.py")
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
+        return sys.modules[name]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def read_bp() -> Callable[[Path], Fields]:
+    """Every step of every variable of a BP file; single values as arrays of one element."""
+    import adios2
+
+    import cusz_operator  # noqa: F401  (tells ADIOS2 where the plugin is)
+
+    def read(path: Path) -> Fields:
+        fields: Fields = {}
+        file: Any
+        with adios2.FileReader(str(path)) as file:
+            for name in file.available_variables():
+                shape = file.inquire_variable(name).shape(0)
+                steps = (file.read(name, step_selection=[step, 1]) for step in range(file.num_steps()))
+                fields[name] = [np.asarray(step).reshape(shape or (1,)) for step in steps]
+        return fields
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def stored_bytes() -> Callable[[Path], int]:
+    """Bytes of a BP file (a folder)."""
+    return lambda path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

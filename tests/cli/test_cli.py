@@ -1,0 +1,376 @@
+"""The command `cusz`, end to end: what it writes, prints and returns."""
+
+import json
+import os
+import pty
+import re
+import select
+import stat
+import subprocess
+import sys
+import types
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+from cusz_core import cli
+
+X = support.smooth((20, 30, 40), support.F32)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with x.npy and x.raw (float32) and d.raw (float64), as the current one."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    X.tofile("x.raw")
+    X.astype(np.float64).tofile("d.raw")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, capsys):
+    """Runs a command line; returns (exit code, standard output, standard error)."""
+
+    def call(*arguments):
+        code = cli.main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def fails(result, code, words):
+    """One line on standard error, nothing on standard output."""
+    assert result[0] == code
+    assert result[1] == ""
+    assert re.fullmatch(r"cusz: error: [^\n]+\n", result[2]), result[2]
+    assert re.search(words, result[2]), result[2]
+    return True
+
+
+def test_npy_there_and_back(run, folder):
+    code, out, err = run("compress", "x.npy", "--eb", "1e-3", "--mode", "rel")
+    assert (code, err) == (0, "")
+    archive = (folder / "x.npy.cusz").read_bytes()
+    assert archive == cusz.compress(X, 1e-3, "rel")
+    assert re.fullmatch(r"x.npy.cusz: 96 kB -> .*, ratio \d+\.\d\d, .* bits per value, bound .*, .* s, .* GB/s\n", out)
+
+    assert run("decompress", "x.npy.cusz", "-o", "y.npy")[0] == 0
+    assert support.same_bits(np.load("y.npy"), cusz.decompress(archive))
+    assert run("decompress", "x.npy.cusz", "-o", "y.raw")[0] == 0
+    assert (folder / "y.raw").read_bytes() == cusz.decompress(archive).tobytes()
+    assert run("decompress", "x.npy.cusz", "--force")[0] == 0
+    assert support.same_bits(np.load("x.npy"), cusz.decompress(archive))
+
+    code, out, err = run("verify", "x.raw", "x.npy.cusz")
+    assert (code, err) == (0, "")
+    assert "bound     holds" in out
+
+
+def test_raw_there_and_back(run, folder):
+    assert run("compress", "d.raw", "--shape", "20x30x40", "--dtype", "f64", "--eb", 0.01)[0] == 0
+    assert (folder / "d.raw.cusz").read_bytes() == cusz.compress(X.astype(np.float64), 0.01)
+    (folder / "d.raw").rename(folder / "original")
+    assert run("decompress", "d.raw.cusz")[0] == 0
+    assert (folder / "d.raw").stat().st_size == 8 * X.size
+    assert run("verify", "original", "d.raw.cusz")[0] == 0
+    assert run("verify", "original", "d.raw.cusz", "--shape", "20,30,40", "--dtype", "f64")[0] == 0
+
+
+def test_options_reach_the_library(run, folder):
+    x = X.copy()
+    x[0, 0, 0] = 1e20
+    np.save("f.npy", x)
+    options = (
+        "--eb",
+        "0.01",
+        "--bins",
+        256,
+        "--backend",
+        "cpu",
+        "--threads",
+        2,
+        "--fill",
+        "1e20",
+        "--lossless",
+        "none",
+    )
+    assert run("compress", "f.npy", *options, "-o", "f.cusz")[0] == 0
+    assert (folder / "f.cusz").read_bytes() == cusz.compress(x, 0.01, bins=256, fill=1e20)
+
+
+def test_fortran_order_is_kept_right(run, folder):
+    np.save("f.npy", np.asfortranarray(X))
+    assert run("compress", "f.npy", "--eb", 0)[0] == 0
+    assert support.same_bits(cusz.decompress((folder / "f.npy.cusz").read_bytes()), X)
+
+
+def test_empty_fields(run, folder):
+    np.save("e.npy", np.zeros((0, 3), np.float32))
+    assert run("compress", "e.npy", "--eb", 1)[0] == 0
+    assert run("decompress", "e.npy.cusz", "-o", "e.raw")[0] == 0
+    assert (folder / "e.raw").read_bytes() == b""
+    assert run("compress", "e.raw", "--shape", "0x3", "--dtype", "f32", "--eb", 1)[0] == 0
+    assert run("inspect", "e.raw.cusz")[0] == 0
+    assert run("verify", "e.npy", "e.raw.cusz")[0] == 0
+
+
+def test_json(run):
+    code, out, _ = run("compress", "x.npy", "--eb", "1e-2", "--json")
+    assert code == 0
+    made = json.loads(out)
+    assert made["output"] == "x.npy.cusz"
+    assert made["ratio"] == made["raw_bytes"] / made["archive_bytes"]
+    info = json.loads(run("inspect", "x.npy.cusz", "--json")[1])
+    assert info["shape"] == [20, 30, 40]
+    assert {key: made[key] for key in info} == info
+    result = json.loads(run("verify", "x.npy", "x.npy.cusz", "--json")[1])
+    assert result["max_error"] <= result["eb_abs"] == 1e-2
+    backends = json.loads(run("devices", "--json")[1])["backends"]
+    assert [b["name"] for b in backends] == ["cpu", "cuda"]
+
+
+def test_inspect(run):
+    run("compress", "x.npy", "--eb", "1e-3", "--mode", "rel", "--fill", "5")
+    code, out, err = run("inspect", "x.npy.cusz", "--check")
+    assert (code, err) == (0, "")
+    for words in (
+        "float32 20x30x40",
+        "ratio",
+        "0.001 of the value range",
+        "fill      5.0",
+        "tiles     12 of 8x16x32",
+        "(verified)",
+    ):
+        assert words in out
+    run("compress", "x.npy", "--eb", "0", "-o", "raw.cusz")
+    assert "every value is exact" in run("inspect", "raw.cusz")[1]
+
+
+def test_devices(run):
+    code, out, err = run("devices")
+    assert (code, err) == (0, "")
+    assert re.search(r"^cpu +.*threads? by default$", out, re.MULTILINE)
+    assert re.search(r"^cuda ", out, re.MULTILINE)
+
+
+def test_usage_errors(run):
+    assert fails(run(), 2, "COMMAND")
+    assert fails(run("frobnicate"), 2, "invalid choice: 'frobnicate'")
+    assert fails(run("compress", "x.npy"), 2, "--eb")
+    assert fails(run("compress", "x.npy", "--eb", "small"), 2, "'small' is not a number")
+    assert fails(run("compress", "x.npy", "--eb", "1", "--frobnicate"), 2, "--frobnicate")
+    assert fails(run("compress", "x.raw", "--eb", "1"), 2, "give --shape .* and --dtype")
+    assert fails(run("compress", "x.raw", "--eb", "1", "--shape", "20x30x40"), 2, "--dtype")
+    assert fails(run("compress", "x.raw", "--eb", "1", "--shape", "20*30", "--dtype", "f32"), 2, "not a shape such as")
+    assert fails(
+        run("compress", "x.raw", "--eb", "1", "--shape", "5", "--dtype", "f32"), 2, "96000 bytes; f32 of shape 5 has 20"
+    )
+    assert fails(run("compress", "x.npy", "--eb", "1", "--dtype", "f32"), 2, "for raw files")
+    assert fails(run("compress", "x.npy", "--eb", "1", "--mode", "most"), 2, "invalid choice: 'most'")
+    assert fails(run("decompress", "x.raw"), 2, "does not end in .cusz: name the output with -o")
+
+
+def test_parameter_errors(run, folder):
+    assert fails(run("compress", "x.npy", "--eb", "-1"), 2, "eb is -1.0; it must be finite and >= 0")
+    assert fails(run("compress", "x.npy", "--eb", "nan"), 2, "eb is nan")
+    assert fails(run("compress", "x.npy", "--eb", "1", "--bins", "100"), 2, "power of two")
+    assert fails(run("compress", "x.npy", "--eb", "1", "--threads", "0"), 2, "threads is 0")
+    np.save("i.npy", np.arange(5))
+    assert fails(run("compress", "i.npy", "--eb", "1"), 2, "int64.*accepted are float32 and float64")
+    np.save("big.npy", X.astype(">f4"))
+    assert fails(run("compress", "big.npy", "--eb", "1"), 2, "native byte order")
+    assert not list(folder.glob("*.cusz"))
+
+
+def test_failures(run, folder):
+    run("compress", "x.npy", "--eb", "1e-3")
+    assert fails(run("compress", "missing.npy", "--eb", "1"), 1, "No such file or directory: missing.npy")
+    assert fails(run("inspect", "missing"), 1, "No such file or directory: missing")
+    assert fails(run("inspect", "x.npy"), 1, "not a cuSZ archive")
+    assert fails(run("decompress", "x.raw", "-o", "y"), 1, "not a cuSZ archive")
+    (folder / "empty").write_bytes(b"")
+    assert fails(run("inspect", "empty"), 1, "not a cuSZ archive")
+    assert fails(run("compress", "x.npy", "--eb", "1", "-o", "nowhere/x.cusz"), 1, "No such file")
+    for name, content in {
+        "bad.npy": b"not numpy",
+        "none.npy": b"",
+        "cut.npy": (folder / "x.npy").read_bytes()[:-5],
+    }.items():
+        (folder / name).write_bytes(content)
+        assert fails(run("compress", name, "--eb", "1"), 1, "not a readable .npy file")
+    np.save("pickle.npy", np.array([None]), allow_pickle=True)
+    assert fails(run("compress", "pickle.npy", "--eb", "1"), 1, "not a readable .npy file")
+
+    damaged = bytearray((folder / "x.npy.cusz").read_bytes())
+    damaged[-1] ^= 1
+    (folder / "bad.cusz").write_bytes(damaged)
+    assert fails(run("decompress", "bad.cusz", "-o", "y.npy"), 1, "corrupt")
+    assert run("inspect", "bad.cusz")[0] == 0
+    assert fails(run("inspect", "bad.cusz", "--check"), 1, "corrupt")
+    assert fails(run("verify", "x.npy", "bad.cusz"), 1, "corrupt")
+    assert not (folder / "y.npy").exists()
+    if "cuda" not in support.BACKENDS:
+        assert fails(run("compress", "x.npy", "--eb", "1", "--backend", "cuda", "-o", "c.cusz"), 1, "CUDA")
+
+
+def test_a_broken_bound(run):
+    run("compress", "x.npy", "--eb", "1e-3")
+    other = X.copy()
+    other[1, 2, 3] += 1
+    np.save("other.npy", other)
+    assert fails(run("verify", "other.npy", "x.npy.cusz"), 1, r"1 of 24000 values break the bound.*\(1, 2, 3\)")
+    np.save("other.npy", X[1:])
+    assert fails(run("verify", "other.npy", "x.npy.cusz"), 2, "not of the same field")
+
+
+def test_nothing_is_overwritten_unasked(run, folder):
+    run("compress", "x.npy", "--eb", "1e-3")
+    before = (folder / "x.npy.cusz").read_bytes()
+    assert fails(run("compress", "x.npy", "--eb", "1"), 2, "x.npy.cusz exists: use --force to overwrite it")
+    assert fails(run("decompress", "x.npy.cusz"), 2, "x.npy exists")
+    assert (folder / "x.npy.cusz").read_bytes() == before
+    assert run("compress", "x.npy", "--eb", "1", "--force")[0] == 0
+    assert (folder / "x.npy.cusz").read_bytes() != before
+    assert fails(run("compress", "x.npy", "--eb", "1", "-o", "x.npy", "-f"), 2, "is the input itself")
+    assert fails(run("compress", "x.npy", "--eb", "1", "-o", folder, "-f"), 2, "is a directory")
+
+
+def test_output_is_complete_or_absent(run, folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert fails(run("compress", "x.npy", "--eb", "1e-3"), 1, "No space left on device")
+    assert sorted(p.name for p in folder.iterdir()) == ["d.raw", "x.npy", "x.raw"]
+
+
+def test_output_has_ordinary_permissions(run, folder):
+    mask = os.umask(0o027)
+    try:
+        run("compress", "x.npy", "--eb", "1e-3")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((folder / "x.npy.cusz").stat().st_mode) == 0o640
+
+
+@pytest.fixture
+def operator_package(monkeypatch):
+    """A stand-in for the package cusz_operator."""
+    package = types.ModuleType("cusz_operator")
+    package.plugin_path = lambda: "/opt/my plugins"
+    package.inspect_bp = lambda path: iter(
+        [
+            {"step": 0, "variable": "U", "start": [0, 4], "ratio": 5.123456789, "path": path},
+            {"step": 1, "variable": "U", "start": [0, 8], "ratio": float("inf"), "path": path, "more": np.int64(3)},
+        ]
+    )
+    monkeypatch.setitem(sys.modules, "cusz_operator", package)
+
+
+@pytest.mark.usefixtures("operator_package")
+def test_config(run):
+    variables = ("--variable", "U", "--eb", "1e-3", "--variable", "V", "--eb", "0.1", "--mode", "rel")
+    code, out, err = run("config", *variables, "--engine", "SST", "--bins", 1024, "--fill", "1e20", "--format", "xml")
+    assert (code, err) == (0, "")
+    assert "export ADIOS2_PLUGIN_PATH='/opt/my plugins'" in out
+    root = ElementTree.fromstring(out)
+    assert root.find("io/engine").get("type") == "SST"
+    got = [[p.get("value") for p in v.findall("operation/parameter")] for v in root.findall("io/variable")]
+    assert got == [["cusz", "cusz_operator", eb, "rel", "1024", "1e+20"] for eb in ("0.001", "0.1")]
+    code, out, err = run("config", *variables)
+    assert (code, err) == (0, "")
+    assert out.startswith("# environment\nexport ADIOS2_PLUGIN_PATH='/opt/my plugins'\n")
+    assert "<adios-config>" in out
+    assert '- IO: "SimulationOutput"' in out
+    assert fails(run("config", *variables, "--eb", "1"), 2, "3 of --eb for 2 of --variable")
+    assert fails(run("config", "--variable", "U", "--eb", "-1"), 2, "eb is -1.0")
+    assert fails(run("config", "--variable", "U", "--eb", "1", "--bins", "3"), 2, "power of two")
+    assert fails(run("config", "--eb", "1"), 2, "--variable")
+
+
+def test_config_without_the_operator(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cusz_operator", None)
+    code, out, err = run("config", "--variable", "U", "--eb", "1")
+    assert code == 0
+    assert "FOLDER_OF_LIBCUSZ_OPERATOR" in out
+    assert re.fullmatch("cusz: warning: [^\n]*cusz_operator[^\n]*\n", err)
+
+
+@pytest.mark.usefixtures("operator_package")
+def test_inspect_of_a_bp_directory(run, folder):
+    (folder / "run.bp").mkdir()
+    code, out, err = run("inspect", "run.bp")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["step", "variable", "start", "ratio", "path", "more"]
+    assert lines[1].split() == ["0", "U", "0x4", "5.12346", "run.bp"]
+    rows = json.loads(run("inspect", "run.bp", "--json")[1])
+    assert [row["step"] for row in rows] == [0, 1]
+    assert rows[1]["more"] == 3
+    assert rows[1]["ratio"] == "inf"
+
+
+def test_inspect_of_a_bp_directory_without_the_operator(run, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cusz_operator", None)
+    (folder / "run.bp").mkdir()
+    assert fails(run("inspect", "run.bp"), 1, "cusz_operator is needed to inspect run.bp")
+
+
+@pytest.mark.usefixtures("operator_package")
+def test_inspect_of_a_damaged_bp_directory(run, folder, monkeypatch):
+    def broken(path):
+        yield {"step": 0}
+        raise RuntimeError("\033[1;36mno known\nformat\033[0m")
+
+    monkeypatch.setattr(sys.modules["cusz_operator"], "inspect_bp", broken)
+    (folder / "run.bp").mkdir()
+    assert fails(run("inspect", "run.bp"), 1, "^cusz: error: run.bp cannot be read: no known format$")
+
+
+def test_help_and_version(run):
+    for arguments in (["--help"], ["compress", "--help"], ["config", "--help"], ["--version"]):
+        with pytest.raises(SystemExit) as raised:
+            run(*arguments)
+        assert raised.value.code == 0
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "cusz_core", *arguments]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_process_of_its_own():
+    made = subprocess.run(command("compress", "x.npy", "--eb", "1e-3"), capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")
+    failed = subprocess.run(command("inspect", "x.npy"), capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("cusz: error: ")
+    assert "Traceback" not in failed.stderr
+    pipe = f"{' '.join(command('inspect', 'x.npy.cusz', '--json'))} | true"
+    closed = subprocess.run(pipe, shell=True, capture_output=True, text=True, check=False)
+    assert closed.stderr == ""
+
+
+def test_progress_on_a_terminal_only(monkeypatch, capfd):
+    """A slow piece of work shows itself on a terminal, and leaves no trace on it."""
+    code = "import time, cusz_core.cli as cli\nwith cli._progress('compressing'):\n    time.sleep(1.5)\n"
+    main, terminal = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", code], stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        while process.poll() is None or select.select([main], [], [], 0)[0]:
+            if select.select([main], [], [], 0.1)[0]:
+                try:
+                    shown += os.read(main, 1000)
+                except OSError:
+                    break
+    os.close(main)
+    assert b"compressing ... 1." in shown
+    assert shown.endswith(b"\r\x1b[K")
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (piped.stdout, piped.stderr) == (b"", b"")

@@ -1,0 +1,167 @@
+"""Decodes archives that were changed and then given valid checksums, as an attacker would.
+
+Run as a program by test_hostile.py, so that a crash is seen as one: hostile.py CASE SEED COUNT PROGRESS_FILE
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import cusz_core as cusz
+import support
+from cusz_core import backends
+from support import F32, F64
+
+HEADER, CODING_HEADER = 48, 80
+MASK = 2**64 - 1
+
+
+# ----------------------------------------------------------------------- checksums, as docs/format.md has them
+
+
+def mix(x: int) -> int:
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 & MASK
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB & MASK
+    return x ^ x >> 31
+
+
+def weights(n: int) -> np.ndarray:
+    return (np.uint64(0x9E3779B1) * (2 * np.arange(n, dtype=np.uint64) + np.uint64(1))) & np.uint64(0xFFFFFFFF)
+
+
+WEIGHTS = weights(20000)
+
+
+def part(number: int, data: bytes | bytearray) -> int:
+    """Of whole words."""
+    words = np.frombuffer(data, "<u4").astype(np.uint64)
+    weighed = int((words * WEIGHTS[: words.size]).sum(dtype=np.uint64)) if words.size else 0
+    return mix(weighed ^ mix((number * 0x9E3779B97F4A7C15 + words.size) & MASK))
+
+
+def fold(x: int) -> int:
+    return (x ^ x >> 32) & 0xFFFFFFFF
+
+
+def seal(archive: bytearray, codebook_bytes: int, n_tiles: int) -> None:
+    """Gives a (changed) archive the checksums that fit it."""
+    if archive[5] == 0 or archive[50] != 0:
+        front = HEADER if archive[5] == 0 else HEADER + CODING_HEADER + codebook_bytes
+        body, total = bytes(archive[front:]), 0
+        body += bytes(-len(body) % 4)
+        for number, start in enumerate(range(0, len(body), 4 * 4096)):
+            total += part(number, body[start : start + 4 * 4096])
+    else:
+        front = HEADER + CODING_HEADER + codebook_bytes
+        lengths = struct.unpack_from(f"<{n_tiles}H", archive, front)
+        position, total = front + (n_tiles + 1) // 2 * 4, 0
+        for number, words in enumerate(lengths):
+            if position + 4 * words > len(archive):
+                break
+            total += part(number, archive[position : position + 4 * words])
+            position += 4 * words
+    struct.pack_into("<I", archive, 40, fold(total & MASK))
+    struct.pack_into("<I", archive, 44, 0)
+    struct.pack_into("<I", archive, 44, fold(part(0, archive[:front])))
+
+
+# -------------------------------------------------------------------------------------------------------- cases
+
+
+def noisy(dtype: np.dtype) -> np.ndarray:
+    x = support.smooth((9, 10, 34), dtype)
+    x.reshape(-1)[[3, 700, 2000]] = [np.nan, np.inf, 1e30]
+    x.reshape(-1)[100:130] = dtype.type(1e20)
+    return x
+
+
+def dead(dtype: np.dtype) -> np.ndarray:
+    x = np.zeros((70, 70), dtype)
+    x[20:40, 30:60] = support.smooth((20, 30), dtype)
+    x[5, 5] = 1e7
+    return x
+
+
+def far(dtype: np.dtype) -> np.ndarray:
+    """Deltas beyond the alphabet."""
+    x = support.smooth((5000,), dtype)
+    x[::50] = 2.0**20 if dtype == F32 else 2.0**40
+    x[25::50] = -(2.0**20) if dtype == F32 else -(2.0**40)
+    return x
+
+
+def waves(dtype: np.dtype) -> np.ndarray:
+    return (np.indices((9, 17, 33)).sum(axis=0) % 32).astype(dtype)
+
+
+CASES = {
+    f"{name}_{dtype.name}": (make, dtype, eb, options)
+    for dtype in (F32, F64)
+    for name, (make, eb, options) in {
+        "noisy": (noisy, 1e-1, {"fill": 1e20}),
+        "dead": (dead, 1e-1, {}),
+        "far": (far, 0.125, {"bins": 128}),
+        "flat": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {}),
+        "nan": (lambda t: np.full((5000,), t.type(np.nan)), 1e-3, {}),
+        "raw": (lambda t: support.smooth((20,), t), 0.0, {}),
+        "packed": (waves, 1e-2, {"lossless": "zstd"}),
+    }.items()
+    if options.get("lossless", "none") in backends.lossless_stages()
+}
+
+
+def archive_of(name: str) -> bytes:
+    make, dtype, eb, options = CASES[name]
+    return cusz.compress(make(dtype), eb, **options, threads=1)
+
+
+def mutants(archive: bytes, seed: int, count: int):
+    """(what was done, archive): every bit of what is in front of the payloads, then `count` random changes."""
+    info = cusz.inspect(archive)
+    codebook, tiles = info.sections.codebook, info.tiles
+    front = min(len(archive), sum((info.sections.header, info.sections.codebook, info.sections.index)))
+    for bit in range(8 * min(front + 16, len(archive))):
+        mutant = bytearray(archive)
+        mutant[bit // 8] ^= 1 << bit % 8
+        yield f"bit {bit}", mutant, codebook, tiles
+    h = support.hashes(4 * count, seed).reshape(count, 4).tolist()
+    for i, (a, b, c, d) in enumerate(h):
+        mutant = bytearray(archive)
+        for k in range(1 + a % 3):
+            place = b >> k
+            where = (front + place % max(len(archive) - front, 1), place % len(archive), 48 + place % 80)[c % 3]
+            where = min(where, len(archive) - 1)
+            mutant[where] = [0, 255, d >> 8 * k & 255, mutant[where] ^ 1 << (d >> k) % 8][d % 4]
+        yield f"random {seed}:{i}", mutant, codebook, tiles
+
+
+def main() -> None:
+    name, seed, count, progress = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    archive = archive_of(name)
+    decoded = refused = 0
+    with progress.open("w", buffering=1) as log:
+        for what, mutant, codebook, tiles in mutants(archive, seed, count):
+            log.write(f"{what}\n")
+            seal(mutant, codebook, tiles)
+            with contextlib.suppress(cusz.CuszError):
+                cusz.check(mutant, threads=1)
+            try:
+                cusz.decompress(mutant, threads=1)
+                decoded += 1
+            except cusz.CuszError:
+                refused += 1
+    print(decoded, refused)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""One field and one set of parameters give one archive."""
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+from support import BACKENDS, DTYPES
+
+FIELDS = {
+    "1-D": (1_200_007,),
+    "2-D": (300, 400),
+    "3-D": (40, 50, 60),
+    "4-D": (3, 20, 33, 47),
+    "thin": (20000, 3),
+    "one tile": (8, 16, 32),
+}
+
+
+def field(name, dtype):
+    x = support.smooth(FIELDS[name], dtype)
+    flat = x.reshape(-1)
+    flat[::1013] = np.nan
+    flat[1::2027] = 1e20
+    flat[2::4051] *= dtype.type(1e9)
+    return x
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", FIELDS)
+def test_any_number_of_threads(name, dtype, backend):
+    x = field(name, dtype)
+    for eb, mode, bins in ((1e-3, "rel", 64), (1e-2, "abs", 1024), (0.0, "abs", 64)):
+        archives = {cusz.compress(x, eb, mode, bins=bins, fill=1e20, backend=backend, threads=n) for n in (1, 2, 3, 7)}
+        assert len(archives) == 1
+        (archive,) = archives
+        fields = {cusz.decompress(archive, threads=n).tobytes() for n in (1, 2, 3, 7)}
+        assert len(fields) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_backend_writes_the_same_bytes(dtype):
+    x = field("3-D", dtype)
+    assert len({cusz.compress(x, 1e-3, "rel", backend=name) for name in (*BACKENDS, "auto")}) == 1
+
+
+def test_earlier_calls_leave_no_trace(backend):
+    """Scratch memory is reused: what it held before must not matter."""
+    wanted = {}
+    for name in FIELDS:
+        for dtype in DTYPES:
+            cusz.release_scratch()
+            wanted[name, dtype] = cusz.compress(field(name, dtype), 1e-3, fill=1e20, backend=backend)
+    for name in (*reversed(FIELDS), *FIELDS):
+        for dtype in DTYPES:
+            archive = cusz.compress(field(name, dtype), 1e-3, fill=1e20, backend=backend)
+            assert archive == wanted[name, dtype]
+            y = cusz.decompress(archive)
+            cusz.release_scratch()
+            assert support.same_bits(y, cusz.decompress(archive))
+
+
+def test_layout_in_memory_does_not_matter(backend):
+    x = field("3-D", support.F32)
+    wanted = cusz.compress(x, 1e-3, backend=backend)
+    strided = np.zeros((40, 50, 120), np.float32)[:, :, ::2]
+    strided[:] = x
+    unaligned = np.frombuffer(b"-" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
+    readonly = x.copy()
+    readonly.flags.writeable = False
+    for same in (strided, np.asfortranarray(x), x[::-1][::-1], unaligned, readonly):
+        assert cusz.compress(same, 1e-3, backend=backend) == wanted

@@ -1,0 +1,68 @@
+"""The optional zstd stage keeps every promise and never makes an archive larger; its bytes follow its version."""
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+from cusz_core import backends
+from support import DTYPES, check_contract, same_bits
+
+HAS_ZSTD = "zstd" in backends.lossless_stages()
+needs_zstd = pytest.mark.skipif(not HAS_ZSTD, reason="this build has no zstd stage")
+
+
+@pytest.mark.skipif(HAS_ZSTD, reason="this build has the zstd stage")
+def test_a_missing_stage_is_refused():
+    with pytest.raises(cusz.UnsupportedError, match="zstd"):
+        cusz.compress(np.zeros(5), 1e-3, lossless="zstd")
+
+
+def fields(dtype):
+    waves = (np.indices((40, 50, 60)).sum(axis=0) % 32).astype(dtype)  # repeats: zstd has something to find
+    special = support.smooth((9, 17, 33), dtype)
+    special.reshape(-1)[[3, 700, 2000]] = [np.nan, np.inf, 1e20]
+    return [waves, special, support.smooth((5000,), dtype), np.zeros((70, 70), dtype), np.zeros((0, 3), dtype)]
+
+
+@needs_zstd
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_promises_hold(dtype, backend):
+    for x in fields(dtype):
+        for eb, mode in ((1e-2, "abs"), (1e-4, "rel"), (0.0, "abs")):
+            plain = check_contract(x, eb, mode, fill=1e20, backend=backend)
+            packed = check_contract(x, eb, mode, fill=1e20, backend=backend, lossless="zstd")
+            assert len(packed) <= len(plain)
+            assert same_bits(cusz.decompress(packed), cusz.decompress(plain))
+
+
+@needs_zstd
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_repetition_is_found(dtype):
+    x = fields(dtype)[0]
+    packed = cusz.compress(x, 1e-3, lossless="zstd")
+    info = cusz.inspect(packed)
+    assert info.lossless == "zstd"
+    assert len(packed) < 0.8 * len(cusz.compress(x, 1e-3))
+    assert cusz.compress(x, 1e-3, lossless="zstd", threads=1) == cusz.compress(x, 1e-3, lossless="zstd", threads=3)
+
+
+@needs_zstd
+def test_damage_is_found():
+    x = (np.indices((9, 17, 33)).sum(axis=0) % 32).astype(np.float32)
+    archive = bytearray(cusz.compress(x, 1e-3, lossless="zstd"))
+    assert cusz.inspect(archive).lossless == "zstd"
+    for length in range(len(archive)):
+        with pytest.raises(cusz.CorruptArchiveError):
+            cusz.decompress(archive[:length])
+    silent = []
+    for bit in range(8 * len(archive)):
+        archive[bit // 8] ^= 1 << bit % 8
+        for read in (cusz.decompress, cusz.check):
+            try:
+                read(archive, threads=1)
+                silent.append(bit)
+            except (cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedError):
+                pass
+        archive[bit // 8] ^= 1 << bit % 8
+    assert silent == []

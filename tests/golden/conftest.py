@@ -1,0 +1,6 @@
+"""Makes `import golden_cases` work."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

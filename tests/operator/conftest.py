@@ -1,0 +1,163 @@
+"""What the tests of the operator share: ranks, subprocesses, compiled programs, a second ADIOS2."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cusz_operator
+
+HERE = Path(__file__).parent
+RANKS = HERE / "ranks"
+
+#: mpirun as root, on one machine, with more ranks than cores (Open MPI 4 and 5).
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """The environment of a program that knows where the plugin is and what the tests share."""
+    result = {**os.environ, **MPI_ENVIRONMENT, "ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path())}
+    result["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+    for name, value in (changes or {}).items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = value
+    return result
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str | None] | None = None,
+    timeout: float = 120,
+    check: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; fails the test with its output if it fails, unless check is False."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, env=environment(env), timeout=timeout, capture_output=True, text=True, errors="replace", check=False
+    )
+    if check and done.returncode != 0:
+        pytest.fail(f"{' '.join(words)}\nexit status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done
+
+
+def mpirun_command(ranks: int, script: str, *arguments: str | Path) -> list[str | Path]:
+    if shutil.which("mpirun") is None:
+        pytest.fail("mpirun is not on PATH: scripts/setup installs Open MPI (Debian: openmpi-bin)")
+    return ["mpirun", "-n", str(ranks), sys.executable, RANKS / script, *arguments]
+
+
+@pytest.fixture(scope="session")
+def program() -> Run:
+    """Runs a command: program([name, argument, ...], env=..., timeout=..., check=...)."""
+    return run
+
+
+@pytest.fixture(scope="session")
+def python() -> Run:
+    """Runs Python code in a process of its own: python(code, arguments..., env=..., timeout=..., check=...)."""
+
+    def run_code(code: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        return run([sys.executable, "-c", code, *arguments], **options)
+
+    return run_code
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> Run:
+    """Runs a script of ranks/: mpirun(ranks, script, arguments..., env=..., timeout=..., check=...)."""
+
+    def run_ranks(ranks: int, script: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        return run(mpirun_command(ranks, script, *arguments), **options)
+
+    return run_ranks
+
+
+@pytest.fixture(scope="session")
+def start_ranks() -> Callable[..., subprocess.Popen[str]]:
+    """Starts a script of ranks/ and does not wait for it."""
+
+    def start(ranks: int, script: str, *arguments: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(word) for word in mpirun_command(ranks, script, *arguments)],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder with the compiled programs of programs/, built here if need be."""
+    build = HERE.parents[1] / "build" / "operator-tests"
+    prefixes = [os.environ.get("CMAKE_PREFIX_PATH", ""), sys.prefix]
+    pointed_at = Path(sys.prefix) / ".adios2-dir"  # left by scripts/setup with CUSZ_ADIOS2_DIR
+    if pointed_at.is_file():
+        prefixes.append(pointed_at.read_text(encoding="utf-8"))
+    configure = ["cmake", "-G", "Ninja", "-S", HERE / "programs", "-B", build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+    configure.append(f"-DCMAKE_PREFIX_PATH={';'.join(filter(None, prefixes))}")
+    if run(configure, timeout=300, check=False).returncode != 0:
+        shutil.rmtree(build, ignore_errors=True)  # of a checkout or an ADIOS2 that has moved
+        run(configure, timeout=300)
+    run(["cmake", "--build", build], timeout=600)
+    return build
+
+
+@pytest.fixture(scope="session")
+def serial_python() -> Path:
+    """A Python with the ADIOS2 of PyPI, which has no MPI; kept in the user's cache."""
+    version = "2.12.1.1001"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cusz"
+    tag = f"{sys.implementation.cache_tag}-{os.uname().machine}"
+    venv = cache / f"adios2-pypi-{version}-{tag}"
+    interpreter = venv / "bin" / "python"
+    if not (venv / "done").exists():
+        shutil.rmtree(venv, ignore_errors=True)
+        run([sys.executable, "-m", "venv", venv], timeout=300)
+        pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+        installed = run([*pip, f"adios2=={version}", "numpy"], timeout=600, check=False, env={"PYTHONPATH": None})
+        if installed.returncode != 0:
+            last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
+            pytest.skip(f"pip cannot install adios2=={version}: {last[0]}")
+        (venv / "done").touch()
+    return interpreter
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """written(ranks): the folder with the files that ranks/write.py writes with so many ranks."""
+    folders: dict[int, Path] = {}
+
+    def write(ranks: int) -> Path:
+        if ranks not in folders:
+            folder = tmp_path_factory.mktemp(f"by{ranks}")
+            kinds = ["BP5,0,Sync", "BP5,1,Deferred", "BP4,1,Sync", "BP4,0,Deferred"]  # engine, StatsLevel, way to put
+            run(mpirun_command(ranks, "write.py", folder, *kinds))
+            folders[ranks] = folder
+        return folders[ranks]
+
+    return write

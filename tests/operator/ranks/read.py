@@ -1,0 +1,90 @@
+"""Reads what write.py wrote and checks every value: mpirun python read.py stream|random,ENGINE,FILE..."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import adios2
+import numpy as np
+from cases import CASES, STEPS, Box, Case, problems, values
+from mpi4py import MPI
+
+import support
+
+comm = MPI.COMM_WORLD
+
+
+def selections(case: Case, step: int) -> Iterator[Box]:
+    """The whole on one rank; this rank's share along the last axis; a box somewhere inside."""
+    shape = case.shape
+    zeros = (0,) * len(shape)
+    if comm.rank == step % comm.size:
+        yield zeros, shape
+    first, last = (shape[-1] * (comm.rank + i) // comm.size for i in (0, 1))
+    yield (*zeros[1:], first), (*shape[:-1], last - first)
+    draws = support.integers(2 * len(shape), 0, 1000, seed=step * 100 + comm.rank)
+    starts = tuple(int(d) % extent for d, extent in zip(draws, shape, strict=False))
+    counts = tuple(1 + int(d) % (e - s) for d, e, s in zip(draws[len(shape) :], shape, starts, strict=True))
+    yield starts, counts
+
+
+def check(io: Any, engine: Any, name: str, step: int, writers: int, own_step: int | None) -> int:
+    """Reads all variables at a step, and returns how many blocks of memory were compared."""
+    pending = []
+    for case in CASES:
+        if step not in case.steps:
+            continue
+        for start, count in selections(case, step):
+            variable = io.inquire_variable(case.name)
+            assert variable is not None, f"{name}: no {case.name} in step {step}"
+            assert tuple(variable.shape()) == case.shape
+            if own_step is not None:
+                variable.set_step_selection([case.steps.index(step), 1])
+            variable.set_selection([list(start), list(count)])
+            got = np.full(count, 77, values(case.name, step).dtype)
+            engine.get(variable, got, adios2.Mode.Deferred)
+            pending.append((case, (start, count), got))
+    engine.perform_gets()
+    for case, selection, got in pending:
+        found = problems(case, step, writers, selection, got)
+        assert not found, f"{name}, {case.name}, step {step}, {selection}, {comm.rank=}: {found}"
+    return len(pending)
+
+
+def main() -> None:
+    for source in sys.argv[1:]:
+        how, engine_type, name = source.split(",", 2)
+        adios = adios2.Adios(comm=comm)
+        io = adios.declare_io("input")
+        io.set_engine(engine_type)
+        if engine_type == "SST":
+            io.set_parameters({"OpenTimeoutSecs": "60"})
+        mode = adios2.Mode.Read if how == "stream" else adios2.Mode.ReadRandomAccess
+        engine = io.open(name, mode, comm)
+        compared = 0
+        if how == "stream":
+            for step in range(STEPS):
+                status = engine.begin_step()
+                assert status == adios2.StepStatus.OK, f"{name}: step {step}: {status}"
+                writers = int(np.ravel(io.inquire_attribute("writers").data())[0])
+                compared += check(io, engine, name, step, writers, None)
+                engine.end_step()
+            assert engine.begin_step() == adios2.StepStatus.EndOfStream
+        else:
+            writers = int(np.ravel(io.inquire_attribute("writers").data())[0])
+            for step in reversed(range(STEPS)):
+                compared += check(io, engine, name, step, writers, step)
+        engine.close()
+        total = comm.reduce(compared)
+        if comm.rank == 0:
+            print(f"{name}: {total} selections", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BaseException as error:
+        print(f"rank {comm.rank}: {error!r}", file=sys.stderr, flush=True)
+        comm.Abort(1)

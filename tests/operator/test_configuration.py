@@ -1,0 +1,103 @@
+"""An application that knows nothing of the operator gains it by a configuration file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import cusz_operator
+import support
+
+pytestmark = pytest.mark.mpi
+
+APPS = Path(__file__).parents[2] / "apps"
+EB = 1e-3
+SIZE = ["40", "30", "50", "20", "10"]
+
+
+def temperatures(file: Path) -> list[NDArray[Any]]:
+    adios2 = pytest.importorskip("adios2")
+    io = adios2.Adios().declare_io("reader")
+    engine = io.open(str(file), adios2.Mode.ReadRandomAccess)
+    variable = io.inquire_variable("temperature")
+    steps = []
+    for step in range(variable.steps()):
+        variable.set_step_selection([step, 1])
+        steps.append(np.empty(variable.shape(), np.float64))
+        engine.get(variable, steps[-1], adios2.Mode.Sync)
+    engine.close()
+    return steps
+
+
+@pytest.mark.parametrize("suffix", ["xml", "yaml"])
+def test_cpp_application(suffix: str, programs: Path, program: Callable, tmp_path: Path) -> None:
+    heat = programs / "heat_xml"
+    if not heat.exists():
+        pytest.skip("this ADIOS2 has no MPI for C++")
+    program(["mpirun", "-n", "2", heat, tmp_path / "raw.bp", "-", *SIZE])
+    program(["mpirun", "-n", "2", heat, tmp_path / "compressed.bp", APPS / f"heat_xml.{suffix}", *SIZE])
+
+    before, after = temperatures(tmp_path / "raw.bp"), temperatures(tmp_path / "compressed.bp")
+    assert len(before) == len(after) == 3
+    for x, y in zip(before, after, strict=True):
+        assert support.violations(x, y, EB) == []
+        assert not support.same_bits(x, y)
+    blocks = [b for b in cusz_operator.inspect_bp(tmp_path / "compressed.bp") if b["variable"] == "temperature"]
+    assert [(b["step"], b["writer"]) for b in blocks] == [(step, rank) for step in range(3) for rank in range(2)]
+    assert all(b["operator"] == "cusz" and b["eb_abs"] == EB and b["ratio"] > 4 for b in blocks)
+
+
+APPLICATION = """
+import sys
+import adios2
+import numpy as np
+
+config, output = sys.argv[1:]
+io = adios2.Adios(config).declare_io("simulation")
+T = np.load(output + ".npy")
+U = io.define_variable("T", T, T.shape, [0, 0], T.shape)
+engine = io.open(output, adios2.Mode.Write)
+for step in range(2):
+    engine.begin_step()
+    engine.put(U, T)
+    engine.end_step()
+engine.close()
+"""
+
+YAML = """---
+- IO: "simulation"
+  Engine:
+    Type: "{engine}"
+  Variables:
+    - Variable: "T"
+      Operations:
+        - Type: "plugin"
+          PluginName: "cusz"
+          PluginLibrary: "cusz_operator"
+          Accuracy: "1e-2"
+          Mode: "REL"
+"""
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_python_application(engine: str, program: Callable, tmp_path: Path) -> None:
+    """Keys and values in any case; nothing but the environment tells the application of the plugin."""
+    config, output = tmp_path / "config.yaml", tmp_path / "out.bp"
+    config.write_text(YAML.format(engine=engine), encoding="utf-8")
+    field = support.smooth((70, 90), support.F32)
+    np.save(f"{output}.npy", field)
+    done = program([sys.executable, "-c", APPLICATION, config, output])
+    assert "cusz" not in done.stderr
+
+    blocks = list(cusz_operator.inspect_bp(output))
+    bound = support.absolute_bound(field, 1e-2, "rel")
+    assert [(b["variable"], b["step"], b["mode"], b["eb"], b["eb_abs"]) for b in blocks] == [
+        ("T", 0, "rel", 1e-2, bound),
+        ("T", 1, "rel", 1e-2, bound),
+    ]

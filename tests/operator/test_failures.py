@@ -1,0 +1,224 @@
+"""What goes wrong at run time is told clearly, and costs no more than it must."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cusz_operator
+
+LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
+
+WRITE = """
+import sys
+import adios2
+import support
+
+file, engine_type = sys.argv[1:]
+io = adios2.Adios().declare_io("output")
+io.set_engine(engine_type)
+field = support.smooth((50, 60), support.F32)
+engine = io.open(file, adios2.Mode.Write)
+engine.begin_step()
+for name, operated in ("A", True), ("B", True), ("C", False):
+    variable = io.define_variable(name, field, field.shape, [0, 0], field.shape)
+    if operated:
+        plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
+        variable.add_operation_string("plugin", plugin)
+    engine.put(variable, field, adios2.Mode.Sync)
+engine.end_step()
+engine.close()
+"""
+
+# Reads A, B and C, each after the failures of those before it.
+READ = """
+import sys
+import adios2
+import numpy as np
+import support
+
+field = support.smooth((50, 60), support.F32)
+io = adios2.Adios().declare_io("input")
+engine = io.open(sys.argv[1], adios2.Mode.Read)
+engine.begin_step()
+for name in "ABC":
+    got = np.empty_like(field)
+    try:
+        engine.get(io.inquire_variable(name), got, adios2.Mode.Sync)
+        print(name, "violations:", support.violations(field, got, 1e-3))
+    except Exception as error:
+        print(name, type(error).__name__, error)
+engine.end_step()
+engine.close()
+print("closed")
+"""
+
+
+@pytest.fixture(params=["BP5", "BP4"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def file(engine: str, python: Callable, tmp_path: Path) -> Path:
+    """A file with the variables A and B, compressed, and C, not compressed."""
+    path = tmp_path / "written.bp"
+    python(WRITE, path, engine)
+    return path
+
+
+def nowhere(tmp_path: Path) -> dict[str, str]:
+    """An environment in which ADIOS2 does not find the plugin."""
+    (tmp_path / "empty").mkdir(exist_ok=True)
+    return {"ADIOS2_PLUGIN_PATH": str(tmp_path / "empty")}
+
+
+# ------------------------------------------------------------------------------------------ a missing plugin
+
+
+def test_missing_plugin_when_writing(python: Callable, tmp_path: Path) -> None:
+    code = """
+import os, sys
+import adios2
+try:
+    adios2.Adios().define_operator("o", "plugin", {"PluginName": "cusz", "PluginLibrary": "cusz_operator"})
+except RuntimeError as error:
+    print("caught", error)
+
+import cusz_operator
+from cusz_core.errors import PluginError
+os.environ["ADIOS2_PLUGIN_PATH"] = sys.argv[1]
+try:
+    cusz_operator.define_operator(adios2.Adios(), eb=1e-3)
+except PluginError as error:
+    print("PluginError:", error)
+"""
+    for path in (str(tmp_path), None):
+        done = python(code, tmp_path, env={"ADIOS2_PLUGIN_PATH": path})
+        caught, refused = [line for line in done.stdout.splitlines() if line.startswith(("caught", "PluginError"))]
+        assert ("operator plugin named cusz" if path else "Failed to load library") in caught
+        assert "cannot load its operator plugin 'cusz'" in refused
+        assert str(cusz_operator.plugin_path()) in refused
+        assert "\x1b" not in refused
+
+
+@pytest.mark.parametrize("set_path", [True, False])
+def test_missing_plugin_when_reading(set_path: bool, file: Path, python: Callable, tmp_path: Path) -> None:
+    """Metadata and variables without the operator can be read; a compressed block is a clean error."""
+    done = python(READ, file, env={"ADIOS2_PLUGIN_PATH": str(tmp_path) if set_path else None})
+    assert done.stdout.count("RuntimeError") == 2
+    assert done.stdout.count("operator plugin named cusz" if set_path else "Failed to load library") == 2
+    assert "C violations: []" in done.stdout
+    assert "closed" in done.stdout
+
+
+WITHOUT_PLUGIN = """
+import sys
+import cusz_operator
+from cusz_core.errors import PluginError
+calls = [
+    cusz_operator.plugin_path,
+    lambda: cusz_operator.inspect_bp(sys.argv[1]),
+    lambda: cusz_operator.define_operator(__import__("adios2").Adios(), eb=1e-3),
+]
+for call in calls:
+    try:
+        call()
+        print("went well")
+    except PluginError as error:
+        print("PluginError:", error)
+"""
+
+
+def test_package_without_plugin(file: Path, python: Callable, tmp_path: Path) -> None:
+    package = Path(cusz_operator.__file__).parent
+    shutil.copytree(package, tmp_path / "site" / package.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    site = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+
+    done = python(WITHOUT_PLUGIN, file, env={"PYTHONPATH": site, **nowhere(tmp_path)})
+    assert done.stdout.count("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of") == 3
+    assert str(tmp_path / "empty") in done.stdout
+
+    # A folder that is on ADIOS2_PLUGIN_PATH will do.
+    done = python(WITHOUT_PLUGIN, file, env={"PYTHONPATH": site})
+    assert done.stdout.count("went well") == 3
+
+
+def test_two_copies_of_the_plugin_are_refused(file: Path, python: Callable, tmp_path: Path) -> None:
+    """The functions of one copy know nothing of what ADIOS2 does with the other."""
+    copy = tmp_path / "copy" / LIBRARY.name
+    copy.parent.mkdir()
+    shutil.copy(LIBRARY, copy)
+    libraries = Path(LIBRARY.parent.parent / "cusz_core")  # the copy finds the compressor where the original does
+    code = """
+import ctypes, os, sys
+import cusz_operator
+from cusz_core.errors import PluginError
+if sys.argv[3] == "before":
+    ctypes.CDLL(sys.argv[2])
+    os.environ["ADIOS2_PLUGIN_PATH"] = os.path.dirname(sys.argv[2])
+    ctypes.CDLL(str(cusz_operator.plugin_path() / "libcusz_operator.so"))
+blocks = []
+try:
+    for block in cusz_operator.inspect_bp(sys.argv[1]):
+        blocks.append(block["operator"])
+        os.environ["ADIOS2_PLUGIN_PATH"] = os.path.dirname(sys.argv[2])
+    print(blocks)
+except PluginError as error:
+    print("PluginError:", error)
+"""
+    env = {"LD_LIBRARY_PATH": str(libraries)}
+    done = python(code, file, copy, "before", env=env)
+    assert "PluginError: several copies of the ADIOS2 plugin are loaded" in done.stdout
+    assert str(copy) in done.stdout
+    assert str(LIBRARY) in done.stdout
+
+    # One copy is enough, whichever: here ADIOS2 loaded the first one before the variable changed.
+    done = python(code, file, copy, "after", env=env)
+    assert done.stdout.strip() == "['cusz', 'cusz', 'none or other']"
+
+
+# ------------------------------------------------------------------------------------------ damaged files
+
+
+def damage(file: Path, offset: int) -> None:
+    """Changes a byte of the archive of variable A, which is the first in the file."""
+    data = file / "data.0"
+    content = bytearray(data.read_bytes())
+    content[content.index(b"cuSZ") + offset] ^= 0x20
+    data.write_bytes(content)
+
+
+@pytest.mark.parametrize("offset", [0, 9, 45, 60, 130, 400], ids=lambda offset: f"byte{offset}")
+def test_a_damaged_block_is_an_error(offset: int, file: Path, python: Callable) -> None:
+    """Magic, shape, checksum, bound, codebook, payload: none gives wrong data, and the other blocks can be read."""
+    damage(file, offset)
+    done = python(READ, file)
+    of_a = next(line for line in done.stdout.splitlines() if "cannot read a block" in line)
+    assert of_a.startswith("A RuntimeError cusz_operator: cannot read a block")
+    assert "corrupt archive" in of_a
+    for line in ("B violations: []", "C violations: []", "closed"):
+        assert line in done.stdout
+
+
+def test_inspection_lists_a_damaged_block(file: Path) -> None:
+    damage(file, 9)
+    a, b, c = cusz_operator.inspect_bp(file)
+    assert "corrupt" in a["error"]
+    assert "ratio" not in a
+    assert (a["operator"], b["operator"], c["operator"]) == ("cusz", "cusz", "none or other")
+    assert "error" not in b
+    assert b["ratio"] > 1
+
+
+def test_inspection_of_what_is_no_bp_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"missing\.bp"):
+        cusz_operator.inspect_bp(tmp_path / "missing.bp")
+    text = tmp_path / "text.bp"
+    text.write_text("This is no BP file.\n" * 100, encoding="utf-8")
+    with pytest.raises(Exception, match="ADIOS2 cannot open"):
+        list(cusz_operator.inspect_bp(text))

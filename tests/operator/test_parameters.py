@@ -1,0 +1,154 @@
+"""The operator's parameters: in the plugin, which can only warn, and in Python, which refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cusz_operator
+from cusz_core.errors import ParameterError
+
+WRITE = """
+import json, sys
+import adios2
+import numpy as np
+import support
+
+file, engine_type, sets = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator"}
+io = adios2.Adios().declare_io("output")
+io.set_engine(engine_type)
+field = support.smooth((60, 70), support.F32)
+variables = []
+for name, parameters in sets.items():
+    for copy in "ab":  # the same mistake twice is reported once
+        variables.append(io.define_variable(name + copy, field, field.shape, [0, 0], field.shape))
+        variables[-1].add_operation_string("plugin", {**plugin, **parameters})
+engine = io.open(file, adios2.Mode.Write)
+for _ in range(2):
+    engine.begin_step()
+    for variable in variables:
+        engine.put(variable, field)
+    engine.end_step()
+engine.close()
+
+io = adios2.Adios().declare_io("input")
+engine = io.open(file, adios2.Mode.ReadRandomAccess)
+for name in sets:
+    got = np.empty_like(field)
+    engine.get(io.inquire_variable(name + "a"), got, adios2.Mode.Sync)
+    print(name, "exact" if support.same_bits(field, got) else float(np.abs(field - got).max()))
+engine.close()
+"""
+
+# name: parameters, the value that the message has to name (None: no message), whether blocks are compressed
+MISTAKES: dict[str, tuple[dict[str, str], str | None, bool]] = {
+    "no_bound": ({}, "no error bound is given (parameter 'accuracy')", False),
+    "word": ({"accuracy": "high"}, "'accuracy' = 'high' is not an error bound", False),
+    "negative": ({"eb": "-1e-3"}, "'eb' = '-1e-3' is not an error bound", False),
+    "nan": ({"tolerance": "nan"}, "'tolerance' = 'nan' is not an error bound", False),
+    "infinite": ({"accuracy": "inf"}, "'accuracy' = 'inf' is not an error bound", False),
+    "empty": ({"accuracy": ""}, "'accuracy' = '' is not an error bound", False),
+    "comma": ({"accuracy": "0,001"}, "'accuracy' = '0,001' is not an error bound", False),
+    "huge": ({"accuracy": "1e999"}, "'accuracy' = '1e999' is not an error bound", False),
+    "rubbish_behind": ({"accuracy": "1e-3x"}, "'accuracy' = '1e-3x' is not an error bound", False),
+    "mode": ({"accuracy": "1e-3", "mode": "relative"}, "'mode' = 'relative' is not 'abs' or 'rel'", False),
+    "fill": ({"accuracy": "1e-3", "fill": "none"}, "'fill' = 'none' is not a number", False),
+    "bins": ({"accuracy": "1e-3", "bins": "1000"}, "'bins' = '1000' is not a power of two", True),
+    "few_bins": ({"accuracy": "1e-3", "bins": "32"}, "'bins' = '32' is not a power of two from 64", True),
+    "threads": ({"accuracy": "1e-3", "threads": "-1"}, "'threads' = '-1' is not a whole number", True),
+    "many_threads": ({"accuracy": "1e-3", "threads": "99999999999"}, "'threads' = '99999999999'", True),
+    "backend": ({"accuracy": "1e-3", "backend": "gpu"}, "'backend' = 'gpu' is not 'auto', 'cpu'", True),
+    "order": ({"accuracy": "1e-3", "order": "F"}, "'order' = 'F' is not 'row' or 'column'", True),
+    "unknown": ({"accuracy": "1e-3", "acuracy": "1"}, "'acuracy' is not known and is ignored", True),
+    "two_bounds": ({"accuracy": "1e-2", "eb": "1e-3"}, "given more than once", True),
+    "good": ({"accuracy": " +1E-3 ", "mode": "Abs", "bins": "128", "threads": "1", "backend": "CPU"}, None, True),
+    "same_twice": ({"Accuracy": "1e-3", "eb": "0.001", "fill": "NaN", "order": "row"}, None, True),
+    "lossless": ({"accuracy": "0"}, None, False),
+}
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_the_plugin_warns_once_and_loses_nothing(engine: str, python: Callable, tmp_path: Path) -> None:
+    file = tmp_path / "out.bp"
+    sets = {name: parameters for name, (parameters, _, _) in MISTAKES.items()}
+    done = python(WRITE, file, engine, json.dumps(sets), env={"OMPI_COMM_WORLD_RANK": "7"})
+
+    messages = [line for line in done.stderr.splitlines() if "cusz_operator" in line]
+    assert all(message.startswith("cusz_operator[rank 7]: ") for message in messages)
+    for name, (_, expected, _) in MISTAKES.items():
+        if expected is not None:
+            assert sum(expected in message for message in messages) == 1, (name, messages)
+    assert len(messages) == sum(expected is not None for _, expected, _ in MISTAKES.values())
+
+    result = dict(line.split() for line in done.stdout.splitlines())
+    for name, (_, _, compressed) in MISTAKES.items():
+        assert (result[name] != "exact") == compressed, name
+        if compressed:
+            assert float(result[name]) <= 1e-3, name
+    for block in cusz_operator.inspect_bp(file):
+        assert block["operator"] == "cusz"
+        assert block["kind"] == ("tiled" if MISTAKES[block["variable"][:-1]][2] else "raw")
+
+
+# ------------------------------------------------------------------------------------------------- Python
+
+
+def test_operator_parameters() -> None:
+    assert cusz_operator.operator_parameters(1e-3) == {
+        "PluginName": "cusz",
+        "PluginLibrary": "cusz_operator",
+        "accuracy": "0.001",
+        "mode": "abs",
+    }
+    full = cusz_operator.operator_parameters(
+        0.1, "rel", bins=1024, backend="cpu", threads=2, fill=-9999, order="column"
+    )
+    assert full == {
+        "PluginName": "cusz",
+        "PluginLibrary": "cusz_operator",
+        "accuracy": "0.1",
+        "mode": "rel",
+        "bins": "1024",
+        "backend": "cpu",
+        "threads": "2",
+        "fill": "-9999.0",
+        "order": "column",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"eb": -1.0}, "eb is -1.0"),
+        ({"eb": math.nan}, "eb is nan"),
+        ({"eb": math.inf}, "eb is inf"),
+        ({"eb": "1e-3"}, "eb is '1e-3'"),
+        ({"eb": True}, "eb is True"),
+        ({"eb": 1e-3, "mode": "pw_rel"}, "mode is 'pw_rel'"),
+        ({"eb": 1e-3, "bins": 100}, "bins is 100"),
+        ({"eb": 1e-3, "threads": 0}, "threads is 0"),
+        ({"eb": 1e-3, "backend": "gpu"}, "backend is 'gpu'"),
+        ({"eb": 1e-3, "fill": "none"}, "fill is 'none'"),
+        ({"eb": 1e-3, "order": "F"}, "order is 'F'"),
+    ],
+)
+def test_operator_parameters_are_refused(arguments: dict, words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        cusz_operator.operator_parameters(**arguments)
+
+
+def test_define_operator() -> None:
+    adios2 = pytest.importorskip("adios2")
+    adios = adios2.Adios()
+    operator = cusz_operator.define_operator(adios, eb=1e-3, mode="rel", bins=128)
+    assert operator.get_parameters()["bins"] == "128"
+    with pytest.raises(ParameterError, match=r"named 'cusz'.*defined twice"):
+        cusz_operator.define_operator(adios, eb=1e-3)
+    cusz_operator.define_operator(adios, eb=1e-3, name="second")
+    with pytest.raises(ParameterError):
+        cusz_operator.define_operator(adios, eb=-1, name="third")

@@ -1,0 +1,89 @@
+"""Compiled programs: what only C++ can put, memory that runs out, and the way a process ends."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cusz_operator
+
+LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
+
+
+@pytest.mark.parametrize(
+    ("case", "engine"),
+    [("ghosts", "BP5"), ("random", "BP5"), ("random", "BP4"), ("odd", "BP5"), ("odd", "BP4"), ("column", "BP4")],
+)
+def test_blocks_of_a_cpp_program(case: str, engine: str, programs: Path, program: Callable, tmp_path: Path) -> None:
+    program([programs / "blocks", case, tmp_path, engine])
+
+
+def test_column_major_blocks_compress_when_the_order_is_told(programs: Path, program: Callable, tmp_path: Path) -> None:
+    program([programs / "blocks", "column", tmp_path, "BP5"])
+    ratio = {block["variable"]: block["ratio"] for block in cusz_operator.inspect_bp(tmp_path / "column_BP5.bp")}
+    assert ratio["column"] > 2 * ratio["row"] > 2
+
+
+@pytest.mark.parametrize("engine", ["BP4", "BP5"])
+def test_incompressible_blocks_stay_inside_adios2s_buffers(
+    engine: str, programs: Path, program: Callable, tmp_path: Path
+) -> None:
+    """BP4 reserves the raw size and little more, and nothing but a memory checker would notice one byte too many."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        pytest.skip("valgrind is not installed (Debian: valgrind)")
+    command = [valgrind, "--quiet", "--error-exitcode=99", programs / "blocks", "random", tmp_path, engine]
+    program(command, env={"OMP_NUM_THREADS": "1"}, timeout=300)
+    for file in tmp_path.glob("random*.bp"):
+        kinds = {b["count"][0]: b["kind"] for b in cusz_operator.inspect_bp(file) if b["operator"]}
+        assert {kind for count, kind in kinds.items() if count % 2} == {"raw"}
+        assert {kind for count, kind in kinds.items() if count % 2 == 0 and count > 1000} == {"tiled"}
+
+
+def test_no_allocation_that_fails_costs_data(programs: Path, program: Callable) -> None:
+    done = program([programs / "allocations", LIBRARY])
+    assert done.stdout.count("one by one") == 4
+    reports = done.stderr.splitlines()
+    assert len(reports) == len(set(reports)) or "a block is stored raw" in done.stderr
+    assert any("could not be compressed and is stored raw: out of memory" in line for line in reports)
+
+
+def test_a_process_with_idle_threads_of_the_plugin_ends_well(programs: Path, program: Callable, tmp_path: Path) -> None:
+    """ADIOS2 unloads plugins at exit, while OpenMP's threads still spin in their code."""
+    config = tmp_path / "config.xml"
+    config.write_text(
+        '<adios-config><io name="heat"><variable name="temperature"><operation type="plugin">'
+        '<parameter key="PluginName" value="cusz"/><parameter key="PluginLibrary" value="cusz_operator"/>'
+        '<parameter key="accuracy" value="1e-3"/><parameter key="threads" value="2"/>'
+        "</operation></variable></io></adios-config>",
+        encoding="utf-8",
+    )
+    heat = programs / "heat_xml"
+    if not heat.exists():
+        pytest.skip("this ADIOS2 has no MPI for C++")
+    for _ in range(10):
+        program([heat, tmp_path / "heat.bp", config, "48", "48", "48", "2", "1"], env={"OMP_WAIT_POLICY": "active"})
+
+
+def test_the_library_has_no_symbols_of_adios2(program: Callable) -> None:
+    """One file serves ADIOS2 with and without MPI: it must need nothing of ADIOS2's libraries."""
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("nm is not installed (Debian: binutils)")
+    undefined = program([nm, "--dynamic", "--demangle", "--undefined-only", LIBRARY]).stdout
+    assert "cusz_compress" in undefined or "cusz_compress" in program([nm, "--dynamic", LIBRARY]).stdout
+    assert "adios2" not in undefined
+    defined = program([nm, "--dynamic", "--defined-only", LIBRARY]).stdout
+    exported = {line.split()[-1] for line in defined.splitlines() if line.split()[-2] == "T"}
+    ours = {name for name in exported if name.startswith("cusz_operator_")}
+    assert ours == {
+        "cusz_operator_interface",
+        "cusz_operator_version",
+        "cusz_operator_capture_begin",
+        "cusz_operator_capture_end",
+        "cusz_operator_release_scratch",
+    }
+    assert {"OperatorCreate", "OperatorDestroy"} <= exported

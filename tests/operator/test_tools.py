@@ -1,0 +1,324 @@
+"""Other programs see ordinary variables: bpls, ADIOS2's wheel from PyPI; and `inspect_bp` sees the archives."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator
+import support
+from cusz_operator.plugin import Plugin
+
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+from cases import CASES, problems
+
+adios2 = pytest.importorskip("adios2")
+
+
+def whole_first_steps(file: Path) -> dict[str, np.ndarray]:
+    """Every compressible variable at the first step it has."""
+    io = adios2.Adios().declare_io("input")
+    engine = io.open(str(file), adios2.Mode.ReadRandomAccess)
+    arrays = {}
+    for case in CASES:
+        arrays[case.name] = np.empty(case.shape, case.values(0).dtype)
+        variable = io.inquire_variable(case.name)
+        variable.set_step_selection([0, 1])
+        engine.get(variable, arrays[case.name], adios2.Mode.Sync)
+    engine.close()
+    return arrays
+
+
+# --------------------------------------------------------------------------------------------------- other programs
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["BP5_0_Sync.bp", "BP4_1_Sync.bp"])
+def test_bpls_shows_the_values(name: str, written: Callable[[int], Path], program: Callable) -> None:
+    bpls = shutil.which("bpls", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if bpls is None:
+        pytest.skip("this ADIOS2 was installed without bpls")
+    file = written(2) / name
+    listed = program([bpls, "--long", file]).stdout
+    assert "u3" in listed
+    expected = whole_first_steps(file)["u3"]
+    dump = ["--dump", "u3", "--start", "0,0,0,0", "--count", "1,-1,-1,-1", "--noindex", "--columns", "1"]
+    shown = program([bpls, file, *dump, "--format", "%.9g"]).stdout.splitlines()
+    numbers = [line.strip() for line in shown if line.strip() and "u3" not in line and "slice" not in line]
+    assert support.same_bits(np.array(numbers, np.float32), expected.reshape(-1))
+
+
+SERIAL_READ = """
+import sys
+import adios2
+import numpy as np
+
+assert not adios2.is_built_with_mpi
+expected = np.load(sys.argv[2])
+io = adios2.Adios().declare_io("input")
+engine = io.open(sys.argv[1], adios2.Mode.ReadRandomAccess)
+for name in expected.files:
+    got = np.empty_like(expected[name])
+    variable = io.inquire_variable(name)
+    variable.set_step_selection([0, 1])
+    engine.get(variable, got, adios2.Mode.Sync)
+    assert got.tobytes() == expected[name].tobytes(), name
+engine.close()
+print("same", len(expected.files))
+"""
+
+SERIAL_WRITE = """
+import sys
+import adios2
+import numpy as np
+
+fields = np.load(sys.argv[2])
+io = adios2.Adios().declare_io("output")
+engine = io.open(sys.argv[1], adios2.Mode.Write)
+engine.begin_step()
+for name in fields.files:
+    u = fields[name]
+    variable = io.define_variable(name, u, u.shape, [0] * u.ndim, u.shape)
+    parameters = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
+    variable.add_operation_string("plugin", parameters)
+    engine.put(variable, u, adios2.Mode.Sync)
+engine.end_step()
+engine.close()
+"""
+
+
+@pytest.mark.mpi
+def test_the_wheel_of_pypi_reads_and_writes(
+    written: Callable[[int], Path], serial_python: Path, program: Callable, tmp_path: Path
+) -> None:
+    """One plugin serves another build of ADIOS2, in both directions."""
+    for name in ("BP5_0_Sync.bp", "BP4_1_Sync.bp"):
+        expected = whole_first_steps(written(4) / name)
+        np.savez(tmp_path / "expected.npz", **expected)
+        command = [serial_python, "-c", SERIAL_READ, written(4) / name, tmp_path / "expected.npz"]
+        done = program(command, env={"PYTHONPATH": None})
+        assert f"same {len(CASES)}" in done.stdout
+
+    fields = {"a": support.smooth((20, 30, 40), support.F32), "b": support.smooth((1000,), support.F64)}
+    np.savez(tmp_path / "fields.npz", **fields)
+    file = tmp_path / "serial.bp"
+    program([serial_python, "-c", SERIAL_WRITE, file, tmp_path / "fields.npz"], env={"PYTHONPATH": None})
+    io = adios2.Adios().declare_io("input")
+    engine = io.open(str(file), adios2.Mode.ReadRandomAccess)
+    for name, field in fields.items():
+        got = np.empty_like(field)
+        engine.get(io.inquire_variable(name), got, adios2.Mode.Sync)
+        assert support.violations(field, got, 1e-3) == []
+    engine.close()
+    assert {block["kind"] for block in cusz_operator.inspect_bp(file)} == {"tiled"}
+
+
+# ------------------------------------------------------------------------------------------------------- inspection
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("name", ["BP5_0_Sync.bp", "BP5_1_Deferred.bp", "BP4_1_Sync.bp", "BP4_0_Deferred.bp"])
+def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path]) -> None:
+    blocks = list(cusz_operator.inspect_bp(written(ranks) / name))
+    assert [(b["step"], b["variable"], b["block"]) for b in blocks] == sorted(
+        (b["step"], b["variable"], b["block"]) for b in blocks
+    )
+    for case in CASES:
+        mine = [b for b in blocks if b["variable"] == case.name]
+        assert {b["step"] for b in mine} == set(case.steps)
+        for step in case.steps:
+            boxes = sorted((b["start"], b["count"]) for b in mine if b["step"] == step)
+            assert boxes == sorted(case.all_blocks(ranks)), (case.name, step)
+        for b in mine:
+            raw_bytes = int(np.prod(b["count"])) * case.values(0).dtype.itemsize
+            assert b["type"] in ("float", "double", "int32_t", "float complex")
+            assert "error" not in b
+            if raw_bytes == 0:
+                assert b["operator"] == ""
+            elif not case.parameters or not case.supported:
+                assert b["operator"] == "none or other"
+                assert "ratio" not in b
+            else:
+                assert (b["operator"], b["raw_bytes"], b["mode"]) == ("cusz", raw_bytes, b["mode"])
+                assert b["archive_bytes"] <= raw_bytes + 48
+                assert (b["eb"], b["mode"]) == ((case.eb, case.mode) if b["kind"] == "tiled" else (0, "abs"))
+            if name.startswith("BP5"):
+                wrote = [rank for rank in range(ranks) if (b["start"], b["count"]) in case.blocks(rank, ranks)]
+                assert b["writer"] in wrote
+            else:
+                assert "writer" not in b
+
+    by_name = {b["variable"]: b for b in blocks}
+    assert "start" not in by_name["local"]
+    assert by_name["local"]["operator"] == "cusz"
+    assert (by_name["scalar"]["count"], by_name["scalar"]["operator"]) == ((), "none or other")
+    for name in ("u3", "v5", "u6"):  # 3-D, 5-D and 6-D
+        assert by_name[name]["ratio"] > 1.5
+    for name in ("incompressible", "exact", "constant"):
+        assert by_name[name]["kind"] == "raw"
+    assert by_name["v2"]["bins"] == 1024
+    assert by_name["u3"]["bins"] == 64
+
+
+@pytest.mark.mpi
+def test_command_line_inspects_a_run(written: Callable[[int], Path], program: Callable) -> None:
+    file = written(2) / "BP5_0_Sync.bp"
+    done = program([sys.executable, "-m", "cusz_core", "inspect", file, "--json"])
+    blocks = json.loads(done.stdout)
+    assert blocks == json.loads(json.dumps(list(cusz_operator.inspect_bp(file))))
+    done = program([sys.executable, "-m", "cusz_core", "inspect", file])
+    assert len(done.stdout.splitlines()) >= len(blocks)
+
+
+def test_a_run_in_progress_can_be_inspected(tmp_path: Path) -> None:
+    io = adios2.Adios().declare_io("output")
+    field = support.smooth((30, 40), support.F32)
+    variable = io.define_variable("u", field, field.shape, [0, 0], field.shape)
+    variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
+    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
+    for step in range(3):
+        engine.begin_step()
+        engine.put(variable, field)
+        engine.end_step()
+        steps = [block["step"] for block in cusz_operator.inspect_bp(tmp_path / "run.bp")]
+        assert steps in (list(range(step + 1)), list(range(step)))
+    engine.close()
+    assert len(list(cusz_operator.inspect_bp(tmp_path / "run.bp"))) == 3
+
+
+@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
+def test_blocks_that_overlap_are_told_apart_or_reported(engine_type: str, tmp_path: Path) -> None:
+    """ADIOS2 lets a rank write the same place twice."""
+    io = adios2.Adios().declare_io("output")
+    io.set_engine(engine_type)
+    fields = [support.smooth((extent, 40), support.F32, seed=extent) for extent in (30, 20, 10)]
+    starts = [[0, 0], [0, 0], [20, 0]]  # the first two share their start, the third begins within the first
+    variable = io.define_variable("u", fields[0], [30, 40], [0, 0], [30, 40])
+    variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
+    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
+    engine.begin_step()
+    for start, field in zip(starts, fields, strict=True):
+        variable.set_selection([start, field.shape])
+        engine.put(variable, field, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+    for block, start, field in zip(cusz_operator.inspect_bp(tmp_path / "run.bp"), starts, fields, strict=True):
+        assert (block["start"], block["count"]) == (tuple(start), field.shape)
+        if engine_type == "BP5":
+            assert block["archive_bytes"] == len(cusz_core.compress(field, 1e-3))
+        else:
+            assert "overlaps another block" in block["error"]
+
+
+# ---------------------------------------------------------------------------------------------------------- capture
+
+
+@pytest.fixture(params=["BP5", "BP4"])
+def two_fields(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Any, Any, np.ndarray]:
+    """The engine's type, IO and open engine of a file with the variables A and B, and their field."""
+    field = support.smooth((50, 60), support.F64)
+    io = adios2.Adios().declare_io("output")
+    io.set_engine(request.param)
+    engine = io.open(str(tmp_path / "two.bp"), adios2.Mode.Write)
+    engine.begin_step()
+    for name in "AB":
+        variable = io.define_variable(name, field, field.shape, [0, 0], field.shape)
+        variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
+        engine.put(variable, field, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+    io = adios2.Adios().declare_io("input")
+    return request.param, io, io.open(str(tmp_path / "two.bp"), adios2.Mode.ReadRandomAccess), field
+
+
+def test_capture(two_fields: tuple[str, Any, Any, np.ndarray]) -> None:
+    engine_type, io, engine, field = two_fields
+    plugin = Plugin()
+    assert plugin.version == cusz_core.__version__
+    got = {name: np.full_like(field, 7) for name in "AB"}
+
+    def get(*names: str) -> None:
+        for name in names:
+            engine.get(io.inquire_variable(name), got[name], adios2.Mode.Sync)
+
+    # The archive is what Python makes of the field; a buffer that is too small is only a second attempt.
+    for capacity in (field.nbytes + 48, 1):
+        archive = plugin.capture("A", capacity, lambda: get("A"))
+        assert archive is not None
+        assert archive.tobytes() == cusz_core.compress(field, 1e-3)
+
+    # One block is captured, what comes after it is decoded.
+    archive = plugin.capture("A", field.nbytes + 48, lambda: get("A", "B", "A"))
+    assert archive is not None
+    assert support.violations(field, got["A"], 1e-3) == []
+    assert support.violations(field, got["B"], 1e-3) == []
+
+    # A block of another variable is decoded, where the engine names it.
+    got["B"][:] = 7
+    archive = plugin.capture("A", field.nbytes + 48, lambda: get("B"))
+    assert (archive is None) == (engine_type == "BP5")
+    if engine_type == "BP5":
+        assert support.violations(field, got["B"], 1e-3) == []
+
+    # An error ends the capture.
+    with pytest.raises(ZeroDivisionError):
+        plugin.capture("A", field.nbytes + 48, lambda: 1 // 0)
+    get("A")
+    assert support.violations(field, got["A"], 1e-3) == []
+    assert plugin.capture("A", 100, lambda: None) is None
+    engine.close()
+
+
+def test_capture_functions_check_their_arguments() -> None:
+    library = ctypes.CDLL(str(cusz_operator.plugin_path() / "libcusz_operator.so"))
+    begin, end = library.cusz_operator_capture_begin, library.cusz_operator_capture_end
+    begin.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
+    buffer, size = ctypes.create_string_buffer(100), ctypes.c_size_t(77)
+    bad_parameter = 1
+    assert end(ctypes.byref(size)) == bad_parameter
+    assert begin(b"u", None, 100) == bad_parameter
+    assert begin(b"u" * 1024, buffer, 100) == bad_parameter
+    assert begin(b"u" * 1023, buffer, 100) == 0
+    assert begin(b"u", buffer, 100) == bad_parameter
+    assert end(None) == bad_parameter
+    assert end(ctypes.byref(size)) == 0
+    assert size.value == 0
+    assert begin(None, buffer, 100) == 0
+    assert end(ctypes.byref(size)) == 0
+    library.cusz_operator_release_scratch()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("ranks", "threads", "variable", "expected"),
+    [(2, None, None, "started 0 0"), (2, "2", None, "started 1 1"), (1, None, "3", "started 2")],
+)
+def test_threads(
+    ranks: int, threads: str | None, variable: str | None, expected: str, mpirun: Callable, tmp_path: Path
+) -> None:
+    """One thread a rank where a launcher starts several on a node; the parameter and OMP_NUM_THREADS say otherwise."""
+    arguments = [tmp_path / "threads.bp", *([threads] if threads else [])]
+    done = mpirun(ranks, "threads.py", *arguments, env={"OMP_NUM_THREADS": variable})
+    assert done.stdout.strip() == expected
+
+
+def test_the_checks_of_these_tests_see_a_wrong_value() -> None:
+    case = next(case for case in CASES if case.name == "with_fill")
+    selection = ((0, 0), case.shape)
+    right = case.values(1)
+    assert problems(case, 1, 2, selection, right) == []
+    for place in ((0, 0), (6, 4), (20, 7)):  # a value, fill, NaN
+        wrong = right.copy()
+        wrong[place] = np.float32(3e5)
+        assert problems(case, 1, 2, selection, wrong) != []

@@ -1,0 +1,88 @@
+"""What is installed: the CMake package and its C example, the wheel's layout, and what the build refuses."""
+
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import cusz_core
+import cusz_operator
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build/release"
+CORE = Path(cusz_core.__file__).parent
+PLUGIN = Path(cusz_operator.__file__).parent / "libcusz_operator.so"
+
+
+def output(*command: str | Path, ok: bool = True) -> str:
+    result = subprocess.run([str(word) for word in command], text=True, capture_output=True, check=False)
+    text = result.stdout + result.stderr
+    assert (result.returncode == 0) == ok, text
+    return text
+
+
+def configure(build: Path, *options: str, ok: bool = True) -> str:
+    """Configures the project alone; returns what CMake says, on one line."""
+    return " ".join(output("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, *options, ok=ok).split())
+
+
+def test_c_example_with_the_installed_package(tmp_path: Path) -> None:
+    output("cmake", "--install", BUILD, "--prefix", tmp_path / "prefix")
+    flags = "-Wall -Wextra -Wpedantic -Wconversion -Werror"
+    output(
+        *("cmake", "-G", "Ninja", "-S", ROOT / "apps/c_example", "-B", tmp_path / "build"),
+        *(f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}", f"-DCMAKE_C_FLAGS={flags}"),
+    )
+    output("cmake", "--build", tmp_path / "build")
+    said = output(tmp_path / "build/c_example")
+    assert f"cusz {cusz_core.__version__}: 480000 -> " in said
+    assert "one bit flipped: corrupt archive" in said
+
+
+def test_one_version_everywhere() -> None:
+    project = re.search(r"project\(cusz VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
+    assert project
+    assert project[1] == version("cusz") == cusz_core.__version__
+
+
+def test_the_library_lies_once_and_is_found_beside() -> None:
+    libraries = sorted(path.name for path in [*CORE.glob("lib*"), *PLUGIN.parent.glob("lib*")])
+    assert libraries == ["libcusz_core.so.0", "libcusz_operator.so"]
+    (native,) = CORE.glob("_native*.so")
+    assert "[$ORIGIN]" in output("readelf", "-d", native)
+    assert "[$ORIGIN:$ORIGIN/../cusz_core]" in output("readelf", "-d", PLUGIN)
+
+
+def test_the_plugin_needs_no_adios2_library() -> None:
+    assert "adios2" not in output("readelf", "-d", PLUGIN)
+    assert "adios2" not in output("nm", "-D", "--undefined-only", PLUGIN)
+
+
+def test_the_library_exports_its_interface_only() -> None:
+    declared = set(re.findall(r"CUSZ_API .*?(cusz_\w+)\(", (ROOT / "cusz_core/include/cusz/cusz.h").read_text()))
+    exported = {
+        line.split()[-1] for line in output("nm", "-D", "--defined-only", CORE / "libcusz_core.so.0").splitlines()
+    }
+    assert exported == declared
+
+
+def test_fast_math_is_refused(tmp_path: Path) -> None:
+    said = configure(tmp_path, "-DCMAKE_CXX_FLAGS=-O2 -ffast-math", ok=False)
+    assert "cannot be built with '-ffast-math'" in said
+
+
+@pytest.mark.parametrize("operator", ["AUTO", "ON"])
+def test_an_old_adios2_is_refused(tmp_path: Path, operator: str) -> None:
+    (tmp_path / "adios2-config.cmake").write_text("set(ADIOS2_VERSION 2.11.0)")
+    said = configure(tmp_path / "build", f"-DADIOS2_DIR={tmp_path}", f"-DCUSZ_BUILD_OPERATOR={operator}", ok=False)
+    assert "ADIOS2 2.11.0" in said
+    assert "too old" in said
+    assert "-DCUSZ_BUILD_OPERATOR=OFF" in said
+
+
+def test_the_core_builds_without_adios2(tmp_path: Path) -> None:
+    nowhere = "-DCMAKE_DISABLE_FIND_PACKAGE_ADIOS2=ON"
+    assert "no ADIOS2 operator" in configure(tmp_path, nowhere)
+    assert "ADIOS2 was not found" in configure(tmp_path, nowhere, "-DCUSZ_BUILD_OPERATOR=ON", ok=False)

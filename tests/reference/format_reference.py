@@ -1,0 +1,855 @@
+"""The archive format of docs/format.md as a program: written from that document alone, simple and slow.
+
+It is an independent second implementation. Where it and the library give different bytes for the same field, one of
+the two or the document is wrong. Section numbers are those of the document. There is no zstd stage here.
+"""
+
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Box = tuple[int, int, int, int]  # (E3, E2, E1, E0): a shape or a position, axis 0 last; so axis a is array axis 3 - a
+
+MASK32 = 2**32 - 1
+MASK64 = 2**64 - 1
+GOLDEN64 = 0x9E3779B97F4A7C15
+GOLDEN32 = 0x9E3779B1
+
+MAGIC = b"cuSZ"
+VERSION = 0
+KIND_RAW, KIND_TILED = 0, 1
+HEADER_BYTES, CODING_HEADER_BYTES = 48, 80
+TILE_VALUES = 4096
+TILE_CODED, TILE_SPECIAL, TILE_RAW = 0, 1, 2
+
+
+class FormatError(ValueError):
+    """The bytes are not an archive that the document allows."""
+
+
+def require(condition: object, message: str) -> None:
+    if not condition:
+        raise FormatError(message)
+
+
+@dataclass(frozen=True)
+class Type:
+    """What the document says separately for f32 and f64."""
+
+    id: int
+    value: type[np.floating[Any]]  # T
+    integer: type[np.signedinteger[Any]]  # I; arrays of it wrap modulo 2^width
+    bits: type[np.unsignedinteger[Any]]
+    words: int  # 32-bit words of one value
+    q_limit: int  # largest magnitude of a quantised value
+    e_limit: float  # largest e
+    canonical_nan: int
+
+
+F32 = Type(1, np.float32, np.int32, np.uint32, 1, 2**22, 2.0**124, 0x7FC00000)
+F64 = Type(2, np.float64, np.int64, np.uint64, 2, 2**51, 2.0**1020, 0x7FF8000000000000)
+
+
+def type_of(dtype: "np.dtype[Any]") -> Type:
+    for candidate in (F32, F64):
+        if dtype == candidate.value:
+            return candidate
+    raise TypeError(f"no archive type for {dtype}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bytes, words, bits: little-endian, lowest bit first
+
+
+def padded(data: bytes) -> bytes:
+    """Zeros up to a whole word."""
+    return data + bytes(-len(data) % 4)
+
+
+def words_of(data: bytes) -> Array:
+    return np.frombuffer(padded(data), "<u4")
+
+
+def little(array: Array) -> bytes:
+    return padded(array.astype(array.dtype.newbyteorder("<")).tobytes())
+
+
+def pack_bits(values: Array, widths: Array) -> bytes:
+    """Bit strings one behind the other without padding, each from its lowest bit up."""
+    which = np.repeat(np.arange(values.size), widths)
+    bit = np.arange(which.size) - (np.cumsum(widths) - widths)[which]
+    bits = (values.astype(np.uint64)[which] >> bit.astype(np.uint64)) & np.uint64(1)
+    return padded(np.packbits(bits.astype(np.uint8), bitorder="little").tobytes())
+
+
+def wrap(value: int, ty: Type) -> int:
+    """The signed I that is `value` modulo 2^32 or 2^64."""
+    half = 1 << (32 * ty.words - 1)
+    return (value + half) % (2 * half) - half
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 9: checksums
+
+
+def weigh(words: Array) -> int:
+    c = (GOLDEN32 * (2 * np.arange(words.size, dtype=np.uint64) + 1)) & MASK32
+    return int((words.astype(np.uint64) * c).sum(dtype=np.uint64))
+
+
+def mix(x: int) -> int:
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 & MASK64
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB & MASK64
+    return x ^ x >> 31
+
+
+def part(t: int, words: Array) -> int:
+    return mix(weigh(words) ^ mix((t * GOLDEN64 + words.size) & MASK64))
+
+
+def fold(x: int) -> int:
+    return (x ^ x >> 32) & MASK32
+
+
+def checksum_of_parts(parts: Sequence[bytes]) -> int:
+    return fold(sum(part(t, words_of(data)) for t, data in enumerate(parts)) & MASK64)
+
+
+def checksum_of_bytes(data: bytes) -> int:
+    step = 4 * 4096
+    return checksum_of_parts([data[i : i + step] for i in range(0, len(data), step)])
+
+
+def checksum_of_header(sections: bytes) -> int:
+    return fold(part(0, words_of(sections[:44] + bytes(4) + sections[48:])))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 3: tiles and zero groups
+
+
+@dataclass(frozen=True)
+class Tiling:
+    dimensions: int  # k, the extents larger than 1
+    extents: Box
+    tile: Box
+    group: Box
+
+    def boxes(self) -> Iterator[tuple[slice, ...]]:
+        """The tiles in raster order."""
+        axes = [
+            [slice(begin, min(begin + edge, extent)) for begin in range(0, extent, edge)]
+            for extent, edge in zip(self.extents, self.tile, strict=True)
+        ]
+        return itertools.product(*axes)
+
+    def groups(self, shape: Box) -> tuple[Array, int]:
+        """The zero group of every value of a tile, and how many there are."""
+        numbers: Array = np.zeros(shape, np.int64)
+        for axis in range(4):
+            along = np.arange(shape[axis]) // self.group[axis]
+            numbers = numbers * (along[-1] + 1) + along.reshape([-1 if a == axis else 1 for a in range(4)])
+        return numbers, int(numbers.max()) + 1
+
+
+def volume(box: Sequence[int]) -> int:
+    product = 1
+    for edge in box:
+        product *= edge
+    return product
+
+
+def tiling_of(shape: Sequence[int]) -> Tiling:
+    kept = [extent for extent in shape if extent != 1] or [1]
+    k = len(kept)
+    extents = [1] * (4 - k) + kept
+
+    tile = [
+        min(t, e) for t, e in zip({1: (1, 1, 1, 4096), 2: (1, 1, 64, 64)}.get(k, (1, 8, 16, 32)), extents, strict=True)
+    ]
+    changed = True
+    while changed:
+        changed = False
+        for a in (3, 2, 1, 0):  # the document's axes 0, 1, 2, 3
+            larger = tile.copy()
+            larger[a] = min(2 * tile[a], extents[a])
+            if tile[a] < extents[a] and volume(larger) <= TILE_VALUES:
+                tile = larger
+                changed = True
+
+    group = [min(g, t) for g, t in zip({1: (1, 1, 1, 64), 2: (1, 1, 8, 8)}.get(k, (1, 4, 4, 4)), tile, strict=True)]
+    for a in itertools.cycle((3, 2, 1, 0)):
+        if volume([-(-t // g) for t, g in zip(tile, group, strict=True)]) <= 64:
+            break
+        group[a] = min(2 * group[a], tile[a])
+
+    def box(edges: list[int]) -> Box:
+        return edges[0], edges[1], edges[2], edges[3]
+
+    return Tiling(k, box(extents), box(tile), box(group))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 4: bounds and quantisation
+
+
+def absolute_bound(field: Array, special: Array, eb: float, mode: str) -> float:
+    """eb_abs; 0 where the archive is raw."""
+    if mode == "abs":
+        return eb
+    valid = field[np.isfinite(field) & ~special]
+    if valid.size == 0:
+        return 0.0
+    low, high = np.float64(valid.min()), np.float64(valid.max())
+    with np.errstate(over="ignore"):
+        bound = np.float64(eb) * (high - low)
+        if np.isinf(high - low):
+            bound = np.float64(eb) * (high / 2 - low / 2) * 2
+    return float(min(bound, np.finfo(np.float64).max))
+
+
+def largest_bound(eb_abs: float, ty: Type) -> Any:
+    """e, a T."""
+    eb_abs = min(eb_abs, ty.e_limit)
+    e = ty.value(eb_abs)
+    return e if float(e) <= eb_abs else np.nextafter(e, ty.value(0))
+
+
+def rebuilt(q: Array, step: Any, ty: Type) -> Array:
+    """T(q) * step: what the decoder computes."""
+    with np.errstate(over="ignore"):
+        product: Array = q.astype(ty.value) * ty.value(step)
+    return product
+
+
+def quantise(d: Array, special: Array, e: Any, ty: Type) -> tuple[Array, Array, Array]:
+    """q (0 in holes), hole, miss."""
+    step = ty.value(2) * e
+    inv = ty.value(1) / step
+    with np.errstate(all="ignore"):
+        t = d * inv
+        hole = special | ~(np.abs(t) <= ty.q_limit)
+        q = np.rint(np.where(hole, ty.value(0), t)).astype(ty.integer)
+        first = rebuilt(q, step, ty)
+        hit = np.abs(d - first) <= e
+        retry = q + np.where(d > first, 1, -1).astype(ty.integer)
+        retry_hit = (np.abs(d - rebuilt(retry, step, ty)) <= e) & (np.abs(retry) <= ty.q_limit)
+    q = np.where(~hole & ~hit & retry_hit, retry, q)
+    return q, hole, ~hole & ~hit & ~retry_hit
+
+
+def coordinates(shape: Box) -> list[Array]:
+    """x0, x1, x2, x3 of every position."""
+    return list(np.indices(shape))[::-1]
+
+
+def strides(shape: Box) -> list[int]:
+    """Distance in raster order of neighbours along the axes 0, 1, 2, 3."""
+    return [1, shape[3], shape[3] * shape[2], shape[3] * shape[2] * shape[1]]
+
+
+def distance_to_predecessor(shape: Box, stride: list[int]) -> Array:
+    """From where order 1 predicts: along the first axis whose coordinate is not 0; 0 at the first position."""
+    x = coordinates(shape)
+    return np.select([x[a] > 0 for a in range(4)], stride, 0)
+
+
+def fill_holes(q: Array, hole: Array, anchor: Any) -> Array:
+    flat = q.ravel().copy()
+    distance = distance_to_predecessor(q.shape, strides(q.shape)).ravel()
+    for p in np.flatnonzero(hole):
+        flat[p] = flat[p - distance[p]] if distance[p] else anchor
+    return flat.reshape(q.shape)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 5: prediction
+
+
+def difference_order(shape: Box, k: int) -> Array:
+    """For every position the j of the difference A_j that is its delta."""
+    x = coordinates(shape)
+    j = np.full(shape, k)
+    if k >= 1:
+        for order in range(k, 4):
+            j[(j == order) & (x[order - 1] == 0)] = order + 1
+    return j
+
+
+def deltas_of(u: Array, k: int) -> Array:
+    differences = [u]  # A_0 to A_4
+    for j in range(1, 5):
+        differences.append(np.diff(differences[-1], axis=4 - j, prepend=u.dtype.type(0)))
+    chosen: Array = np.choose(difference_order(u.shape, k), differences)
+    return chosen
+
+
+def choose_order(u: Array, hole: Array, dimensions: int) -> tuple[int, Array]:
+    """The order and its deltas (0 at holes)."""
+    rows = u.size // u.shape[3]
+    judged = slice(2, None, 4) if rows >= 8 else slice(None)
+    costs = []
+    candidates = []
+    for k in range(min(dimensions, 3) + 1):
+        delta = np.where(hole, u.dtype.type(0), deltas_of(u, k))
+        candidates.append(delta)
+        costs.append(int(np.minimum(magnitude_of(delta), 512).reshape(rows, -1)[judged].sum()))
+    best = costs.index(min(costs))
+    return best, candidates[best]
+
+
+def magnitude_of(delta: Array) -> Array:
+    return np.abs(delta.astype(np.int64)).astype(np.uint64)
+
+
+def undo_prediction(delta: Array, hole: Array, k: int, ty: Type) -> Array:
+    """u from its deltas: position after position, since A_j(p) is the sum of (-1)^|s| u(p - s) over the corners s of a
+    j-dimensional unit cube, and only u(p) itself is not known yet."""
+    shape: Box = delta.shape
+    padded_shape: Box = (shape[0] + 1, shape[1] + 1, shape[2] + 1, shape[3] + 1)
+    stride = strides(padded_shape)
+    terms: list[list[tuple[int, int]]] = []  # for every j the corners but s = 0: (distance, sign)
+    for j in range(5):
+        corners = itertools.product((0, 1), repeat=j)
+        terms.append([(sum(s * d for s, d in zip(c, stride, strict=False)), (-1) ** sum(c)) for c in corners if any(c)])
+
+    at = np.ravel_multi_index(tuple(x + 1 for x in np.indices(shape)), padded_shape).ravel().tolist()
+    orders = difference_order(shape, k).ravel().tolist()
+    back = distance_to_predecessor(shape, stride).ravel().tolist()
+    u = [0] * volume(padded_shape)  # the padding layer stays 0
+    for p, value, j, is_hole, b in zip(at, delta.ravel().tolist(), orders, hole.ravel().tolist(), back, strict=True):
+        if is_hole:
+            u[p] = u[p - b] if b else 0
+        else:
+            for distance, sign in terms[j]:
+                value -= sign * u[p - distance]
+            u[p] = wrap(value, ty)
+    return np.array([u[p] for p in at], ty.integer).reshape(shape)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 6: symbols
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    r: int
+
+    @property
+    def R(self) -> int:
+        return 1 << self.r
+
+    @property
+    def limit(self) -> int:
+        return 12 if self.r == 5 else 15
+
+    @property
+    def o_max(self) -> int:
+        return 21 if self.limit == 12 else 19
+
+    @property
+    def size(self) -> int:
+        return 2 * self.R + 8 * (self.o_max - self.r + 1)
+
+    @property
+    def hole(self) -> int:
+        return self.size - 1
+
+    @property
+    def section_bytes(self) -> int:
+        return len(padded(bytes(-(-self.size // 2))))
+
+    def is_outlier(self, delta: Array) -> Array:
+        return magnitude_of(delta) >= 1 << (self.o_max + 1)
+
+    def symbols(self, delta: Array, hole: Array) -> tuple[Array, Array, Array]:
+        """Symbol, raw bits and their number, for every value."""
+        delta = np.where(hole | self.is_outlier(delta), 0, delta).astype(np.int64)
+        magnitude = np.abs(delta)
+        direct = magnitude < self.R
+        o = np.where(direct, self.r, np.frexp(magnitude.astype(np.float64))[1].astype(np.int64) - 1)
+        m = (magnitude >> (o - 2)) - 4
+        negative = (delta < 0).astype(np.int64)
+        base = np.where(negative, 1 - ((5 + m) << (o - 2)), (4 + m) << (o - 2))
+        symbol = np.where(direct, delta + self.R - 1, 2 * self.R - 1 + 8 * (o - self.r) + 2 * m + negative)
+        symbol[hole] = self.hole
+        return symbol, np.where(direct, 0, delta - base), np.where(direct, 0, o - 2)
+
+    def meaning(self, symbol: int) -> tuple[int, int]:
+        """Base and number of raw bits of a symbol; the delta is base + raw (0 at holes)."""
+        if symbol < 2 * self.R - 1:
+            return symbol - (self.R - 1), 0
+        if symbol == self.hole:
+            return 0, 0
+        bucket = symbol - (2 * self.R - 1)
+        o, m, negative = self.r + bucket // 8, bucket % 8 // 2, bucket % 2
+        return (1 - ((5 + m) << (o - 2)) if negative else (4 + m) << (o - 2)), o - 2
+
+
+def substream_count(n: int) -> int:
+    return min(32, -(-n // 64))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 7: codebook
+
+
+def in_sample(t: int) -> bool:
+    return ((t >> 1) * GOLDEN64 & MASK64) >> 60 == 0
+
+
+def code_lengths(weights: list[int], limit: int) -> Array:
+    """Package-merge."""
+    lengths = np.zeros(len(weights), np.int64)
+    leaves = sorted((weight, symbol) for symbol, weight in enumerate(weights) if weight > 0)
+    n = len(leaves)
+    if n <= 1:
+        lengths[[symbol for _, symbol in leaves]] = 1
+        return lengths
+
+    items = [(weight, False) for weight, _ in leaves]  # (weight, is a sum); a leaf sorts before a sum of its weight
+    lists = [items]
+    while len(lists) < limit:
+        below = lists[-1]
+        sums = [(below[i][0] + below[i + 1][0], True) for i in range(0, len(below) - 1, 2)]
+        lists.append(sorted(items + sums))
+
+    take = 2 * n - 2
+    for level in reversed(lists):
+        sums_taken = sum(is_sum for _, is_sum in level[:take])
+        for _, symbol in leaves[: take - sums_taken]:
+            lengths[symbol] += 1
+        take = 2 * sums_taken
+    return lengths
+
+
+def canonical_codes(lengths: Array) -> Array:
+    """The codes as stored, first bit lowest."""
+    codes = np.zeros(lengths.size, np.uint64)
+    code, previous = 0, 0
+    for length, symbol in sorted((int(length), symbol) for symbol, length in enumerate(lengths) if length):
+        code = (code + 1) << (length - previous) if previous else 0
+        codes[symbol] = int(f"{code:0{length}b}"[::-1], 2)
+        previous = length
+    return codes
+
+
+def codebook_section(lengths: Array) -> bytes:
+    return pack_bits(lengths, np.full(lengths.size, 4))
+
+
+def read_codebook(section: bytes, alphabet: Alphabet) -> Array:
+    raw = np.frombuffer(section, np.uint8)
+    nibbles = np.stack([raw & 15, raw >> 4], axis=1).ravel().astype(np.int64)
+    lengths = nibbles[: alphabet.size]
+    require(not nibbles[alphabet.size :].any(), "codebook padding is not 0")
+    require(lengths.max() <= alphabet.limit, "a code longer than the limit")
+    kraft = sum(1 << (alphabet.limit - int(length)) for length in lengths if length)
+    alone = np.count_nonzero(lengths) == 1 and lengths.max() == 1
+    require(kraft in (0, 1 << alphabet.limit) or alone, "code lengths do not fit together")
+    return lengths
+
+
+def decoding_table(lengths: Array, limit: int) -> list[tuple[int, int]]:
+    """For every possible string of `limit` bits the symbol it starts with, and the length of its code."""
+    table = [(-1, 0)] * (1 << limit)
+    codes = canonical_codes(lengths)
+    for symbol in np.flatnonzero(lengths).tolist():
+        length = int(lengths[symbol])
+        for entry in range(int(codes[symbol]), 1 << limit, 1 << length):
+            table[entry] = (symbol, length)
+    return table
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 8: tiles, encoding
+
+
+@dataclass(frozen=True)
+class ModelledTile:
+    """A tile after prediction: everything but the codes."""
+
+    bits: Array  # of the values, in tile order
+    special: Array
+    predictor: int
+    anchor: Any
+    hole: Array
+    mask: Array | None  # for every group 1 where live
+    symbol: Array  # of the coded values, in tile order
+    raw: Array
+    raw_bits: Array
+    delta_positions: Array
+    delta_outliers: Array
+    value_positions: Array
+
+    @property
+    def all_special(self) -> bool:
+        return bool(self.special.all())
+
+
+def model_tile(bits: Array, pattern: int, e: Any, tiling: Tiling, alphabet: Alphabet, ty: Type) -> ModelledTile:
+    shape: Box = bits.shape
+    special = bits == pattern
+    q, hole, miss = quantise(bits.view(ty.value), special, e, ty)
+
+    anchor = q[~hole][0] if not hole.all() else ty.integer(0)
+    u = fill_holes(q, hole, anchor) - anchor
+    predictor, delta = choose_order(u, hole, tiling.dimensions)
+
+    # section 6: zero groups
+    group, n_groups = tiling.groups(shape)
+    live = np.bincount(group.ravel(), weights=((delta != 0) | hole).ravel(), minlength=n_groups) > 0
+    dead = n_groups - int(live.sum())
+    flat = dead == n_groups
+    masked = dead >= 2 and not flat
+    coded = live[group].ravel() if masked or flat else np.ones(delta.size, np.bool_)
+
+    symbol, raw, raw_bits = (array.ravel()[coded] for array in alphabet.symbols(delta, hole))
+    outlier = np.flatnonzero(alphabet.is_outlier(delta))
+    return ModelledTile(
+        bits=bits.ravel(),
+        special=special.ravel(),
+        predictor=predictor,
+        anchor=anchor,
+        hole=hole.ravel(),
+        mask=live if masked else None,
+        symbol=symbol,
+        raw=raw,
+        raw_bits=raw_bits,
+        delta_positions=outlier,
+        delta_outliers=delta.ravel()[outlier],
+        value_positions=np.flatnonzero((miss | hole) & ~special),
+    )
+
+
+def raw_payload(bits: Array) -> bytes:
+    return struct.pack("<I", TILE_RAW) + little(bits)
+
+
+def coded_payload(tile: ModelledTile, lengths: Array, codes: Array) -> bytes:
+    has_outliers = tile.delta_positions.size > 0 or tile.value_positions.size > 0
+    n = tile.symbol.size
+    count = substream_count(n)
+
+    # section 6: substreams
+    order = np.argsort(np.arange(n) % max(count, 1), kind="stable")
+    code_bits = lengths[tile.symbol]
+    widths = code_bits + tile.raw_bits
+    strings = codes[tile.symbol] | tile.raw.astype(np.uint64) << code_bits.astype(np.uint64)
+    stream_bits = np.bincount(np.arange(n) % max(count, 1), weights=widths, minlength=count).astype(np.int64)
+    base = int(stream_bits.min()) if count else 0
+    w = int(stream_bits.max() - base).bit_length() if count else 0
+
+    head = TILE_CODED | tile.predictor << 2 | w << 10 | base << 16
+    head |= (tile.mask is not None) << 6 | bool(tile.hole.any()) << 7 | has_outliers << 8 | (n == 0) << 9
+    parts = [struct.pack("<I", head), little(np.array([tile.anchor]))]
+    if has_outliers:
+        parts.append(struct.pack("<HH", tile.delta_positions.size, tile.value_positions.size))
+    if tile.mask is not None:
+        parts.append(pack_bits(tile.mask, np.ones(tile.mask.size, np.int64)))
+    parts.append(pack_bits(stream_bits - base, np.full(stream_bits.size, w)))
+    parts.append(pack_bits(strings[order], widths[order]))
+    if has_outliers:
+        parts.append(little(tile.delta_positions.astype(np.uint16)))
+        parts.append(little(tile.delta_outliers))
+        parts.append(little(tile.value_positions.astype(np.uint16)))
+        parts.append(little(tile.bits[tile.value_positions]))
+    return b"".join(parts)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sections 1, 2 and 8: whole archives, encoding
+
+
+def header(kind: int, ty: Type, shape: Sequence[int], payload_checksum: int, following: bytes) -> bytes:
+    """Header and the sections its checksum covers as well."""
+    extents = [*shape, 0, 0, 0, 0][:4]
+    first = MAGIC + struct.pack("<4B4QII", VERSION, kind, ty.id, len(shape), *extents, payload_checksum, 0)
+    first += following
+    return first[:44] + struct.pack("<I", checksum_of_header(first)) + first[48:]
+
+
+def encode_raw(field: Array, ty: Type) -> bytes:
+    data = little(field.view(ty.bits))
+    return header(KIND_RAW, ty, field.shape, checksum_of_bytes(data), b"") + data
+
+
+def special_pattern(fill: float | None, ty: Type) -> int:
+    """The fill value as a T; of a NaN, as without fill value, the canonical one."""
+    if fill is None or np.isnan(fill):
+        return ty.canonical_nan
+    with np.errstate(over="ignore"):
+        return int(np.array(fill, ty.value).view(ty.bits))
+
+
+def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill: float | None = None) -> bytes:
+    """The archive of a field, without zstd stage."""
+    field = np.ascontiguousarray(x)
+    ty = type_of(field.dtype)
+    if not 1 <= field.ndim <= 4:
+        raise ValueError("1 to 4 dimensions")
+    if mode not in ("abs", "rel") or not 0 <= eb < float("inf"):
+        raise ValueError("mode or bound")
+    if bins not in [2 << r for r in range(5, 13)]:
+        raise ValueError("bins: a power of two, 64 to 8192")
+    alphabet = Alphabet(bins.bit_length() - 2)
+    raw = encode_raw(field, ty)
+    if field.size == 0 or eb == 0:
+        return raw
+
+    pattern = special_pattern(fill, ty)
+    bits = field.view(ty.bits)
+    eb_abs = absolute_bound(field, bits == pattern, eb, mode)
+    e = largest_bound(eb_abs, ty)
+    if e < np.finfo(ty.value).tiny:
+        return raw
+
+    tiling = tiling_of(field.shape)
+    bits = bits.reshape(tiling.extents)
+    tiles = [model_tile(np.ascontiguousarray(bits[box]), pattern, e, tiling, alphabet, ty) for box in tiling.boxes()]
+
+    # section 7
+    everything = alphabet.r > 5 or field.size <= 2**20
+    counts = np.zeros(alphabet.size, np.int64)
+    for t, tile in enumerate(tiles):
+        if not tile.all_special and (everything or in_sample(t)):
+            counts += np.bincount(tile.symbol, minlength=alphabet.size)
+    if alphabet.r == 5:
+        counts = counts * (1 if everything else 16) + 1
+    lengths = code_lengths(counts.tolist(), alphabet.limit)
+    codes = canonical_codes(lengths)
+
+    payloads = []
+    n_special = n_delta = n_value = 0
+    for tile in tiles:
+        verbatim = raw_payload(tile.bits)
+        payload = struct.pack("<I", TILE_SPECIAL) if tile.all_special else coded_payload(tile, lengths, codes)
+        if len(payload) >= len(verbatim):
+            payload = verbatim
+            n_value += tile.bits.size
+        else:
+            n_special += int(tile.special.sum())
+            n_delta += tile.delta_positions.size
+            n_value += tile.value_positions.size
+        payloads.append(payload)
+
+    index = little(np.array([len(payload) // 4 for payload in payloads], np.uint16))
+    body = index + b"".join(payloads)
+    coding_header = struct.pack(
+        "<6BHdddQ5Q",
+        *(0, 0, 0, mode == "rel", alphabet.r, fill is not None, 0),
+        *(eb, eb_abs, float(ty.value(2) * e), pattern),
+        *(len(body), len(body), n_special, n_delta, n_value),
+    )
+    sections = coding_header + codebook_section(lengths)
+    archive = header(KIND_TILED, ty, field.shape, checksum_of_parts(payloads), sections) + body
+    return archive if len(archive) < len(raw) else raw
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 8: tiles, decoding
+
+
+@dataclass(frozen=True)
+class TiledArchive:
+    """A tiled archive taken apart."""
+
+    ty: Type
+    shape: list[int]
+    tiling: Tiling
+    pattern: int
+    step: float
+    alphabet: Alphabet
+    lengths: Array
+    payloads: list[bytes]
+
+
+class Reader:
+    """Takes parts, each of whole words, from the front of a payload."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.rest = payload
+
+    def take(self, n_bytes: int) -> bytes:
+        n_bytes += -n_bytes % 4
+        require(n_bytes <= len(self.rest), "a payload ends too early")
+        taken, self.rest = self.rest[:n_bytes], self.rest[n_bytes:]
+        return taken
+
+    def array(self, dtype: type[np.generic], n: int) -> Array:
+        little_endian = np.dtype(dtype).newbyteorder("<")
+        data = self.take(n * little_endian.itemsize)
+        require(not any(data[n * little_endian.itemsize :]), "padding is not 0")
+        return np.frombuffer(data, little_endian, n).astype(dtype)
+
+    def bits(self, n: int) -> Array:
+        bits = np.unpackbits(np.frombuffer(self.take(-(-n // 8)), np.uint8), bitorder="little")
+        require(not bits[n:].any(), "padding is not 0")
+        return bits[:n]
+
+
+def integer_of(bits: Array) -> int:
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+
+
+def decode_substream(bits: Array, n: int, alphabet: Alphabet, table: list[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """Delta and hole of n symbols that fill the bit string exactly."""
+    stream = integer_of(bits)
+    at = 0
+    values = []
+    for _ in range(n):
+        symbol, length = table[stream >> at & ((1 << alphabet.limit) - 1)]
+        require(symbol >= 0, "a bit string that is no code")
+        delta, raw_bits = alphabet.meaning(symbol)
+        delta += stream >> (at + length) & ((1 << raw_bits) - 1)
+        at += length + raw_bits
+        values.append((delta, symbol == alphabet.hole))
+    require(at == bits.size, "a substream of another length")
+    return values
+
+
+def check_positions(positions: Array, n: int) -> None:
+    inside = not positions.size or positions[-1] < n
+    require(inside and (np.diff(positions.astype(np.int64)) > 0).all(), "outlier positions out of order or range")
+
+
+def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[tuple[int, int]]) -> Array:
+    """The bits of the tile's values."""
+    ty, alphabet = archive.ty, archive.alphabet
+    n = volume(shape)
+    reader = Reader(payload)
+    (head,) = struct.unpack("<I", reader.take(4))
+    kind = head & 3
+    require(kind <= 2, "unknown tile kind")
+    if kind != TILE_CODED:
+        require(head == kind, "bits beside the tile kind")
+        bits = np.full(n, archive.pattern, ty.bits) if kind == TILE_SPECIAL else reader.array(ty.bits, n)
+        require(not reader.rest, "a payload that is too long")
+        return bits.reshape(shape)
+
+    predictor, w, base = head >> 2 & 15, head >> 10 & 15, head >> 16
+    has_mask, has_holes, has_outliers, flat = (bool(head >> bit & 1) for bit in (6, 7, 8, 9))
+    require(predictor <= 3, "unknown predictor")
+    require(head >> 14 & 3 == 0 and w <= 13, "illegal tile head")
+    require(not (flat and (has_mask or w or base)), "illegal head of a flat tile")
+
+    anchor = reader.array(ty.integer, 1)
+    n_delta, n_value = reader.array(np.uint16, 2).tolist() if has_outliers else (0, 0)
+    group, n_groups = archive.tiling.groups(shape)
+    live = np.full(n_groups, not flat)
+    if has_mask:
+        live = reader.bits(32 if n_groups <= 32 else 64).astype(np.bool_)
+        require(live.any() and not live[n_groups:].any(), "illegal mask")
+        live = live[:n_groups]
+    coded = np.flatnonzero(live[group])
+
+    count = substream_count(coded.size)
+    lengths = [base + integer_of(bits) for bits in reader.bits(count * w).reshape(count, w)]
+    streams = reader.bits(sum(lengths))
+    delta = np.zeros(n, ty.integer)
+    hole = np.zeros(n, np.bool_)
+    begin = 0
+    for s in range(count):
+        mine = coded[s::count]
+        values = decode_substream(streams[begin : begin + lengths[s]], mine.size, alphabet, table)
+        delta[mine] = [value for value, _ in values]
+        hole[mine] = [is_hole for _, is_hole in values]
+        begin += lengths[s]
+    require(has_holes == hole.any(), "the head's hole bit does not fit")
+
+    delta_positions = reader.array(np.uint16, n_delta)
+    check_positions(delta_positions, n)
+    delta[delta_positions] = reader.array(ty.integer, n_delta)
+    value_positions = reader.array(np.uint16, n_value)
+    check_positions(value_positions, n)
+    value_bits = reader.array(ty.bits, n_value)
+    require(not reader.rest, "a payload that is too long")
+
+    u = undo_prediction(delta.reshape(shape), hole.reshape(shape), predictor, ty)
+    bits = rebuilt(u + anchor, archive.step, ty).ravel().view(ty.bits)
+    bits[hole] = archive.pattern
+    bits[value_positions] = value_bits
+    return bits.reshape(shape)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sections 1, 2 and 8: whole archives, decoding
+
+
+def read_header(archive: bytes) -> tuple[int, Type, list[int]]:
+    """Kind, type and shape."""
+    require(len(archive) >= HEADER_BYTES, "too short")
+    magic, version, kind, dtype, ndim, *extents = struct.unpack("<4s4B4Q", archive[:40])
+    require(magic == MAGIC, "no archive")
+    require(version <= VERSION, "an archive of a newer version")
+    require(kind in (KIND_RAW, KIND_TILED) and dtype in (F32.id, F64.id) and 1 <= ndim <= 4, "illegal header")
+    ty = F32 if dtype == F32.id else F64
+    require(not any(extents[ndim:]), "extents beyond ndim")
+    require(volume(extents[:ndim]) * 4 * ty.words < 2**63, "a field too large")
+    return kind, ty, extents[:ndim]
+
+
+def check_checksums(archive: bytes, payload_at: int, payload_checksum: int) -> None:
+    stored_payload, stored_header = struct.unpack("<II", archive[40:48])
+    require(stored_header == checksum_of_header(archive[:payload_at]), "header checksum")
+    require(stored_payload == payload_checksum, "payload checksum")
+
+
+def read_raw(archive: bytes, ty: Type, shape: list[int]) -> Array:
+    data = archive[HEADER_BYTES:]
+    require(len(data) == volume(shape) * 4 * ty.words, "a raw archive of another length")
+    check_checksums(archive, HEADER_BYTES, checksum_of_bytes(data))
+    return np.frombuffer(data, np.dtype(ty.bits).newbyteorder("<")).astype(ty.bits).view(ty.value).reshape(shape)
+
+
+def read_tiled(archive: bytes, ty: Type, shape: list[int]) -> TiledArchive:
+    # section 2
+    begin = HEADER_BYTES + CODING_HEADER_BYTES
+    require(len(archive) >= begin and volume(shape) > 0, "too short")
+    family, coder, lossless, mode, r, special, reserved = struct.unpack("<6BH", archive[48:56])
+    eb, eb_abs, step, pattern, body_bytes, stored_bytes = struct.unpack("<3d3Q", archive[56:104])
+    require(family == 0 and coder == 0 and lossless <= 1 and mode <= 1 and special <= 1, "unknown id")
+    require(5 <= r <= 12 and reserved == 0, "illegal coding header")
+    require(0 < eb < float("inf") and 0 < eb_abs < float("inf"), "illegal bound")
+    smallest = float(np.finfo(ty.value).tiny)
+    require(2 * smallest <= step <= 2 * ty.e_limit and step == float(ty.value(step)), "illegal step")
+    require(pattern < 1 << (32 * ty.words), "illegal special pattern")
+    require(special or pattern == ty.canonical_nan, "illegal special pattern")
+    alphabet = Alphabet(r)
+    body_at = begin + alphabet.section_bytes
+    require(len(archive) == body_at + stored_bytes, "an archive of another length")
+    if lossless:
+        check_checksums(archive, body_at, checksum_of_bytes(archive[body_at:]))
+        raise NotImplementedError("the zstd stage: this reference does not undo it")
+    require(body_bytes == stored_bytes, "a body of another length")
+    lengths = read_codebook(archive[begin:body_at], alphabet)
+
+    # section 8
+    tiling = tiling_of(shape)
+    reader = Reader(archive[body_at:])
+    index = reader.array(np.uint16, len(list(tiling.boxes()))).tolist()
+    require(all(1 <= words <= 8193 for words in index) and 4 * sum(index) == len(reader.rest), "illegal tile index")
+    payloads = [reader.take(4 * words) for words in index]
+    check_checksums(archive, body_at, checksum_of_parts(payloads))
+    return TiledArchive(ty, shape, tiling, pattern, step, alphabet, lengths, payloads)
+
+
+def decode(archive: bytes) -> Array:
+    """The field of an archive, checked against the document's legal values on the way."""
+    kind, ty, shape = read_header(archive)
+    if kind == KIND_RAW:
+        return read_raw(archive, ty, shape)
+    parsed = read_tiled(archive, ty, shape)
+    table = decoding_table(parsed.lengths, parsed.alphabet.limit)
+    bits = np.empty(parsed.tiling.extents, ty.bits)
+    for box, payload in zip(parsed.tiling.boxes(), parsed.payloads, strict=True):
+        bits[box] = decode_tile(payload, bits[box].shape, parsed, table)
+    return bits.view(ty.value).reshape(shape)

@@ -1,0 +1,164 @@
+"""What the tests share: fields made by integer arithmetic, and a check of the bound that is not the package's own."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core as cusz
+
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+DTYPES = (F32, F64)
+RAW_OVERHEAD = 48
+
+#: Backends of this build and machine; every contract holds for each of them, and all write the same bytes.
+BACKENDS = [backend.name for backend in cusz.devices() if backend.available]
+
+#: Extents around the borders of tiles (4096; 64x64; 8x16x32; 1x8x16x32), empty, thin, prime and single ones.
+SHAPES: dict[int, list[tuple[int, ...]]] = {
+    1: [(n,) for n in (0, 1, 2, 31, 32, 33, 63, 64, 65, 127, 4095, 4096, 4097, 8192, 8193, 10007, 3 * 4096 + 17)],
+    2: [
+        *[(0, 5), (5, 0), (1, 1), (2, 2), (1, 777), (777, 1), (1, 4097), (4097, 1), (63, 63), (64, 64), (65, 65)],
+        *[(64, 128), (63, 129), (130, 70), (7, 1009), (2000, 3), (3, 2000), (101, 103)],
+    ],
+    3: [
+        *[(0, 4, 4), (4, 0, 4), (4, 4, 0), (1, 1, 1), (7, 15, 31), (8, 16, 32), (9, 17, 33), (16, 32, 64)],
+        *[(15, 33, 65), (1, 90, 180), (300, 1, 3), (5, 7, 11), (17, 1, 40), (100, 2, 2), (2, 3, 900)],
+        *[(1, 1, 4097), (31, 37, 41)],
+    ],
+    4: [
+        *[(0, 1, 2, 3), (3, 2, 1, 0), (1, 1, 1, 1), (1, 8, 16, 32), (2, 8, 16, 32), (2, 7, 15, 31), (3, 9, 17, 33)],
+        *[(1, 1, 100, 100), (5, 4, 3, 2), (2, 1, 33, 65), (60, 2, 3, 5), (300, 1, 1, 3), (7, 11, 13, 17)],
+    ],
+}
+ALL_SHAPES = [shape for shapes in SHAPES.values() for shape in shapes]
+
+
+# ------------------------------------------------------------------------------------------------------ fields
+
+
+def hashes(n: int, seed: int = 0) -> NDArray[np.uint64]:
+    """n well mixed 64-bit integers, the same on every machine and for ever."""
+    with np.errstate(over="ignore"):
+        z = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def integers(n: int, low: int, high: int, seed: int = 0) -> NDArray[np.int64]:
+    """n integers from low to high - 1."""
+    return (hashes(n, seed) % np.uint64(high - low)).astype(np.int64) + low
+
+
+def smooth(shape: tuple[int, ...], dtype: np.dtype, seed: int = 0) -> NDArray[np.floating]:
+    """A field with large and small scales, from integers alone: parabolic waves along every axis, and noise."""
+    n = math.prod(shape)
+    total = integers(n, -40, 41, seed).reshape(shape)
+    for axis, extent in enumerate(shape):
+        period = 12 + 7 * axis + seed % 5
+        phase = (np.arange(extent, dtype=np.int64) * 1000 // period + 311 * axis) % 2000 - 1000
+        wave = np.where(phase < 0, -phase * (1000 + phase), -phase * (1000 - phase)) // 50  # +-5000
+        total = total + wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return (total.astype(np.float64) / 4096).astype(dtype)
+
+
+def random_bits(shape: tuple[int, ...], dtype: np.dtype, seed: int = 0) -> NDArray[np.floating]:
+    """Every bit pattern: all magnitudes, subnormals, infinities, NaN of many payloads."""
+    bits = hashes(math.prod(shape), seed)
+    return (
+        (bits >> np.uint64(32)).astype(np.uint32).view(F32).reshape(shape)
+        if dtype == F32
+        else bits.view(F64).reshape(shape)
+    )
+
+
+def bits(x: NDArray) -> NDArray:
+    return np.ascontiguousarray(x).view(np.uint32 if x.dtype.itemsize == 4 else np.uint64)
+
+
+def same_bits(x: NDArray, y: NDArray) -> bool:
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
+# ------------------------------------------------------------------------------------------------------ oracle
+
+
+def value_range(x: NDArray, fill: float | None = None) -> tuple[float, float]:
+    """Smallest and largest of the values that count; (0, 0) without any."""
+    counted = np.isfinite(x)
+    if fill is not None:
+        with np.errstate(over="ignore"):
+            counted &= bits(x) != bits(np.array([fill]).astype(x.dtype))[0]
+    values = x[counted]
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+
+
+def absolute_bound(x: NDArray, eb: float, mode: str, fill: float | None = None) -> float:
+    """The bound that is promised for a field."""
+    if mode == "abs":
+        return eb
+    low, high = value_range(x, fill)
+    if math.isfinite(high - low):
+        return min(eb * (high - low), float(np.finfo(F64).max))
+    return min(eb * (high / 2 - low / 2) * 2, float(np.finfo(F64).max))
+
+
+def violations(x: NDArray, y: NDArray, bound: float, fill: float | None = None) -> list[str]:
+    """What in `y` breaks the promise made for `x`, in exact arithmetic; empty if nothing does."""
+    if x.dtype != y.dtype or x.shape != y.shape:
+        return [f"{x.dtype} {x.shape} came back as {y.dtype} {y.shape}"]
+    x, y = x.reshape(-1), y.reshape(-1)
+    changed = np.flatnonzero(bits(x) != bits(y))
+    if changed.size and bound == 0:
+        return [f"[{i}] {x[i]!r} -> {y[i]!r}: lossless was promised" for i in changed[:10]]
+    fill_bits = None
+    if fill is not None:
+        with np.errstate(over="ignore"):
+            fill_bits = int(bits(np.array([fill]).astype(x.dtype))[0])
+    x, y = x[changed], y[changed]
+    may_differ = np.isfinite(x)
+    if fill_bits is not None:
+        may_differ &= bits(x) != fill_bits
+    broken = [f"{v!r} -> {w!r}: not bit for bit" for v, w in zip(x[~may_differ], y[~may_differ], strict=True)]
+    # Far below the bound rounding cannot matter; all the others are compared as rational numbers, each pair once.
+    with np.errstate(over="ignore", invalid="ignore"):
+        distance = np.abs(x.astype(F64) - y.astype(F64))
+    candidates = may_differ & ~(distance < 0.999999 * bound)
+    limit = Fraction(bound)
+    for v, w in np.unique(np.stack([x[candidates], y[candidates]], axis=1).astype(F64), axis=0).tolist():
+        if not math.isfinite(w) or abs(Fraction(v) - Fraction(w)) > limit:
+            broken.append(f"{v!r} -> {w!r}: differs by {v - w!r}, the bound is {bound!r}")
+    return broken
+
+
+def check_contract(x: NDArray, eb: float, mode: str = "abs", *, fill: float | None = None, **options: object) -> bytes:
+    """Compresses, decompresses and checks all that is promised. Returns the archive. (One thread by default: small
+    fields gain nothing by more, and the number must not matter, which test_determinism checks.)"""
+    archive = cusz.compress(x, eb, mode, fill=fill, **{"threads": 1, **options})  # type: ignore[call-overload]
+    assert isinstance(archive, bytes)
+    assert len(archive) <= x.nbytes + RAW_OVERHEAD
+    assert len(archive) <= cusz.max_archive_bytes(x.shape, x.dtype)
+
+    info = cusz.inspect(archive)
+    assert (info.shape, info.dtype) == (x.shape, x.dtype)
+    assert (info.raw_bytes, info.archive_bytes) == (x.nbytes, len(archive))
+    bound = absolute_bound(x, eb, mode, fill)
+    if info.kind == "tiled":
+        assert (info.mode, info.eb, info.eb_abs) == (mode, eb, bound)
+        assert (info.fill is None) == (fill is None)
+        assert sum((info.sections.header, info.sections.codebook)) <= len(archive)
+    else:
+        assert (info.eb_abs, len(archive)) == (0, x.nbytes + RAW_OVERHEAD)
+
+    y = cusz.decompress(archive, threads=1)
+    assert y.flags.c_contiguous
+    assert violations(x, y, bound if info.kind == "tiled" else 0.0, fill) == []
+    if info.kind == "raw":
+        assert same_bits(x, y)
+    cusz.check(archive, threads=1)
+    cusz.verify(x, archive, threads=1)
+    return archive

@@ -1,0 +1,44 @@
+"""The configuration files for ADIOS2."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from cusz_core import adios2_config
+
+VARIABLES = [
+    adios2_config.OperatedVariable("U", {"accuracy": 1e-3, "mode": "abs"}),
+    adios2_config.OperatedVariable('a<&>"b\\', {"accuracy": 0.1 + 0.2, "mode": "rel", "bins": 1024, "fill": 1e20}),
+]
+
+
+def test_xml():
+    text = adios2_config.xml("Simulation & Output", "SST", VARIABLES, "export A=--b")
+    root = ElementTree.fromstring(text)
+    assert root.tag == "adios-config"
+    (io,) = root
+    assert io.attrib == {"name": "Simulation & Output"}
+    assert io.find("engine").attrib == {"type": "SST"}
+    assert io.find("engine/parameter").attrib == {"key": "StatsLevel", "value": "0"}
+    found = {}
+    for variable in io.findall("variable"):
+        operation = variable.find("operation")
+        assert operation.attrib == {"type": "plugin"}
+        found[variable.get("name")] = {p.get("key"): p.get("value") for p in operation.findall("parameter")}
+    plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator"}
+    assert found == {
+        "U": {**plugin, "accuracy": "0.001", "mode": "abs"},
+        'a<&>"b\\': {**plugin, "accuracy": "0.30000000000000004", "mode": "rel", "bins": "1024", "fill": "1e+20"},
+    }
+
+
+def test_yaml():
+    yaml = pytest.importorskip("yaml")
+    (io,) = yaml.safe_load(adios2_config.yaml("Out", "BP5", VARIABLES, "export A=b"))
+    assert io["IO"] == "Out"
+    assert io["Engine"] == {"Type": "BP5", "StatsLevel": 0}
+    assert [v["Variable"] for v in io["Variables"]] == ["U", 'a<&>"b\\']
+    (operation,) = io["Variables"][1]["Operations"]
+    assert operation["Type"] == "plugin"
+    assert operation["PluginName"] == "cusz"
+    assert operation["accuracy"] == "0.30000000000000004"

@@ -1,0 +1,300 @@
+"""What is refused, as what, and with which words: the value, the limit, the remedy."""
+
+import mmap
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+
+X = support.smooth((4, 5, 6), support.F32)
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        ([1.0, 2.0], "a list; accepted are numpy arrays of float32 or float64.*numpy.asarray"),
+        ((1.0,), "a tuple; accepted"),
+        (1.0, "1.0; accepted"),
+        (None, "None; accepted"),
+        (b"abcd", "a bytes; accepted"),
+        (memoryview(X), "a memoryview; accepted"),
+        (X.astype(np.float16), r"float16.*accepted are float32 and float64.*x.astype\(numpy.float32\)"),
+        (X.astype(np.longdouble), "accepted are float32 and float64"),
+        (X.astype(np.int32), "int32.*accepted are float32 and float64"),
+        (X > 0, "bool.*accepted are float32 and float64"),
+        (X.astype(np.complex64), "complex64.*x.real and x.imag"),
+        (X.astype(">f4"), r">f4.*native byte order.*newbyteorder"),
+        (X.astype(">f8"), r">f8.*native byte order"),
+        (np.zeros(3, [("u", "f4"), ("v", "f4")]), r"one field at a time, such as x\['u'\]"),
+        (np.array(["a"]), "accepted are float32 and float64"),
+        (np.array([None]), "accepted are float32 and float64"),
+        (np.float32(1), "numpy.float32; accepted"),
+        (np.array(1.0), r"0 dimensions; 1 to 4 are accepted: pass x.reshape\(1\)"),
+        (np.zeros((2, 3, 4, 5, 6)), r"5 dimensions; 1 to 4 are accepted.*x.reshape\(6, 4, 5, 6\)"),
+        (np.zeros((2, 3, 1, 4, 5, 6), "f4"), r"6 dimensions.*x.reshape\(6, 4, 5, 6\)"),
+        (np.ma.masked_invalid(X), r"masked array.*x.filled\(value\) with fill=value"),
+    ],
+)
+def test_refused_fields(x, words):
+    with pytest.raises(cusz.UnsupportedError, match=words) as raised:
+        cusz.compress(x, 1e-3)
+    assert isinstance(raised.value, TypeError)
+    with pytest.raises(cusz.UnsupportedError, match=words):
+        cusz.value_range(x)
+    with pytest.raises(cusz.UnsupportedError, match=words):
+        cusz.verify(x, cusz.compress(X, 1e-3))
+
+
+def test_device_arrays_are_refused_with_a_remedy():
+    class DeviceArray:
+        __cuda_array_interface__ = {}  # noqa: RUF012
+
+    with pytest.raises(cusz.UnsupportedError, match=r"cupy.asnumpy\(x\)"):
+        cusz.compress(DeviceArray(), 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("eb", "words"),
+    [
+        (True, "eb is True; it must be a number"),
+        (None, "eb is None"),
+        ("1e-3", "eb is '1e-3'; it must be a number, such as eb=1e-3"),
+        (1j, "eb is 1j"),
+        ([1e-3], "eb is a list"),
+        (np.array(1e-3), "eb is a numpy.ndarray"),
+        (np.bool_(True), "eb is np.True_|eb is True"),
+        (float("nan"), "eb is nan; it must be finite and >= 0"),
+        (float("inf"), "eb is inf; it must be finite"),
+        (-1e-300, "eb is -1e-300; it must be finite and >= 0"),
+        (10**400, "too large"),
+    ],
+)
+def test_refused_bounds(eb, words):
+    with pytest.raises(cusz.ParameterError, match=words) as raised:
+        cusz.compress(X, eb)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_a_bound_is_required():
+    with pytest.raises(TypeError, match="eb"):
+        cusz.compress(X)
+
+
+@pytest.mark.parametrize("eb", [1, np.float32(0.5), np.float64(0.5), np.int64(1), 0, -0.0])
+def test_accepted_bounds(eb):
+    assert cusz.compress(X, eb) == cusz.compress(X, float(eb))
+
+
+@pytest.mark.parametrize("mode", ["ABS", "relative", "", None, 0, b"abs", ["abs"]])
+def test_refused_modes(mode):
+    with pytest.raises(cusz.ParameterError, match=re.escape(f"mode is {mode!r}; it must be one of 'abs', 'rel'")):
+        cusz.compress(X, 1e-3, mode)
+
+
+@pytest.mark.parametrize("bins", [0, 1, 32, 63, 65, 100, 4097, 16384, -64, 2**70])
+def test_refused_bins(bins):
+    with pytest.raises(cusz.ParameterError, match=f"bins is {bins}; it must be a power of two from 64 to 8192"):
+        cusz.compress(X, 1e-3, bins=bins)
+
+
+@pytest.mark.parametrize("bins", [64.0, "64", None, True])
+def test_bins_must_be_an_integer(bins):
+    with pytest.raises(cusz.ParameterError, match=r"bins is .*; it must be an integer"):
+        cusz.compress(X, 1e-3, bins=bins)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 2**31])
+def test_refused_threads(threads):
+    archive = cusz.compress(X, 1e-3)
+    for call in (
+        lambda: cusz.compress(X, 1e-3, threads=threads),
+        lambda: cusz.decompress(archive, threads=threads),
+        lambda: cusz.check(archive, threads=threads),
+        lambda: cusz.value_range(X, threads=threads),
+    ):
+        with pytest.raises(cusz.ParameterError, match=f"threads is {threads}; it must be at least 1, or None"):
+            call()
+
+
+def test_too_many_threads():
+    with pytest.raises(cusz.ParameterError, match="threads is 1000000"):
+        cusz.compress(X, 1e-3, threads=1_000_000)
+
+
+@pytest.mark.parametrize("threads", [1.0, "2", True])
+def test_threads_must_be_an_integer(threads):
+    with pytest.raises(cusz.ParameterError, match=r"threads is .*; it must be an integer"):
+        cusz.compress(X, 1e-3, threads=threads)
+
+
+def test_refused_backends():
+    with pytest.raises(cusz.ParameterError, match="backend is 'gpu'; it must be one of 'auto', 'cpu', 'cuda'"):
+        cusz.compress(X, 1e-3, backend="gpu")
+    if "cuda" not in support.BACKENDS:
+        with pytest.raises(cusz.DeviceError, match="CUDA"):
+            cusz.compress(X, 1e-3, backend="cuda")
+
+
+def test_refused_lossless_stages():
+    with pytest.raises(cusz.ParameterError, match="lossless is 'gzip'; it must be one of 'none', 'zstd'"):
+        cusz.compress(X, 1e-3, lossless="gzip")
+
+
+@pytest.mark.parametrize("fill", ["1e20", True, 1j, [1e20]])
+def test_refused_fills(fill):
+    with pytest.raises(cusz.ParameterError, match=r"fill is .*; it must be a number, such as fill=1e20, or None"):
+        cusz.compress(X, 1e-3, fill=fill)
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        ("archive.cusz", "'archive.cusz'; accepted are bytes.*read_bytes"),
+        (Path("archive.cusz"), "Path; accepted are bytes.*read_bytes"),
+        (None, "None; accepted"),
+        ([1, 2, 3], "a list; accepted"),
+        (X, "4-byte items; accepted"),
+        (np.zeros((100, 2), np.uint8)[:, 0], r"not contiguous: pass bytes\(archive\)"),
+    ],
+)
+def test_refused_archives(archive, words):
+    for read in (cusz.inspect, cusz.decompress, cusz.check, lambda a: cusz.verify(X, a)):
+        with pytest.raises(cusz.UnsupportedError, match=words):
+            read(archive)
+
+
+def test_archives_in_any_buffer(tmp_path):
+    archive = cusz.compress(X, 1e-3)
+    wanted = cusz.decompress(archive)
+    path = tmp_path / "x.cusz"
+    path.write_bytes(archive)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        buffers = [bytearray(archive), memoryview(archive), np.frombuffer(archive, np.uint8), mapped]
+        buffers += [memoryview(b"-" + archive)[1:], np.frombuffer(archive, np.int8)]
+        for buffer in buffers:
+            assert support.same_bits(cusz.decompress(buffer), wanted)
+            assert cusz.inspect(buffer).shape == X.shape
+            cusz.check(buffer)
+        del buffers, buffer
+
+
+def test_decompress_into_an_array():
+    for dtype in support.DTYPES:
+        x = X.astype(dtype)
+        archive = cusz.compress(x, 1e-3)
+        out = np.full_like(x, 7)
+        assert cusz.decompress(archive, out=out) is out
+        assert support.same_bits(out, cusz.decompress(archive))
+        part = np.zeros((3, *x.shape), dtype)
+        cusz.decompress(archive, out=part[1])
+        assert support.same_bits(part[1], out)
+        assert not part[0].any()
+        assert not part[2].any()
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        ([0.0], cusz.UnsupportedError, "out is a list"),
+        (bytearray(480), cusz.UnsupportedError, "out is a bytearray"),
+        (X.astype(np.float64), cusz.UnsupportedError, r"float64.*needs a writable C-contiguous.*float32"),
+        (X.astype(">f4"), cusz.UnsupportedError, ">f4"),
+        (X.reshape(20, 6), cusz.ParameterError, r"shape \(20, 6\).*shape \(4, 5, 6\)"),
+        (np.asfortranarray(X), cusz.ParameterError, "C-contiguous"),
+        (np.zeros((4, 5, 12), np.float32)[:, :, ::2], cusz.ParameterError, "C-contiguous"),
+        (np.frombuffer(X.tobytes(), np.float32).reshape(X.shape), cusz.ParameterError, "read-only"),
+    ],
+)
+def test_refused_output_arrays(out, error, words):
+    with pytest.raises(error, match=words):
+        cusz.decompress(cusz.compress(X, 1e-3), out=out)
+
+
+def test_output_must_not_overlap():
+    archive = cusz.compress(X, 0.0)
+    memory = np.zeros(len(archive) // 4 + 200, np.float32)
+    memory.view(np.uint8)[100 : 100 + len(archive)] = np.frombuffer(archive, np.uint8)
+    with pytest.raises(cusz.ParameterError, match="overlaps"):
+        cusz.decompress(memory.view(np.uint8)[100 : 100 + len(archive)], out=memory[: X.size].reshape(X.shape))
+    x = memory[: X.size].reshape(X.shape)
+    with pytest.raises(cusz.ParameterError, match="overlaps"):
+        cusz.compress(x, 1e-3, out=memory[100:])
+
+
+@pytest.mark.parametrize("extra", [0, 1, 1000])
+@pytest.mark.parametrize("make", [bytearray, lambda n: np.zeros(n, np.uint8), lambda n: memoryview(bytearray(n))])
+def test_compress_into_a_buffer(make, extra):
+    wanted = cusz.compress(X, 1e-3)
+    out = make(cusz.max_archive_bytes(X.shape, X.dtype) + extra)
+    filled = cusz.compress(X, 1e-3, out=out)
+    assert isinstance(filled, memoryview)
+    assert bytes(filled) == wanted == bytes(memoryview(out)[: len(wanted)])
+    out[0] = 0
+    assert filled[0] == 0
+
+
+def test_compress_into_a_buffer_that_is_just_enough():
+    x = support.smooth((40, 50, 60), support.F32)
+    wanted = cusz.compress(x, 1e-3)
+    for size in (len(wanted), len(wanted) + 1, x.nbytes):
+        out = bytearray(size)
+        assert cusz.compress(x, 1e-3, out=out) == wanted
+    assert cusz.compress(x, 1e-3, out=np.zeros((100, 4000), np.float64)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        (bytearray(10), cusz.ParameterError, "out holds 10 bytes, the archive has .*max_archive_bytes"),
+        (bytearray(0), cusz.ParameterError, "out holds 0 bytes"),
+        (b"0" * 1000, cusz.ParameterError, "read-only"),
+        (memoryview(b"0" * 1000), cusz.ParameterError, "read-only"),
+        ([0] * 1000, cusz.UnsupportedError, "out is a list; it must be a writable buffer"),
+        (np.zeros((1000, 2), np.uint8)[:, 0], cusz.ParameterError, "not C-contiguous"),
+    ],
+)
+def test_refused_output_buffers(out, error, words):
+    with pytest.raises(error, match=words):
+        cusz.compress(X, 1e-3, out=out)
+
+
+def test_max_archive_bytes():
+    assert cusz.max_archive_bytes((2, 3), np.float32) == 24 + 48
+    assert cusz.max_archive_bytes((0, 3), "f8") == 48
+    assert cusz.max_archive_bytes(X.shape, X.dtype) == X.nbytes + 48
+    for shape in ((), (1,) * 5, (-1,), (1.5,), (2**70,)):
+        with pytest.raises(cusz.ParameterError, match="shape"):
+            cusz.max_archive_bytes(shape, np.float32)
+    with pytest.raises(cusz.UnsupportedError, match="63 bits"):
+        cusz.max_archive_bytes((2**62,), np.float32)
+    with pytest.raises(cusz.UnsupportedError, match="int32"):
+        cusz.max_archive_bytes((1,), np.int32)
+
+
+def test_errors_are_of_one_family():
+    for name in (
+        "Parameter",
+        "Unsupported",
+        "CorruptArchive",
+        "ArchiveTooNew",
+        "Device",
+        "OutOfMemory",
+        "Plugin",
+        "Bound",
+    ):
+        assert issubclass(getattr(cusz, f"{name}Error"), cusz.CuszError)
+    assert issubclass(cusz.OutOfMemoryError, MemoryError)
+    assert issubclass(cusz.DeviceError, RuntimeError)
+
+
+def test_public_names_exist():
+    assert sorted(cusz.__all__) == sorted(set(cusz.__all__))
+    for name in cusz.__all__:
+        assert hasattr(cusz, name)
+    for name in ("compress", "decompress", "inspect", "verify", "check", "value_range", "devices"):
+        assert getattr(cusz, name).__doc__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", cusz.__version__)

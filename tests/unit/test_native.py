@@ -1,0 +1,228 @@
+"""The binding: threads, scratch memory, forks, memory, overhead."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+
+X = support.smooth((40, 50, 60), support.F32)
+
+
+def run_python(code, **environment):
+    """Runs a program of its own; returns what it prints."""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | environment,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_many_threads_at_once():
+    fields = [support.smooth((30, 40, 50), support.DTYPES[i % 2], i) for i in range(8)]
+    wanted = [cusz.compress(x, 1e-3, threads=1) for x in fields]
+    failures = []
+
+    def work(i):
+        try:
+            for round_ in range(8):
+                archive = cusz.compress(fields[i], 1e-3, threads=1 + round_ % 3)
+                assert archive == wanted[i]
+                cusz.verify(fields[i], archive, threads=1)
+                if round_ % 7 == i % 7:
+                    cusz.release_scratch()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(fields))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.parametrize("name", ["compress", "decompress", "check", "value_range"])
+def test_the_interpreter_is_free_while_the_library_works(name):
+    x = np.tile(X, (64, 1, 1))
+    archive = cusz.compress(x, 1e-3, threads=1)
+    call = {
+        "compress": lambda: cusz.compress(x, 1e-3, threads=1),
+        "decompress": lambda: cusz.decompress(archive, threads=1),
+        "check": lambda: cusz.check(archive, threads=1),
+        "value_range": lambda: cusz.value_range(x, threads=1),
+    }[name]
+    started, ended = [], []
+
+    def work():
+        for _ in range(20):
+            started.append(time.perf_counter())
+            call()
+            ended.append(time.perf_counter())
+
+    thread = threading.Thread(target=work)
+    interval, ticks = sys.getswitchinterval(), []
+    thread.start()
+    while thread.is_alive():
+        ticks.append(time.perf_counter())
+        time.sleep(1e-5)
+    inside = sum(any(a < tick < b for tick in ticks) for a, b in zip(started, ended, strict=True))
+    long_enough = sum(b - a > 2 * interval for a, b in zip(started, ended, strict=True))
+    assert inside > 0
+    assert inside >= long_enough // 2
+
+
+def test_scratch_is_kept_and_released():
+    cusz.release_scratch()
+    assert cusz.scratch_bytes() == 0
+    cusz.compress(X, 1e-3)
+    kept = cusz.scratch_bytes()
+    assert kept > 0
+    for _ in range(3):
+        cusz.compress(X, 1e-3)
+        assert cusz.scratch_bytes() == kept
+    with pytest.raises(cusz.ParameterError):
+        cusz.compress(X, 1e-3, out=bytearray(10))
+    assert cusz.scratch_bytes() >= kept + X.nbytes  # the buffer for an archive that may not fit
+    cusz.release_scratch()
+    assert cusz.scratch_bytes() == 0
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_is_not_lost():
+    x = np.tile(X, (4, 1, 1))
+    archive = cusz.compress(x, 1e-3)
+
+    def work():
+        for _ in range(30):
+            cusz.compress(x, 1e-3)
+            cusz.decompress(archive)
+            cusz.inspect(archive)
+            with pytest.raises(cusz.CorruptArchiveError):
+                cusz.decompress(archive[:-4])
+            with pytest.raises(cusz.ParameterError):
+                cusz.compress(x, 1e-3, threads=10**6)
+
+    work()
+    gc.collect()
+    before = resident()
+    work()
+    gc.collect()
+    assert resident() - before < 4 * x.nbytes
+
+
+def test_objects_are_not_held():
+    x = X.copy()
+    references = sys.getrefcount(x)
+    archive = cusz.compress(x, 1e-3)
+    out = bytearray(len(archive))
+    cusz.compress(x, 1e-3, out=out)
+    out.append(0)  # resizing fails while a buffer is exported
+    holder = bytearray(archive)
+    cusz.decompress(holder)
+    holder.append(0)
+    with pytest.raises(cusz.CorruptArchiveError):
+        cusz.decompress(holder)
+    holder.append(0)
+    assert sys.getrefcount(x) == references
+
+
+FORK = """
+import os, signal
+import numpy as np
+import cusz_core as cusz
+x = (np.arange(300000) % 1000).astype("f4")
+archive = cusz.compress(x, 1e-3, threads=4)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    for _ in range(3):
+        assert cusz.compress(x, 1e-3, threads=4) == archive
+        cusz.verify(x, archive, threads=4)
+    cusz.release_scratch()
+    grandchild = os.fork()
+    if grandchild == 0:
+        signal.alarm(60)
+        assert cusz.compress(x, 1e-3, threads=4) == archive
+        os._exit(0)
+    os._exit(os.waitpid(grandchild, 0)[1])
+status = os.waitpid(child, 0)[1]
+assert status == 0, status
+assert cusz.compress(x, 1e-3, threads=4) == archive
+print("done")
+"""
+
+
+def test_a_forked_child_works_on():
+    assert run_python(FORK) == "done"
+
+
+def test_threads_by_default():
+    code = "import cusz_core; print(cusz_core.default_threads())"
+    assert run_python(code, OMP_NUM_THREADS="3") == "3"
+    clean = {name: "" for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMI_", "MPI_"))}
+    cores = len(os.sched_getaffinity(0))
+    assert run_python(code, OMP_NUM_THREADS="", **clean) == str(cores)
+    assert run_python(code, OMP_NUM_THREADS="", **clean | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}) == "1"
+    pinned = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); {code}"
+    assert run_python(pinned, OMP_NUM_THREADS="", **clean) == "1"
+
+
+def test_errors_in_a_fresh_interpreter():
+    code = """
+import pickle
+import cusz_core
+try:
+    cusz_core.inspect(b"")
+except cusz_core.CuszError as error:
+    print(type(pickle.loads(pickle.dumps(error))))
+"""
+    assert run_python(code) == "<class 'cusz_core.errors.CorruptArchiveError'>"
+
+
+def test_importing_is_light():
+    code = "import sys, cusz_core; print(any(m.split('.')[0] in ('adios2', 'mpi4py', 'cupy') for m in sys.modules))"
+    assert run_python(code) == "False"
+
+
+def test_overhead_of_a_call():
+    """At most 30 microseconds beyond the library's own work, which is next to nothing for a few values."""
+    x = np.zeros(8, np.float32)
+    archive = cusz.compress(x, 0.0)
+    calls = {
+        "compress": lambda: cusz.compress(x, 0.0, threads=1),
+        "decompress": lambda: cusz.decompress(archive, threads=1),
+        "inspect": lambda: cusz.inspect(archive),
+    }
+    for name, call in calls.items():
+        best = min(_seconds_per_call(call) for _ in range(20))
+        assert best < 30e-6, f"{name}: {best * 1e6:.1f} us"
+
+
+def _seconds_per_call(call):
+    started = time.perf_counter()
+    for _ in range(200):
+        call()
+    return (time.perf_counter() - started) / 200
+
+
+def test_a_field_that_cannot_be_allocated():
+    """An honest archive of a field larger than memory, made by hand: only the header is looked at."""
+    with pytest.raises((cusz.OutOfMemoryError, cusz.CorruptArchiveError)):
+        cusz.decompress(b"cuSZ\0\0\1\1" + (2**60).to_bytes(8, "little") + bytes(32))
