@@ -6,7 +6,6 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdint>
@@ -14,8 +13,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,7 +58,7 @@ struct FreeMemory {
     void operator()(void* p) const { std::free(p); }
 };
 
-// What one call needs: a context of the library, and a staging buffer for an archive that may not fit its target.
+// What one call needs: a context of the library, and a staging buffer for an archive whose size is not known yet.
 struct Worker {
     cusz_context* context = cusz_create();
     std::unique_ptr<void, FreeMemory> staging;
@@ -86,21 +83,9 @@ struct Worker {
 };
 
 // Workers that no call is using. Guarded by the GIL, so there is no mutex that a fork could leave locked, and held by
-// pointers that are never freed at exit. A forked child abandons its parent's workers: their threads and locks did not
-// survive the fork.
+// pointers that are never freed at exit.
 struct Pool {
     std::vector<std::unique_ptr<Worker>> idle;
-    pid_t owner = getpid();
-    bool forked = false;
-
-    void notice_fork() {
-        const pid_t now = getpid();
-        if (now == owner) return;
-        for (auto& worker : idle) (void)worker.release();
-        idle.clear();
-        owner = now;
-        forked = true;
-    }
 };
 
 Pool& pool() {
@@ -113,7 +98,6 @@ class Lease {
 public:
     Lease() {
         Pool& p = pool();
-        p.notice_fork();
         if (!p.idle.empty()) {
             worker_ = std::move(p.idle.back());
             p.idle.pop_back();
@@ -141,32 +125,20 @@ private:
     std::unique_ptr<Worker> worker_;
 };
 
-// Runs a call of the library without the GIL. In a forked child it runs on a thread of its own: the OpenMP runtime
-// keeps its team of workers by calling thread, and the forking thread's team, which did not survive, would be waited
-// for.
+// Runs a call of the library without the GIL.
 template <class Call>
 cusz_status run(const Call& call) {
-    const bool forked = pool().forked;
     nb::gil_scoped_release unlocked;
-    if (!forked) return call();
-    cusz_status status = CUSZ_ERROR_INTERNAL;
-    try {
-        std::thread([&] { status = call(); }).join();
-    } catch (const std::system_error&) { // no thread to be had
-        status = CUSZ_ERROR_MEMORY;
-    }
-    return status;
+    return call();
 }
 
 size_t scratch_bytes() {
-    pool().notice_fork();
     size_t sum = 0;
     for (const auto& worker : pool().idle) sum += cusz_scratch_bytes(worker->context) + worker->staging_capacity;
     return sum;
 }
 
 void release_scratch() {
-    pool().notice_fork();
     pool().idle.clear();
 }
 
@@ -271,21 +243,30 @@ size_t compress_to(const Lease& lease, const cusz_params& params, const Field& f
     return archive_bytes;
 }
 
+// Copies an archive from the staging buffer, without the GIL if it takes long enough to matter.
+void copy(void* target, const void* staging, size_t bytes) {
+    if (bytes < (1u << 16)) {
+        std::memcpy(target, staging, bytes);
+    } else {
+        nb::gil_scoped_release unlocked;
+        std::memcpy(target, staging, bytes);
+    }
+}
+
 nb::bytes compress(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
                    int32_t lossless, bool has_fill, double fill) {
     const Field field(object, false);
     const cusz_params params = make_params(mode, eb, bins, backend, threads, lossless, has_fill, fill);
     const size_t capacity = max_archive_bytes_of(field);
     const Lease lease;
-    // Straight into a bytes object of the largest size, cut to the archive's: no copy, and pages that are never written
-    // cost nothing.
-    PyObject* archive = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(capacity));
+    void* const staging = lease.worker().stage(capacity);
+    const size_t archive_bytes = compress_to(lease, params, field, staging, capacity);
+
+    PyObject* const archive = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(archive_bytes));
     if (!archive) raise_out_of_memory("the archive");
-    nb::object owner = nb::steal(archive);
-    const size_t archive_bytes = compress_to(lease, params, field, PyBytes_AsString(archive), capacity);
-    archive = owner.release().ptr();
-    if (_PyBytes_Resize(&archive, static_cast<Py_ssize_t>(archive_bytes)) != 0) raise_out_of_memory("the archive");
-    return nb::steal<nb::bytes>(archive);
+    nb::bytes result = nb::steal<nb::bytes>(archive);
+    copy(PyBytes_AsString(archive), staging, archive_bytes);
+    return result;
 }
 
 size_t compress_into(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
@@ -306,8 +287,7 @@ size_t compress_into(nb::handle object, int32_t mode, double eb, int32_t bins, i
                                     " bytes always suffice (max_archive_bytes)";
         raise(CUSZ_ERROR_PARAMETER, message.c_str());
     }
-    nb::gil_scoped_release unlocked;
-    std::memcpy(target.data(), staging, archive_bytes);
+    copy(target.data(), staging, archive_bytes);
     return archive_bytes;
 }
 

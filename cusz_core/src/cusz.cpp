@@ -106,7 +106,7 @@ void check_pieces(Backend& backend, const Frame& frame, int threads, void* targe
 
 // Decodes, or with field == nullptr verifies the checksums only.
 void decode(cusz_context& context, const Frame& frame, std::int32_t threads, void* field) {
-    const int n = resolve_threads(threads, frame.layout.bytes() / 16384 + 1);
+    const int n = resolve_threads(threads, frame.layout.bytes());
     if (frame.kind == CUSZ_KIND_RAW) return check_pieces(*context.backend, frame, n, field);
     const std::byte* body = frame.body;
     if (frame.coding.lossless != CUSZ_LOSSLESS_NONE) {
@@ -203,7 +203,7 @@ cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t c
         if (layout.values > 0) need(field, "field");
         const ValueRange range =
             context->backend->value_range(dtype, count, field, special_bits(dtype, has_fill != 0, fill),
-                                          resolve_threads(threads, layout.bytes() / 16384 + 1));
+                                          resolve_threads(threads, layout.bytes()));
         *min = range.min;
         *max = range.max;
         if (n_valid != nullptr) *n_valid = range.n_valid;
@@ -225,7 +225,7 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz
         if (archive_capacity < needed)
             fail(CUSZ_ERROR_PARAMETER, "archive_capacity is ", archive_capacity, " bytes; this field needs ", needed,
                  " (cusz_max_archive_bytes)");
-        const int threads = resolve_threads(params->threads, layout.bytes() / 16384 + 1);
+        const int threads = resolve_threads(params->threads, layout.bytes());
 
         Coding coding;
         coding.mode = static_cast<cusz_mode>(params->mode);

@@ -17,6 +17,8 @@ namespace cusz {
 namespace {
 
 constexpr int max_threads = 1024;
+constexpr std::uint64_t tile_bytes = 16 << 10;   // about; a thread takes one at least
+constexpr std::uint64_t least_share = 128 << 10; // bytes of a field for which starting a thread pays
 
 // A positive integer at the start of an environment variable ("4", or OpenMP's "4,2"), else 0.
 int positive_variable(const char* name) {
@@ -73,11 +75,11 @@ int default_threads() {
     return std::clamp(available_cores(), 1, max_threads);
 }
 
-int resolve_threads(std::int32_t threads, std::uint64_t tasks) {
+int resolve_threads(std::int32_t threads, std::uint64_t field_bytes) {
     if (threads < 0 || threads > max_threads)
         fail(CUSZ_ERROR_PARAMETER, "threads is ", threads, "; legal: 0 (automatic) to ", max_threads);
-    const int wanted = threads > 0 ? threads : default_threads();
-    return static_cast<int>(std::clamp<std::uint64_t>(tasks, 1, static_cast<std::uint64_t>(wanted)));
+    const auto wanted = static_cast<std::uint64_t>(threads > 0 ? threads : default_threads());
+    return static_cast<int>(std::min(wanted, field_bytes / (threads > 0 ? tile_bytes : least_share) + 1));
 }
 
 } // namespace cusz

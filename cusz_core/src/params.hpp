@@ -76,7 +76,7 @@ void check(const cusz_params& params);
 
 // What threads = 0 means (cusz.h).
 int default_threads();
-// The number of threads to use for `tasks` independent tasks.
-int resolve_threads(std::int32_t threads, std::uint64_t tasks);
+// The number of threads to use for a field of this size.
+int resolve_threads(std::int32_t threads, std::uint64_t field_bytes);
 
 } // namespace cusz

@@ -11,7 +11,6 @@
 
 #include <adios2/plugin/PluginOperatorInterface.h>
 #include <cusz/cusz.h>
-#include <dlfcn.h>
 
 #include <array>
 #include <cstddef>
@@ -210,24 +209,12 @@ CuszOperator* stand_in() noexcept {
     return instance;
 }
 
-// ADIOS2 unloads its plugins while the process exits. The threads of OpenMP that came with this library would lose the
-// code they wait in, and end the process with a signal.
-void stay_loaded() noexcept {
-    static const void* const handle = [] {
-        Dl_info self;
-        return dladdr(&plain_mark, &self) != 0 ? dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE)
-                                               : nullptr;
-    }();
-    static_cast<void>(handle);
-}
-
 } // namespace
 } // namespace cusz_operator
 
 extern "C" {
 
 CUSZ_OPERATOR_API adios2::plugin::PluginOperatorInterface* OperatorCreate(const adios2::Params& parameters) {
-    cusz_operator::stay_loaded();
     // One context at least is there before memory runs short.
     const cusz_operator::PooledContext reserve;
     try {

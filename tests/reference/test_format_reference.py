@@ -176,8 +176,9 @@ def at_the_limit(dtype: np.dtype) -> NDArray:
 def noise_among_order(dtype: np.dtype) -> NDArray:
     """Tiles of noise, which are stored raw, among others; special values in both."""
     x = smooth((5 * 4096 + 100,), dtype, 8)
-    x[4096:8192] = support.random_bits((4096,), dtype, 9)
+    x[4096:8192] = integers(4096, 2**55, 2**62, 9)
     x[8000:8300] = np.nan
+    x[8300:12000] = support.random_bits((3700,), dtype, 9)
     x[16000:] = 3
     return x
 
@@ -185,8 +186,10 @@ def noise_among_order(dtype: np.dtype) -> NDArray:
 def constant_with_misses(dtype: np.dtype) -> NDArray:
     """All deltas are 0 for a bound of 0.1, but some values are stored verbatim."""
     x = half_steps(dtype)
-    q = np.round(x / 0.2)
-    return np.where(q == np.round(x[0] / 0.2), x, x[0])
+    ty = reference.type_of(dtype)
+    q, _, miss = reference.quantise(x, np.zeros(x.size, np.bool_), reference.largest_bound(0.1, ty), ty)
+    usual = np.bincount(q[miss & (q > 0)]).argmax()
+    return np.where(miss & (q == usual), x, dtype.type(usual * 0.2))
 
 
 def constant(shape: tuple[int, ...], value: float) -> Make:
@@ -219,6 +222,10 @@ def largest(dtype: np.dtype) -> float:
 
 def smallest_normal(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).tiny)
+
+
+def whole_range(dtype: np.dtype) -> NDArray:
+    return np.linspace(-1, 1, 9000).astype(dtype) * dtype.type(largest(dtype))
 
 
 CASES: dict[str, Case] = {
@@ -285,8 +292,8 @@ CASES: dict[str, Case] = {
     "one_group": Case(short_last_tile(np.nan), 1e-3),
     # bounds at the ends of the arithmetic
     "large_values": Case(scaled((9000,), largest), 1e-3, "rel"),
-    "overflowing_range": Case(lambda t: np.linspace(-largest(t), largest(t), 9000).astype(t), 0.01, "rel"),
-    "overflowing_bound": Case(lambda t: np.linspace(-largest(t), largest(t), 9000).astype(t), 1e300, "rel"),
+    "overflowing_range": Case(whole_range, 0.01, "rel"),
+    "overflowing_bound": Case(whole_range, 1e300, "rel"),
     "largest_bound": Case(lambda t: smooth((9000,), t), 1.7e308),
     "bound_between_floats": Case(lambda t: smooth((9000,), t), 0.3),
     "small_values": Case(scaled((9000,), lambda t: smallest_normal(t) * 100), 1e-2, "rel"),
@@ -534,7 +541,7 @@ def victim() -> NDArray:
     x[1600:1605] = -8e5
     x[1601] = 8e5
     x[4096:8192] = np.nan
-    x[8192:12288] = support.random_bits((4096,), F32, 3)
+    x[8192:12288] = integers(4096, 2**55, 2**62, 3)
     x[16384:] = smooth((300,), F32)
     return x
 
@@ -654,15 +661,17 @@ def test_same_reading_of_changed_payloads(seed: int) -> None:
         try:
             wanted = reference.decode(damaged)
         except reference.FormatError as error:
-            # the library does not look at padding
-            assert refuses(damaged) or "padding" in str(error)
+            if "padding" in str(error):  # the library does not look at it
+                continue
+            wanted = None
+        if wanted is None:
+            assert refuses(damaged)
         else:
             assert same_bits(cusz.decompress(damaged, threads=1), wanted)
             taken += 1
     assert 0 < taken < 60
 
 
-@pytest.mark.skipif(not hasattr(cusz, "devices"), reason="no such build")
 def test_the_zstd_stage_is_not_undone() -> None:
     x = bumps((150, 130), 20)(F32)
     try:

@@ -1,13 +1,12 @@
 // The CPU backend: tiles shared out over threads. Bytes do not depend on the number of threads: every choice is made
 // per tile, or over sums of all tiles.
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <limits>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "../backend.hpp"
@@ -20,14 +19,15 @@ namespace cusz::cpu {
 
 namespace {
 
-// Runs work(thread) on `threads` threads, each with IEEE arithmetic, and rethrows the first failure.
+// Runs work(0) to work(threads - 1), each with IEEE arithmetic, and rethrows the first failure. The threads live for this
+// call: none is left to wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a thread,
+// those there are take its share.
 template <class Work>
 void parallel(int threads, const Work& work) {
     if (threads == 1) return work(0);
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
-    std::atomic<int> next = 0; // OpenMP may give fewer threads than asked for
-#pragma omp parallel num_threads(threads)
-    {
+    std::atomic<int> next = 0;
+    const auto take_shares = [&] {
         const FloatMode mode;
         for (int i = next++; i < threads; i = next++) {
             try {
@@ -36,6 +36,15 @@ void parallel(int threads, const Work& work) {
                 failures[static_cast<std::size_t>(i)] = std::current_exception();
             }
         }
+    };
+    {
+        std::vector<std::jthread> helpers;
+        helpers.reserve(static_cast<std::size_t>(threads));
+        try {
+            for (int i = 1; i < threads; ++i) helpers.emplace_back(take_shares);
+        } catch (const std::system_error&) {
+        }
+        take_shares();
     }
     for (const auto& failure : failures)
         if (failure) std::rethrow_exception(failure);
