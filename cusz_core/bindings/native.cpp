@@ -138,9 +138,7 @@ size_t scratch_bytes() {
     return sum;
 }
 
-void release_scratch() {
-    pool().idle.clear();
-}
+void release_scratch() { pool().idle.clear(); }
 
 // ---------------------------------------------------------------------------------------------------- buffers
 

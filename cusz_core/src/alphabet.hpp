@@ -18,13 +18,11 @@ struct Alphabet {
     explicit constexpr Alphabet(int log2_direct) : r(log2_direct) {}
 
     int r;
-    constexpr int limit() const { return r == default_r ? 12 : 15; }       // bits of the longest code
-    constexpr int top_octave() const { return limit() == 12 ? 21 : 19; }   // so code + raw bits <= 32
-    constexpr std::uint32_t direct() const { return 1u << r; }             // |delta| below it has a symbol of its own
-    constexpr std::uint32_t reach() const { return 2u << top_octave(); }   // |delta| from it on is an outlier
-    constexpr std::uint32_t size() const {
-        return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1);
-    }
+    constexpr int limit() const { return r == default_r ? 12 : 15; }     // bits of the longest code
+    constexpr int top_octave() const { return limit() == 12 ? 21 : 19; } // so code + raw bits <= 32
+    constexpr std::uint32_t direct() const { return 1u << r; }           // |delta| below it has a symbol of its own
+    constexpr std::uint32_t reach() const { return 2u << top_octave(); } // |delta| from it on is an outlier
+    constexpr std::uint32_t size() const { return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1); }
     constexpr std::uint32_t hole() const { return size() - 1; }
     constexpr std::uint32_t zero() const { return direct() - 1; }
 
@@ -49,8 +47,7 @@ struct Alphabet {
         const auto magnitude = static_cast<std::uint32_t>(delta < 0 ? -delta : delta);
         if (magnitude < direct()) return static_cast<std::uint32_t>(delta + static_cast<std::int32_t>(zero()));
         const auto octave = static_cast<std::uint32_t>(std::bit_width(magnitude) - 1);
-        const std::uint32_t bucket =
-            4 * (octave - static_cast<std::uint32_t>(r)) + (magnitude >> (octave - 2)) - 4;
+        const std::uint32_t bucket = 4 * (octave - static_cast<std::uint32_t>(r)) + (magnitude >> (octave - 2)) - 4;
         return 2 * direct() - 1 + 2 * bucket + (delta < 0 ? 1 : 0);
     }
 };

@@ -26,7 +26,8 @@ public:
 
     // Codes a non-empty field under the absolute bound coding.eb_abs > 0 into a tiled archive, of which coding brings
     // mode, r, eb, eb_abs and special. Returns the archive's bytes, or 0 where a raw archive would be no larger.
-    virtual std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) = 0;
+    virtual std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads,
+                                 void* archive) = 0;
 
     // Body (of a tiled archive, before the lossless stage) to field. With field == nullptr only the payload's checksum
     // is verified, where the frame has one over tiles. Throws CORRUPT.

@@ -201,9 +201,8 @@ cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t c
         need(max, "max");
         const Layout layout(dtype, 1, &count);
         if (layout.values > 0) need(field, "field");
-        const ValueRange range =
-            context->backend->value_range(dtype, count, field, special_bits(dtype, has_fill != 0, fill),
-                                          resolve_threads(threads, layout.bytes()));
+        const ValueRange range = context->backend->value_range(
+            dtype, count, field, special_bits(dtype, has_fill != 0, fill), resolve_threads(threads, layout.bytes()));
         *min = range.min;
         *max = range.max;
         if (n_valid != nullptr) *n_valid = range.n_valid;

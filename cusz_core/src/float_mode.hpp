@@ -12,7 +12,8 @@
 
 namespace cusz {
 
-// Sets IEEE defaults (round half to even, subnormals kept, exceptions masked) and restores the caller's mode at the end.
+// Sets IEEE defaults (round half to even, subnormals kept, exceptions masked) and restores the caller's mode at the
+// end.
 class FloatMode {
 public:
 #if defined(__x86_64__)

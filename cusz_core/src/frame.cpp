@@ -199,8 +199,8 @@ Frame parse(const void* archive, std::size_t archive_bytes) {
                  " does not fit the body of ", frame.coding.body_bytes, " bytes");
     }
     if (frame.body_stored_bytes != expected)
-        fail(CUSZ_ERROR_CORRUPT, frame.body_stored_bytes < expected ? "truncated" : "corrupt", " archive: ",
-             archive_bytes, " bytes, the header declares ", header + expected);
+        fail(CUSZ_ERROR_CORRUPT, frame.body_stored_bytes < expected ? "truncated" : "corrupt",
+             " archive: ", archive_bytes, " bytes, the header declares ", header + expected);
     return frame;
 }
 

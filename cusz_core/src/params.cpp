@@ -30,8 +30,8 @@ int positive_variable(const char* name) {
 
 // Ranks that a launcher (Open MPI, MPICH and Intel MPI, MVAPICH, SLURM) started on this node; 0 without one.
 int ranks_on_node() {
-    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
-                             "SLURM_STEP_TASKS_PER_NODE"})
+    for (const char* name :
+         {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"})
         if (const int ranks = positive_variable(name)) return ranks;
     return 0;
 }

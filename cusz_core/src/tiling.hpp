@@ -12,9 +12,9 @@ inline constexpr std::uint32_t max_groups = 64;
 
 // One tile's place in the field. Axis 0 is the fastest.
 struct TileBox {
-    std::uint64_t offset;                 // of its first value in the field
-    std::array<std::uint32_t, 4> edge;    // after clipping
-    std::array<std::uint64_t, 4> stride;  // of the field
+    std::uint64_t offset;                // of its first value in the field
+    std::array<std::uint32_t, 4> edge;   // after clipping
+    std::array<std::uint64_t, 4> stride; // of the field
     std::uint32_t values() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
     std::uint32_t rows() const { return edge[1] * edge[2] * edge[3]; }
 };

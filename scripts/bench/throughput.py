@@ -95,12 +95,12 @@ def main() -> None:
             speeds = "".join(
                 f" {row[f'compress_mbps_{n}']:.0f} / {row[f'decompress_mbps_{n}']:.0f} |" for n in arguments.threads
             )
-            print(
-                f"| {name} | {rel:g} | {row['ratio']:.2f} | {row['psnr']:.1f} | {row['max_error_over_eb']:.6f} |{speeds}",
-                flush=True,
-            )
+            quality = f"{row['ratio']:.2f} | {row['psnr']:.1f} | {row['max_error_over_eb']:.6f}"
+            print(f"| {name} | {rel:g} | {quality} |{speeds}", flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"tool": "cusz_core", "version": cusz.__version__, "rows": rows}, indent=1))
+        arguments.json.write_text(
+            json.dumps({"tool": "cusz_core", "version": cusz.__version__, "rows": rows}, indent=1)
+        )
 
 
 if __name__ == "__main__":

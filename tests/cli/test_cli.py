@@ -293,6 +293,16 @@ def test_config(run):
     assert fails(run("config", "--eb", "1"), 2, "--variable")
 
 
+@pytest.mark.usefixtures("operator_package")
+def test_config_of_the_environment_alone_and_of_fortran(run):
+    code, out, err = run("config", "--environment")
+    assert (code, err) == (0, "")
+    assert out.startswith("export ADIOS2_PLUGIN_PATH=")
+    assert len(out.splitlines()) == 1
+    code, out, err = run("config", "--variable", "U", "--eb", "1", "--order", "column", "--format", "xml")
+    assert 'key="order" value="column"' in out
+
+
 def test_config_without_the_operator(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "cusz_operator", None)
     code, out, err = run("config", "--variable", "U", "--eb", "1")

@@ -8,7 +8,7 @@ import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -458,14 +458,24 @@ def read_codebook(section: bytes, alphabet: Alphabet) -> Array:
     return lengths
 
 
-def decoding_table(lengths: Array, limit: int) -> list[tuple[int, int]]:
-    """For every possible string of `limit` bits the symbol it starts with, and the length of its code."""
-    table = [(-1, 0)] * (1 << limit)
+class Entry(NamedTuple):
+    """What a bit string starts with: a code of `length` bits, then raw bits that are added to the base."""
+
+    length: int  # 0: no code
+    base: int
+    raw_bits: int
+    hole: bool
+
+
+def decoding_table(lengths: Array, alphabet: Alphabet) -> list[Entry]:
+    """An entry for every string of `limit` bits."""
+    table = [Entry(0, 0, 0, False)] * (1 << alphabet.limit)
     codes = canonical_codes(lengths)
     for symbol in np.flatnonzero(lengths).tolist():
         length = int(lengths[symbol])
-        for entry in range(int(codes[symbol]), 1 << limit, 1 << length):
-            table[entry] = (symbol, length)
+        entry = Entry(length, *alphabet.meaning(symbol), symbol == alphabet.hole)
+        for string in range(int(codes[symbol]), len(table), 1 << length):
+            table[string] = entry
     return table
 
 
@@ -700,18 +710,17 @@ def integer_of(bits: Array) -> int:
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
-def decode_substream(bits: Array, n: int, alphabet: Alphabet, table: list[tuple[int, int]]) -> list[tuple[int, bool]]:
+def decode_substream(bits: Array, n: int, table: list[Entry]) -> list[tuple[int, bool]]:
     """Delta and hole of n symbols that fill the bit string exactly."""
     stream = integer_of(bits)
     at = 0
     values = []
     for _ in range(n):
-        symbol, length = table[stream >> at & ((1 << alphabet.limit) - 1)]
-        require(symbol >= 0, "a bit string that is no code")
-        delta, raw_bits = alphabet.meaning(symbol)
-        delta += stream >> (at + length) & ((1 << raw_bits) - 1)
-        at += length + raw_bits
-        values.append((delta, symbol == alphabet.hole))
+        length, base, raw_bits, hole = table[stream >> at & (len(table) - 1)]
+        require(length > 0, "a bit string that is no code")
+        at += length
+        values.append((base + (stream >> at & ((1 << raw_bits) - 1)), hole))
+        at += raw_bits
     require(at == bits.size, "a substream of another length")
     return values
 
@@ -721,9 +730,9 @@ def check_positions(positions: Array, n: int) -> None:
     require(inside and (np.diff(positions.astype(np.int64)) > 0).all(), "outlier positions out of order or range")
 
 
-def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[tuple[int, int]]) -> Array:
+def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[Entry]) -> Array:
     """The bits of the tile's values."""
-    ty, alphabet = archive.ty, archive.alphabet
+    ty = archive.ty
     n = volume(shape)
     reader = Reader(payload)
     (head,) = struct.unpack("<I", reader.take(4))
@@ -759,7 +768,7 @@ def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[t
     begin = 0
     for s in range(count):
         mine = coded[s::count]
-        values = decode_substream(streams[begin : begin + lengths[s]], mine.size, alphabet, table)
+        values = decode_substream(streams[begin : begin + lengths[s]], mine.size, table)
         delta[mine] = [value for value, _ in values]
         hole[mine] = [is_hole for _, is_hole in values]
         begin += lengths[s]
@@ -848,7 +857,7 @@ def decode(archive: bytes) -> Array:
     if kind == KIND_RAW:
         return read_raw(archive, ty, shape)
     parsed = read_tiled(archive, ty, shape)
-    table = decoding_table(parsed.lengths, parsed.alphabet.limit)
+    table = decoding_table(parsed.lengths, parsed.alphabet)
     bits = np.empty(parsed.tiling.extents, ty.bits)
     for box, payload in zip(parsed.tiling.boxes(), parsed.payloads, strict=True):
         bits[box] = decode_tile(payload, bits[box].shape, parsed, table)

@@ -67,30 +67,30 @@ typedef struct cusz_params {
     double eb;             /* error bound, finite, >= 0; 0 (the default) is lossless to the bit */
     int32_t bins;          /* quantisation bins coded directly: a power of two, 64 (default) to 8192 */
     int32_t backend;       /* cusz_backend; default CUSZ_BACKEND_AUTO */
-    int32_t threads;       /* CPU threads; 0 (default): OMP_NUM_THREADS, else 1 where a launcher runs several ranks on
-                              this node, else the cores this process may use */
-    int32_t lossless;      /* cusz_lossless; default CUSZ_LOSSLESS_NONE */
-    int32_t has_fill;      /* nonzero: `fill` stands for "no data" */
-    double fill;           /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
-                              NaN nor infinity counts in the value range */
+    int32_t threads;  /* CPU threads, at most 1024; 0 (default): OMP_NUM_THREADS, else 1 where a launcher runs several
+                         ranks on this node, else the cores this process may use */
+    int32_t lossless; /* cusz_lossless; default CUSZ_LOSSLESS_NONE */
+    int32_t has_fill; /* nonzero: `fill` stands for "no data" */
+    double fill;      /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
+                         NaN nor infinity counts in the value range */
 } cusz_params;
 
 /* What an archive says of itself. */
 typedef struct cusz_info {
-    uint32_t struct_bytes; /* sizeof(cusz_info), set by the caller before cusz_inspect */
-    int32_t version;       /* format version */
-    int32_t kind;          /* cusz_kind */
-    int32_t dtype;         /* cusz_dtype */
-    int32_t ndim;          /* 1 to 4 */
-    int32_t mode;          /* cusz_mode; CUSZ_ABS for raw archives */
-    int32_t lossless;      /* cusz_lossless */
-    int32_t bins;          /* bins coded directly; 0 for raw archives */
-    int32_t has_fill;      /* nonzero: `fill` was given */
-    uint32_t checksum;     /* of the payload, as stored */
+    uint32_t struct_bytes;         /* sizeof(cusz_info), set by the caller before cusz_inspect */
+    int32_t version;               /* format version */
+    int32_t kind;                  /* cusz_kind */
+    int32_t dtype;                 /* cusz_dtype */
+    int32_t ndim;                  /* 1 to 4 */
+    int32_t mode;                  /* cusz_mode; CUSZ_ABS for raw archives */
+    int32_t lossless;              /* cusz_lossless */
+    int32_t bins;                  /* bins coded directly; 0 for raw archives */
+    int32_t has_fill;              /* nonzero: `fill` was given */
+    uint32_t checksum;             /* of the payload, as stored */
     uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents, then zeros */
-    double eb;             /* the bound as requested (absolute, or relative to the value range); 0 for raw archives */
-    double eb_abs;         /* the absolute bound in force; 0: every value is exact */
-    double step;           /* distance of two quantised values; 0 for raw archives */
+    double eb;     /* the bound as requested (absolute, or relative to the value range); 0 for raw archives */
+    double eb_abs; /* the absolute bound in force; 0: every value is exact */
+    double step;   /* distance of two quantised values; 0 for raw archives */
     double fill;
     uint64_t raw_bytes, archive_bytes;
     uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections; of index and payload before the

@@ -20,7 +20,7 @@ Field = NDArray[np.floating[Any]]
 
 ACCEPTED_FIELDS = "numpy arrays of float32 or float64 in native byte order, with 1 to 4 dimensions"
 MIN_BINS, MAX_BINS = 64, 8192
-MAX_THREADS = 2**31 - 1
+MAX_THREADS = 1024  # cusz.h
 
 _MODE_IDS = {name: i for i, name in enumerate(_native.MODES)}
 _BACKEND_IDS = {name: i for i, name in enumerate(_native.BACKENDS)}

@@ -125,14 +125,16 @@ def _parser() -> argparse.ArgumentParser:
     sub.set_defaults(run=_devices)
 
     sub = commands.add_parser("config", help="print the ADIOS2 configuration that switches the operator on")
-    sub.add_argument("--variable", action="append", required=True, metavar="NAME", help="repeat for more variables")
-    sub.add_argument("--eb", action="append", type=_number, required=True, help="once for all, or once per variable")
+    sub.add_argument("--environment", action="store_true", help='the environment alone: eval "$(cusz config ...)"')
+    sub.add_argument("--variable", action="append", metavar="NAME", help="repeat for more variables")
+    sub.add_argument("--eb", action="append", type=_number, help="once for all, or once per variable")
     sub.add_argument("--mode", action="append", choices=_native.MODES, help="the same; rel is per block (default: abs)")
     sub.add_argument("--engine", default="BP5", help="ADIOS2 engine (default: BP5)")
     sub.add_argument("--io", default="SimulationOutput", help="name that the program declares its IO with")
     sub.add_argument("--bins", type=int)
     sub.add_argument("--backend", choices=_native.BACKENDS)
     sub.add_argument("--fill", type=_number)
+    sub.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
     sub.add_argument("--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)")
     _add_threads(sub)
     sub.set_defaults(run=_config)
@@ -333,6 +335,12 @@ def _devices(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> int:
+    environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(_plugin_path())}"
+    if options.environment:
+        print(environment)
+        return 0
+    if not options.variable or not options.eb:
+        raise ParameterError("--variable NAME and --eb EB are needed (or --environment alone)")
     names: list[str] = options.variable
     bounds = _one_per_variable("--eb", options.eb, names)
     modes = _one_per_variable("--mode", options.mode or ["abs"], names)
@@ -346,11 +354,12 @@ def _config(options: argparse.Namespace) -> int:
         common["threads"] = options.threads
     if options.fill is not None:
         common["fill"] = options.fill
+    if options.order is not None:
+        common["order"] = options.order
     variables = [
         adios2_config.OperatedVariable(name, {"accuracy": arguments.error_bound(eb), "mode": mode, **common})
         for name, eb, mode in zip(names, bounds, modes, strict=True)
     ]
-    environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(_plugin_path())}"
     formats = {"xml": adios2_config.xml, "yaml": adios2_config.yaml}
     if options.format:
         print(formats[options.format](options.io, options.engine, variables, environment), end="")

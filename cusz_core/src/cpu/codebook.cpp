@@ -84,8 +84,8 @@ DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         if (lengths[s] == 0) continue;
         empty_ = false;
         const Alphabet::Meaning m = alphabet.meaning(s);
-        const Entry entry{static_cast<std::int32_t>(lengths[s] | m.raw_bits << 4 |
-                                                    static_cast<std::uint32_t>(m.base) << 9)};
+        const Entry entry{
+            static_cast<std::int32_t>(lengths[s] | m.raw_bits << 4 | static_cast<std::uint32_t>(m.base) << 9)};
         for (std::size_t pattern = codes[s]; pattern < table_.size(); pattern += std::size_t{1} << lengths[s])
             table_[pattern] = entry;
     }

@@ -198,7 +198,8 @@ template <class T, std::uint32_t highest, bool holes>
 void add_row_costs(const Rows<T>& rows, std::uint32_t n, const std::uint8_t* hole, std::uint32_t* cost) {
     const auto add = [&]<std::uint32_t order>() {
         std::uint32_t sum = 0;
-        row_deltas<T, order>(rows, n, [&](std::uint32_t x, auto delta) { sum += holes && hole[x] ? 0 : capped(delta); });
+        row_deltas<T, order>(rows, n,
+                             [&](std::uint32_t x, auto delta) { sum += holes && hole[x] ? 0 : capped(delta); });
         cost[order] += sum;
     };
     add.template operator()<0>();
@@ -237,8 +238,7 @@ void postquant_order(Tile<T>& tile, std::uint32_t reach) {
         });
         if (beyond != 0)
             row_deltas<T, order>(rows, n, [&](std::uint32_t x, Int delta) {
-                if (static_cast<U>(delta) + (reach - 1) <= 2 * U{reach} - 2 ||
-                    (tile.has_holes && tile.hole[at + x]))
+                if (static_cast<U>(delta) + (reach - 1) <= 2 * U{reach} - 2 || (tile.has_holes && tile.hole[at + x]))
                     return;
                 tile.delta_outliers.add(at + x, delta);
                 out[x] = outlier_mark;
@@ -262,7 +262,9 @@ void reverse_order(Tile<T>& tile, T step, typename Traits<T>::Bits special, T* f
     Int* along_x = tile.padded;
     for (std::uint32_t r = 0; r < n_rows; ++r) {
         const Neighbours at(tile.box.edge, r);
-        const auto row = [&](std::uint32_t number) { return number == Neighbours::none ? zeros : along_x + number * n; };
+        const auto row = [&](std::uint32_t number) {
+            return number == Neighbours::none ? zeros : along_x + number * n;
+        };
         Int* own = along_x + r * n;
         const Int *y = row(at.y), *previous = row(at.previous), *z = row(at.z), *zy = row(at.zy);
         const auto sum = [](auto... terms) { return static_cast<Int>((static_cast<U>(terms) + ...)); };
@@ -306,7 +308,9 @@ bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
 // The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
 template <class T>
 std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
-    return highest == 1 ? cheapest_order<T, 1>(tile) : highest == 2 ? cheapest_order<T, 2>(tile) : cheapest_order<T, 3>(tile);
+    return highest == 1   ? cheapest_order<T, 1>(tile)
+           : highest == 2 ? cheapest_order<T, 2>(tile)
+                          : cheapest_order<T, 3>(tile);
 }
 
 // tile.padded to tile.delta and delta outliers. Deltas of magnitude `reach` or more are outliers.
@@ -320,8 +324,8 @@ void postquant(Tile<T>& tile, std::uint32_t order, std::uint32_t reach) {
     }
 }
 
-// The reverse: tile.delta (hole_delta at holes), delta outliers and anchor to the field's values, the special pattern at
-// holes. Value outliers are patched by the caller.
+// The reverse: tile.delta (hole_delta at holes), delta outliers and anchor to the field's values, the special pattern
+// at holes. Value outliers are patched by the caller.
 template <class T>
 void reverse(Tile<T>& tile, std::uint32_t order, T step, typename Traits<T>::Bits special, T* field) {
     const std::uint32_t n = tile.n_values();
@@ -341,6 +345,5 @@ void reverse(Tile<T>& tile, std::uint32_t order, T step, typename Traits<T>::Bit
     default: return run.template operator()<3>();
     }
 }
-
 
 } // namespace cusz::cpu::CUSZ_ISA

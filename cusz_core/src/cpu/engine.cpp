@@ -19,9 +19,9 @@ namespace cusz::cpu {
 
 namespace {
 
-// Runs work(0) to work(threads - 1), each with IEEE arithmetic, and rethrows the first failure. The threads live for this
-// call: none is left to wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a thread,
-// those there are take its share.
+// Runs work(0) to work(threads - 1), each with IEEE arithmetic, and rethrows the first failure. The threads live for
+// this call: none is left to wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a
+// thread, those there are take its share.
 template <class Work>
 void parallel(int threads, const Work& work) {
     if (threads == 1) return work(0);
@@ -171,7 +171,8 @@ private:
             auto& tile = worker(i).make_tile<T>();
             const Share share(coder.tiling.n_tiles(), i, threads);
             for (std::uint64_t t = share.begin; t < share.end; ++t)
-                if (sample.counts(t)) kernels().of<T>().count_symbols(coder, t, field, tile, parts[static_cast<std::size_t>(i)]);
+                if (sample.counts(t))
+                    kernels().of<T>().count_symbols(coder, t, field, tile, parts[static_cast<std::size_t>(i)]);
         });
         for (std::size_t i = 1; i < parts.size(); ++i) parts[0].add(parts[i]);
         return code_lengths(parts[0].weights(sample), coder.alphabet);
@@ -205,7 +206,8 @@ private:
             segment.counts = {};
             const Share share(n_tiles, i, threads);
             for (std::uint64_t t = share.begin; t < share.end && !too_large.load(std::memory_order_relaxed); ++t) {
-                const std::uint32_t n = kernels().of<T>().write_payload(coder, book, t, field, tile, words, segment.counts);
+                const std::uint32_t n =
+                    kernels().of<T>().write_payload(coder, book, t, field, tile, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(index + 2 * t, &entry, 2);
                 segment.checksum += part(t, words, n);
@@ -257,6 +259,8 @@ private:
             return words;
         };
         hire(threads);
+        if (n_tiles % 2 != 0 && words_of_tile(n_tiles) != 0)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
 
         // Where every thread's tiles begin; the index has to fit the body before anything of it is followed.
         std::vector<std::uint64_t> begin(static_cast<std::size_t>(threads) + 1, 0);

@@ -12,9 +12,7 @@ namespace cusz::cpu {
 class Sample {
 public:
     Sample(std::uint64_t field_values, int r) : all_(field_values <= (1u << 20) || r != default_r) {}
-    bool counts(std::uint64_t tile) const {
-        return all_ || ((tile >> 1) * 0x9E3779B97F4A7C15u) >> 60 == 0;
-    }
+    bool counts(std::uint64_t tile) const { return all_ || ((tile >> 1) * 0x9E3779B97F4A7C15u) >> 60 == 0; }
     std::uint64_t rate() const { return all_ ? 1 : 16; }
 
 private:

@@ -62,8 +62,8 @@ inline void encode_substreams(const std::int32_t* delta, std::uint32_t n, const 
     BitWriter writer = out; // a copy whose address nobody has stays in registers
     const EncodeBook::Entry* const table = book.table();
     const std::uint32_t span = book.span(), count = lengths.count;
-    // Between two calls of flush(): 7 bits that wait, and two symbols of the table, each at most 15 + 7 bits. Others take
-    // up to 32 bits, so they flush first.
+    // Between two calls of flush(): 7 bits that wait, and two symbols of the table, each at most 15 + 7 bits. Others
+    // take up to 32 bits, so they flush first.
     const auto put = [&](std::int32_t d) {
         const std::uint32_t at = static_cast<std::uint32_t>(d) + span;
         if (at < 2 * span) [[likely]]

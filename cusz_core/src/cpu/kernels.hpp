@@ -1,5 +1,5 @@
-// The stages of one tile, compiled once for every instruction set and chosen at run time. The source is the same for all
-// (payload.hpp and what it includes), and it uses IEEE operations and integers only, so the bytes are the same too.
+// The stages of one tile, compiled once for every instruction set and chosen at run time. The source is the same for
+// all (payload.hpp and what it includes), and it uses IEEE operations and integers only, so the bytes are the same too.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ struct Counts {
 // The longest payload that write_payload builds before it may fall back to a raw tile, in words: head, anchor, counts,
 // mask, lengths, codes of 32 bits, and every value both kinds of outlier.
 template <class T>
-inline constexpr std::size_t longest_payload = 32 + max_tile_values + 2 * (max_tile_values / 2 + max_tile_values * words_of<T>);
+inline constexpr std::size_t longest_payload =
+    32 + max_tile_values + 2 * (max_tile_values / 2 + max_tile_values * words_of<T>);
 
 // Words that read_payload may read behind a payload.
 inline constexpr std::size_t payload_margin_words = 512;

@@ -203,8 +203,8 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
 
     reverse(tile, order, coder.quantiser.step, coder.quantiser.special, field);
     for (std::uint32_t i = 0; i < n_value; ++i)
-        std::memcpy(field + tile.field_offset(tile.value_outliers.position[i]), &tile.value_outliers.value[i], sizeof(T));
+        std::memcpy(field + tile.field_offset(tile.value_outliers.position[i]), &tile.value_outliers.value[i],
+                    sizeof(T));
 }
-
 
 } // namespace cusz::cpu::CUSZ_ISA

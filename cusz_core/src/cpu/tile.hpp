@@ -38,11 +38,11 @@ struct Tile {
     TileBox box;
     Int anchor;
     bool has_holes;
-    std::uint8_t hole[max_tile_values];          // valid if has_holes
-    alignas(64) Int padded[padded_values];       // u = q - anchor, rows behind their padding
-    alignas(64) Int zeros[max_tile_values + 1] = {};   // the rows outside the tile
-    alignas(64) std::int32_t delta[max_tile_values];   // inside the alphabet, or hole_delta
-    alignas(64) std::int32_t live[max_tile_values];    // the coded ones, where there is a mask
+    std::uint8_t hole[max_tile_values];              // valid if has_holes
+    alignas(64) Int padded[padded_values];           // u = q - anchor, rows behind their padding
+    alignas(64) Int zeros[max_tile_values + 1] = {}; // the rows outside the tile
+    alignas(64) std::int32_t delta[max_tile_values]; // inside the alphabet, or hole_delta
+    alignas(64) std::int32_t live[max_tile_values];  // the coded ones, where there is a mask
     Outliers<Int> delta_outliers;
     Outliers<Bits> value_outliers;
 

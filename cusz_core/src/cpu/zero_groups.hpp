@@ -25,8 +25,9 @@ void for_each_run(const TileBox& box, const std::array<std::uint32_t, 4>& group,
     for (std::uint32_t w = 0; w < box.edge[3]; ++w)
         for (std::uint32_t z = 0; z < box.edge[2]; ++z)
             for (std::uint32_t y = 0; y < box.edge[1]; ++y) {
-                std::uint32_t number = ((w / group[3] * groups.count[2] + z / group[2]) * groups.count[1] + y / group[1]) *
-                                       groups.count[0];
+                std::uint32_t number =
+                    ((w / group[3] * groups.count[2] + z / group[2]) * groups.count[1] + y / group[1]) *
+                    groups.count[0];
                 for (std::uint32_t x = 0; x < box.edge[0]; x += group[0], ++number) {
                     const std::uint32_t length = std::min(group[0], box.edge[0] - x);
                     use(at, length, number);
@@ -75,7 +76,7 @@ inline std::uint32_t count_live(std::uint64_t mask, const TileBox& box, const st
 
 // Copies the deltas of live groups, in tile order, and returns their number.
 inline std::uint32_t gather_live(const std::int32_t* delta, std::uint64_t mask, const TileBox& box,
-                          const std::array<std::uint32_t, 4>& group, std::int32_t* live) {
+                                 const std::array<std::uint32_t, 4>& group, std::int32_t* live) {
     std::uint32_t n = 0;
     for_each_run(box, group, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
         if ((mask >> number & 1) == 0) return;
@@ -87,7 +88,7 @@ inline std::uint32_t gather_live(const std::int32_t* delta, std::uint64_t mask, 
 
 // The inverse of gather_live, with 0 in dead groups.
 inline void scatter_live(const std::int32_t* live, std::uint64_t mask, const TileBox& box,
-                  const std::array<std::uint32_t, 4>& group, std::int32_t* delta) {
+                         const std::array<std::uint32_t, 4>& group, std::int32_t* delta) {
     for_each_run(box, group, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
         const bool alive = (mask >> number & 1) != 0;
         for (std::uint32_t i = 0; i < length; ++i) delta[at + i] = alive ? live[i] : 0;
