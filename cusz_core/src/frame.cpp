@@ -6,6 +6,7 @@
 
 #include "checksum.hpp"
 #include "errors.hpp"
+#include "params.hpp"
 #include "tiling.hpp"
 
 namespace cusz {
@@ -82,6 +83,9 @@ Coding parse_coding(const void* archive, const Layout& layout) {
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: quantisation step ", c.step, " is out of range");
     if (layout.dtype == CUSZ_F32 && c.special >> 32 != 0)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: special pattern is wider than the type");
+    const std::uint64_t nan = layout.dtype == CUSZ_F32 ? Traits<float>::canonical_nan : Traits<double>::canonical_nan;
+    if (!c.has_fill && c.special != nan)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: special pattern is not NaN, and there is no fill value");
     return c;
 }
 

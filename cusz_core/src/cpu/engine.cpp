@@ -268,7 +268,8 @@ private:
             const Share share(n_tiles, i, threads);
             std::uint64_t words = 0;
             for (std::uint64_t t = share.begin; t < share.end; ++t) {
-                if (words_of_tile(t) == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", t, " has no payload");
+                if (words_of_tile(t) == 0 || words_of_tile(t) > 1 + max_tile_values * words_of<T>)
+                    fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", t, " has ", words_of_tile(t), " words");
                 words += words_of_tile(t);
             }
             begin[static_cast<std::size_t>(i) + 1] = words;

@@ -1,8 +1,12 @@
-"""Prints how many threads compressing a block started on this rank: mpirun python threads.py FILE [THREADS]"""
+"""Prints how many threads compressing blocks started on each rank: mpirun python threads.py FILE [THREADS]
+
+They live for one block only, and the interpreter is held meanwhile, so a process of its own watches.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import adios2
@@ -10,6 +14,16 @@ import numpy as np
 from mpi4py import MPI
 
 import support
+
+WATCH = """
+import os, sys
+before = most = len(os.listdir(sys.argv[1]))
+print("watching", flush=True)
+os.set_blocking(0, False)
+while sys.stdin.buffer.raw.read(1) is None:
+    most = max(most, len(os.listdir(sys.argv[1])))
+print(most - before)
+"""
 
 comm = MPI.COMM_WORLD
 parameters = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
@@ -21,11 +35,14 @@ variable = io.define_variable("u", block, [64 * comm.size, 64, 64], [64 * comm.r
 variable.add_operation_string("plugin", parameters)
 engine = io.open(sys.argv[1], adios2.Mode.Write, comm)
 engine.begin_step()
-before = len(os.listdir("/proc/self/task"))
-engine.put(variable, block, adios2.Mode.Sync)
-after = len(os.listdir("/proc/self/task"))
+command = [sys.executable, "-c", WATCH, f"/proc/{os.getpid()}/task"]
+watch = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+assert watch.stdout is not None
+watch.stdout.readline()
+for _ in range(50):
+    engine.put(variable, block, adios2.Mode.Sync)
+started = comm.gather(int(watch.communicate()[0]))
 engine.end_step()
 engine.close()
-started = comm.gather(after - before)
 if comm.rank == 0:
     print("started", *started)
