@@ -402,8 +402,12 @@ def substream_count(n: int) -> int:
 # Section 7: codebook
 
 
-def in_sample(t: int) -> bool:
-    return ((t >> 1) * GOLDEN64 & MASK64) >> 60 == 0
+def log2_rate(n_tiles: int) -> int:
+    return max(k for k in range(5) if k == 0 or n_tiles // 2**k >= 64)
+
+
+def in_sample(t: int, k: int) -> bool:
+    return k == 0 or ((t >> 1) * GOLDEN64 & MASK64) >> (64 - k) == 0
 
 
 def code_lengths(weights: list[int], limit: int) -> Array:
@@ -627,13 +631,13 @@ def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill:
     tiles = [model_tile(np.ascontiguousarray(bits[box]), pattern, e, tiling, alphabet, ty) for box in tiling.boxes()]
 
     # section 7
-    everything = alphabet.r > 5 or field.size <= 2**20
+    k = 0 if alphabet.r > 5 else log2_rate(len(tiles))
     counts = np.zeros(alphabet.size, np.int64)
     for t, tile in enumerate(tiles):
-        if not tile.all_special and (everything or in_sample(t)):
+        if not tile.all_special and in_sample(t, k):
             counts += np.bincount(tile.symbol, minlength=alphabet.size)
     if alphabet.r == 5:
-        counts = counts * (1 if everything else 16) + 1
+        counts = counts * 2**k + 1
     lengths = code_lengths(counts.tolist(), alphabet.limit)
     codes = canonical_codes(lengths)
 

@@ -163,9 +163,8 @@ private:
     }
 
     template <class T>
-    std::vector<std::uint8_t> find_lengths(const TileCoder<T>& coder, const Layout& layout, const T* field,
-                                           int threads) {
-        const Sample sample(layout.values, coder.alphabet.r);
+    std::vector<std::uint8_t> find_lengths(const TileCoder<T>& coder, const T* field, int threads) {
+        const Sample sample(coder.tiling.n_tiles(), coder.alphabet.r);
         std::vector<Histogram> parts(static_cast<std::size_t>(threads), Histogram(coder.alphabet.r));
         parallel(threads, [&](int i) {
             auto& tile = worker(i).make_tile<T>();
@@ -190,7 +189,7 @@ private:
         if (in_front + n_tiles * 4 > most) return 0;
         hire(threads);
 
-        const std::vector<std::uint8_t> lengths = find_lengths(coder, layout, field, threads);
+        const std::vector<std::uint8_t> lengths = find_lengths(coder, field, threads);
         const EncodeBook book(lengths, coder.alphabet);
         auto* const index = static_cast<std::byte*>(archive) + body_offset(coding.r);
         if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);

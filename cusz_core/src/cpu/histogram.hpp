@@ -8,15 +8,20 @@
 
 namespace cusz::cpu {
 
-// Which tiles are counted.
+// Which tiles are counted: pairs of neighbours picked by a hash, one in 2^k of them, at least about 64 tiles.
 class Sample {
 public:
-    Sample(std::uint64_t field_values, int r) : all_(field_values <= (1u << 20) || r != default_r) {}
-    bool counts(std::uint64_t tile) const { return all_ || ((tile >> 1) * 0x9E3779B97F4A7C15u) >> 60 == 0; }
-    std::uint64_t rate() const { return all_ ? 1 : 16; }
+    Sample(std::uint64_t n_tiles, int r) {
+        if (r == default_r)
+            while (log2_rate_ < 4 && n_tiles >> (log2_rate_ + 1) >= 64) ++log2_rate_;
+    }
+    bool counts(std::uint64_t tile) const {
+        return log2_rate_ == 0 || ((tile >> 1) * 0x9E3779B97F4A7C15u) >> (64 - log2_rate_) == 0;
+    }
+    std::uint64_t rate() const { return std::uint64_t{1} << log2_rate_; }
 
 private:
-    bool all_;
+    int log2_rate_ = 0;
 };
 
 class Histogram {
