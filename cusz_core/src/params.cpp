@@ -17,8 +17,8 @@ namespace cusz {
 namespace {
 
 constexpr int max_threads = 1024;
-constexpr std::uint64_t tile_bytes = 16 << 10;   // about; a thread takes one at least
-constexpr std::uint64_t least_share = 128 << 10; // bytes of a field for which starting a thread pays
+constexpr std::uint64_t tile_bytes = 16 << 10; // about; a thread takes one at least
+constexpr std::uint64_t least_share = 1 << 20; // bytes of a field for which starting a thread pays (measured)
 
 // A positive integer at the start of an environment variable ("4", or OpenMP's "4,2"), else 0.
 int positive_variable(const char* name) {

@@ -29,9 +29,9 @@ comm = MPI.COMM_WORLD
 parameters = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
 if len(sys.argv) > 2:
     parameters["threads"] = sys.argv[2]
-block = support.smooth((64, 64, 64), np.dtype(np.float32))
+block = support.smooth((64, 128, 128), np.dtype(np.float32))  # large enough that threads pay
 io = adios2.Adios(comm=comm).declare_io("output")
-variable = io.define_variable("u", block, [64 * comm.size, 64, 64], [64 * comm.rank, 0, 0], block.shape)
+variable = io.define_variable("u", block, [64 * comm.size, 128, 128], [64 * comm.rank, 0, 0], block.shape)
 variable.add_operation_string("plugin", parameters)
 engine = io.open(sys.argv[1], adios2.Mode.Write, comm)
 engine.begin_step()
