@@ -1,0 +1,109 @@
+"""Archives do not depend on the host: not on its floating-point mode, not on the instruction set."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ctypes.util
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+
+MXCSR_AT, ENVIRONMENT_BYTES = 28, 32  # in glibc's fenv_t on x86-64
+FLUSH_TO_ZERO, DENORMALS_ARE_ZERO, ROUND_UP = 0x8000, 0x0040, 0x4000
+
+on_x86_linux = pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc", reason="sets the mode by glibc's x86-64 fenv_t"
+)
+
+
+def mxcsr() -> int:
+    environment = ctypes.create_string_buffer(ENVIRONMENT_BYTES)
+    ctypes.CDLL(ctypes.util.find_library("m")).fegetenv(environment)
+    return int.from_bytes(environment.raw[MXCSR_AT:], "little")
+
+
+@contextlib.contextmanager
+def floating_point_mode(bits: int) -> Iterator[None]:
+    libm = ctypes.CDLL(ctypes.util.find_library("m"))
+    before = ctypes.create_string_buffer(ENVIRONMENT_BYTES)
+    libm.fegetenv(before)
+    changed = bytearray(before.raw)
+    changed[MXCSR_AT:] = (int.from_bytes(before.raw[MXCSR_AT:], "little") | bits).to_bytes(4, "little")
+    try:
+        libm.fesetenv(bytes(changed))
+        yield
+    finally:
+        libm.fesetenv(before)
+
+
+def fields() -> Iterator[tuple[np.ndarray, float, str]]:
+    """Fields whose archives would show it: subnormal values, steps and remainders, and rounding ties."""
+    for dtype in support.DTYPES:
+        tiny = float(np.finfo(dtype).tiny)
+        smooth = support.smooth((40, 50, 60), dtype)
+        yield smooth, 1e-3, "rel"
+        scaled = (smooth.astype(np.float64) / np.abs(smooth).max() * 64 * tiny).astype(dtype)
+        yield scaled, tiny, "abs"
+        yield scaled, 1e-3, "rel"
+        ties = (np.arange(9000) % 97 - 48).astype(dtype) * dtype.type(0.1)
+        yield ties, 0.05, "abs"
+
+
+@on_x86_linux
+@pytest.mark.parametrize("bits", [FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_UP], ids=["flush to zero", "round up"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_hosts_floating_point_mode_does_not_matter(bits: int, threads: int) -> None:
+    for x, eb, mode in fields():
+        archive = cusz.compress(x, eb, mode, threads=threads)
+        back = cusz.decompress(archive, threads=threads)
+        with floating_point_mode(bits):
+            set_to = mxcsr()
+            again = cusz.compress(x, eb, mode, threads=threads)
+            back_again = cusz.decompress(archive, threads=threads)
+            after = mxcsr()
+        assert set_to & bits == bits
+        assert after & bits == bits  # the caller's mode is its own again
+        assert again == archive
+        assert back_again.tobytes() == back.tobytes()
+
+
+DIGEST = """
+import hashlib
+import sys
+sys.path[:0] = {paths!r}
+import cusz_core as cusz
+import golden_cases
+digest = hashlib.sha256()
+for case in golden_cases.CASES.values():
+    archive = case.compress(case.make(), backend="cpu", threads=1)
+    digest.update(archive)
+    digest.update(cusz.decompress(archive).tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_the_instruction_set_does_not_matter() -> None:
+    """On a processor without AVX2 both runs are the same."""
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    code = DIGEST.format(paths=[tests, os.path.join(tests, "golden")])
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "CUSZ_SIMD": simd},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        ).stdout
+        for simd in ("baseline", "")
+    }
+    assert len(digests) == 1
