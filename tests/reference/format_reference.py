@@ -841,7 +841,7 @@ def read_tiled(archive: bytes, ty: Type, shape: list[int]) -> TiledArchive:
     require(len(archive) == body_at + stored_bytes, "an archive of another length")
     if lossless:
         check_checksums(archive, body_at, checksum_of_bytes(archive[body_at:]))
-        raise NotImplementedError("the zstd stage: this reference does not undo it")
+        raise RuntimeError("the zstd stage: this reference does not undo it")
     require(body_bytes == stored_bytes, "a body of another length")
     lengths = read_codebook(archive[begin:body_at], alphabet)
 
