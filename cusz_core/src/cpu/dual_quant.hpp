@@ -101,45 +101,73 @@ bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
     return true;
 }
 
-// The general case, value by value. Returns false if every value is special.
+// What a row holds besides predicted values.
+struct RowFlags {
+    bool special, hole_outlier, miss;
+};
+
+// Quantises a row to u = q and marks its holes.
+template <class T>
+RowFlags quantise_row_with_holes(const T* values, std::uint32_t n, const Quantiser<T> quantiser,
+                                 typename Traits<T>::Int* u, std::uint8_t* hole) {
+    using Int = typename Traits<T>::Int;
+    using Bits = typename Traits<T>::Bits;
+    constexpr T rounder = Traits<T>::rounder;
+    Bits any_special = 0, any_out = 0, any_miss = 0;
+    Bits mark[max_tile_values]; // of the width of T, so that the loop is one of vectors
+    for (std::uint32_t x = 0; x < n; ++x) {
+        // as in quantise_row
+        const T value = values[x], scaled = value * quantiser.inv, shifted = scaled + rounder;
+        const T back = (shifted - rounder) * quantiser.step;
+        u[x] = static_cast<Int>(bits_of(shifted) - bits_of(rounder));
+        const Bits special = bits_of(value) == quantiser.special ? Bits{1} : Bits{0};
+        const Bits out = std::abs(scaled) <= Traits<T>::quantum_limit ? Bits{0} : Bits{1};
+        const Bits missed = std::abs(value - back) <= quantiser.e ? Bits{0} : Bits{1};
+        mark[x] = special | out;
+        any_special |= special;
+        any_out |= out & (special ^ 1);
+        any_miss |= missed & ((special | out) ^ 1);
+    }
+    for (std::uint32_t x = 0; x < n; ++x) hole[x] = static_cast<std::uint8_t>(mark[x]);
+    return {any_special != 0, any_out != 0, any_miss != 0};
+}
+
+// The general case. Returns false if every value is special.
 template <class T>
 bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
     using Int = typename Traits<T>::Int;
     const std::uint32_t n = tile.box.edge[0], rows = tile.box.rows();
-    bool anchored = false, all_special = true;
-    tile.anchor = 0;
     tile.value_outliers.count = 0;
-    for (std::uint32_t r = 0, at = 0; r < rows; ++r) {
+    tile.has_holes = false;
+    for (std::uint32_t r = 0; r < rows; ++r) {
         const T* values = field + tile.row_offset(r);
         Int* u = tile.row(r);
         u[-1] = 0;
-        for (std::uint32_t x = 0; x < n; ++x, ++at) {
-            const T value = values[x];
-            const bool special = bits_of(value) == quantiser.special;
-            all_special = all_special && special;
-            Quantised<T> v = quantise(value, quantiser);
-            const bool hole = special || !v.in_range;
-            tile.hole[at] = hole;
-            tile.has_holes = tile.has_holes || hole;
-            if (hole) {
-                u[x] = 0;
-                if (!special) tile.value_outliers.add(at, bits_of(value));
-                continue;
-            }
-            if (!v.predicted) settle_miss(value, quantiser, at, v.q, tile);
-            u[x] = v.q;
-            if (!anchored) tile.anchor = v.q;
-            anchored = true;
+        std::uint8_t* hole = tile.hole + r * n;
+        const RowFlags flags = quantise_row_with_holes(values, n, quantiser, u, hole);
+        tile.has_holes = tile.has_holes || flags.special || flags.hole_outlier;
+        if (!flags.hole_outlier && !flags.miss) continue;
+        for (std::uint32_t x = 0; x < n; ++x) {
+            if (hole[x] == 0 && !quantise(values[x], quantiser).predicted)
+                settle_miss(values[x], quantiser, r * n + x, u[x], tile);
+            else if (hole[x] != 0 && bits_of(values[x]) != quantiser.special)
+                tile.value_outliers.add(r * n + x, bits_of(values[x]));
         }
     }
-    if (all_special) return false;
-    for (std::uint32_t r = 0, at = 0; r < rows; ++r) {
+
+    const std::uint32_t n_values = tile.n_values();
+    const auto* valid = static_cast<const std::uint8_t*>(std::memchr(tile.hole, 0, n_values));
+    if (valid == nullptr && tile.value_outliers.count == 0) return false;
+    const auto first = valid == nullptr ? 0 : static_cast<std::uint32_t>(valid - tile.hole);
+    tile.anchor = valid == nullptr ? 0 : tile.row(first / n)[first % n];
+
+    for (std::uint32_t r = 0; r < rows; ++r) {
         Int* u = tile.row(r);
+        const std::uint8_t* hole = tile.hole + r * n;
         const std::uint32_t previous = Neighbours(tile.box.edge, r).previous;
-        for (std::uint32_t x = 0; x < n; ++x, ++at) {
-            const Int carried = x > 0 ? u[x - 1] : previous != Neighbours::none ? tile.row(previous)[0] : 0;
-            u[x] = tile.hole[at] ? carried : u[x] - tile.anchor; // |q| is limited: no overflow
-        }
+        Int carried = previous != Neighbours::none ? tile.row(previous)[0] : 0;
+        for (std::uint32_t x = 0; x < n; ++x) // |q| is limited where it counts: no overflow
+            u[x] = carried = hole[x] != 0 ? carried : u[x] - tile.anchor;
     }
     return true;
 }
