@@ -178,7 +178,6 @@ Frame parse(const void* archive, std::size_t archive_bytes) {
     Frame frame{layout,
                 static_cast<cusz_kind>(kind),
                 get<std::uint32_t>(archive, payload_checksum_at),
-                checksum,
                 {},
                 {},
                 static_cast<const std::byte*>(archive) + header,

@@ -48,7 +48,6 @@ struct Frame {
     Layout layout;
     cusz_kind kind;
     std::uint32_t payload_checksum;
-    std::uint32_t header_checksum;
     Coding coding;                     // tiled archives
     std::vector<std::uint8_t> lengths; // of the codes, by symbol; tiled archives
     const std::byte* body;             // raw bytes, or the stored body

@@ -18,7 +18,6 @@ template <>
 struct Traits<float> {
     using Int = std::int32_t;
     using Bits = std::uint32_t;
-    static constexpr cusz_dtype dtype = CUSZ_F32;
     static constexpr float largest_e = 0x1p124f;
     static constexpr float quantum_limit = 0x1p22f; // |d * inv| up to here is quantised
     static constexpr float rounder = 0x1.8p23f;     // adding and subtracting it rounds as rint does, up to the limit
@@ -29,7 +28,6 @@ template <>
 struct Traits<double> {
     using Int = std::int64_t;
     using Bits = std::uint64_t;
-    static constexpr cusz_dtype dtype = CUSZ_F64;
     static constexpr double largest_e = 0x1p1020;
     static constexpr double quantum_limit = 0x1p51;
     static constexpr double rounder = 0x1.8p52;

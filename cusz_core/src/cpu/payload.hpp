@@ -15,6 +15,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
+static_assert(payload_margin_words >= decode_margin_words);
+
 // What a tile's payload codes.
 struct Symbols {
     bool all_special = false;
