@@ -1,5 +1,5 @@
 // The symbols of the entropy coder (docs/format.md, section 6): deltas of small magnitude one by one, larger ones by
-// four buckets an octave with raw bits behind the code, and one symbol for holes.
+// four buckets an octave with raw bits behind the code, one for those whose symbol has no code, one for holes.
 #pragma once
 
 #include <bit>
@@ -12,19 +12,29 @@ inline constexpr int default_r = 5; // bins = 2^(r + 1)
 inline constexpr int max_r = 12;
 
 // A hole among the deltas of a tile. Every delta inside the alphabet is nearer to 0.
-inline constexpr std::int32_t hole_delta = -(1 << 22);
+inline constexpr std::int32_t hole_delta = -(1 << 21);
 
 struct Alphabet {
     explicit constexpr Alphabet(int log2_direct) : r(log2_direct) {}
 
     int r;
     constexpr int limit() const { return r == default_r ? 12 : 15; }     // bits of the longest code
-    constexpr int top_octave() const { return limit() == 12 ? 21 : 19; } // so code + raw bits <= 32
-    constexpr std::uint32_t direct() const { return 1u << r; }           // |delta| below it has a symbol of its own
+    constexpr int top_octave() const { return limit() == 12 ? 20 : 19; } // so code + raw bits <= 32
+    constexpr std::uint32_t direct() const { return 1u << r; }           // deltas from -direct to direct - 1: direct
     constexpr std::uint32_t reach() const { return 2u << top_octave(); } // |delta| from it on is an outlier
-    constexpr std::uint32_t size() const { return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1); }
+    constexpr std::uint32_t size() const {
+        return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1) + 2;
+    }
     constexpr std::uint32_t hole() const { return size() - 1; }
-    constexpr std::uint32_t zero() const { return direct() - 1; }
+    constexpr std::uint32_t escape() const { return size() - 2; }
+    constexpr std::uint32_t escape_bits() const { return static_cast<std::uint32_t>(32 - limit()); } // raw
+    constexpr std::uint32_t escape_reach() const { return 1u << (escape_bits() - 1); } // it codes |delta| below that
+    constexpr std::uint32_t zero() const { return direct(); }
+
+    // delta for delta >= 0, else its bitwise complement: octave o holds the deltas of magnitude 2^o to 2^(o+1) - 1.
+    static constexpr std::uint32_t magnitude(std::int32_t delta) {
+        return static_cast<std::uint32_t>(delta ^ (delta >> 31));
+    }
 
     // delta = base + raw, 0 <= raw < 2^raw_bits
     struct Meaning {
@@ -33,22 +43,23 @@ struct Alphabet {
     };
     constexpr Meaning meaning(std::uint32_t symbol) const {
         if (symbol == hole()) return {hole_delta, 0};
-        if (symbol < 2 * direct() - 1) return {static_cast<std::int32_t>(symbol - zero()), 0};
-        const std::uint32_t bucket = symbol - (2 * direct() - 1), quarter = (bucket >> 1) % 4;
+        if (symbol == escape()) return {-static_cast<std::int32_t>(escape_reach()), escape_bits()};
+        if (symbol < 2 * direct()) return {static_cast<std::int32_t>(symbol - zero()), 0};
+        const std::uint32_t bucket = symbol - 2 * direct();
         const std::uint32_t raw_bits = (bucket >> 3) + static_cast<std::uint32_t>(r) - 2;
-        const auto below = static_cast<std::int32_t>((4 + quarter) << raw_bits);
-        const auto above = static_cast<std::int32_t>((5 + quarter) << raw_bits);
-        return {(bucket & 1) != 0 ? 1 - above : below, raw_bits};
+        const auto quarter = static_cast<std::int32_t>((bucket >> 1) % 4);
+        const std::int32_t leading = (bucket & 1) != 0 ? -5 - quarter : 4 + quarter;
+        return {leading * (1 << raw_bits), raw_bits};
     }
 
     // The symbol of a delta with |delta| < reach(), or of hole_delta.
     constexpr std::uint32_t symbol(std::int32_t delta) const {
         if (delta == hole_delta) return hole();
-        const auto magnitude = static_cast<std::uint32_t>(delta < 0 ? -delta : delta);
-        if (magnitude < direct()) return static_cast<std::uint32_t>(delta + static_cast<std::int32_t>(zero()));
-        const auto octave = static_cast<std::uint32_t>(std::bit_width(magnitude) - 1);
-        const std::uint32_t bucket = 4 * (octave - static_cast<std::uint32_t>(r)) + (magnitude >> (octave - 2)) - 4;
-        return 2 * direct() - 1 + 2 * bucket + (delta < 0 ? 1 : 0);
+        const std::uint32_t m = magnitude(delta);
+        if (m < direct()) return static_cast<std::uint32_t>(delta) + zero();
+        const auto octave = static_cast<std::uint32_t>(std::bit_width(m) - 1);
+        const std::uint32_t bucket = 4 * (octave - static_cast<std::uint32_t>(r)) + (m >> (octave - 2)) - 4;
+        return 2 * direct() + 2 * bucket + (delta < 0 ? 1 : 0);
     }
 };
 

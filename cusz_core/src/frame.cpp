@@ -104,6 +104,9 @@ std::vector<std::uint8_t> parse_codebook(const void* archive, int r) {
         kraft += 1u << (static_cast<unsigned>(alphabet.limit()) - length);
         ++n_codes;
     }
+    for (std::size_t s = alphabet.size(); s < 2 * codebook_bytes(r); ++s)
+        if ((nibbles[s / 2] >> (4 * (s % 2)) & 15) != 0)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook has lengths behind its last symbol");
     // A complete code leaves no bit pattern without a meaning, so the decoder needs no check per symbol.
     const std::uint64_t complete = std::uint64_t{1} << alphabet.limit();
     if (kraft != complete && n_codes != 0 && !(n_codes == 1 && kraft == complete / 2))

@@ -19,6 +19,7 @@ Tiling::Tiling(int ndim, const std::uint64_t* shape) {
 
     static constexpr Edges tile_start[4] = {{4096, 1, 1, 1}, {64, 64, 1, 1}, {32, 16, 8, 1}, {32, 16, 8, 1}};
     static constexpr Edges group_start[4] = {{64, 1, 1, 1}, {8, 8, 1, 1}, {4, 4, 4, 1}, {4, 4, 4, 1}};
+    static constexpr Edges subgroup_start[4] = {{8, 1, 1, 1}, {4, 2, 1, 1}, {2, 2, 2, 1}, {2, 2, 2, 1}};
     const auto k = static_cast<std::size_t>(dimensions_ - 1);
 
     for (std::size_t a = 0; a < 4; ++a)
@@ -38,6 +39,7 @@ Tiling::Tiling(int ndim, const std::uint64_t* shape) {
     while (Groups(tile_, group_).total > max_groups)
         for (std::size_t a = 0; a < 4 && Groups(tile_, group_).total > max_groups; ++a)
             group_[a] = std::min(2 * group_[a], tile_[a]);
+    for (std::size_t a = 0; a < 4; ++a) subgroup_[a] = std::min(subgroup_start[k][a], group_[a]);
 
     n_tiles_ = 1;
     for (std::size_t a = 0; a < 4; ++a) {

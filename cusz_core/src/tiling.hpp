@@ -27,6 +27,7 @@ public:
     std::uint64_t n_tiles() const { return n_tiles_; }
     int dimensions() const { return dimensions_; } // those of extent > 1, at least 1
     const std::array<std::uint32_t, 4>& group() const { return group_; }
+    const std::array<std::uint32_t, 4>& subgroup() const { return subgroup_; }
     TileBox box(std::uint64_t tile) const;
     // Writes the full tile's shape in the field's own dimensions, slowest first.
     void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;
@@ -35,12 +36,12 @@ private:
     int dimensions_ = 0;
     std::array<std::uint64_t, 4> extent_{1, 1, 1, 1};
     std::array<std::uint32_t, 4> tile_{1, 1, 1, 1};
-    std::array<std::uint32_t, 4> group_{1, 1, 1, 1};
+    std::array<std::uint32_t, 4> group_{1, 1, 1, 1}, subgroup_{1, 1, 1, 1};
     std::array<std::uint64_t, 4> count_{1, 1, 1, 1}; // tiles along each axis
     std::uint64_t n_tiles_ = 0;
 };
 
-// Groups along each axis of a (clipped) tile, and their number.
+// Groups, or subgroups, along each axis of a (clipped) tile, and their number.
 struct Groups {
     Groups(const std::array<std::uint32_t, 4>& edge, const std::array<std::uint32_t, 4>& group) {
         for (std::size_t a = 0; a < 4; ++a) {

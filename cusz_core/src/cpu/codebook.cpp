@@ -61,19 +61,24 @@ std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& leng
     return codes;
 }
 
-EncodeBook::Entry EncodeBook::compose(std::int32_t delta) const {
-    const std::uint32_t symbol = alphabet_.symbol(delta);
-    const Alphabet::Meaning m = alphabet_.meaning(symbol);
-    const auto raw = static_cast<std::uint32_t>(delta - m.base);
-    return {codes_[symbol] | raw << lengths_[symbol], lengths_[symbol] + m.raw_bits};
-}
-
 EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet)
-    : alphabet_(alphabet), span_(std::max(512u, alphabet.direct())), lengths_(lengths),
-      codes_(canonical_codes(lengths)) {
-    table_.reserve(2 * span_);
+    : alphabet_(alphabet), span_(std::max(512u, alphabet.direct())), reach_(alphabet.reach()) {
+    const std::vector<std::uint32_t> codes = canonical_codes(lengths);
+    for (std::size_t s = 0; s < lengths.size(); ++s) codes_.push_back({codes[s], lengths[s]});
+    if (alphabet.r == default_r) { // deltas beyond the escape need symbols of their own
+        const auto beyond = lengths.begin() + alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach()));
+        if (std::count(beyond, lengths.begin() + alphabet.escape(), 0) > 0) reach_ = alphabet.escape_reach();
+    }
     const auto span = static_cast<std::int32_t>(span_);
-    for (std::int32_t delta = -span; delta < span; ++delta) table_.push_back(compose(delta));
+    for (std::int32_t delta = -span; delta < span; ++delta) {
+        const bool own = lengths[alphabet.symbol(delta)] > 0;
+        const Entry entry = own ? compose(delta) : Entry{0, no_entry};
+        table_bits_.push_back(entry.bits);
+        table_lengths_.push_back(entry.length);
+        if (own) longest_in_table_ = std::max(longest_in_table_, entry.length);
+    }
+    table_bits_.push_back(0);
+    table_lengths_.push_back(no_entry);
 }
 
 DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet) {
@@ -84,8 +89,7 @@ DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         if (lengths[s] == 0) continue;
         empty_ = false;
         const Alphabet::Meaning m = alphabet.meaning(s);
-        const Entry entry{
-            static_cast<std::int32_t>(lengths[s] | m.raw_bits << 4 | static_cast<std::uint32_t>(m.base) << 9)};
+        const Entry entry = Entry::of(lengths[s], m);
         for (std::size_t pattern = codes[s]; pattern < table_.size(); pattern += std::size_t{1} << lengths[s])
             table_[pattern] = entry;
     }

@@ -81,19 +81,21 @@ void settle_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, typen
 template <class T>
 bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
     using Int = typename Traits<T>::Int;
-    const std::uint32_t n = tile.box.edge[0], rows = tile.box.rows();
+    const std::uint32_t n = tile.box.edge[0];
     const Int anchor = quantise(field[tile.box.offset], quantiser).q;
-    for (std::uint32_t r = 0; r < rows; ++r) {
-        const T* values = field + tile.row_offset(r);
-        Int* u = tile.row(r);
+    Prefetch<T, 0> prefetch(field, tile.ahead);
+    for (RowWalk at(tile.box); at.inside(); at.next()) {
+        const T* values = field + at.offset;
+        Int* u = tile.row(at.row);
         u[-1] = 0;
+        prefetch.row();
         if (quantise_row(values, n, quantiser, anchor, u)) continue;
         for (std::uint32_t x = 0; x < n; ++x) {
             Quantised<T> v = quantise(values[x], quantiser);
             if (!v.in_range || bits_of(values[x]) == quantiser.special) return false;
             if (v.predicted) continue;
-            settle_miss(values[x], quantiser, r * n + x, v.q, tile);
-            if (r == 0 && x == 0 && v.q != anchor) return false; // the anchor itself has moved
+            settle_miss(values[x], quantiser, at.row * n + x, v.q, tile);
+            if (at.row == 0 && x == 0 && v.q != anchor) return false; // the anchor itself has moved
             u[x] = v.q - anchor;
         }
     }
@@ -136,11 +138,12 @@ RowFlags quantise_row_with_holes(const T* values, std::uint32_t n, const Quantis
 template <class T>
 bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
     using Int = typename Traits<T>::Int;
-    const std::uint32_t n = tile.box.edge[0], rows = tile.box.rows();
+    const std::uint32_t n = tile.box.edge[0];
     tile.value_outliers.count = 0;
     tile.has_holes = false;
-    for (std::uint32_t r = 0; r < rows; ++r) {
-        const T* values = field + tile.row_offset(r);
+    for (RowWalk at(tile.box); at.inside(); at.next()) {
+        const std::uint32_t r = at.row;
+        const T* values = field + at.offset;
         Int* u = tile.row(r);
         u[-1] = 0;
         std::uint8_t* hole = tile.hole + r * n;
@@ -161,10 +164,10 @@ bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
     const auto first = valid == nullptr ? 0 : static_cast<std::uint32_t>(valid - tile.hole);
     tile.anchor = valid == nullptr ? 0 : tile.row(first / n)[first % n];
 
-    for (std::uint32_t r = 0; r < rows; ++r) {
-        Int* u = tile.row(r);
-        const std::uint8_t* hole = tile.hole + r * n;
-        const std::uint32_t previous = Neighbours(tile.box.edge, r).previous;
+    for (RowWalk at(tile.box); at.inside(); at.next()) {
+        Int* u = tile.row(at.row);
+        const std::uint8_t* hole = tile.hole + at.row * n;
+        const std::uint32_t previous = Neighbours(at).previous;
         Int carried = previous != Neighbours::none ? tile.row(previous)[0] : 0;
         for (std::uint32_t x = 0; x < n; ++x) // |q| is limited where it counts: no overflow
             u[x] = carried = hole[x] != 0 ? carried : u[x] - tile.anchor;
@@ -172,18 +175,18 @@ bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
     return true;
 }
 
-// The four rows around row r, for differences of up to three axes.
+// A row and the four around it, for differences of up to three axes.
 template <class T>
 struct Rows {
     using Int = typename Traits<T>::Int;
     const Int *own, *y, *previous, *z, *zy;
 
-    Rows(Tile<T>& tile, std::uint32_t r) {
-        const Neighbours at(tile.box.edge, r);
+    Rows(Tile<T>& tile, const RowWalk& walk) {
+        const Neighbours at(walk);
         const auto row = [&](std::uint32_t number) {
             return number == Neighbours::none ? tile.zeros + 1 : tile.row(number);
         };
-        own = tile.row(r);
+        own = tile.row(walk.row);
         y = row(at.y);
         previous = row(at.previous);
         z = row(at.z);
@@ -236,94 +239,231 @@ void add_row_costs(const Rows<T>& rows, std::uint32_t n, const std::uint8_t* hol
     if constexpr (highest >= 3) add.template operator()<3>();
 }
 
+// The rows on which predictors are judged. A quarter tells as well: at most 0.23% of ratio on any field tried.
+inline std::uint32_t sampled_every(const TileBox& box) { return box.rows() < 8 ? 1 : 4; }
+inline std::uint32_t first_sampled_row(const TileBox& box) { return sampled_every(box) / 2; }
+
 template <class T, std::uint32_t highest>
 std::uint32_t cheapest_order(Tile<T>& tile) {
-    const std::uint32_t n = tile.box.edge[0], n_rows = tile.box.rows();
+    const std::uint32_t n = tile.box.edge[0];
     std::uint32_t cost[highest + 1] = {};
-    // A quarter of the rows tells as well: at most 0.23% of ratio on any field tried.
-    const std::uint32_t every = n_rows < 8 ? 1 : 4;
-    for (std::uint32_t r = every / 2; r < n_rows; r += every) {
+    const std::uint32_t every = sampled_every(tile.box);
+    for (RowWalk at(tile.box); at.inside(); at.next()) {
+        if (at.row % every != first_sampled_row(tile.box)) continue;
         if (tile.has_holes)
-            add_row_costs<T, highest, true>(Rows<T>(tile, r), n, tile.hole + r * n, cost);
+            add_row_costs<T, highest, true>(Rows<T>(tile, at), n, tile.hole + at.row * n, cost);
         else
-            add_row_costs<T, highest, false>(Rows<T>(tile, r), n, nullptr, cost);
+            add_row_costs<T, highest, false>(Rows<T>(tile, at), n, nullptr, cost);
     }
     return static_cast<std::uint32_t>(std::min_element(cost, cost + highest + 1) - cost);
 }
 
-template <class T, std::uint32_t order>
-void postquant_order(Tile<T>& tile, std::uint32_t reach) {
+// Takes a row's deltas to tile.delta, and those of magnitude `reach` or more to the delta outliers. `each` calls its
+// argument with every (x, delta) of the row.
+template <class T, class Each>
+void keep_row(Tile<T>& tile, std::uint32_t at, std::uint32_t reach, const Each& each) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-    const std::uint32_t n = tile.box.edge[0], n_rows = tile.box.rows();
-    for (std::uint32_t r = 0, at = 0; r < n_rows; ++r, at += n) {
-        const Rows<T> rows(tile, r);
-        std::int32_t* out = tile.delta + at;
-        U beyond = 0;
-        row_deltas<T, order>(rows, n, [&](std::uint32_t x, Int delta) {
-            out[x] = static_cast<std::int32_t>(delta);
-            beyond |= static_cast<U>(delta) + (reach - 1) > 2 * U{reach} - 2 ? U{1} : U{0};
-        });
-        if (beyond != 0)
-            row_deltas<T, order>(rows, n, [&](std::uint32_t x, Int delta) {
-                if (static_cast<U>(delta) + (reach - 1) <= 2 * U{reach} - 2 || (tile.has_holes && tile.hole[at + x]))
-                    return;
-                tile.delta_outliers.add(at + x, delta);
-                out[x] = outlier_mark;
-            });
+    std::int32_t* const out = tile.delta + at;
+    U beyond = 0;
+    each([&](std::uint32_t x, Int delta) {
+        out[x] = static_cast<std::int32_t>(delta);
+        beyond |= static_cast<U>(delta) + (reach - 1) > 2 * U{reach} - 2 ? U{1} : U{0};
+    });
+    if (beyond == 0) return;
+    each([&](std::uint32_t x, Int delta) {
+        if (static_cast<U>(delta) + (reach - 1) <= 2 * U{reach} - 2 || (tile.has_holes && tile.hole[at + x])) return;
+        tile.delta_outliers.add(at + x, delta);
+        out[x] = outlier_mark;
+    });
+}
+
+template <class T, std::uint32_t order>
+void postquant_order(Tile<T>& tile, std::uint32_t reach) {
+    const std::uint32_t n = tile.box.edge[0];
+    for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
+        const Rows<T> rows(tile, walk);
+        keep_row(tile, walk.row * n, reach, [&](const auto& use) { row_deltas<T, order>(rows, n, use); });
     }
     if (tile.has_holes)
         for (std::uint32_t at = 0; at < tile.n_values(); ++at)
             if (tile.hole[at]) tile.delta[at] = hole_delta;
 }
 
-// Turns tile.delta into A_1, the differences along x (docs/format.md, section 5), row by row, and sums them up.
-// A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
-template <class T, std::uint32_t order, bool holes>
-void reverse_order(Tile<T>& tile, T step, typename Traits<T>::Bits special, T* field) {
+// Differences of deltas along an axis, from its third position on (docs/format.md, section 5).
+template <class Int>
+void take_second_differences(Int* values, const TileBox& box, std::size_t axis) {
+    using U = std::make_unsigned_t<Int>;
+    const std::uint32_t n = box.edge[0], n_values = box.values();
+    const auto subtract = [](Int* at, const Int* before) {
+        *at = static_cast<Int>(static_cast<U>(*at) - static_cast<U>(*before));
+    };
+    if (axis == 0) {
+        for (Int* row = values; row < values + n_values; row += n) {
+            Int before[max_tile_values];
+            std::copy_n(row, n, before);
+            for (std::uint32_t x = 2; x < n; ++x) subtract(row + x, before + x - 1);
+        }
+        return;
+    }
+    // Slices across the axis, of `stride` values each, from the last one down.
+    const std::uint32_t stride = axis == 1 ? n : n * box.edge[1], edge = box.edge[axis];
+    for (Int* part = values; part < values + n_values; part += stride * edge)
+        for (std::uint32_t i = edge; i-- > 2;)
+            for (std::uint32_t x = 0; x < stride; ++x) subtract(part + i * stride + x, part + (i - 1) * stride + x);
+}
+
+// Sum over the sampled rows of the bits of 2 |delta| + 1, less one.
+template <class Int>
+std::uint32_t bit_cost(const Int* deltas, const TileBox& box) {
+    using U = std::make_unsigned_t<Int>;
+    std::uint32_t sum = 0;
+    for (std::uint32_t r = first_sampled_row(box); r < box.rows(); r += sampled_every(box))
+        for (std::uint32_t x = 0; x < box.edge[0]; ++x) {
+            const Int delta = deltas[r * box.edge[0] + x];
+            const U magnitude = std::min(delta < 0 ? U{0} - static_cast<U>(delta) : static_cast<U>(delta), U{1} << 22);
+            // exact in single precision, whose exponent is what is asked for
+            sum += (bits_of(static_cast<float>(static_cast<std::int32_t>(2 * magnitude + 1))) >> 23) - 127;
+        }
+    return sum;
+}
+
+// Where order 3 is the best of the Lorenzo orders, the field is smooth: it may pay to take differences of its deltas
+// once more, along x and y (second_xy) or along all of x, y and z (second_xyz). Returns the best.
+template <class T>
+std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach) {
+    using Int = typename Traits<T>::Int;
+    const std::uint32_t n = tile.box.edge[0], n_values = tile.n_values();
+    Int deltas[3][max_tile_values];
+    for (RowWalk walk(tile.box); walk.inside(); walk.next())
+        row_deltas<T, 3>(Rows<T>(tile, walk), n,
+                         [out = deltas[0] + walk.row * n](std::uint32_t x, Int delta) { out[x] = delta; });
+    std::copy_n(deltas[0], n_values, deltas[1]);
+    take_second_differences(deltas[1], tile.box, 1);
+    take_second_differences(deltas[1], tile.box, 0);
+    std::copy_n(deltas[1], n_values, deltas[2]);
+    take_second_differences(deltas[2], tile.box, 2);
+    std::uint32_t best = 0, least = UINT32_MAX;
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        const std::uint32_t cost = bit_cost(deltas[i], tile.box);
+        if (cost >= least) continue;
+        least = cost;
+        best = i;
+    }
+    for (std::uint32_t at = 0; at < n_values; at += n)
+        keep_row(tile, at, reach, [&, row = deltas[best] + at](const auto& use) {
+            for (std::uint32_t x = 0; x < n; ++x) use(x, row[x]);
+        });
+    return 3 + best;
+}
+
+// A vector of quantised values, of the width that the instruction set has.
+template <class T>
+struct Vector {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-    const std::uint32_t n = tile.box.edge[0], n_rows = tile.box.rows();
+#ifdef __AVX2__
+    static constexpr std::uint32_t bytes = 32;
+#else
+    static constexpr std::uint32_t bytes = 16;
+#endif
+    static constexpr std::uint32_t lanes = bytes / sizeof(T);
+    typedef U Lanes __attribute__((vector_size(bytes)));
+
+    static Lanes load(const Int* at) {
+        Lanes v;
+        std::memcpy(&v, at, sizeof v);
+        return v;
+    }
+    // Every lane becomes the sum of those up to it. The steps stay inside of 16 bytes where they can.
+    static Lanes partial_sums(Lanes v) {
+        const Lanes zero{};
+        if constexpr (lanes == 8) {
+            v += __builtin_shufflevector(zero, v, 0, 8, 9, 10, 4, 12, 13, 14);
+            v += __builtin_shufflevector(zero, v, 0, 1, 8, 9, 4, 5, 12, 13);
+            v += __builtin_shufflevector(zero, v, 0, 1, 2, 3, 11, 11, 11, 11);
+        } else if constexpr (bytes == 32) {
+            v += __builtin_shufflevector(zero, v, 0, 4, 2, 6);
+            v += __builtin_shufflevector(zero, v, 0, 1, 5, 5);
+        } else if constexpr (lanes == 4) {
+            v += __builtin_shufflevector(zero, v, 0, 4, 5, 6);
+            v += __builtin_shufflevector(zero, v, 0, 1, 4, 5);
+        } else {
+            v += __builtin_shufflevector(zero, v, 0, 2);
+        }
+        return v;
+    }
+    static Lanes last(Lanes v) { // in every lane
+        if constexpr (lanes == 8)
+            return __builtin_shufflevector(v, v, 7, 7, 7, 7, 7, 7, 7, 7);
+        else if constexpr (lanes == 4)
+            return __builtin_shufflevector(v, v, 3, 3, 3, 3);
+        else
+            return __builtin_shufflevector(v, v, 1, 1);
+    }
+};
+
+// values[x] = (q + along_x[0] + ... + along_x[x]) * step, for a row
+template <class T>
+void sum_up_row(const typename Traits<T>::Int* along_x, std::uint32_t n, typename Traits<T>::Int q, T step, T* values) {
+    using Int = typename Traits<T>::Int;
+    using U = typename Traits<T>::Bits;
+    using V = Vector<T>;
+    typename V::Lanes carried = typename V::Lanes{} + static_cast<U>(q);
+    std::uint32_t x = 0;
+    for (; x + V::lanes <= n; x += V::lanes) {
+        const typename V::Lanes sum = V::partial_sums(V::load(along_x + x)) + carried;
+        carried = V::last(sum);
+        Int quantised[V::lanes];
+        std::memcpy(quantised, &sum, sizeof quantised);
+        for (std::uint32_t i = 0; i < V::lanes; ++i) values[x + i] = dequantise<T>(quantised[i], step);
+    }
+    U last = carried[0];
+    for (; x < n; ++x) values[x] = dequantise<T>(static_cast<Int>(last += static_cast<U>(along_x[x])), step);
+}
+
+// Turns the deltas into A_1, the differences along x (docs/format.md, section 5), row by row, and sums them up.
+// A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
+template <class T, std::uint32_t order, bool holes, class Delta>
+void reverse_order(const Delta* delta, Tile<T>& tile, T step, typename Traits<T>::Bits special, T* field) {
+    using Int = typename Traits<T>::Int;
+    using U = typename Traits<T>::Bits;
+    const std::uint32_t n = tile.box.edge[0];
+    Int* const along_x = tile.padded; // row after row without padding
     const Int* zeros = tile.zeros;
-    Int quantised[max_tile_values]; // of a row
-    // Differences along x, row after row without padding; the delta outliers of the tile are in it already.
-    Int* along_x = tile.padded;
-    for (std::uint32_t r = 0; r < n_rows; ++r) {
-        const Neighbours at(tile.box.edge, r);
+    Prefetch<T, 1> prefetch(field, tile.ahead);
+    for (RowWalk walk(tile.box); walk.inside(); walk.next(), delta += n) {
+        prefetch.row();
+        const Neighbours at(walk);
         const auto row = [&](std::uint32_t number) {
             return number == Neighbours::none ? zeros : along_x + number * n;
         };
-        Int* own = along_x + r * n;
+        Int* own = along_x + walk.row * n;
         const Int *y = row(at.y), *previous = row(at.previous), *z = row(at.z), *zy = row(at.zy);
+        const auto value = [&](std::uint32_t x) { return static_cast<U>(static_cast<Int>(delta[x])); };
         const auto sum = [](auto... terms) { return static_cast<Int>((static_cast<U>(terms) + ...)); };
-        if constexpr (order == 1) {
-            own[0] = sum(own[0], previous[0]);
+        if constexpr (order <= 1) {
+            for (std::uint32_t x = 0; x < n; ++x) own[x] = static_cast<Int>(value(x));
+            if constexpr (order == 1) own[0] = sum(own[0], previous[0]);
         } else if constexpr (order == 2) {
-            for (std::uint32_t x = 0; x < n; ++x) own[x] = sum(own[x], previous[x]);
+            for (std::uint32_t x = 0; x < n; ++x) own[x] = sum(value(x), previous[x]);
         } else if constexpr (order == 3) {
-            for (std::uint32_t x = 0; x < n; ++x) own[x] = sum(own[x], y[x], z[x], U{0} - static_cast<U>(zy[x]));
+            for (std::uint32_t x = 0; x < n; ++x) own[x] = sum(value(x), y[x], z[x], U{0} - static_cast<U>(zy[x]));
         }
+        const std::uint8_t* hole = tile.hole + walk.row * n;
         if constexpr (holes) {
-            const std::uint8_t* hole = tile.hole + r * n;
             if (hole[0]) own[0] = previous[0];
             if constexpr (order > 0)
                 for (std::uint32_t x = 1; x < n; ++x) own[x] = hole[x] ? 0 : own[x];
         }
-        T* values = field + tile.row_offset(r);
-        const U anchor = static_cast<U>(tile.anchor);
-        if constexpr (order == 0) {
-            for (std::uint32_t x = 0; x < n; ++x)
-                values[x] = dequantise<T>(static_cast<Int>(anchor + static_cast<U>(own[x])), step);
-        } else {
-            U q = anchor;
-            for (std::uint32_t x = 0; x < n; ++x) quantised[x] = static_cast<Int>(q += static_cast<U>(own[x]));
-            for (std::uint32_t x = 0; x < n; ++x) values[x] = dequantise<T>(quantised[x], step);
-        }
-        if constexpr (holes) {
-            const std::uint8_t* hole = tile.hole + r * n;
+        T* values = field + walk.offset;
+        if constexpr (order == 0)
+            for (std::uint32_t x = 0; x < n; ++x) values[x] = dequantise<T>(sum(tile.anchor, own[x]), step);
+        else
+            sum_up_row(own, n, tile.anchor, step, values);
+        if constexpr (holes)
             for (std::uint32_t x = 0; x < n; ++x)
                 if (hole[x]) std::memcpy(values + x, &special, sizeof(T));
-        }
     }
 }
 
@@ -341,36 +481,82 @@ std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
                           : cheapest_order<T, 3>(tile);
 }
 
-// tile.padded to tile.delta and delta outliers. Deltas of magnitude `reach` or more are outliers.
+// tile.padded to tile.delta and delta outliers: deltas of magnitude `reach` or more. Returns the predictor.
 template <class T>
-void postquant(Tile<T>& tile, std::uint32_t order, std::uint32_t reach) {
+std::uint32_t postquant(Tile<T>& tile, std::uint32_t highest_order, std::uint32_t reach) {
+    const std::uint32_t order = choose_order(tile, highest_order);
     switch (order) {
-    case 0: return postquant_order<T, 0>(tile, reach);
-    case 1: return postquant_order<T, 1>(tile, reach);
-    case 2: return postquant_order<T, 2>(tile, reach);
-    default: return postquant_order<T, 3>(tile, reach);
+    case 0: postquant_order<T, 0>(tile, reach); break;
+    case 1: postquant_order<T, 1>(tile, reach); break;
+    case 2: postquant_order<T, 2>(tile, reach); break;
+    default:
+        if (!tile.has_holes) return postquant_smooth(tile, reach);
+        postquant_order<T, 3>(tile, reach);
     }
+    return order;
+}
+
+// The inverse of take_second_differences.
+template <class T>
+void take_second_sums(typename Traits<T>::Int* values, const TileBox& box, std::size_t axis) {
+    using Int = typename Traits<T>::Int;
+    using U = typename Traits<T>::Bits;
+    const std::uint32_t n = box.edge[0], n_values = box.values();
+    const auto add = [](Int* at, const Int* before) {
+        *at = static_cast<Int>(static_cast<U>(*at) + static_cast<U>(*before));
+    };
+    if (axis == 0) {
+        using V = Vector<T>;
+        for (Int* row = values; row < values + n_values; row += n) {
+            const Int first = row[0];
+            row[0] = 0; // the sums begin with the second value
+            typename V::Lanes carried{};
+            std::uint32_t x = 0;
+            for (; x + V::lanes <= n; x += V::lanes) {
+                const typename V::Lanes sum = V::partial_sums(V::load(row + x)) + carried;
+                carried = V::last(sum);
+                std::memcpy(row + x, &sum, sizeof sum);
+            }
+            for (x = std::max(x, 1u); x < n; ++x) add(row + x, row + x - 1);
+            row[0] = first;
+        }
+        return;
+    }
+    const std::uint32_t stride = axis == 1 ? n : n * box.edge[1], edge = box.edge[axis];
+    for (Int* part = values; part < values + n_values; part += stride * edge)
+        for (std::uint32_t i = 2; i < edge; ++i)
+            for (std::uint32_t x = 0; x < stride; ++x) add(part + i * stride + x, part + (i - 1) * stride + x);
 }
 
 // The reverse: tile.delta (hole_delta at holes), delta outliers and anchor to the field's values, the special pattern
-// at holes. Value outliers are patched by the caller.
+// at holes. Value outliers are patched by the caller. Predictors of second differences take no tile with holes.
 template <class T>
-void reverse(Tile<T>& tile, std::uint32_t order, T step, typename Traits<T>::Bits special, T* field) {
-    const std::uint32_t n = tile.n_values();
-    for (std::uint32_t at = 0; at < n; ++at) tile.padded[at] = tile.delta[at];
-    for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i)
-        tile.padded[tile.delta_outliers.position[i]] = tile.delta_outliers.value[i];
-    if (tile.has_holes)
-        for (std::uint32_t at = 0; at < n; ++at) tile.hole[at] = tile.delta[at] == hole_delta;
-    const auto run = [&]<std::uint32_t k>() {
-        return tile.has_holes ? reverse_order<T, k, true>(tile, step, special, field)
-                              : reverse_order<T, k, false>(tile, step, special, field);
+void reverse(Tile<T>& tile, std::uint32_t predictor, T step, typename Traits<T>::Bits special, T* field) {
+    using Int = typename Traits<T>::Int;
+    const auto wide_deltas = [&](Int* deltas) { // delta outliers may be wider than those of the alphabet
+        std::copy_n(tile.delta, tile.n_values(), deltas);
+        for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i)
+            deltas[tile.delta_outliers.position[i]] = tile.delta_outliers.value[i];
     };
-    switch (order) {
+    const auto run = [&]<std::uint32_t order>() {
+        if (!tile.has_holes && tile.delta_outliers.count == 0)
+            return reverse_order<T, order, false>(tile.delta, tile, step, special, field);
+        Int deltas[max_tile_values];
+        wide_deltas(deltas);
+        for (std::uint32_t at = 0; at < tile.n_values(); ++at) tile.hole[at] = tile.delta[at] == hole_delta;
+        return reverse_order<T, order, true>(deltas, tile, step, special, field);
+    };
+    switch (predictor) {
     case 0: return run.template operator()<0>();
     case 1: return run.template operator()<1>();
     case 2: return run.template operator()<2>();
-    default: return run.template operator()<3>();
+    case 3: return run.template operator()<3>();
+    default:
+        Int deltas[max_tile_values];
+        wide_deltas(deltas);
+        for (const std::size_t axis : {2, 1, 0})
+            if (axis < 2 || predictor == second_xyz) take_second_sums<T>(deltas, tile.box, axis);
+        return reverse_order<T, 3, false>(deltas, tile, step, special, field);
     }
 }
 

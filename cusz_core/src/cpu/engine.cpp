@@ -50,6 +50,8 @@ void parallel(int threads, const Work& work) {
         if (failure) std::rethrow_exception(failure);
 }
 
+bool is_aligned(const std::byte* words) { return reinterpret_cast<std::uintptr_t>(words) % 4 == 0; }
+
 // The share of `count` things that thread i of `threads` takes.
 struct Share {
     std::uint64_t begin, end;
@@ -60,23 +62,52 @@ struct Share {
     }
 };
 
-// Payloads that one thread has finished, in its own memory until their place is known.
-struct Segment {
-    Buffer buffer;
+// Payloads that one thread has finished, one behind the other: where they belong if that is known, as it is for the
+// first thread, else in memory of the segment's own.
+class Segment {
+public:
     std::size_t words = 0;
     std::uint64_t checksum = 0;
     Counts counts;
 
-    void append(const std::uint32_t* payload, std::size_t n) {
-        if ((words + n) * 4 > buffer.bytes()) {
-            Buffer larger;
-            larger.reserve(std::max<std::size_t>((words + n) * 6, 1 << 16));
-            if (words > 0) std::memcpy(larger.reserve(0), buffer.reserve(0), words * 4);
-            std::swap(buffer, larger);
-        }
-        std::memcpy(buffer.reserve<std::uint32_t>(0) + words, payload, n * 4);
-        words += n;
+    // begin, capacity: where the payloads belong, words that may be written there; or null.
+    void start(std::uint32_t* begin, std::size_t capacity) {
+        in_place_ = begin != nullptr;
+        begin_ = in_place_ ? begin : own_.reserve<std::uint32_t>(0);
+        capacity_ = in_place_ ? capacity : own_.bytes() / 4;
+        words = 0;
+        checksum = 0;
+        counts = {};
     }
+    // Room for the next payload, of at most `longest` words.
+    std::uint32_t* room(std::size_t longest) {
+        if (words + longest <= capacity_) return begin_ + words;
+        if (in_place_) return last_.reserve<std::uint32_t>(longest);
+        Buffer larger;
+        larger.reserve((words + longest) * 6);
+        if (words > 0) std::memcpy(larger.reserve(0), begin_, words * 4);
+        std::swap(own_, larger);
+        begin_ = own_.reserve<std::uint32_t>(0);
+        capacity_ = own_.bytes() / 4;
+        return begin_ + words;
+    }
+    // Takes the payload that was written to room(). Returns false where it does not fit in place.
+    bool take(const std::uint32_t* payload, std::size_t n) {
+        if (words + n > capacity_) return false;
+        if (payload != begin_ + words) std::memcpy(begin_ + words, payload, n * 4);
+        words += n;
+        return true;
+    }
+    void copy_to(std::byte* target) const {
+        if (!in_place_ && words > 0) std::memcpy(target, begin_, words * 4);
+    }
+    std::size_t bytes() const { return own_.bytes() + last_.bytes(); }
+
+private:
+    Buffer own_, last_; // last_: for a payload that might not fit in place
+    bool in_place_ = false;
+    std::uint32_t* begin_ = nullptr;
+    std::size_t capacity_ = 0;
 };
 
 // One thread's memory, reused over calls.
@@ -90,7 +121,7 @@ struct Worker {
         static_assert(std::is_trivially_destructible_v<Tile<T>>);
         return *new (tile.reserve(sizeof(Tile<T>))) Tile<T>;
     }
-    std::size_t bytes() const { return tile.bytes() + payload.bytes() + segment.buffer.bytes(); }
+    std::size_t bytes() const { return tile.bytes() + payload.bytes() + segment.bytes(); }
 };
 
 class CpuBackend final : public Backend {
@@ -195,25 +226,24 @@ private:
         if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
         const std::uint64_t most_words = (most - in_front) / 4;
+        std::byte* const payloads = static_cast<std::byte*>(archive) + in_front;
+        const bool aligned = is_aligned(payloads);
         parallel(threads, [&](int i) {
-            Worker& own = worker(i);
-            auto& tile = own.make_tile<T>();
-            auto* words = own.payload.reserve<std::uint32_t>(longest_payload<T>);
-            Segment& segment = own.segment;
-            segment.words = 0;
-            segment.checksum = 0;
-            segment.counts = {};
+            auto& tile = worker(i).make_tile<T>();
+            Segment& segment = worker(i).segment;
+            if (i == 0 && aligned)
+                segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
+            else
+                segment.start(nullptr, 0);
             const Share share(n_tiles, i, threads);
             for (std::uint64_t t = share.begin; t < share.end && !too_large.load(std::memory_order_relaxed); ++t) {
+                std::uint32_t* const words = segment.room(longest_payload<T>);
                 const std::uint32_t n =
                     kernels().of<T>().write_payload(coder, book, t, field, tile, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(index + 2 * t, &entry, 2);
                 segment.checksum += part(t, words, n);
-                if (segment.words + n > most_words)
-                    too_large = true;
-                else
-                    segment.append(words, n);
+                if (segment.words + n > most_words || !segment.take(words, n)) too_large = true;
             }
         });
         std::uint64_t total = 0, checksum = 0;
@@ -227,10 +257,7 @@ private:
         parallel(threads, [&](int i) {
             std::uint64_t before = 0;
             for (int j = 0; j < i; ++j) before += worker(j).segment.words;
-            Segment& segment = worker(i).segment;
-            if (segment.words > 0)
-                std::memcpy(static_cast<std::byte*>(archive) + in_front + before * 4, segment.buffer.reserve(0),
-                            segment.words * 4);
+            worker(i).segment.copy_to(payloads + before * 4);
         });
         coding.step = static_cast<double>(quantiser.step);
         coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
@@ -279,17 +306,23 @@ private:
                  payload_words);
 
         const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
+        // Payloads are read where they lie, save those whose margin would reach behind the body.
+        const bool aligned = is_aligned(payloads);
         std::atomic<std::uint64_t> checksum = 0;
         parallel(threads, [&](int i) {
             Worker& own = worker(i);
             auto& tile = own.make_tile<T>();
-            auto* words = own.payload.reserve<std::uint32_t>(UINT16_MAX + payload_margin_words);
             const Share share(n_tiles, i, threads);
             std::uint64_t sum = 0, at = begin[static_cast<std::size_t>(i)];
             for (std::uint64_t t = share.begin; t < share.end; ++t) {
                 const std::uint32_t n = words_of_tile(t);
-                std::memcpy(words, payloads + at * 4, n * 4);
-                std::memset(words + n, 0, payload_margin_words * 4);
+                const std::uint32_t* words = reinterpret_cast<const std::uint32_t*>(payloads + at * 4);
+                if (!aligned || at + n + payload_margin_words > payload_words) {
+                    auto* copy = own.payload.reserve<std::uint32_t>(UINT16_MAX + payload_margin_words);
+                    std::memcpy(copy, payloads + at * 4, n * 4);
+                    std::memset(copy + n, 0, payload_margin_words * 4);
+                    words = copy;
+                }
                 at += n;
                 if (verify) sum += part(t, words, n);
                 if (field != nullptr) kernels().of<T>().read_payload(coder, book, t, words, n, tile, field);

@@ -26,24 +26,46 @@ private:
 
 class Histogram {
 public:
-    explicit Histogram(int r) : alphabet_(r), counts_(alphabet_.size()) {}
+    explicit Histogram(int r) : alphabet_(r), counts_(alphabet_.size()), small_(2 * 2 * span) {}
+
     void add(const std::int32_t* delta, std::uint32_t n) {
-        for (std::uint32_t i = 0; i < n; ++i) ++counts_[alphabet_.symbol(delta[i])];
+        // By turns in two tables: a run of equal deltas would wait for its own last addition.
+        std::uint64_t *even = small_.data() + span, *odd = even + 2 * span;
+        std::uint32_t i = 0;
+        for (; i + 2 <= n; i += 2) {
+            count(delta[i], even);
+            count(delta[i + 1], odd);
+        }
+        if (i < n) count(delta[i], even);
     }
     void add(const Histogram& other) {
         for (std::size_t s = 0; s < counts_.size(); ++s) counts_[s] += other.counts_[s];
+        for (std::size_t i = 0; i < small_.size(); ++i) small_[i] += other.small_[i];
     }
-    // What the codebook is built from: every symbol of the default alphabet keeps a code.
+    // What the codebook is built from. Where only a sample was counted, the escape keeps a code for what it missed.
     std::vector<std::uint64_t> weights(const Sample& sample) const {
         std::vector<std::uint64_t> w(counts_);
-        if (alphabet_.r == default_r)
-            for (auto& weight : w) weight = weight * sample.rate() + 1;
+        for (std::int32_t delta = -span; delta < span; ++delta) {
+            const auto at = static_cast<std::size_t>(delta + span);
+            w[alphabet_.symbol(delta)] += small_[at] + small_[at + 2 * span];
+        }
+        for (auto& weight : w) weight *= sample.rate();
+        if (alphabet_.r == default_r) w[alphabet_.escape()] = 1;
         return w;
     }
 
 private:
+    static constexpr std::int32_t span = 512; // deltas from -span to span - 1 are counted one by one at first
+
+    void count(std::int32_t delta, std::uint64_t* small) {
+        if (delta >= -span && delta < span) [[likely]]
+            ++small[delta];
+        else
+            ++counts_[alphabet_.symbol(delta)];
+    }
+
     Alphabet alphabet_;
-    std::vector<std::uint64_t> counts_;
+    std::vector<std::uint64_t> counts_, small_; // of symbols, of small deltas
 };
 
 } // namespace cusz::cpu

@@ -37,8 +37,8 @@ public:
     explicit BitWriter(std::uint32_t* words) : begin_(reinterpret_cast<char*>(words)), at_(begin_) {}
 
     // At most 63 bits together between two calls of flush(), those waiting included.
-    void append(std::uint32_t bits, std::uint32_t length) {
-        buffer_ |= std::uint64_t{bits} << pending_;
+    void append(std::uint64_t bits, std::uint32_t length) {
+        buffer_ |= bits << pending_;
         pending_ += length;
     }
     // Writes eight bytes, of which those that are full count.
@@ -56,69 +56,116 @@ private:
     std::uint32_t pending_ = 0;
 };
 
-// Encodes the substreams `first` to `last` - 1 of n deltas; lengths.count is known.
-inline void encode_substreams(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t first,
-                              std::uint32_t last, BitWriter& out, SubstreamBits& lengths) {
-    BitWriter writer = out; // a copy whose address nobody has stays in registers
-    const EncodeBook::Entry* const table = book.table();
-    const std::uint32_t span = book.span(), count = lengths.count;
-    // Between two calls of flush(): 7 bits that wait, and two symbols of the table, each at most 15 + 7 bits. Others
-    // take up to 32 bits, so they flush first.
-    const auto put = [&](std::int32_t d) {
-        const std::uint32_t at = static_cast<std::uint32_t>(d) + span;
-        if (at < 2 * span) [[likely]]
-            return writer.append(table[at].bits, table[at].length);
-        writer.flush();
-        const EncodeBook::Entry entry = book.compose(d);
-        writer.append(entry.bits, entry.length);
-    };
-    for (std::uint32_t s = first; s < last; ++s) {
-        const std::uint32_t before = writer.bits();
-        const std::int32_t* next = delta + s;
-        std::uint32_t left = (n - s + count - 1) / count;
-        for (; left >= 2; left -= 2, next += 2 * count) {
-            put(next[0]);
-            put(next[count]);
-            writer.flush();
-        }
-        if (left == 1) put(*next);
-        writer.flush();
-        lengths.bits[s] = writer.bits() - before;
-    }
-    writer.flush();
-    out = writer;
+// Places of n deltas in the book's table.
+inline void find_places(const std::int32_t* __restrict delta, std::uint32_t n, std::uint32_t span,
+                        std::uint16_t* __restrict place) {
+    for (std::uint32_t i = 0; i < n; ++i)
+        place[i] = static_cast<std::uint16_t>(std::min(static_cast<std::uint32_t>(delta[i]) + span, 2 * span));
 }
 
-// Encodes n deltas to at most 8 bytes beyond whole words. Returns the substreams' lengths.
-inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
+// Encodes n deltas to at most 8 bytes beyond whole words, `batch` symbols at a time. Returns the substreams' lengths.
+// stride: the number of substreams, or 0 where the compiler does not know it.
+template <std::uint32_t batch, std::uint32_t stride>
+SubstreamBits encode_as(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
     SubstreamBits lengths;
-    lengths.count = substream_count(n);
+    const std::uint32_t count = lengths.count = stride > 0 ? stride : substream_count(n);
+    const std::uint32_t *const code = book.table_bits(), *const code_length = book.table_lengths();
+    std::uint16_t place[max_tile_values];
+    find_places(delta, n, book.span(), place);
     BitWriter writer(words);
-    encode_substreams(delta, n, book, 0, lengths.count, writer, lengths);
+    const auto put = [&](const std::uint16_t* at) {
+        if (code_length[*at] != EncodeBook::no_entry) {
+            writer.append(code[*at], code_length[*at]);
+        } else {
+            const EncodeBook::Entry entry = book.compose(delta[at - place]);
+            writer.append(entry.bits, entry.length);
+        }
+        writer.flush();
+    };
+    for (std::uint32_t s = 0; s < count; ++s) {
+        const std::uint32_t before = writer.bits();
+        const std::uint16_t* next = place + s;
+        std::uint32_t left = (n - s + count - 1) / count;
+        for (; left >= batch; left -= batch, next += batch * count) {
+            // Joined first: the writer's state then waits for one addition a batch.
+            std::uint64_t bits = 0;
+            std::uint32_t length = 0;
+            for (std::uint32_t i = 0; i < batch; ++i) {
+                bits |= std::uint64_t{code[next[i * count]]} << (length & 63);
+                length += code_length[next[i * count]];
+            }
+            if (length >= EncodeBook::no_entry) [[unlikely]] {
+                for (std::uint32_t i = 0; i < batch; ++i) put(next + i * count);
+                continue;
+            }
+            writer.append(bits, length);
+            writer.flush();
+        }
+        for (; left > 0; --left, next += count) put(next);
+        lengths.bits[s] = writer.bits() - before;
+    }
+    writer.flush(); // fills the last word with zeros
     return lengths;
 }
 
-// Decodes `lanes` neighbouring substreams in step: their dependency chains overlap.
+// Up to 7 bits wait when a batch of symbols of the table is appended: 63 bits in all.
+inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
+    if (book.longest_in_table() > 18) return encode_as<2, 0>(delta, n, book, words);
+    return substream_count(n) == max_substreams ? encode_as<3, max_substreams>(delta, n, book, words)
+                                                : encode_as<3, 0>(delta, n, book, words);
+}
+
+// The deltas of symbols, from what the table says and the bits looked at: many at once, by vectors.
+inline void join(const std::int32_t* __restrict entries, const std::uint32_t* __restrict windows, std::size_t n,
+                 std::int32_t* __restrict delta) {
+    for (std::size_t i = 0; i < n; ++i) {
+        const DecodeBook::Entry entry{entries[i]};
+        const std::uint32_t length = entry.length(), raw_bits = entry.total() - length;
+        delta[i] = entry.base() + static_cast<std::int32_t>((windows[i] >> length) & ~(~0u << raw_bits));
+    }
+}
+
+// Rounds of symbols on their way from their bits to deltas: entries of the table and the bits looked at.
+inline constexpr std::uint32_t block_rounds = 8;
+struct Block {
+    std::int32_t entry[block_rounds][max_substreams];
+    std::uint32_t window[block_rounds][max_substreams];
+};
+
+// At least 57 bits from bit `at` on.
+inline std::uint64_t load_bits(const char* bytes, std::uint32_t at) {
+    std::uint64_t window;
+    std::memcpy(&window, bytes + (at >> 3), 8);
+    return window >> (at & 7);
+}
+
+// Reads a block's symbols of the substreams from `first` on, `lanes` of them in step, so that their chains of
+// dependency overlap, and two symbols from every 64 bits loaded.
 template <std::uint32_t lanes>
-void decode_lanes(const char* bytes, std::uint32_t* position, std::uint32_t stride, std::uint32_t rounds,
-                  const DecodeBook& book, std::int32_t* delta) {
+void read_lanes(const char* bytes, std::uint32_t* position, const DecodeBook& book, std::uint32_t first, Block& block) {
     const DecodeBook::Entry* const table = book.table();
     const std::uint32_t mask = book.mask();
     std::uint32_t at[lanes];
-    std::memcpy(at, position, sizeof at);
-    for (std::uint32_t i = 0; i < rounds; ++i, delta += stride) {
+    std::memcpy(at, position + first, sizeof at);
+    for (std::uint32_t round = 0; round < block_rounds; round += 2) {
+        std::int32_t* const entry = block.entry[round] + first;
+        std::uint32_t* const seen = block.window[round] + first;
         for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-            std::uint64_t window;
-            std::memcpy(&window, bytes + (at[lane] >> 3), 8);
-            window >>= at[lane] & 7;
-            const DecodeBook::Entry entry = table[static_cast<std::uint32_t>(window) & mask];
-            const std::uint32_t length = entry.length(), raw_bits = entry.raw_bits();
-            const auto raw = static_cast<std::uint32_t>(window >> length) & ((1u << raw_bits) - 1);
-            delta[lane] = entry.base() + static_cast<std::int32_t>(raw);
-            at[lane] += length + raw_bits;
+            std::uint64_t window = load_bits(bytes, at[lane]);
+            const DecodeBook::Entry one = table[static_cast<std::uint32_t>(window) & mask];
+            entry[lane] = one.word;
+            seen[lane] = static_cast<std::uint32_t>(window);
+            window >>= one.total();
+            const DecodeBook::Entry two = table[static_cast<std::uint32_t>(window) & mask];
+            entry[lane + max_substreams] = two.word;
+            const std::uint32_t both = one.total() + two.total();
+            if (both > 57) [[unlikely]] // the second code was whole (at most 32 + 15 bits), its raw bits were not
+                window = load_bits(bytes, at[lane] + one.total());
+            seen[lane + max_substreams] = static_cast<std::uint32_t>(window);
+            at[lane] += both;
         }
     }
-    std::memcpy(position, at, sizeof at);
+    std::memcpy(position + first, at, sizeof at);
 }
 
 // Words that decode() may read behind the last substream.
@@ -137,12 +184,21 @@ inline bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std
         at += lengths.bits[s];
         end[s] = at;
     }
-    const std::uint32_t rounds = count == 0 ? 0 : n / count; // in which every substream has a symbol
-    std::uint32_t s = 0;
-    for (; s + 4 <= count; s += 4) decode_lanes<4>(bytes, &position[s], count, rounds, book, delta + s);
-    for (; s < count; ++s) decode_lanes<1>(bytes, &position[s], count, rounds, book, delta + s);
-    for (std::uint32_t j = rounds * count; j < n; ++j)
-        decode_lanes<1>(bytes, &position[j - rounds * count], count, 1, book, delta + j);
+    Block block;
+    std::uint32_t j = 0;
+    for (; j + block_rounds * count <= n && count > 0; j += block_rounds * count) {
+        std::uint32_t lane = 0;
+        for (; lane + 4 <= count; lane += 4) read_lanes<4>(bytes, position.data(), book, lane, block);
+        for (; lane < count; ++lane) read_lanes<1>(bytes, position.data(), book, lane, block);
+        for (std::uint32_t round = 0; round < block_rounds; ++round)
+            join(block.entry[round], block.window[round], count, delta + j + round * count);
+    }
+    for (std::uint32_t lane = 0; j < n; ++j, lane = lane + 1 == count ? 0 : lane + 1) {
+        const auto window = static_cast<std::uint32_t>(load_bits(bytes, position[lane]));
+        const DecodeBook::Entry entry = book.table()[window & book.mask()];
+        join(&entry.word, &window, 1, delta + j);
+        position[lane] += entry.total();
+    }
     return std::equal(position.begin(), position.begin() + count, end.begin());
 }
 

@@ -30,10 +30,10 @@ struct Counts {
 };
 
 // The longest payload that write_payload builds before it may fall back to a raw tile, in words: head, anchor, counts,
-// mask, lengths, codes of 32 bits, and every value both kinds of outlier.
+// masks, lengths, codes of 32 bits, and every value both kinds of outlier.
 template <class T>
 inline constexpr std::size_t longest_payload =
-    32 + max_tile_values + 2 * (max_tile_values / 2 + max_tile_values * words_of<T>);
+    160 + max_tile_values + 2 * (max_tile_values / 2 + max_tile_values * words_of<T>);
 
 // Words that read_payload may read behind a payload.
 inline constexpr std::size_t payload_margin_words = 512;

@@ -20,32 +20,33 @@ static_assert(payload_margin_words >= decode_margin_words);
 // What a tile's payload codes.
 struct Symbols {
     bool all_special = false;
-    std::uint32_t order = 0;
+    std::uint32_t predictor = 0;
     bool masked = false;
     LiveGroups groups;
     const std::int32_t* delta = nullptr; // the coded ones
     std::uint32_t n = 0;
 };
 
-// Prequantisation, prediction, zero groups.
+// Prequantisation, prediction, zero groups. Deltas of magnitude `reach` or more are outliers.
 template <class T>
-Symbols find_symbols(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile) {
+Symbols find_symbols(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
+                     Tile<T>& tile) {
     Symbols symbols;
-    tile.begin(coder.tiling.box(number));
+    tile.begin(coder.tiling, number);
     symbols.all_special = !prequant(field, coder.quantiser, tile);
     if (symbols.all_special) return symbols;
-    symbols.order = choose_order(tile, static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3)));
-    postquant(tile, symbols.order, coder.alphabet.reach());
+    const auto highest_order = static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3));
+    symbols.predictor = postquant(tile, highest_order, reach);
 
-    symbols.groups = find_live_groups(tile.delta, tile.box, coder.tiling.group());
-    symbols.masked = symbols.groups.dead() >= 2 && symbols.groups.mask != 0;
+    find_live_groups(tile.delta, tile.box, coder.tiling, symbols.groups);
+    symbols.masked = symbols.groups.fine || (symbols.groups.dead() >= 2 && symbols.groups.mask != 0);
     for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i) tile.delta[tile.delta_outliers.position[i]] = 0;
 
     if (symbols.groups.mask == 0) return symbols; // flat
     symbols.delta = tile.delta;
     symbols.n = tile.n_values();
     if (symbols.masked) {
-        symbols.n = gather_live(tile.delta, symbols.groups.mask, tile.box, coder.tiling.group(), tile.live);
+        symbols.n = gather_live(tile.delta, symbols.groups, tile.box, coder.tiling, tile.live);
         symbols.delta = tile.live;
     }
     return symbols;
@@ -59,20 +60,20 @@ std::uint32_t put_words(std::uint32_t* words, T value) {
 
 template <class T, class Use>
 void for_each_row(const Tile<T>& tile, const Use& use) {
-    for (std::uint32_t r = 0; r < tile.box.rows(); ++r) use(r * tile.box.edge[0], tile.row_offset(r));
+    for (RowWalk at(tile.box); at.inside(); at.next()) use(at.row * tile.box.edge[0], at.offset);
 }
 
 template <class T>
 void count_symbols(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile,
                    Histogram& histogram) {
-    const Symbols symbols = find_symbols(coder, number, field, tile);
+    const Symbols symbols = find_symbols(coder, coder.alphabet.reach(), number, field, tile);
     histogram.add(symbols.delta, symbols.n);
 }
 
 template <class T>
 std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number, const T* field,
                             Tile<T>& tile, std::uint32_t* words, Counts& counts) {
-    const Symbols symbols = find_symbols(coder, number, field, tile);
+    const Symbols symbols = find_symbols(coder, book.reach(), number, field, tile);
     const std::uint32_t n = tile.n_values();
     if (symbols.all_special) {
         words[0] = tile_special;
@@ -81,9 +82,9 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
     }
     const std::uint32_t n_delta = tile.delta_outliers.count, n_value = tile.value_outliers.count;
     const bool flat = symbols.n == 0;
-    std::uint32_t head = tile_coded | symbols.order << 2 | (symbols.masked ? head_mask : 0) |
-                         (tile.has_holes ? head_holes : 0) | (n_delta + n_value > 0 ? head_outliers : 0) |
-                         (flat ? head_flat : 0);
+    std::uint32_t head = tile_coded | symbols.predictor << 2 | (symbols.masked ? head_mask : 0) |
+                         (symbols.groups.fine ? head_fine : 0) | (tile.has_holes ? head_holes : 0) |
+                         (n_delta + n_value > 0 ? head_outliers : 0) | (flat ? head_flat : 0);
     std::uint32_t at = 1;
     at += put_words(words + at, tile.anchor);
     if ((head & head_outliers) != 0) words[at++] = n_delta | n_value << 16;
@@ -91,6 +92,7 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
         words[at] = static_cast<std::uint32_t>(symbols.groups.mask);
         if (symbols.groups.words() == 2) words[at + 1] = static_cast<std::uint32_t>(symbols.groups.mask >> 32);
         at += symbols.groups.words();
+        if (symbols.groups.fine) at += write_fine_mask(symbols.groups, tile.box, coder.tiling, words + at);
     }
     if (!flat) {
         // The lengths lie in front of the codes but are known only after them: encode behind the widest lengths
@@ -132,9 +134,9 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
 template <class T>
 void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number, const std::uint32_t* words,
                   std::uint32_t n_words, Tile<T>& tile, T* field) {
-    tile.begin(coder.tiling.box(number));
+    tile.begin(coder.tiling, number);
     const std::uint32_t n = tile.n_values(), head = words[0], kind = head & 3;
-    const std::uint32_t order = head >> 2 & 15, width = head >> 10 & 15, base = head >> 16;
+    const std::uint32_t predictor = head >> 2 & 15, width = head >> 10 & 15, base = head >> 16;
 
     if (kind == tile_special || kind == tile_raw) {
         const auto expected = kind == tile_raw ? 1 + n * static_cast<std::uint32_t>(words_of<T>) : 1;
@@ -150,8 +152,10 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         return;
     }
     const bool flat = (head & head_flat) != 0, masked = (head & head_mask) != 0;
-    if (kind != tile_coded || order > 3 || (head >> 14 & 3) != 0 || width > 13 ||
-        (flat && (masked || width != 0 || base != 0 || (head & head_holes) != 0)))
+    const bool fine = (head & head_fine) != 0;
+    if (kind != tile_coded || predictor >= n_predictors || (head >> 15 & 1) != 0 || width > 13 ||
+        (flat && (masked || width != 0 || base != 0 || (head & head_holes) != 0)) ||
+        (predictor > 3 && (head & head_holes) != 0) || (fine && !masked))
         corrupt_tile(number, "bad head");
 
     std::uint32_t at = 1;
@@ -170,14 +174,17 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         n_value = both >> 16;
         if (n_delta > n || n_value > n) corrupt_tile(number, "more outliers than values");
     }
-    std::uint64_t mask = 0;
+    LiveGroups live;
     std::uint32_t n_coded = flat ? 0 : n;
     if (masked) {
-        const std::uint32_t total = Groups(tile.box.edge, coder.tiling.group()).total;
-        const std::uint32_t mask_words = total > 32 ? 2 : 1;
-        std::memcpy(&mask, take(mask_words), mask_words * 4);
-        if (mask == 0 || (total < 64 && mask >> total != 0)) corrupt_tile(number, "bad mask");
-        n_coded = count_live(mask, tile.box, coder.tiling.group());
+        live.total = Groups(tile.box.edge, coder.tiling.group()).total;
+        std::memcpy(&live.mask, take(live.words()), live.words() * 4);
+        if (live.mask == 0 || (live.total < 64 && live.mask >> live.total != 0)) corrupt_tile(number, "bad mask");
+        live.fine = fine;
+        if (fine)
+            read_fine_mask(take(fine_mask_words(live.mask, tile.box, coder.tiling)), tile.box, coder.tiling, live);
+        n_coded = count_live(live, tile.box, coder.tiling);
+        if (n_coded == 0) corrupt_tile(number, "bad mask");
     }
     bool has_holes = false;
     if (flat) {
@@ -194,7 +201,7 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         std::int32_t lowest = 0;
         for (std::uint32_t i = 0; i < n_coded; ++i) lowest = std::min(lowest, target[i]);
         has_holes = lowest == hole_delta;
-        if (masked) scatter_live(tile.live, mask, tile.box, coder.tiling.group(), tile.delta);
+        if (masked) scatter_live(tile.live, live, tile.box, coder.tiling, tile.delta);
     }
     if (has_holes != ((head & head_holes) != 0)) corrupt_tile(number, "holes do not match the head");
     tile.has_holes = has_holes;
@@ -203,7 +210,7 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         corrupt_tile(number, "bad outlier position");
     if (at != n_words) corrupt_tile(number, "payload is too long");
 
-    reverse(tile, order, coder.quantiser.step, coder.quantiser.special, field);
+    reverse(tile, predictor, coder.quantiser.step, coder.quantiser.special, field);
     for (std::uint32_t i = 0; i < n_value; ++i)
         std::memcpy(field + tile.field_offset(tile.value_outliers.position[i]), &tile.value_outliers.value[i],
                     sizeof(T));

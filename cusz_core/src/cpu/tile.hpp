@@ -1,6 +1,7 @@
 // What one thread works on: a tile between its values and its payload. Everything fits in a core's caches.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -14,9 +15,13 @@ namespace cusz::cpu {
 // shortest rows of a tile of many rows have 2 values.
 inline constexpr std::size_t padded_values = max_tile_values / 2 * 3;
 
+// Predictors (docs/format.md, section 5): the Lorenzo orders 0 to 3, and order 3 with second differences.
+enum Predictor : std::uint32_t { second_xy = 4, second_xyz = 5, n_predictors = 6 };
+
 // Head of a payload (docs/format.md, section 8).
 enum TileKind : std::uint32_t { tile_coded = 0, tile_special = 1, tile_raw = 2 };
-inline constexpr std::uint32_t head_mask = 1u << 6, head_holes = 1u << 7, head_outliers = 1u << 8, head_flat = 1u << 9;
+inline constexpr std::uint32_t head_mask = 1u << 6, head_holes = 1u << 7, head_outliers = 1u << 8, head_flat = 1u << 9,
+                               head_fine = 1u << 14;
 
 template <class V>
 struct Outliers {
@@ -36,6 +41,7 @@ struct Tile {
     using Bits = typename Traits<T>::Bits;
 
     TileBox box;
+    TileBox ahead; // a tile that will be worked on soon: its memory is asked for meanwhile
     Int anchor;
     bool has_holes;
     std::uint8_t hole[max_tile_values];              // valid if has_holes
@@ -49,9 +55,10 @@ struct Tile {
     std::uint32_t n_values() const { return box.values(); }
     Int* row(std::uint32_t r) { return padded + r * (box.edge[0] + 1) + 1; }
 
-    // Prepares for a tile of this box.
-    void begin(const TileBox& b) {
-        box = b;
+    // Prepares for a tile. Two tiles are time enough for the memory to answer (docs/performance.md).
+    void begin(const Tiling& tiling, std::uint64_t number) {
+        box = tiling.box(number);
+        ahead = tiling.box(std::min(number + 2, tiling.n_tiles() - 1));
         has_holes = false;
         delta_outliers.count = value_outliers.count = 0;
     }
@@ -59,12 +66,47 @@ struct Tile {
     // Position in the field of the value at `position` in tile order.
     std::uint64_t field_offset(std::uint32_t position) const {
         const std::uint32_t x = position % box.edge[0], row = position / box.edge[0];
-        return row_offset(row) + x;
-    }
-    std::uint64_t row_offset(std::uint32_t row) const {
         const std::uint32_t y = row % box.edge[1], zw = row / box.edge[1];
-        return box.offset + y * box.stride[1] + zw % box.edge[2] * box.stride[2] + zw / box.edge[2] * box.stride[3];
+        return box.offset + x + y * box.stride[1] + zw % box.edge[2] * box.stride[2] + zw / box.edge[2] * box.stride[3];
     }
+};
+
+// Walks along the rows of a tile, in tile order.
+struct RowWalk {
+    const TileBox& box;
+    std::uint32_t row = 0, y = 0, z = 0, w = 0;
+    std::uint64_t offset; // of the row's first value in the field
+
+    explicit RowWalk(const TileBox& b) : box(b), offset(b.offset) {}
+    bool inside() const { return w < box.edge[3]; }
+    void next() {
+        ++row;
+        offset += box.stride[1];
+        if (++y < box.edge[1]) return;
+        y = 0;
+        if (++z == box.edge[2]) {
+            z = 0;
+            ++w;
+        }
+        offset = box.offset + z * box.stride[2] + w * box.stride[3];
+    }
+};
+
+// Asks for the memory of a tile's rows, one after the other. They are too short for the processor to foresee the next.
+template <class T, int to_write>
+class Prefetch {
+public:
+    Prefetch(const T* field, const TileBox& box) : field_(field), at_(box) {}
+    [[gnu::always_inline]] void row() { // without this attribute GCC takes it for a function of no effect
+        if (!at_.inside()) return;
+        const T* const values = field_ + at_.offset;
+        for (std::uint32_t x = 0; x < at_.box.edge[0]; x += 64 / sizeof(T)) __builtin_prefetch(values + x, to_write);
+        at_.next();
+    }
+
+private:
+    const T* field_;
+    RowWalk at_;
 };
 
 // The rows that a row's Lorenzo differences take (docs/format.md, section 5). Rows outside the tile are zeros.
@@ -76,12 +118,11 @@ struct Neighbours {
     std::uint32_t z;        // (w, z-1, y); where z = 0: (w-1, z, y)
     std::uint32_t zy;       // the same at y-1
 
-    Neighbours(const std::array<std::uint32_t, 4>& edge, std::uint32_t row) {
-        const std::uint32_t y_at = row % edge[1], z_at = row / edge[1] % edge[2], w_at = row / edge[1] / edge[2];
-        const std::uint32_t plane = edge[1], volume = edge[1] * edge[2];
-        y = y_at > 0 ? row - 1 : none;
-        z = z_at > 0 ? row - plane : w_at > 0 ? row - volume : none;
-        zy = z != none && y_at > 0 ? z - 1 : none;
+    explicit Neighbours(const RowWalk& at) {
+        const std::uint32_t plane = at.box.edge[1], volume = plane * at.box.edge[2];
+        y = at.y > 0 ? at.row - 1 : none;
+        z = at.z > 0 ? at.row - plane : at.w > 0 ? at.row - volume : none;
+        zy = z != none && at.y > 0 ? z - 1 : none;
         previous = y != none ? y : z;
     }
 };
