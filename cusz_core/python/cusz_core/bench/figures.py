@@ -1,0 +1,141 @@
+"""Figures of what was measured, by matplotlib.
+
+Tools differ in colour (those of Okabe and Ito first, which the colour-blind tell apart) and in marker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from typing import Any
+
+from ..errors import UnsupportedError
+from .measure import Row
+from .report import OURS, Document, Key, Results, geometric_mean
+
+_COLOURS = [
+    "#000000",
+    "#0072B2",
+    "#56B4E9",
+    "#009E73",
+    "#E69F00",
+    "#D55E00",
+    "#CC79A7",
+    "#8A8A8A",
+    "#B8A800",
+    "#6A3D9A",
+]
+_MARKERS = "osDv^P*X<>"
+_COLUMNS = 4
+
+
+def require_matplotlib() -> Any:
+    """matplotlib.pyplot, drawing into files alone. Raises UnsupportedError where it is not installed."""
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("svg")
+        # The same numbers give the same file; text stays text.
+        matplotlib.rcParams.update({"svg.hashsalt": "cusz", "svg.fonttype": "none", "font.size": 8})
+        return importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise UnsupportedError(f"figures need matplotlib ({error}): pip install 'cusz[plot]'") from None
+
+
+def draw(document: Document, folder: Path) -> list[Path]:
+    """Writes rate_distortion.svg and throughput.svg."""
+    plt = require_matplotlib()
+    folder.mkdir(parents=True, exist_ok=True)
+    results = Results(document)
+    return [
+        _save(plt, _rate_distortion(plt, results), folder / "rate_distortion.svg"),
+        _save(plt, _throughput(plt, results), folder / "throughput.svg"),
+    ]
+
+
+def _save(plt: Any, figure: Any, path: Path) -> Path:
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    # matplotlib ends lines of its paths with blanks
+    path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
+    return path
+
+
+def _style(results: Results, tool: str) -> dict[str, Any]:
+    i = results.tools.index(tool)
+    return {
+        "color": _COLOURS[i % len(_COLOURS)],
+        "marker": _MARKERS[i % len(_MARKERS)],
+        "linewidth": 2 if tool == OURS else 1,
+        "zorder": 3 if tool == OURS else 2,
+        "markersize": 5,
+        "label": tool,
+    }
+
+
+def _rate_distortion(plt: Any, results: Results) -> Any:
+    """A panel for each field: PSNR over bits per value."""
+    names = list(dict.fromkeys(case[:2] for case in results.cases))
+    columns = min(_COLUMNS, max(len(names), 1))
+    lines = max(math.ceil(len(names) / columns), 1)
+    figure, panels = plt.subplots(
+        lines, columns, figsize=(2.6 * columns + 0.4, 2.3 * lines + 0.9), squeeze=False, layout="constrained"
+    )
+    for panel in panels.flat[len(names) :]:
+        panel.set_visible(False)
+    for panel, (dataset, dtype) in zip(panels.flat, names, strict=False):
+        cases = [case for case in results.cases if case[:2] == (dataset, dtype)]
+        for tool in results.tools:
+            rows = [row for case in cases if _drawable(row := results.get(case, tool, results.threads[0]))]
+            points = sorted((row["bit_rate"], row["psnr"]) for row in rows if row is not None)
+            if points:
+                panel.plot(*zip(*points, strict=True), **_style(results, tool))
+        panel.set_title(dataset, fontsize=8)
+        panel.set_xscale("log")
+        panel.grid(True, which="major", linewidth=0.3)
+    figure.supxlabel("bits per value")
+    figure.supylabel("PSNR, dB")
+    _legend(figure, panels.flat)
+    return figure
+
+
+def _drawable(row: Row | None) -> bool:
+    """Points that are not numbers, or far from any bound (a fill value that was lost), would hide the others."""
+    return row is not None and math.isfinite(row["psnr"]) and row["max_error_over_eb"] < 100
+
+
+def _throughput(plt: Any, results: Results) -> Any:
+    """Speed over ratio, one thread: a small mark for every field and bound, a large one for their geometric mean."""
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), sharex=True, sharey=True, squeeze=False, layout="constrained")
+    common = _common_cases(results)
+    for panel, what in zip(panels.flat, ("compress", "decompress"), strict=True):
+        for tool in results.tools:
+            style = _style(results, tool) | {"linestyle": "none"}
+            rows = [row for case in results.cases if (row := results.get(case, tool, results.threads[0])) is not None]
+            for row in rows:
+                panel.plot(row["ratio"], row[f"{what}_mbps"], **style | {"markersize": 2, "alpha": 0.45, "label": None})
+            shared = [row for case in common if (row := results.get(case, tool, results.threads[0])) is not None]
+            if shared:
+                mean = [geometric_mean(row[key] for row in shared) for key in ("ratio", f"{what}_mbps")]
+                panel.plot(*mean, **style | {"markersize": 10, "markeredgecolor": "white", "zorder": 4})
+        panel.set(xscale="log", yscale="log", xlabel="ratio", title=f"{what}, one thread")
+        panel.grid(True, which="major", linewidth=0.3)
+    panels.flat[0].set_ylabel("MB/s")
+    _legend(figure, panels.flat)
+    return figure
+
+
+def _common_cases(results: Results) -> list[Key]:
+    """Those that every tool with any result has one for, so that the means are of the same fields."""
+    threads = results.threads[0]
+    able = [tool for tool in results.tools if any(results.get(case, tool, threads) for case in results.cases)]
+    return [case for case in results.cases if all(results.get(case, tool, threads) for tool in able)]
+
+
+def _legend(figure: Any, panels: Any) -> None:
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False)
