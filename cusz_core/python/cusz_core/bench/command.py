@@ -52,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         _print_list(options.pfpl)
         return 0
-    if options.figures or options.docs:
-        figures.require_matplotlib()  # rather now than after an hour
+    _require_outputs(options)
     document = report.read_json(options.earlier) if options.earlier else _measure(options)
     text = report.full(document)
     print(text, end="")
@@ -71,10 +70,24 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _require_outputs(options: argparse.Namespace) -> None:
+    """Fails for what would fail later: rather now than after an hour."""
+    from . import figures, report
+
+    if options.figures or options.docs:
+        figures.require_matplotlib()
+    if options.docs:
+        report.around_section(options.docs)
+    for path in (options.csv, options.json, options.markdown):
+        if path and not path.parent.is_dir():
+            raise ParameterError(f"there is no folder {path.parent} for {path.name}")
+
+
 def _measure(options: argparse.Namespace) -> Document:
     from .. import arguments
     from ..cli import DTYPES
     from . import fields, measure, pfpl
+    from .report import shortened
     from .tools import TOOLS
 
     if options.pfpl:
@@ -95,7 +108,7 @@ def _measure(options: argparse.Namespace) -> Document:
         rows = measure.measure(fields.load(names, dtype, options.fill), plan, _say)
     finally:
         _say("")
-    return {"head": head, "rows": rows}
+    return {"head": head, "rows": [shortened(row) for row in rows]}
 
 
 def _chosen_tools(text: str | None, tools: Sequence[Tool]) -> list[Tool]:

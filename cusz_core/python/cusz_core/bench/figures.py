@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import UnsupportedError
 from .measure import Row
-from .report import OURS, Document, Key, Results, geometric_mean
+from .report import OURS, Document, Results, geometric_mean
 
 _COLOURS = [
     "#000000",
@@ -91,11 +91,13 @@ def _rate_distortion(plt: Any, results: Results) -> Any:
             if points:
                 panel.plot(*zip(*points, strict=True), **_style(results, tool))
         panel.set_title(dataset, fontsize=8)
-        panel.set_xscale("log")
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter("{x:g}")
         panel.grid(True, which="major", linewidth=0.3)
-    figure.supxlabel("bits per value")
-    figure.supylabel("PSNR, dB")
-    _legend(figure, panels.flat)
+        panel.set_xlabel("bits per value")
+    for panel in panels[:, 0]:
+        panel.set_ylabel("PSNR, dB")
+    _legend(plt, figure, results)
     return figure
 
 
@@ -105,37 +107,34 @@ def _drawable(row: Row | None) -> bool:
 
 
 def _throughput(plt: Any, results: Results) -> Any:
-    """Speed over ratio, one thread: a small mark for every field and bound, a large one for their geometric mean."""
+    """Speed over ratio, one thread: a small mark for every field and bound, a large one for their geometric mean.
+
+    The means are of the cases that all tools have a result for, tools aside that fail on more than a quarter of them.
+    """
     figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), sharex=True, sharey=True, squeeze=False, layout="constrained")
-    common = _common_cases(results)
+    threads = results.threads[0]
+    cases_of = {t: [case for case in results.cases if results.get(case, t, threads)] for t in results.tools}
+    able = [tool for tool, cases in cases_of.items() if 4 * len(cases) >= 3 * len(results.cases)]
+    common = [case for case in results.cases if all(case in cases_of[tool] for tool in able)]
     for panel, what in zip(panels.flat, ("compress", "decompress"), strict=True):
         for tool in results.tools:
             style = _style(results, tool) | {"linestyle": "none"}
-            rows = [row for case in results.cases if (row := results.get(case, tool, results.threads[0])) is not None]
-            for row in rows:
-                panel.plot(row["ratio"], row[f"{what}_mbps"], **style | {"markersize": 2, "alpha": 0.45, "label": None})
-            shared = [row for case in common if (row := results.get(case, tool, results.threads[0])) is not None]
-            if shared:
-                mean = [geometric_mean(row[key] for row in shared) for key in ("ratio", f"{what}_mbps")]
+            rows = {case: row for case in results.cases if (row := results.get(case, tool, threads)) is not None}
+            for row in rows.values():
+                panel.plot(row["ratio"], row[f"{what}_mbps"], **style | {"markersize": 2, "alpha": 0.45})
+            if tool in able and common:
+                mean = [geometric_mean(rows[case][key] for case in common) for key in ("ratio", f"{what}_mbps")]
                 panel.plot(*mean, **style | {"markersize": 10, "markeredgecolor": "white", "zorder": 4})
         panel.set(xscale="log", yscale="log", xlabel="ratio", title=f"{what}, one thread")
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.grid(True, which="major", linewidth=0.3)
     panels.flat[0].set_ylabel("MB/s")
-    _legend(figure, panels.flat)
+    _legend(plt, figure, results)
     return figure
 
 
-def _common_cases(results: Results) -> list[Key]:
-    """Those that every tool with any result has one for, so that the means are of the same fields."""
-    threads = results.threads[0]
-    able = [tool for tool in results.tools if any(results.get(case, tool, threads) for case in results.cases)]
-    return [case for case in results.cases if all(results.get(case, tool, threads) for tool in able)]
-
-
-def _legend(figure: Any, panels: Any) -> None:
-    handles: dict[str, Any] = {}
-    for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+def _legend(plt: Any, figure: Any, results: Results) -> None:
+    handles = [plt.Line2D([], [], **_style(results, tool)) for tool in results.tools]
     if handles:
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False)
+        figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)

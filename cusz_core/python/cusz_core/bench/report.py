@@ -31,13 +31,13 @@ def write_csv(document: Document, path: Path) -> None:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in document["rows"]:
-            writer.writerow({**_shortened(row), "shape": "x".join(map(str, row["shape"]))})
+            writer.writerow({**row, "shape": "x".join(map(str, row["shape"]))})
 
 
 def write_json(document: Document, path: Path) -> None:
     """One row a line; NaN and infinities are strings."""
     rows = ",\n".join(
-        " " + json.dumps({key: json_value(value) for key, value in _shortened(row).items()}, allow_nan=False)
+        " " + json.dumps({key: json_value(value) for key, value in row.items()}, allow_nan=False)
         for row in document["rows"]
     )
     path.write_text(f'{{"head": {json.dumps(document["head"], indent=1)},\n"rows": [\n{rows}\n]}}\n')
@@ -53,18 +53,24 @@ def read_json(path: Path) -> Document:
     return document
 
 
-def _shortened(row: Row) -> Row:
-    """Without digits that mean nothing. The errors and bounds keep all of theirs."""
+def shortened(row: Row) -> Row:
+    """A row without digits that mean nothing. Errors and bounds keep all of theirs."""
     return {key: float(f"{v:.6g}") if key in _SHORTENED and v is not None else v for key, v in row.items()}
 
 
 def replace_section(path: Path, text: str) -> None:
     """Puts `text` between the two markers of a Markdown file."""
+    before, after = around_section(path)
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def around_section(path: Path) -> tuple[str, str]:
+    """What is before and after the markers."""
     before, begin, rest = path.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ParameterError(f"{path} has no lines {BEGIN} and {END} for the tables to go between")
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    return before, after
 
 
 # --------------------------------------------------------------------------------------------------------- tables
