@@ -2,7 +2,7 @@
 """Runs `cusz bench` beside the other compressors, in .venv-peers: an environment with what .venv has and them.
 
     scripts/bench/peers.py turbulence --repeat 3     # options are those of cusz bench
-    scripts/bench/peers.py --docs                    # everything, and docs/performance.md anew (an hour)
+    scripts/bench/peers.py --docs                    # everything, and docs/performance.md anew (half an hour)
     scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
 
 The versions are those of scripts/bench/requirements.txt.

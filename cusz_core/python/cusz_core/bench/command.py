@@ -87,7 +87,7 @@ def _measure(options: argparse.Namespace) -> Document:
     from .. import arguments
     from ..cli import DTYPES
     from . import fields, measure, pfpl
-    from .report import shortened
+    from .report import shortened, write_json
     from .tools import TOOLS
 
     if options.pfpl:
@@ -104,11 +104,15 @@ def _measure(options: argparse.Namespace) -> Document:
     head = measure.head(TOOLS, plan)
     measure.reuse_freed_memory()
     dtype = DTYPES[options.dtype] if options.dtype else None
+    document: Document = {"head": head, "rows": []}
     try:
-        rows = measure.measure(fields.load(names, dtype, options.fill), plan, _say)
+        for field in fields.load(names, dtype, options.fill):
+            document["rows"] += [shortened(row) for row in measure.measure([field], plan, _say)]
+            if options.json:
+                write_json(document, options.json)  # what there is so far, should a library take the process with it
     finally:
         _say("")
-    return {"head": head, "rows": [shortened(row) for row in rows]}
+    return document
 
 
 def _chosen_tools(text: str | None, tools: Sequence[Tool]) -> list[Tool]:

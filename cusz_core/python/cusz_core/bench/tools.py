@@ -450,8 +450,8 @@ TOOLS: list[Tool] = [
         package="",
         module="",
         bound="every value, in the arithmetic of its type",
-        timed="its CPU sources built as its makefile does (-O3 -march=native), serial for one thread, else OpenMP; "
-        f"{_OWN_RANGE}; {_REUSES}",
+        timed="its CPU sources built as its makefile does (-O3 -march=native), serial for one thread, else OpenMP "
+        f"(whose threads wait by spinning, and lose much where other programs run); {_OWN_RANGE}; {_REUSES}",
         max_threads=1024,
     ),
     Tool(
