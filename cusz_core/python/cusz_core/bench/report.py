@@ -260,14 +260,15 @@ def conditions(document: Document) -> str:
     """What was measured, how and where, in words."""
     head = document["head"]
     spreads = sorted(row["compress_spread"] for row in document["rows"] if row["error"] is None)
-    spread = f"; slowest and fastest of them are typically {spreads[len(spreads) // 2]:.0%} apart" if spreads else ""
+    spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
     return f"""\
 {head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores; {head["system"]}; Python {head["python"]},
 numpy {head["numpy"]}.
 
-- MB/s is 10^6 raw bytes a second, from memory to memory: the median of {head["repeat"]} calls after a first
-  one{spread}. All tools take turns in one process. Memory
-  is by how much the process grew during a first compression, the archive included.
+- MB/s is 10^6 raw bytes a second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
+  after a first one. All tools take turns in one process, whose malloc keeps what is freed, so that tools that allocate
+  what they return pay for fresh pages once. Memory is by how much the process grew during a first compression, the
+  archive included.
 - Relative bounds are of the range of the values that are finite and not fill. cusz finds that range itself, in its
   time. So do SZ3, SZ2 and PFPL where all values count; where a field has fill values, NaN or infinities they are given
   the absolute bound, as the other tools are always. cusz and PFPL are told the fill value; the rest get the same array.
@@ -301,7 +302,8 @@ def compact(document: Document, figures: str = "figures") -> str:
     parts = [
         conditions(document),
         tools_table(document),
-        "By how many times ours is faster, and its archives smaller, one thread: geometric mean (smallest to largest).",
+        "By how many times ours is faster, and its archives smaller, one thread: geometric mean (smallest to largest), "
+        "archives of others that break the bound included.",
         summary(document),
         "Ratio; * marks rows with values beyond the bound.",
         results.by_case(results.tools, one, _ratio_cell),
