@@ -271,7 +271,9 @@ numpy {head["numpy"]}.
   archive included.
 - Relative bounds are of the range of the values that are finite and not fill. cusz finds that range itself, in its
   time. So do SZ3, SZ2 and PFPL where all values count; where a field has fill values, NaN or infinities they are given
-  the absolute bound, as the other tools are always. cusz and PFPL are told the fill value; the rest get the same array.
+  the absolute bound, as the other tools are always. Those three work out the range of f32 in f32, and are asked for a
+  bound smaller by 1 in 2^22, so that none of them is blamed for the rounding of a range. cusz and PFPL are told the
+  fill value; the rest get the same array.
 - Values beyond the bound are counted exactly, without tolerance; NaN, infinities and fill values are counted if they do
   not come back bit for bit."""
 
