@@ -111,14 +111,9 @@ def test_lossless_allows_no_other_zero():
     cusz.verify(-x, archive)
 
 
-INFO = cusz.inspect(cusz.compress(field(F64), 1e-3))
-
-
 def compare(a, b, bound, dtype=F64):
     """What `verify` says of one pair of values under a bound."""
-    info = dataclasses.replace(INFO, eb_abs=bound)
-    found, squares = verification._Violations(), verification._SumOfSquares()
-    verification._compare(0, np.array([a], dtype), np.array([b], dtype), info, found, squares)
+    found, _ = verification.compare(np.array([a], dtype), np.array([b], dtype), bound, None)
     return found.count
 
 

@@ -1,4 +1,4 @@
-"""The command `cusz`: compress, decompress, inspect, verify, devices, config."""
+"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, config."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import __version__, _native, adios2_config, arguments, backends, codec, verification
+from .bench import command as bench_command
 from .errors import CuszError, ParameterError, UnsupportedError
 from .info import inspect, json_value
 
@@ -119,6 +120,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_threads(sub)
     _add_json(sub)
     sub.set_defaults(run=_verify)
+
+    sub = commands.add_parser("bench", help="measure this and other compressors on fields")
+    bench_command.add_options(sub, _number)
+    sub.set_defaults(run=bench_command.run)
 
     sub = commands.add_parser("devices", help="show the backends of this build and machine")
     _add_json(sub)

@@ -60,7 +60,7 @@ class Verification:
         return {key: json_value(value) for key, value in d.items()}
 
 
-class _Violations:
+class Violations:
     """Counts values that break the promise, and keeps the worst."""
 
     def __init__(self) -> None:
@@ -108,10 +108,7 @@ def verify(x: NDArray[Any], archive: ArchiveLike, *, threads: int | None = None)
 
     decoded = decompress(archive, threads=threads).reshape(-1)
     flat = original.reshape(-1)
-    violations = _Violations()
-    squares = _SumOfSquares()
-    for start in range(0, flat.size, _CHUNK):
-        _compare(start, flat[start : start + _CHUNK], decoded[start : start + _CHUNK], info, violations, squares)
+    violations, squares = compare(flat, decoded, info.eb_abs, info.fill)
     if violations.count:
         raise _bound_error(info, flat, decoded, violations)
 
@@ -144,13 +141,26 @@ def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> N
         )
 
 
+def compare(
+    original: NDArray[Any], decoded: NDArray[Any], bound: float, fill: float | None
+) -> tuple[Violations, SumOfSquares]:
+    """What in `decoded` breaks the promise made for `original`, and the errors of the values that may differ. Both
+    are one-dimensional and of one dtype."""
+    violations, squares = Violations(), SumOfSquares()
+    for start in range(0, original.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        _compare(start, original[part], decoded[part], bound, fill, violations, squares)
+    return violations, squares
+
+
 def _compare(
     start: int,
     a: NDArray[Any],
     b: NDArray[Any],
-    info: ArchiveInfo,
-    violations: _Violations,
-    squares: _SumOfSquares,
+    bound: float,
+    fill: float | None,
+    violations: Violations,
+    squares: SumOfSquares,
 ) -> None:
     """Compares one chunk of the original, `a`, and of the decoded field, `b`."""
     unsigned = np.uint32 if a.dtype.itemsize == 4 else np.uint64
@@ -159,11 +169,11 @@ def _compare(
         return
     a, b = a[differs], b[differs]
     may_differ = np.isfinite(a)
-    if info.fill is not None:
+    if fill is not None:
         with np.errstate(over="ignore"):
-            fill_bits = np.array([info.fill]).astype(a.dtype).view(unsigned)[0]
+            fill_bits = np.array([fill]).astype(a.dtype).view(unsigned)[0]
         may_differ &= a.view(unsigned) != fill_bits
-    if info.eb_abs == 0:
+    if bound == 0:
         may_differ[:] = False
 
     must_be_same = differs[~may_differ]
@@ -175,11 +185,11 @@ def _compare(
     left, right = a[may_differ].astype(np.float64), b[may_differ].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.abs(left - right)
-        # Rounding is monotone and eb_abs is a double: a rounded difference below it is a true one below it, one above
-        # it a true one above it. Only equality leaves a question.
-        broken = ~(error <= info.eb_abs)
-    ties = np.flatnonzero(error == info.eb_abs)
-    broken[ties] = _exceeds_when_rounding_hides_it(left[ties], right[ties], info.eb_abs)
+        # Rounding is monotone and the bound is a double: a rounded difference below it is a true one below it, one
+        # above it a true one above it. Only equality leaves a question.
+        broken = ~(error <= bound)
+    ties = np.flatnonzero(error == bound)
+    broken[ties] = _exceeds_when_rounding_hides_it(left[ties], right[ties], bound)
     violations.add(start + positions[broken], np.where(np.isnan(error[broken]), np.inf, error[broken]))
     squares.add(error)
 
@@ -200,7 +210,7 @@ def _exceeds_when_rounding_hides_it(
     return exceeds
 
 
-class _SumOfSquares:
+class SumOfSquares:
     """Sum of squared errors that neither overflows nor underflows, and the largest error."""
 
     def __init__(self) -> None:
@@ -227,7 +237,7 @@ class _SumOfSquares:
         return 20 * (math.log10(half_range) + math.log10(2) - log_rmse)
 
 
-def _bound_error(info: ArchiveInfo, flat: NDArray[Any], decoded: NDArray[Any], violations: _Violations) -> BoundError:
+def _bound_error(info: ArchiveInfo, flat: NDArray[Any], decoded: NDArray[Any], violations: Violations) -> BoundError:
     position = violations.position
     index = tuple(int(i) for i in np.unravel_index(position, info.shape))
     original, result = float(flat[position]), float(decoded[position])

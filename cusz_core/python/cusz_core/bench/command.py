@@ -1,0 +1,169 @@
+"""The options of `cusz bench`, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import CuszError, ParameterError
+
+if TYPE_CHECKING:
+    from .report import Document
+    from .tools import Tool
+
+DESCRIPTION = """
+Compresses fields with this package and with whatever other compressors are installed: ratio, PSNR, exact count of the
+values beyond the bound, speed, memory. Without FIELD: all generated ones, and the .npy files of $CUSZ_TEST_DATA.
+scripts/bench/peers.py of the source tree installs the other compressors into an environment of their own.
+"""
+
+
+def add_options(sub: argparse.ArgumentParser, number: Callable[[str], float]) -> None:
+    sub.description = DESCRIPTION
+    sub.add_argument("fields", nargs="*", metavar="FIELD", help="generated field (see --list), or .npy file")
+    sub.add_argument("--list", action="store_true", help="list the generated fields and the tools, and do nothing")
+    sub.add_argument("--tools", metavar="A,B", help="these tools only, such as cusz,sz3-lorenzo")
+    sub.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
+    sub.add_argument("--mode", choices=("abs", "rel"), default="rel", help="rel (default) to the value range, or abs")
+    sub.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
+    sub.add_argument("--repeat", type=int, default=5, help="timed calls of which the median is kept (default: 5)")
+    sub.add_argument("--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field cast)")
+    sub.add_argument("--fill", type=number, help='value that stands for "no data" in the files')
+    sub.add_argument("--pfpl", type=Path, metavar="FOLDER", help="sources of PFPL, to be compiled with g++")
+    sub.add_argument("--csv", type=Path, metavar="FILE")
+    sub.add_argument("--json", type=Path, metavar="FILE")
+    sub.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, which are printed as well")
+    sub.add_argument("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
+    sub.add_argument(
+        "--docs",
+        type=Path,
+        metavar="FILE",
+        help="rewrite the marked section of this Markdown file, and all in the folder figures beside it",
+    )
+    sub.add_argument("--from", type=Path, metavar="JSON", dest="earlier", help="report this earlier measurement")
+
+
+def run(options: argparse.Namespace) -> int:
+    from . import figures, report
+
+    if options.list:
+        _print_list(options.pfpl)
+        return 0
+    _require_outputs(options)
+    document = report.read_json(options.earlier) if options.earlier else _measure(options)
+    text = report.full(document)
+    print(text, end="")
+    if options.csv:
+        report.write_csv(document, options.csv)
+    if options.json:
+        report.write_json(document, options.json)
+    if options.markdown:
+        options.markdown.write_text(text)
+    if options.figures:
+        figures.draw(document, options.figures)
+    if options.docs:
+        _write_docs(document, options.docs)
+    _require_our_bound(document)
+    return 0
+
+
+def _require_outputs(options: argparse.Namespace) -> None:
+    """Fails for what would fail later: rather now than after an hour."""
+    from . import figures, report
+
+    if options.figures or options.docs:
+        figures.require_matplotlib()
+    if options.docs:
+        report.around_section(options.docs)
+    for path in (options.csv, options.json, options.markdown):
+        if path and not path.parent.is_dir():
+            raise ParameterError(f"there is no folder {path.parent} for {path.name}")
+
+
+def _measure(options: argparse.Namespace) -> Document:
+    from .. import arguments
+    from ..cli import DTYPES
+    from . import fields, measure, pfpl
+    from .report import shortened, write_json
+    from .tools import TOOLS
+
+    if options.pfpl:
+        pfpl.use(options.pfpl)
+    if options.repeat < 1:
+        raise ParameterError(f"--repeat is {options.repeat}; it must be at least 1")
+    for n in options.threads:
+        arguments.threads(n)
+    for eb in options.eb:
+        arguments.error_bound(eb)
+    names = fields.chosen(options.fields)
+    tools = [tool for tool in _chosen_tools(options.tools, TOOLS) if tool.missing() is None]
+    plan = measure.Plan(options.eb, tools, options.mode, options.threads, options.repeat, options.pfpl)
+    head = measure.head(TOOLS, plan)
+    measure.reuse_freed_memory()
+    dtype = DTYPES[options.dtype] if options.dtype else None
+    document: Document = {"head": head, "rows": []}
+    try:
+        for field in fields.load(names, dtype, options.fill):
+            document["rows"] += [shortened(row) for row in measure.measure([field], plan, _say)]
+            if options.json:
+                write_json(document, options.json)  # what there is so far, should a library take the process with it
+    finally:
+        _say("")
+    return document
+
+
+def _chosen_tools(text: str | None, tools: Sequence[Tool]) -> list[Tool]:
+    if text is None:
+        return list(tools)
+    known = {_slug(tool.name): tool for tool in tools}
+    wanted = [_slug(word) for word in text.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise ParameterError(f"there is no tool {name}; known are {', '.join(known)}")
+    return [tool for name, tool in known.items() if name in wanted]
+
+
+def _slug(name: str) -> str:
+    return name.strip().lower().replace(" ", "-")
+
+
+def _print_list(sources: Path | None) -> None:
+    from . import fields, pfpl
+    from .tools import TOOLS
+
+    if sources:
+        pfpl.use(sources)
+    print("fields")
+    for name in fields.GENERATED:
+        print(f"  {name}, {name}_f64")
+    print("tools")
+    for tool in TOOLS:
+        print(f"  {_slug(tool.name):14s}{tool.missing() or tool.version()}")
+
+
+def _write_docs(document: Document, path: Path) -> None:
+    from . import figures, report
+
+    folder = path.parent / "figures"
+    figures.draw(document, folder)
+    report.write_csv(document, folder / "bench.csv")
+    report.write_json(document, folder / "bench.json")
+    report.replace_section(path, report.compact(document, folder.name))
+
+
+def _require_our_bound(document: Document) -> None:
+    from .report import OURS
+
+    for row in document["rows"]:
+        if row["tool"] == OURS and (row["error"] is not None or row["violations"]):
+            what = row["error"] or f"{row['violations']} values beyond the bound"
+            raise CuszError(f"{row['dataset']}, {row['eb']:g}: {what}. This must not be: please report it")
+
+
+def _say(text: str) -> None:
+    """Shows on a terminal what is being done."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

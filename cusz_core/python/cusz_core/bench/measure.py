@@ -1,0 +1,323 @@
+"""Measures tools on fields: all in turns, in one process, so that whatever disturbs the machine hits all alike."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import datetime
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import cusz_core
+
+from .. import _native, arguments, verification
+from ..codec import Mode, release_scratch, value_range
+from .fields import Array, Field
+from .tools import Buffers, Codec, Task, Tool
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+#: What a row tells, in the order of the CSV columns. Speeds are 10^6 raw bytes a second, medians. Where a tool failed,
+#: all from `ratio` to the last number are None and `error` says why.
+COLUMNS = (
+    *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "tool", "version", "threads"),
+    *("ratio", "bit_rate", "psnr", "max_error_over_eb", "violations"),
+    *("compress_mbps", "decompress_mbps", "compress_spread", "decompress_spread"),
+    *("peak_bytes", "decompress_peak_bytes", "error"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is measured on every field.
+
+    Attributes:
+        ebs, mode: the bounds.
+        tools: those that are there.
+        threads: numbers of threads; a tool that has fewer is measured with those it has.
+        repeat: timed calls, of which the median is kept.
+    """
+
+    ebs: Sequence[float]
+    tools: Sequence[Tool]
+    mode: Mode = "rel"
+    threads: Sequence[int] = (1, 2)
+    repeat: int = 5
+    pfpl: Path | None = None
+
+
+# ------------------------------------------------------------------------------------------------- what came back
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    """A decompressed field against its original.
+
+    Attributes:
+        violations: values that break the bound, in exact arithmetic, and NaN, infinities and fill values that did not
+            come back bit for bit.
+        max_error_over_eb: the largest error of the other values, over the absolute bound.
+        psnr: in dB, over the same values; -inf if one of them came back as NaN or infinity.
+    """
+
+    violations: int
+    max_error_over_eb: float
+    psnr: float
+
+
+def quality(original: Array, decoded: Array, eb_abs: float, fill: float | None = None) -> Quality:
+    if decoded.dtype != original.dtype or decoded.shape != original.shape:
+        there, back = (f"{x.dtype.name} of shape {x.shape}" for x in (original, decoded))
+        raise RuntimeError(f"{there} came back as {back}")
+    limits = value_range(original, fill)
+    violations, errors = verification.compare(original.reshape(-1), decoded.reshape(-1), eb_abs, fill)
+    finite = np.isfinite(original)
+    if not np.isfinite(decoded[finite]).all():
+        return Quality(violations.count, math.inf, -math.inf)
+    return Quality(
+        violations.count,
+        errors.largest / eb_abs if eb_abs else math.inf * bool(errors.largest),
+        errors.psnr(limits.min, limits.max, limits.values),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- memory
+
+
+def reuse_freed_memory() -> None:
+    """Lets malloc keep what is freed, in this process: a tool that allocates what it returns then pays for fresh pages
+    once, not in every call. (glibc; elsewhere nothing happens.)"""
+    M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def with_peak(call: Callable[[], T]) -> tuple[T, int | None]:
+    """The result of a call, and by how much resident memory grew at its highest; None where Linux does not tell."""
+    release_scratch()
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+    before = _reset_peak()
+    result = call()
+    after = _peak()
+    return result, None if before is None or after is None else max(after - before, 0)
+
+
+def _reset_peak() -> int | None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    return _peak()
+
+
+def _peak() -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------- runs
+
+
+class _Run:
+    """One tool with one number of threads on one field under one bound."""
+
+    def __init__(self, tool: Tool, task: Task, row: Row) -> None:
+        self.tool, self.task, self.row = tool, task, row
+        self.codec: Codec | None = None
+        self.archive = b""
+        self.compress_seconds: list[float] = []
+        self.decompress_seconds: list[float] = []
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        """A tool that fails has a row that says so, and is asked nothing more."""
+        if self.row["error"] is None:
+            try:
+                step()
+            except Exception as error:  # whatever a library raises
+                self.row["error"] = f"{type(error).__name__}: {error}"[:200]
+
+    def first(self) -> None:
+        """The first call, into memory of its own: ratio, quality, and the memory it needs."""
+        x = self.task.x
+
+        def compress() -> tuple[Codec, Any]:
+            codec = self.tool.codec(self.task, Buffers(x))
+            return codec, codec.compress()
+
+        def decompress() -> Array:
+            return self.tool.codec(self.task, Buffers(x)).decompress(self.archive)
+
+        (_, archive), self.row["peak_bytes"] = with_peak(compress)
+        self.archive = bytes(archive)
+        del archive
+        decoded, self.row["decompress_peak_bytes"] = with_peak(decompress)
+        found = quality(x, decoded, self.task.eb_abs, self.task.fill)
+        self.row.update(
+            dataclasses.asdict(found), ratio=x.nbytes / len(self.archive), bit_rate=8 * len(self.archive) / x.size
+        )
+
+    def warm_up(self, buffers: Buffers) -> None:
+        self.codec = self.tool.codec(self.task, buffers)
+        self.codec.compress()
+        self.codec.decompress(self.archive)
+
+    def time_once(self) -> None:
+        assert self.codec is not None
+        codec, archive = self.codec, self.archive
+        self.compress_seconds.append(_seconds(codec.compress))
+        self.decompress_seconds.append(_seconds(lambda: codec.decompress(archive)))
+
+    def finish(self) -> Row:
+        self.codec = None
+        if self.row["error"] is not None:
+            self.row.update(dict.fromkeys(COLUMNS[COLUMNS.index("ratio") : -1]))
+            return self.row
+        for what, seconds in (("compress", self.compress_seconds), ("decompress", self.decompress_seconds)):
+            median = statistics.median(seconds)
+            self.row[f"{what}_mbps"] = self.task.x.nbytes / median / 1e6
+            self.row[f"{what}_spread"] = (max(seconds) - min(seconds)) / median
+        return self.row
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    time.sleep(0.01)  # OpenMP's threads of the tool before spin for some milliseconds
+    started = time.perf_counter()
+    result = call()
+    seconds = time.perf_counter() - started
+    del result  # freeing it is not in the time
+    return seconds
+
+
+def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> list[Row]:
+    """Measures every tool on every field under every bound. `say` is told what is being done."""
+    versions = {tool.name: tool.version() for tool in plan.tools}
+    rows: list[Row] = []
+    for field in fields:
+        with tempfile.TemporaryDirectory(prefix="cusz-bench-") as folder:
+            for eb in plan.ebs:
+                rows += _measure_field(field, eb, plan, versions, Path(folder), say)
+    return rows
+
+
+def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str], folder: Path, say: Say) -> list[Row]:
+    runs = [
+        _Run(tool, task, _new_row(field, task, tool.name, versions[tool.name]))
+        for tool in plan.tools
+        for task in _tasks(field, eb, plan, tool.max_threads)
+    ]
+    for run in runs:
+        say(f"{field.name} {eb:g}: {run.tool.name}")
+        run.row["error"] = run.tool.refuses(field.x)
+        if run.tool.may_crash and run.row["error"] is None:
+            run.row["error"] = _crashes(run, plan, folder)
+        run.attempt(run.first)
+    buffers = Buffers(field.x)
+    for run in runs:
+        run.attempt(lambda run=run: run.warm_up(buffers))  # type: ignore[misc]
+    for n in range(plan.repeat):
+        for run in runs:
+            say(f"{field.name} {eb:g}: round {n + 1} of {plan.repeat}, {run.tool.name}")
+            run.attempt(run.time_once)
+    return [run.finish() for run in runs]
+
+
+def _tasks(field: Field, eb: float, plan: Plan, max_threads: int) -> list[Task]:
+    limits = value_range(field.x, field.fill)
+    eb_abs = _native.absolute_bound(eb, limits.min, limits.max) if plan.mode == "rel" else arguments.error_bound(eb)
+    plain = limits.values == field.x.size
+    return [
+        Task(field.x, plan.mode, eb, eb_abs, plain, field.fill, threads)
+        for threads in sorted({min(n, max_threads) for n in plan.threads})
+    ]
+
+
+def _new_row(field: Field, task: Task, tool: str, version: str) -> Row:
+    return dict.fromkeys(COLUMNS) | {
+        "dataset": field.name,
+        "shape": list(field.x.shape),
+        "dtype": field.x.dtype.name,
+        "fill": field.fill,
+        "mode": task.mode,
+        "eb": task.eb,
+        "eb_abs": task.eb_abs,
+        "tool": tool,
+        "version": version,
+        "threads": task.threads,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- probe
+
+
+def _crashes(run: _Run, plan: Plan, folder: Path) -> str | None:
+    """Tries a tool in a process of its own; says how that ended if it was killed."""
+    path = folder / "field.npy"
+    if not path.exists():
+        np.save(path, run.task.x)
+    task = run.task
+    words = [run.tool.name, path, task.mode, task.eb, task.eb_abs, int(task.plain), task.fill, plan.pfpl]
+    command = [sys.executable, "-m", "cusz_core.bench.probe", *map(str, words)]
+    try:
+        code = subprocess.run(command, capture_output=True, timeout=900, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return "did not end within 15 minutes"
+    return f"crashes (signal {-code})" if code < 0 else None
+
+
+# ----------------------------------------------------------------------------------------------------------- head
+
+
+def head(tools: Sequence[Tool], plan: Plan) -> dict[str, Any]:
+    """What the rows were measured with and on. `tools` are all known ones, those that are missing too."""
+    measured = {tool.name for tool in plan.tools}
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cusz": cusz_core.__version__,
+        "repeat": plan.repeat,
+        "tools": [
+            {
+                "name": tool.name,
+                "version": tool.version() if tool.name in measured else None,
+                "missing": tool.missing(),
+                "bound": tool.bound,
+                "timed": tool.timed,
+            }
+            for tool in tools
+        ],
+    }
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

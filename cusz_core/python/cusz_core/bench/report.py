@@ -1,0 +1,329 @@
+"""What was measured, as CSV, JSON and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ParameterError
+from ..info import json_value
+from .measure import COLUMNS, Row
+
+OURS = "cusz"
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+Document = dict[str, Any]  # {"head": ..., "rows": [...]}
+Key = tuple[str, str, float]  # dataset, dtype, bound
+
+_NUMBERS = COLUMNS[COLUMNS.index("ratio") : -1]
+_SHORTENED = {"ratio", "bit_rate", "psnr", *(c for c in COLUMNS if c.endswith(("_mbps", "_spread")))}
+
+
+# ---------------------------------------------------------------------------------------------------------- files
+
+
+def write_csv(document: Document, path: Path) -> None:
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in document["rows"]:
+            writer.writerow({**row, "shape": "x".join(map(str, row["shape"]))})
+
+
+def write_json(document: Document, path: Path) -> None:
+    """One row a line; NaN and infinities are strings."""
+    rows = ",\n".join(
+        " " + json.dumps({key: json_value(value) for key, value in row.items()}, allow_nan=False)
+        for row in document["rows"]
+    )
+    path.write_text(f'{{"head": {json.dumps(document["head"], indent=1)},\n"rows": [\n{rows}\n]}}\n')
+
+
+def read_json(path: Path) -> Document:
+    try:
+        document: Document = json.loads(path.read_text())
+        for row in document["rows"]:
+            row.update({key: float(row[key]) for key in _NUMBERS if isinstance(row[key], str)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ParameterError(f"{path} is not what `cusz bench --json` writes: {error!r}") from None
+    return document
+
+
+def shortened(row: Row) -> Row:
+    """A row without digits that mean nothing. Errors and bounds keep all of theirs."""
+    return {key: float(f"{v:.6g}") if key in _SHORTENED and v is not None else v for key, v in row.items()}
+
+
+def replace_section(path: Path, text: str) -> None:
+    """Puts `text` between the two markers of a Markdown file."""
+    before, after = around_section(path)
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def around_section(path: Path) -> tuple[str, str]:
+    """What is before and after the markers."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ParameterError(f"{path} has no lines {BEGIN} and {END} for the tables to go between")
+    return before, after
+
+
+# --------------------------------------------------------------------------------------------------------- tables
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def significant(value: float | None) -> str:
+    """Three digits or more, never an exponent for what is not huge."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f}"
+
+
+def _error(value: float) -> str:
+    return f"{value:.6f}" if value < 1000 else f"{value:.3g}"
+
+
+def detailed(document: Document) -> str:
+    """Every row with everything."""
+    head = (
+        *("field", "type", document_mode(document), "tool", "threads", "ratio", "bits / value", "PSNR"),
+        *("max error / bound", "beyond it", "compress MB/s", "decompress MB/s", "memory MB"),
+    )
+    return _table(head, [_detailed_row(row) for row in document["rows"]])
+
+
+def _detailed_row(row: Row) -> list[str]:
+    start = [row["dataset"], row["dtype"], f"{row['eb']:g}", row["tool"], str(row["threads"])]
+    if row["error"] is not None:
+        return [*start, *["–"] * 3, row["error"].replace("|", "/").replace("\n", " "), *["–"] * 4]
+    return [
+        *start,
+        significant(row["ratio"]),
+        f"{row['bit_rate']:.3f}",
+        f"{row['psnr']:.1f}",
+        _error(row["max_error_over_eb"]),
+        str(row["violations"]),
+        f"{row['compress_mbps']:.0f}",
+        f"{row['decompress_mbps']:.0f}",
+        "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.1f}",
+    ]
+
+
+def document_mode(document: Document) -> str:
+    return str(document["rows"][0]["mode"]) if document["rows"] else "rel"
+
+
+class Results:
+    """The rows, found by what they are about."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.rows: list[Row] = document["rows"]
+        self.mode = document_mode(document)
+        self.threads = sorted({row["threads"] for row in self.rows})
+        self.tools = list(dict.fromkeys(row["tool"] for row in self.rows))
+        self.peers = [tool for tool in self.tools if tool != OURS]
+        self.cases: list[Key] = list(dict.fromkeys(self._key(row) for row in self.rows))
+        self._found = {(*self._key(row), row["tool"], row["threads"]): row for row in self.rows}
+
+    @staticmethod
+    def _key(row: Row) -> Key:
+        return row["dataset"], row["dtype"], row["eb"]
+
+    def get(self, case: Key, tool: str, threads: int) -> Row | None:
+        """A row without an error, or None."""
+        row = self._found.get((*case, tool, threads))
+        return None if row is None or row["error"] is not None else row
+
+    def by_case(self, tools: Sequence[str], threads: int, cell: Callable[[Row], str]) -> str:
+        lines = []
+        for case in self.cases:
+            rows = [self.get(case, tool, threads) for tool in tools]
+            lines.append([case[0], f"{case[2]:g}", *("–" if row is None else cell(row) for row in rows)])
+        return _table(["field", self.mode, *tools], lines)
+
+    def factors(self, case: Key, peer: str, threads: int) -> tuple[float, float, float] | None:
+        """How many times a peer's compress speed, decompress speed and ratio ours are."""
+        ours, theirs = self.get(case, OURS, threads), self.get(case, peer, threads)
+        if ours is None or theirs is None:
+            return None
+        compress, decompress, ratio = (ours[c] / theirs[c] for c in ("compress_mbps", "decompress_mbps", "ratio"))
+        return compress, decompress, ratio
+
+
+def factors(document: Document) -> str:
+    """Ours relative to every peer, for every field and bound, with one thread (or the fewest measured)."""
+    results = Results(document)
+    if OURS not in results.tools or not results.peers:
+        return ""
+    threads = results.threads[0]
+    lines = []
+    for case in results.cases:
+        found = [results.factors(case, peer, threads) for peer in results.peers]
+        lines.append([case[0], f"{case[2]:g}", *(_factors_cell(f) for f in found)])
+    means = [_factors_cell(_means(results, peer, threads)) for peer in results.peers]
+    lines.append(["geometric mean", "", *means])
+    return _table(["field", results.mode, *(f"{OURS} / {peer}" for peer in results.peers)], lines)
+
+
+def _factors_cell(found: tuple[float, float, float] | None) -> str:
+    return "–" if found is None else " / ".join(significant(f) for f in found)
+
+
+def _means(results: Results, peer: str, threads: int) -> tuple[float, float, float] | None:
+    found = [f for case in results.cases if (f := results.factors(case, peer, threads)) is not None]
+    if not found:
+        return None
+    compress, decompress, ratio = (geometric_mean(values) for values in zip(*found, strict=True))
+    return compress, decompress, ratio
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    logarithms = [math.log(value) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms))
+
+
+def summary(document: Document) -> str:
+    """A line for each peer: geometric mean, smallest and largest factor over all fields and bounds."""
+    results = Results(document)
+    threads = results.threads[0] if results.threads else 1
+    lines = []
+    for peer in results.peers:
+        found = [f for case in results.cases if (f := results.factors(case, peer, threads)) is not None]
+        if found:
+            lines.append([peer, *(_mean_and_range(values) for values in zip(*found, strict=True)), str(len(found))])
+    head = [f"{OURS} relative to", "compress speed", "decompress speed", "ratio", "fields and bounds"]
+    return _table(head, lines) if lines else ""
+
+
+def _mean_and_range(values: Sequence[float]) -> str:
+    low, high = significant(min(values)), significant(max(values))
+    return f"{significant(geometric_mean(values))} ({low} to {high})"
+
+
+def kept(document: Document) -> str:
+    """Who kept the bound."""
+    results = Results(document)
+    lines = []
+    for tool in results.tools:
+        rows = [row for row in results.rows if row["tool"] == tool]
+        measured = [row for row in rows if row["error"] is None]
+        cells = ["–"] * 4
+        if measured:
+            broken = [row for row in measured if row["violations"]]
+            worst = max(row["max_error_over_eb"] for row in measured)
+            cells = [
+                f"{len(broken)} of {len(measured)}",
+                f"{sum(row['violations'] for row in broken)}",
+                _error(worst),
+                ", ".join(dict.fromkeys(row["dataset"] for row in broken)) or "–",
+            ]
+        lines.append([tool, *cells, _failures(rows)])
+    head = ["tool", "rows with values beyond the bound", "such values", "largest error / bound", "fields", "failed"]
+    return _table(head, lines)
+
+
+def _failures(rows: Sequence[Row]) -> str:
+    failed: dict[str, list[str]] = {}
+    for row in rows:
+        if row["error"] is not None:
+            names = failed.setdefault(row["error"], [])
+            if row["dataset"] not in names:
+                names.append(row["dataset"])
+    return "; ".join(f"{', '.join(names)}: {error}" for error, names in failed.items()).replace("|", "/") or "–"
+
+
+def tools_table(document: Document) -> str:
+    lines = [
+        [tool["name"], tool["version"] or tool["missing"] or "not asked for", tool["bound"], tool["timed"]]
+        for tool in document["head"]["tools"]
+    ]
+    return _table(["tool", "version", "bound it promises", "what its times include"], lines)
+
+
+# ---------------------------------------------------------------------------------------------------------- texts
+
+
+def conditions(document: Document) -> str:
+    """What was measured, how and where, in words."""
+    head = document["head"]
+    spreads = sorted(row["compress_spread"] for row in document["rows"] if row["error"] is None)
+    spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
+    return f"""\
+{head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores; {head["system"]}; Python {head["python"]},
+numpy {head["numpy"]}.
+
+- MB/s is 10^6 raw bytes a second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
+  after a first one. All tools take turns in one process, whose malloc keeps what is freed, so that tools that allocate
+  what they return pay for fresh pages once. Memory is by how much the process grew during a first compression, the
+  archive included.
+- Relative bounds are of the range of the values that are finite and not fill. cusz finds that range itself, in its
+  time. So do SZ3, SZ2 and PFPL where all values count; where a field has fill values, NaN or infinities they are given
+  the absolute bound, as the other tools are always. Those three work out the range of f32 in f32, and are asked for a
+  bound smaller by 1 in 2^22, so that none of them is blamed for the rounding of a range. cusz and PFPL are told the
+  fill value; the rest get the same array.
+- Values beyond the bound are counted exactly, without tolerance; NaN, infinities and fill values are counted if they do
+  not come back bit for bit."""
+
+
+def full(document: Document) -> str:
+    """All there is, for a terminal or a file."""
+    parts = [
+        conditions(document),
+        tools_table(document),
+        "## Every measurement",
+        detailed(document),
+        "## Ours relative to others: compress speed / decompress speed / ratio",
+        factors(document),
+        summary(document),
+        "## Who kept the bound",
+        kept(document),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def compact(document: Document, figures: str = "figures") -> str:
+    """For the documentation: a line for every field and bound."""
+    results = Results(document)
+    one, more = results.threads[0], [n for n in results.threads if n > 1]
+    several = [
+        tool for tool in results.tools if any(results.get(case, tool, n) for case in results.cases for n in more)
+    ]
+    parts = [
+        conditions(document),
+        tools_table(document),
+        "By how many times ours is faster, and its archives smaller, one thread: geometric mean (smallest to largest), "
+        "archives of others that break the bound included.",
+        summary(document),
+        "Ratio; * marks rows with values beyond the bound.",
+        results.by_case(results.tools, one, _ratio_cell),
+        "MB/s, compress / decompress, one thread.",
+        results.by_case(results.tools, one, _speed_cell),
+        *(text for n in more for text in (f"MB/s, {n} threads.", results.by_case(several, n, _speed_cell))),
+        "Values beyond the bound.",
+        kept(document),
+        f"![Bit rate and PSNR of every tool on every field]({figures}/rate_distortion.svg)",
+        f"![Throughput and ratio of every tool on every field]({figures}/throughput.svg)",
+        f"All numbers: [{figures}/bench.csv]({figures}/bench.csv), [{figures}/bench.json]({figures}/bench.json).",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _ratio_cell(row: Row) -> str:
+    return significant(row["ratio"]) + ("*" if row["violations"] else "")
+
+
+def _speed_cell(row: Row) -> str:
+    return f"{row['compress_mbps']:.0f} / {row['decompress_mbps']:.0f}"

@@ -1,0 +1,491 @@
+"""The compressors that are measured, each behind the same small interface.
+
+Every adapter takes the shortest way from Python into its library, and writes into buffers that are given to it wherever
+the library allows that. A compressor whose package is not installed says so, and nothing more happens.
+"""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+import dataclasses
+import importlib
+import importlib.metadata
+import importlib.util
+import math
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+
+from ..codec import Mode
+from . import pfpl
+from .fields import Array
+
+# Compressors that take a relative bound themselves work out the range of an f32 field in single precision, which may
+# round up. They are asked for a little less, so that nobody is blamed for the last bit of the range.
+_REL_MARGIN = 1 - 2.0**-22
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What a compressor is asked to do.
+
+    Attributes:
+        x: the field, C-contiguous.
+        mode, eb: the bound as asked for, "abs" or "rel".
+        eb_abs: the absolute bound that results.
+        plain: the field has neither fill values nor NaN nor infinities, so that every tool finds the same range in it.
+        fill: the finite value that stands for "no data".
+        threads: to be used.
+    """
+
+    x: Array
+    mode: Mode
+    eb: float
+    eb_abs: float
+    plain: bool
+    fill: float | None = None
+    threads: int = 1
+
+    @property
+    def own_relative_bound(self) -> float | None:
+        """The relative bound for a tool that works out the range itself; None if it must be given `eb_abs`."""
+        if self.mode != "rel" or not self.plain:
+            return None
+        return self.eb * _REL_MARGIN if self.x.dtype == np.float32 else self.eb
+
+
+class Buffers:
+    """Memory to write into, of archives and of decompressed fields; all tools take turns with it."""
+
+    def __init__(self, x: Array) -> None:
+        self.archive: NDArray[np.uint8] = np.empty(x.nbytes + x.nbytes // 4 + 65536, np.uint8)
+        self.field: Array = np.empty_like(x)
+
+
+class Codec(abc.ABC):
+    """One tool made ready for one task."""
+
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        self.task, self.x, self.buffers = task, task.x, buffers
+
+    @abc.abstractmethod
+    def compress(self) -> Any:
+        """The archive, as something with the bytes of it; valid until the next call."""
+
+    @abc.abstractmethod
+    def decompress(self, archive: bytes) -> Array:
+        """The field; valid until the next call."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tool:
+    """A compressor.
+
+    Attributes:
+        name: in tables and for --tools.
+        codec: its adapter.
+        package: the distribution that it comes in; "" for none.
+        module: what has to be importable.
+        bound: what it promises.
+        timed: what its times include.
+        ndims: numbers of dimensions that it takes.
+        max_threads: of compression; how many decompression uses is said in `timed`.
+        may_crash: is tried in a process of its own first.
+    """
+
+    name: str
+    codec: type[Codec]
+    package: str
+    module: str
+    bound: str
+    timed: str
+    ndims: tuple[int, ...] = (1, 2, 3, 4)
+    max_threads: int = 1
+    may_crash: bool = False
+
+    def missing(self) -> str | None:
+        """Why it cannot be used here, or None."""
+        try:
+            importlib.import_module(self.module)
+        except Exception as error:  # a broken package must not end the measurement of the others
+            found = importlib.util.find_spec(self.module.split(".")[0]) is not None
+            return f"cannot be imported: {error}" if found else "not installed"
+        return None
+
+    def version(self) -> str:
+        return f"{self.package} {importlib.metadata.version(self.package)}"
+
+    def refuses(self, x: Array) -> str | None:
+        """Why it does not take a field, or None."""
+        return None if x.ndim in self.ndims else f"{x.ndim}-D fields are not supported"
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+# -------------------------------------------------------------------------------------------------------- ours
+
+
+class _Cusz(Codec):
+    def compress(self) -> Any:
+        return cusz_core.compress(
+            self.x,
+            self.task.eb,
+            self.task.mode,
+            fill=self.task.fill,
+            threads=self.task.threads,
+            out=self.buffers.archive,
+        )
+
+    def decompress(self, archive: bytes) -> Array:
+        return cusz_core.decompress(archive, out=self.buffers.field, threads=self.task.threads)
+
+
+class _CuszTool(Tool):
+    def version(self) -> str:
+        return f"cusz {cusz_core.__version__}"
+
+
+# --------------------------------------------------------------------------------------------------------- SZ3
+
+
+class _Sz3(Codec):
+    algorithm = "INTERP_LORENZO"
+
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.pysz = _module("pysz")
+        self.config = self.pysz.szConfig()
+        self.config.cmprAlgo = getattr(self.pysz.szAlgorithm, self.algorithm)
+        modes = self.pysz.szErrorBoundMode
+        if task.own_relative_bound is None:
+            self.config.errorBoundMode, self.config.absErrorBound = modes.ABS, task.eb_abs
+        else:
+            self.config.errorBoundMode, self.config.relErrorBound = modes.REL, task.own_relative_bound
+
+    def compress(self) -> Any:
+        return self.pysz.sz.compress(self.x, self.config)[0]
+
+    def decompress(self, archive: bytes) -> Array:
+        field: Array = self.pysz.sz.decompress(np.frombuffer(archive, np.uint8), self.x.dtype, self.x.shape)[0]
+        return field
+
+
+class _Sz3Lorenzo(_Sz3):
+    algorithm = "LORENZO_REG"
+
+
+# --------------------------------------------------------------------------------------------------------- SZ2
+
+
+class _Sz2Library:
+    """SZ 2.1 by its C interface, out of the HDF5 filter that hdf5plugin ships: no HDF5 is in the way."""
+
+    SZ_FLOAT, SZ_DOUBLE, ABS, REL = 0, 1, 0, 1
+
+    def __init__(self) -> None:
+        spec = importlib.util.find_spec("hdf5plugin")
+        if spec is None or not spec.submodule_search_locations:
+            raise ImportError("hdf5plugin is not a package")
+        self.library = ctypes.CDLL(str(Path(spec.submodule_search_locations[0]) / "plugins" / "libh5sz.so"))
+        size, double, pointer = ctypes.c_size_t, ctypes.c_double, ctypes.c_void_p
+        self.library.SZ_compress_args.restype = pointer
+        self.library.SZ_compress_args.argtypes = [
+            *(ctypes.c_int, pointer, ctypes.POINTER(size), ctypes.c_int, double, double, double),
+            *[size] * 5,
+        ]
+        self.library.SZ_decompress.restype = pointer
+        self.library.SZ_decompress.argtypes = [ctypes.c_int, ctypes.c_char_p, size, *[size] * 5]
+        self.free = ctypes.CDLL(None).free
+        self.free.argtypes, self.free.restype = [pointer], None
+        if self.library.SZ_Init(None) != 0:
+            raise RuntimeError("SZ_Init failed")
+
+    def version(self) -> str:
+        return ".".join(str(n) for n in (ctypes.c_int * 3).in_dll(self.library, "versionNumber"))
+
+    def owned(self, address: int | None, dtype: np.dtype[Any], count: int) -> Array:
+        """The values at an address that SZ2 allocated, freed with the array."""
+        if not address:
+            raise RuntimeError("SZ2 returned nothing")
+        memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+        weakref.finalize(memory, self.free, address)
+        values: Array = np.frombuffer(memoryview(memory), dtype)
+        return values
+
+
+class _Sz2(Codec):
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.sz2 = _Sz2Library()
+        self.type = self.sz2.SZ_FLOAT if task.x.dtype == np.float32 else self.sz2.SZ_DOUBLE
+        self.extents = [0] * (5 - task.x.ndim) + list(task.x.shape)
+        rel = task.own_relative_bound
+        self.bound = (self.sz2.ABS, task.eb_abs, 0.0, 0.0) if rel is None else (self.sz2.REL, 0.0, rel, 0.0)
+
+    def compress(self) -> Any:
+        size = ctypes.c_size_t()
+        address = self.sz2.library.SZ_compress_args(
+            self.type, self.x.ctypes.data, ctypes.byref(size), *self.bound, *self.extents
+        )
+        return self.sz2.owned(address, np.dtype(np.uint8), size.value)
+
+    def decompress(self, archive: bytes) -> Array:
+        address = self.sz2.library.SZ_decompress(self.type, archive, len(archive), *self.extents)
+        return self.sz2.owned(address, self.x.dtype, self.x.size).reshape(self.x.shape)
+
+
+class _Sz2Tool(Tool):
+    def missing(self) -> str | None:
+        try:
+            _Sz2Library()
+        except ImportError:
+            return "not installed"
+        except Exception as error:
+            return f"cannot be loaded: {error}"
+        return None
+
+    def version(self) -> str:
+        return f"SZ {_Sz2Library().version()} of {super().version()}"
+
+
+# ------------------------------------------------------------------------------------------------- imagecodecs
+
+
+class _Zfp(Codec):
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.imagecodecs = _module("imagecodecs")
+        self.options = {"execution": "omp", "numthreads": task.threads} if task.threads > 1 else {}
+
+    def compress(self) -> Any:
+        return self.imagecodecs.zfp_encode(
+            self.x, self.task.eb_abs, mode="accuracy", out=self.buffers.archive, **self.options
+        )
+
+    def decompress(self, archive: bytes) -> Array:
+        field: Array = self.imagecodecs.zfp_decode(archive, out=self.buffers.field)
+        return field
+
+
+class _Sperr(Codec):
+    """Fields of four dimensions are handed over as three: the first two make one."""
+
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.imagecodecs = _module("imagecodecs")
+        self.shape = task.x.shape if task.x.ndim < 4 else (-1, *task.x.shape[2:])
+
+    def compress(self) -> Any:
+        return self.imagecodecs.sperr_encode(
+            self.x.reshape(self.shape), self.task.eb_abs, "pwe", numthreads=1, out=self.buffers.archive
+        )
+
+    def decompress(self, archive: bytes) -> Array:
+        field: Array = self.imagecodecs.sperr_decode(archive, numthreads=1, out=self.buffers.field.reshape(self.shape))
+        return field.reshape(self.x.shape)
+
+
+class _Lerc(Codec):
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.imagecodecs = _module("imagecodecs")
+
+    def compress(self) -> Any:
+        return self.imagecodecs.lerc_encode(self.x, self.task.eb_abs, out=self.buffers.archive)
+
+    def decompress(self, archive: bytes) -> Array:
+        field: Array = self.imagecodecs.lerc_decode(archive, out=self.buffers.field)
+        return field.reshape(self.x.shape)
+
+
+# --------------------------------------------------------------------------------------------- simple baselines
+
+
+class _Quantised(Codec):
+    """round(x / 2 eb) as integers into a lossless compressor; nothing looks whether that kept the bound."""
+
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.step = 2 * task.eb_abs
+        counted = task.x[np.isfinite(task.x) & (task.x != task.fill if task.fill is not None else True)]
+        largest = float(np.abs(counted).max()) / self.step if counted.size and self.step else math.inf
+        self.scaled = np.empty(task.x.size, task.x.dtype)
+        self.integers = np.empty(task.x.size, np.int32 if largest < 2**31 - 1 else np.int64)
+
+    def quantise(self) -> Array:
+        with np.errstate(all="ignore"):  # NaN and fill values become whatever they become
+            np.multiply(self.x.reshape(-1), self.x.dtype.type(1 / self.step), out=self.scaled)
+            np.rint(self.scaled, out=self.scaled)
+            np.copyto(self.integers, self.scaled, casting="unsafe")
+        return self.integers
+
+    def reconstruct(self, integers: Array) -> Array:
+        np.multiply(integers, self.step, out=self.buffers.field.reshape(-1), casting="same_kind")
+        return self.buffers.field
+
+
+class _Pcodec(_Quantised):
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.standalone = _module("pcodec.standalone")
+        self.config = _module("pcodec").ChunkConfig()
+
+    def compress(self) -> Any:
+        return self.standalone.simple_compress(self.quantise(), self.config)
+
+    def decompress(self, archive: bytes) -> Array:
+        self.standalone.simple_decompress_into(archive, self.integers)
+        return self.reconstruct(self.integers)
+
+
+class _Zstd(_Quantised):
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        zstandard = _module("zstandard")
+        self.encoder, self.decoder = zstandard.ZstdCompressor(level=3), zstandard.ZstdDecompressor()
+
+    def compress(self) -> Any:
+        return self.encoder.compress(self.quantise())
+
+    def decompress(self, archive: bytes) -> Array:
+        return self.reconstruct(np.frombuffer(self.decoder.decompress(archive), self.integers.dtype))
+
+
+# -------------------------------------------------------------------------------------------------------- PFPL
+
+
+class _Pfpl(Codec):
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        rel = task.own_relative_bound
+        mode = "abs" if rel is None else "noa"
+        self.encode, self.decode = pfpl.load(task.x.dtype, mode, openmp=task.threads > 1)
+        # A bound of the field's own type, never above the one asked for.
+        self.bound = pfpl.rounded_down(task.eb_abs if rel is None else rel, task.x.dtype)
+        self.threshold = math.inf if task.fill is None else abs(task.fill)
+
+    def compress(self) -> Any:
+        size = self.encode(self.x, self.buffers.archive, self.bound, self.threshold, self.task.threads)
+        return self.buffers.archive[:size]
+
+    def decompress(self, archive: bytes) -> Array:
+        self.decode(archive, self.buffers.field, self.task.threads)
+        return self.buffers.field
+
+
+class _PfplTool(Tool):
+    def missing(self) -> str | None:
+        return pfpl.missing()
+
+    def version(self) -> str:
+        return pfpl.version()
+
+    def refuses(self, x: Array) -> str | None:
+        return super().refuses(x) or ("2 GB are its limit" if x.nbytes >= pfpl.MAX_BYTES else None)
+
+
+# --------------------------------------------------------------------------------------------------------- all
+
+_ALLOCATES = "the library allocates what it returns"
+_REUSES = "writes into reused memory"
+_GIVEN_ABS = "is given the absolute bound, so no range pass is in its time"
+_OWN_RANGE = "works the range out itself"
+_NO_CHECK = "none: nothing is checked after rounding"
+
+TOOLS: list[Tool] = [
+    _CuszTool(
+        name="cusz",
+        codec=_Cusz,
+        package="",
+        module="cusz_core",
+        bound="every value, exactly",
+        timed=f"{_OWN_RANGE}; {_REUSES}; checksums on in both directions; no lossless stage",
+        max_threads=1024,
+    ),
+    Tool(
+        name="SZ3 Lorenzo",
+        codec=_Sz3Lorenzo,
+        package="pysz",
+        module="pysz",
+        bound="every value, in the arithmetic of its type",
+        timed=f"Lorenzo and regression, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}",
+    ),
+    Tool(
+        name="SZ3 default",
+        codec=_Sz3,
+        package="pysz",
+        module="pysz",
+        bound="every value, in the arithmetic of its type",
+        timed=f"interpolation or Lorenzo, whichever it chooses, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}",
+    ),
+    _Sz2Tool(
+        name="SZ2",
+        codec=_Sz2,
+        package="hdf5plugin",
+        module="hdf5plugin",
+        bound="every value, in the arithmetic of its type",
+        timed=f"its C interface in the library of the HDF5 filter, without HDF5; {_OWN_RANGE}; {_ALLOCATES}",
+        may_crash=True,
+    ),
+    Tool(
+        name="zfp",
+        codec=_Zfp,
+        package="imagecodecs",
+        module="imagecodecs._zfp",
+        bound="finite values, unless a block spans too many magnitudes",
+        timed=f"fixed-accuracy mode; {_GIVEN_ABS}; {_REUSES}; decompression has one thread always",
+        max_threads=1024,
+    ),
+    _PfplTool(
+        name="PFPL",
+        codec=_Pfpl,
+        package="",
+        module="",
+        bound="every value, in the arithmetic of its type",
+        timed="its CPU sources built as its makefile does (-O3 -march=native), serial for one thread, else OpenMP "
+        f"(whose threads wait by spinning, and lose much where other programs run); {_OWN_RANGE}; {_REUSES}",
+        max_threads=1024,
+    ),
+    Tool(
+        name="SPERR",
+        codec=_Sperr,
+        package="imagecodecs",
+        module="imagecodecs._sperr",
+        bound="every value, before it is rounded to the type of the field",
+        timed=f"point-wise error mode; {_GIVEN_ABS}; {_REUSES}",
+        ndims=(2, 3, 4),
+        may_crash=True,
+    ),
+    Tool(
+        name="LERC",
+        codec=_Lerc,
+        package="imagecodecs",
+        module="imagecodecs._lerc",
+        bound="finite values, but for rounding",
+        timed=f"{_GIVEN_ABS}; {_REUSES}",
+    ),
+    Tool(
+        name="pcodec",
+        codec=_Pcodec,
+        package="pcodec",
+        module="pcodec.standalone",
+        bound=_NO_CHECK,
+        timed=f"round(x / 2 eb) by numpy, then pcodec; {_GIVEN_ABS}",
+    ),
+    Tool(
+        name="zstd",
+        codec=_Zstd,
+        package="zstandard",
+        module="zstandard",
+        bound=_NO_CHECK,
+        timed=f"round(x / 2 eb) by numpy, then zstd level 3, without prediction; {_GIVEN_ABS}",
+    ),
+]

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Runs `cusz bench` beside the other compressors, in .venv-peers: an environment with what .venv has and them.
+
+    scripts/bench/peers.py turbulence --repeat 3     # options are those of cusz bench
+    scripts/bench/peers.py --docs                    # everything, and docs/performance.md anew (half an hour)
+    scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
+
+The versions are those of scripts/bench/requirements.txt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VENV, PEERS = ROOT / ".venv", ROOT / ".venv-peers"
+REQUIREMENTS = ROOT / "scripts/bench/requirements.txt"
+DOCS = ROOT / "docs/performance.md"
+
+
+def main(options: list[str]) -> int:
+    if not (VENV / "bin/python").exists():
+        print("error: there is no .venv yet\nremedy: Run scripts/setup first.", file=sys.stderr)
+        return 1
+    make_environment()
+    options = [f"--docs={DOCS}" if option == "--docs" else option for option in options]
+    return subprocess.run([PEERS / "bin/python", "-m", "cusz_core", "bench", *options], check=False).returncode
+
+
+def make_environment() -> None:
+    """Makes .venv-peers, unless it is there and up to date."""
+    packages = output(VENV / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    version = output(VENV / "bin/python", "--version")
+    key = hashlib.sha256("\n".join([REQUIREMENTS.read_text(), packages, version]).encode()).hexdigest()
+    done = PEERS / ".done"
+    if done.exists() and done.read_text() == key:
+        return
+    print("== .venv-peers: installing scripts/bench/requirements.txt", file=sys.stderr)
+    subprocess.run([VENV / "bin/python", "-m", "venv", "--clear", PEERS], check=True)
+    own = output(PEERS / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    (Path(own) / "venv.pth").write_text(f"{packages}\n")
+    pip = [PEERS / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "-r", REQUIREMENTS], check=True)
+    done.write_text(key)
+
+
+def output(*command: Path | str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
