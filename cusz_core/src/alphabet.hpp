@@ -23,12 +23,13 @@ struct Alphabet {
     constexpr std::uint32_t direct() const { return 1u << r; }           // deltas from -direct to direct - 1: direct
     constexpr std::uint32_t reach() const { return 2u << top_octave(); } // |delta| from it on is an outlier
     constexpr std::uint32_t size() const {
-        return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1) + 2;
+        return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1) + 3;
     }
     constexpr std::uint32_t hole() const { return size() - 1; }
-    constexpr std::uint32_t escape() const { return size() - 2; }
+    // For deltas whose own symbol has no code, from 0 on and below 0.
+    constexpr std::uint32_t escape(std::int32_t delta) const { return size() - (delta < 0 ? 2 : 3); }
     constexpr std::uint32_t escape_bits() const { return static_cast<std::uint32_t>(32 - limit()); } // raw
-    constexpr std::uint32_t escape_reach() const { return 1u << (escape_bits() - 1); } // it codes |delta| below that
+    constexpr std::uint32_t escape_reach() const { return 1u << escape_bits(); } // it codes |delta| below that
     constexpr std::uint32_t zero() const { return direct(); }
 
     // delta for delta >= 0, else its bitwise complement: octave o holds the deltas of magnitude 2^o to 2^(o+1) - 1.
@@ -36,20 +37,20 @@ struct Alphabet {
         return static_cast<std::uint32_t>(delta ^ (delta >> 31));
     }
 
-    // delta = base + raw, 0 <= raw < 2^raw_bits
+    // delta = leading * 2^raw_bits + raw, 0 <= raw < 2^raw_bits; raw is the low bits of delta's two's complement. A hole
+    // has a leading number that nothing else has.
+    static constexpr std::int32_t hole_leading = -(1 << 19);
     struct Meaning {
-        std::int32_t base;
+        std::int32_t leading;
         std::uint32_t raw_bits;
     };
     constexpr Meaning meaning(std::uint32_t symbol) const {
-        if (symbol == hole()) return {hole_delta, 0};
-        if (symbol == escape()) return {-static_cast<std::int32_t>(escape_reach()), escape_bits()};
+        if (symbol == hole()) return {hole_leading, 0};
+        if (symbol >= escape(0)) return {symbol == escape(0) ? 0 : -1, escape_bits()};
         if (symbol < 2 * direct()) return {static_cast<std::int32_t>(symbol - zero()), 0};
         const std::uint32_t bucket = symbol - 2 * direct();
-        const std::uint32_t raw_bits = (bucket >> 3) + static_cast<std::uint32_t>(r) - 2;
         const auto quarter = static_cast<std::int32_t>((bucket >> 1) % 4);
-        const std::int32_t leading = (bucket & 1) != 0 ? -5 - quarter : 4 + quarter;
-        return {leading * (1 << raw_bits), raw_bits};
+        return {(bucket & 1) != 0 ? -5 - quarter : 4 + quarter, (bucket >> 3) + static_cast<std::uint32_t>(r) - 2};
     }
 
     // The symbol of a delta with |delta| < reach(), or of hole_delta.

@@ -19,8 +19,8 @@ inline std::uint64_t mix(std::uint64_t x) {
 }
 
 // Position-weighted sum of `words` little-endian words at `data` (any alignment). Every weight is odd, so a change of
-// one word always changes the sum.
-inline std::uint64_t weigh(const void* data, std::size_t words) {
+// one word always changes the sum. (Inlined, so that every instruction set of cpu/ has a version of its own.)
+[[gnu::always_inline]] inline std::uint64_t weigh(const void* data, std::size_t words) {
     const char* bytes = static_cast<const char*>(data);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < words; ++i) {
@@ -31,8 +31,12 @@ inline std::uint64_t weigh(const void* data, std::size_t words) {
     return sum;
 }
 
+inline std::uint64_t part_of_sum(std::uint64_t number, std::uint64_t sum, std::size_t words) {
+    return mix(sum ^ mix(number * 0x9E3779B97F4A7C15u + words));
+}
+
 inline std::uint64_t part(std::uint64_t number, const void* data, std::size_t words) {
-    return mix(weigh(data, words) ^ mix(number * 0x9E3779B97F4A7C15u + words));
+    return part_of_sum(number, weigh(data, words), words);
 }
 
 inline std::uint32_t fold(std::uint64_t x) { return static_cast<std::uint32_t>(x ^ (x >> 32)); }

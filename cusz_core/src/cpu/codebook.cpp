@@ -67,24 +67,43 @@ EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
     for (std::size_t s = 0; s < lengths.size(); ++s) codes_.push_back({codes[s], lengths[s]});
     if (alphabet.r == default_r) { // deltas beyond the escape need symbols of their own
         const auto beyond = lengths.begin() + alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach()));
-        if (std::count(beyond, lengths.begin() + alphabet.escape(), 0) > 0) reach_ = alphabet.escape_reach();
+        if (std::count(beyond, lengths.begin() + alphabet.escape(0), 0) > 0) reach_ = alphabet.escape_reach();
     }
-    const auto span = static_cast<std::int32_t>(span_);
-    for (std::int32_t delta = -span; delta < span; ++delta) {
-        const bool own = lengths[alphabet.symbol(delta)] > 0;
-        const Entry entry = own ? compose(delta) : Entry{0, no_entry};
-        table_bits_.push_back(entry.bits);
-        table_lengths_.push_back(entry.length);
-        if (own) longest_in_table_ = std::max(longest_in_table_, entry.length);
+
+    const std::size_t places = first_bucket_place() + bucket_place(static_cast<std::uint32_t>(alphabet.top_octave()) - 1, -8);
+    bits_.resize(places, 0);
+    lengths_.resize(places, no_entry);
+    raw_bits_.resize(places, 0);
+    for (std::uint32_t place = 0; place < 2 * span_; ++place) {
+        const auto delta = static_cast<std::int32_t>(place - span_);
+        if (lengths[alphabet.symbol(delta)] == 0) continue;
+        const Entry entry = compose(delta);
+        bits_[place] = entry.bits;
+        lengths_[place] = entry.length;
+        longest_of_small_ = std::max(longest_of_small_, entry.length);
     }
-    table_bits_.push_back(0);
-    table_lengths_.push_back(no_entry);
+    for (std::uint32_t symbol = 2 * alphabet.direct(); symbol < alphabet.escape(0); ++symbol) {
+        if (lengths[symbol] == 0) continue;
+        const Alphabet::Meaning m = alphabet.meaning(symbol);
+        const std::size_t place = first_bucket_place() + bucket_place(m.raw_bits, m.leading);
+        bits_[place] = codes[symbol];
+        lengths_[place] = lengths[symbol];
+        raw_bits_[place] = static_cast<std::uint8_t>(m.raw_bits);
+    }
 }
 
-DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet) {
-    const unsigned width = *std::max_element(lengths.begin(), lengths.end());
+EncodeBook::Entry EncodeBook::compose(std::int32_t delta) const {
+    std::uint32_t symbol = alphabet_.symbol(delta);
+    if (codes_[symbol].length == 0) symbol = alphabet_.escape(delta);
+    const std::uint32_t raw_bits = alphabet_.meaning(symbol).raw_bits;
+    const std::uint32_t raw = static_cast<std::uint32_t>(delta) & ((1u << raw_bits) - 1);
+    return {codes_[symbol].bits | raw << codes_[symbol].length, codes_[symbol].length + raw_bits};
+}
+
+DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet)
+    : width_(*std::max_element(lengths.begin(), lengths.end())) {
     const std::vector<std::uint32_t> codes = canonical_codes(lengths);
-    table_.resize(std::size_t{1} << width);
+    table_.resize(std::size_t{1} << width_);
     for (std::uint32_t s = 0; s < lengths.size(); ++s) {
         if (lengths[s] == 0) continue;
         empty_ = false;
@@ -94,7 +113,7 @@ DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
             table_[pattern] = entry;
     }
     // One code alone: its other bit means the same, so that every pattern has a meaning.
-    if (!empty_ && width == 1 && std::count(lengths.begin(), lengths.end(), 1) == 1) table_[1] = table_[0];
+    if (!empty_ && width_ == 1 && std::count(lengths.begin(), lengths.end(), 1) == 1) table_[1] = table_[0];
 }
 
 } // namespace cusz::cpu

@@ -14,7 +14,8 @@ std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights
 // Canonical codes, bit-reversed: the first bit of a code is its lowest.
 std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& lengths);
 
-// Code and raw bits of a delta in one piece, by table for the small ones.
+// Codes of deltas, by places in a table: small deltas with their raw bits in one piece, then one place for what has no
+// entry, then the buckets.
 class EncodeBook {
 public:
     struct Entry {
@@ -22,29 +23,31 @@ public:
     };
     EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
 
-    // Bits and lengths of deltas -span() to span() - 1, and at the end, for all others, a length of no_entry; so also
-    // for deltas of which no code of their own says what they are.
-    static constexpr std::uint32_t no_entry = 64;
-    const std::uint32_t* table_bits() const { return table_bits_.data(); }
-    const std::uint32_t* table_lengths() const { return table_lengths_.data(); }
+    // Deltas from -span() to span() - 1 have the places from 0 on; span() is a power of two, at most 4096.
     std::uint32_t span() const { return span_; }
-    std::uint32_t longest_in_table() const { return longest_in_table_; } // bits; at most 15 + 6
+    // Others have bucket_place(octave - 2, delta >> octave - 2), of which the table knows the code only.
+    std::uint32_t no_place() const { return 2 * span_; }
+    std::uint32_t first_bucket_place() const { return 2 * span_ + 1; }
+    static constexpr std::uint32_t bucket_place(std::uint32_t raw_bits, std::int32_t leading) {
+        return 16 * raw_bits + static_cast<std::uint32_t>(leading + 8); // behind the first one
+    }
+    static constexpr std::uint32_t no_entry = 64; // the length at places of deltas that have no code of their own
+    const std::uint32_t* bits() const { return bits_.data(); }
+    const std::uint32_t* lengths() const { return lengths_.data(); }
+    const std::uint8_t* raw_bits() const { return raw_bits_.data(); } // to be added, with the delta's low bits
+    std::uint32_t longest_of_small() const { return longest_of_small_; } // bits; at most 15 + 6
+
     // |delta| from here on is an outlier.
     std::uint32_t reach() const { return reach_; }
-    // Of any delta nearer to 0, or hole_delta.
-    Entry compose(std::int32_t delta) const {
-        std::uint32_t symbol = alphabet_.symbol(delta);
-        if (codes_[symbol].length == 0) symbol = alphabet_.escape();
-        const Alphabet::Meaning m = alphabet_.meaning(symbol);
-        const auto raw = static_cast<std::uint32_t>(delta - m.base);
-        return {codes_[symbol].bits | raw << codes_[symbol].length, codes_[symbol].length + m.raw_bits};
-    }
+    // Code and raw bits of any delta nearer to 0, or of hole_delta.
+    Entry compose(std::int32_t delta) const;
 
 private:
     Alphabet alphabet_;
-    std::uint32_t span_, longest_in_table_ = 0, reach_;
+    std::uint32_t span_, longest_of_small_ = 0, reach_;
     std::vector<Entry> codes_; // of symbols
-    std::vector<std::uint32_t> table_bits_, table_lengths_;
+    std::vector<std::uint32_t> bits_, lengths_;
+    std::vector<std::uint8_t> raw_bits_;
 };
 
 // What every pattern of the longest code's width begins with (the reverse codebook of the paper's section 3.3).
@@ -53,23 +56,24 @@ public:
     // lengths: of a complete code, of one code of length 1, or of none (frame.cpp).
     DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
 
-    // One word, so that the table of the default alphabet takes half of a first-level cache.
+    // One word, so that the table of the default alphabet takes half of a first-level cache: bits of code and raw
+    // together (8, room for the sum of four entries), of the code (4), the leading number of the delta (20).
     struct Entry {
-        std::int32_t word;
+        std::uint32_t word;
         static Entry of(std::uint32_t length, const Alphabet::Meaning& m) {
-            return {static_cast<std::int32_t>((length + m.raw_bits) | length << 6 |
-                                              static_cast<std::uint32_t>(m.base) << 10)};
+            return {(length + m.raw_bits) | length << 8 | static_cast<std::uint32_t>(m.leading) << 12};
         }
-        std::uint32_t total() const { return static_cast<std::uint32_t>(word) & 63; }       // bits of code and raw
-        std::uint32_t length() const { return static_cast<std::uint32_t>(word) >> 6 & 15; } // of the code
-        std::int32_t base() const { return word >> 10; }                                    // delta = base + raw
+        std::uint32_t total() const { return word & 255; }
+        std::uint32_t length() const { return word >> 8 & 15; }
+        std::int32_t leading() const { return static_cast<std::int32_t>(word) >> 12; }
     };
     bool empty() const { return empty_; }
-    std::uint32_t mask() const { return static_cast<std::uint32_t>(table_.size()) - 1; }
+    std::uint32_t width() const { return width_; } // bits that tell the entry
     const Entry* table() const { return table_.data(); }
 
 private:
     bool empty_ = true;
+    std::uint32_t width_;
     std::vector<Entry> table_;
 };
 

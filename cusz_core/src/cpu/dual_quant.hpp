@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "isa.hpp"
 #include "tile.hpp"
@@ -14,6 +15,14 @@ namespace cusz::cpu::CUSZ_ISA {
 
 // Stands in tile.delta for a delta outlier until the zero groups are found (it is not 0).
 inline constexpr std::int32_t outlier_mark = hole_delta - 1;
+
+// Calls use(n) with the length of a tile's rows, as a constant where it is that of full 3-D and 4-D tiles: the loops over
+// such short rows then have no ends to look after.
+template <class Use>
+auto with_row_length(std::uint32_t n, const Use& use) {
+    if (n == 32) return use(std::integral_constant<std::uint32_t, 32>{});
+    return use(n);
+}
 
 // One value of docs/format.md, section 4, step by step.
 template <class T>
@@ -45,8 +54,8 @@ T dequantise(typename Traits<T>::Int q, T step) {
 
 // Quantises a row under the assumption that every value is predicted and none special: the case that has to be fast.
 // Returns false where it is not so.
-template <class T>
-bool quantise_row(const T* values, std::uint32_t n, const Quantiser<T> quantiser, typename Traits<T>::Int anchor,
+template <class T, class Length>
+bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typename Traits<T>::Int anchor,
                   typename Traits<T>::Int* u) {
     using Int = typename Traits<T>::Int;
     using Bits = typename Traits<T>::Bits;
@@ -78,10 +87,9 @@ void settle_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, typen
 }
 
 // The case without holes. Returns false where there is one.
-template <class T>
-bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
+template <class T, class Length>
+bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile, Length n) {
     using Int = typename Traits<T>::Int;
-    const std::uint32_t n = tile.box.edge[0];
     const Int anchor = quantise(field[tile.box.offset], quantiser).q;
     Prefetch<T, 0> prefetch(field, tile.ahead);
     for (RowWalk at(tile.box); at.inside(); at.next()) {
@@ -195,8 +203,8 @@ struct Rows {
 };
 
 // Deltas of one row (docs/format.md, section 5), modulo the width of Int. `use` gets (x, delta).
-template <class T, std::uint32_t order, class Use>
-void row_deltas(const Rows<T>& rows, std::uint32_t n, const Use& use) {
+template <class T, std::uint32_t order, class Length, class Use>
+void row_deltas(const Rows<T>& rows, Length n, const Use& use) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     const auto along_x = [](const Int* row, std::uint32_t x) {
@@ -225,8 +233,8 @@ std::uint32_t capped(Int delta) {
 }
 
 // Adds a row's cost for every order up to `highest`.
-template <class T, std::uint32_t highest, bool holes>
-void add_row_costs(const Rows<T>& rows, std::uint32_t n, const std::uint8_t* hole, std::uint32_t* cost) {
+template <class T, std::uint32_t highest, bool holes, class Length>
+void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* hole, std::uint32_t* cost) {
     const auto add = [&]<std::uint32_t order>() {
         std::uint32_t sum = 0;
         row_deltas<T, order>(rows, n,
@@ -243,9 +251,8 @@ void add_row_costs(const Rows<T>& rows, std::uint32_t n, const std::uint8_t* hol
 inline std::uint32_t sampled_every(const TileBox& box) { return box.rows() < 8 ? 1 : 4; }
 inline std::uint32_t first_sampled_row(const TileBox& box) { return sampled_every(box) / 2; }
 
-template <class T, std::uint32_t highest>
-std::uint32_t cheapest_order(Tile<T>& tile) {
-    const std::uint32_t n = tile.box.edge[0];
+template <class T, std::uint32_t highest, class Length>
+std::uint32_t cheapest_order(Tile<T>& tile, Length n) {
     std::uint32_t cost[highest + 1] = {};
     const std::uint32_t every = sampled_every(tile.box);
     for (RowWalk at(tile.box); at.inside(); at.next()) {
@@ -278,9 +285,8 @@ void keep_row(Tile<T>& tile, std::uint32_t at, std::uint32_t reach, const Each& 
     });
 }
 
-template <class T, std::uint32_t order>
-void postquant_order(Tile<T>& tile, std::uint32_t reach) {
-    const std::uint32_t n = tile.box.edge[0];
+template <class T, std::uint32_t order, class Length>
+void postquant_order(Tile<T>& tile, std::uint32_t reach, Length n) {
     for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
         const Rows<T> rows(tile, walk);
         keep_row(tile, walk.row * n, reach, [&](const auto& use) { row_deltas<T, order>(rows, n, use); });
@@ -404,8 +410,8 @@ struct Vector {
 };
 
 // values[x] = (q + along_x[0] + ... + along_x[x]) * step, for a row
-template <class T>
-void sum_up_row(const typename Traits<T>::Int* along_x, std::uint32_t n, typename Traits<T>::Int q, T step, T* values) {
+template <class T, class Length>
+void sum_up_row(const typename Traits<T>::Int* along_x, Length n, typename Traits<T>::Int q, T step, T* values) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     using V = Vector<T>;
@@ -424,11 +430,10 @@ void sum_up_row(const typename Traits<T>::Int* along_x, std::uint32_t n, typenam
 
 // Turns the deltas into A_1, the differences along x (docs/format.md, section 5), row by row, and sums them up.
 // A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
-template <class T, std::uint32_t order, bool holes, class Delta>
-void reverse_order(const Delta* delta, Tile<T>& tile, T step, typename Traits<T>::Bits special, T* field) {
+template <class T, std::uint32_t order, bool holes, class Delta, class Length>
+void reverse_order(const Delta* delta, Tile<T>& tile, T step, typename Traits<T>::Bits special, T* field, Length n) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-    const std::uint32_t n = tile.box.edge[0];
     Int* const along_x = tile.padded; // row after row without padding
     const Int* zeros = tile.zeros;
     Prefetch<T, 1> prefetch(field, tile.ahead);
@@ -470,29 +475,33 @@ void reverse_order(const Delta* delta, Tile<T>& tile, T step, typename Traits<T>
 // Field to tile.padded, anchor, holes and value outliers. Returns false if every value is special.
 template <class T>
 bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
-    return prequant_plain(field, quantiser, tile) || prequant_holes(field, quantiser, tile);
+    return with_row_length(tile.box.edge[0], [&](auto n) { return prequant_plain(field, quantiser, tile, n); }) ||
+           prequant_holes(field, quantiser, tile);
 }
 
 // The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
 template <class T>
 std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
-    return highest == 1   ? cheapest_order<T, 1>(tile)
-           : highest == 2 ? cheapest_order<T, 2>(tile)
-                          : cheapest_order<T, 3>(tile);
+    return with_row_length(tile.box.edge[0], [&](auto n) {
+        return highest == 1   ? cheapest_order<T, 1>(tile, n)
+               : highest == 2 ? cheapest_order<T, 2>(tile, n)
+                              : cheapest_order<T, 3>(tile, n);
+    });
 }
 
 // tile.padded to tile.delta and delta outliers: deltas of magnitude `reach` or more. Returns the predictor.
 template <class T>
 std::uint32_t postquant(Tile<T>& tile, std::uint32_t highest_order, std::uint32_t reach) {
     const std::uint32_t order = choose_order(tile, highest_order);
-    switch (order) {
-    case 0: postquant_order<T, 0>(tile, reach); break;
-    case 1: postquant_order<T, 1>(tile, reach); break;
-    case 2: postquant_order<T, 2>(tile, reach); break;
-    default:
-        if (!tile.has_holes) return postquant_smooth(tile, reach);
-        postquant_order<T, 3>(tile, reach);
-    }
+    if (order == 3 && !tile.has_holes) return postquant_smooth(tile, reach);
+    with_row_length(tile.box.edge[0], [&](auto n) {
+        switch (order) {
+        case 0: return postquant_order<T, 0>(tile, reach, n);
+        case 1: return postquant_order<T, 1>(tile, reach, n);
+        case 2: return postquant_order<T, 2>(tile, reach, n);
+        default: return postquant_order<T, 3>(tile, reach, n);
+        }
+    });
     return order;
 }
 
@@ -539,12 +548,14 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, T step, typename Traits<T>:
             deltas[tile.delta_outliers.position[i]] = tile.delta_outliers.value[i];
     };
     const auto run = [&]<std::uint32_t order>() {
-        if (!tile.has_holes && tile.delta_outliers.count == 0)
-            return reverse_order<T, order, false>(tile.delta, tile, step, special, field);
-        Int deltas[max_tile_values];
-        wide_deltas(deltas);
-        for (std::uint32_t at = 0; at < tile.n_values(); ++at) tile.hole[at] = tile.delta[at] == hole_delta;
-        return reverse_order<T, order, true>(deltas, tile, step, special, field);
+        with_row_length(tile.box.edge[0], [&](auto n) {
+            if (!tile.has_holes && tile.delta_outliers.count == 0)
+                return reverse_order<T, order, false>(tile.delta, tile, step, special, field, n);
+            Int deltas[max_tile_values];
+            wide_deltas(deltas);
+            for (std::uint32_t at = 0; at < tile.n_values(); ++at) tile.hole[at] = tile.delta[at] == hole_delta;
+            return reverse_order<T, order, true>(deltas, tile, step, special, field, n);
+        });
     };
     switch (predictor) {
     case 0: return run.template operator()<0>();
@@ -556,7 +567,9 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, T step, typename Traits<T>:
         wide_deltas(deltas);
         for (const std::size_t axis : {2, 1, 0})
             if (axis < 2 || predictor == second_xyz) take_second_sums<T>(deltas, tile.box, axis);
-        return reverse_order<T, 3, false>(deltas, tile, step, special, field);
+        return with_row_length(tile.box.edge[0], [&](auto n) {
+            return reverse_order<T, 3, false>(static_cast<const Int*>(deltas), tile, step, special, field, n);
+        });
     }
 }
 

@@ -242,7 +242,7 @@ private:
                     kernels().of<T>().write_payload(coder, book, t, field, tile, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(index + 2 * t, &entry, 2);
-                segment.checksum += part(t, words, n);
+                segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);
                 if (segment.words + n > most_words || !segment.take(words, n)) too_large = true;
             }
         });
@@ -324,7 +324,7 @@ private:
                     words = copy;
                 }
                 at += n;
-                if (verify) sum += part(t, words, n);
+                if (verify) sum += part_of_sum(t, kernels().weigh(words, n), n);
                 if (field != nullptr) kernels().of<T>().read_payload(coder, book, t, words, n, tile, field);
             }
             checksum += sum;

@@ -42,7 +42,7 @@ public:
         for (std::size_t s = 0; s < counts_.size(); ++s) counts_[s] += other.counts_[s];
         for (std::size_t i = 0; i < small_.size(); ++i) small_[i] += other.small_[i];
     }
-    // What the codebook is built from. Where only a sample was counted, the escape keeps a code for what it missed.
+    // What the codebook is built from. Where only a sample was counted, the escapes keep codes for what it missed.
     std::vector<std::uint64_t> weights(const Sample& sample) const {
         std::vector<std::uint64_t> w(counts_);
         for (std::int32_t delta = -span; delta < span; ++delta) {
@@ -50,7 +50,7 @@ public:
             w[alphabet_.symbol(delta)] += small_[at] + small_[at + 2 * span];
         }
         for (auto& weight : w) weight *= sample.rate();
-        if (alphabet_.r == default_r) w[alphabet_.escape()] = 1;
+        if (alphabet_.r == default_r) w[alphabet_.escape(0)] = w[alphabet_.escape(-1)] = 1;
         return w;
     }
 

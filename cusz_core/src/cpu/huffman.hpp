@@ -56,45 +56,75 @@ private:
     std::uint32_t pending_ = 0;
 };
 
-// Places of n deltas in the book's table.
-inline void find_places(const std::int32_t* __restrict delta, std::uint32_t n, std::uint32_t span,
-                        std::uint16_t* __restrict place) {
-    for (std::uint32_t i = 0; i < n; ++i)
-        place[i] = static_cast<std::uint16_t>(std::min(static_cast<std::uint32_t>(delta[i]) + span, 2 * span));
+// Places of n deltas in the book's table, no_place for all that are not small. Returns their number.
+inline std::uint32_t find_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
+                                 std::uint16_t* __restrict place) {
+    const std::uint32_t span = book.span();
+    std::uint32_t wide = 0;
+    for (std::uint32_t i = 0; i < n; ++i) {
+        const std::uint32_t at = std::min(static_cast<std::uint32_t>(delta[i]) + span, 2 * span);
+        place[i] = static_cast<std::uint16_t>(at);
+        wide += at == 2 * span ? 1 : 0;
+    }
+    return wide;
 }
 
-// Encodes n deltas to at most 8 bytes beyond whole words, `batch` symbols at a time. Returns the substreams' lengths.
-// stride: the number of substreams, or 0 where the compiler does not know it.
-template <std::uint32_t batch, std::uint32_t stride>
-SubstreamBits encode_as(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
+// The same with places in the buckets; only holes have none.
+inline void find_wide_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
+                             std::uint16_t* __restrict place) {
+    const std::uint32_t span = book.span();
+    for (std::uint32_t i = 0; i < n; ++i) {
+        const std::int32_t d = delta[i];
+        const std::uint32_t magnitude = std::max(Alphabet::magnitude(d), 4u);
+        // The octave is the exponent in single precision, where a delta is exact.
+        const std::uint32_t octave = (bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude))) >> 23) - 127;
+        const std::uint32_t raw_bits = octave - 2;
+        const std::uint32_t bucket = book.first_bucket_place() + EncodeBook::bucket_place(raw_bits, d >> raw_bits);
+        const std::uint32_t small = static_cast<std::uint32_t>(d) + span;
+        const std::uint32_t at = d == hole_delta ? book.no_place() : bucket;
+        place[i] = static_cast<std::uint16_t>(small < 2 * span ? small : at);
+    }
+}
+
+// Encodes n deltas to at most 8 bytes beyond whole words, `batch` symbols at a time, and returns the substreams' lengths.
+// wide: the places are those of find_wide_places. stride: the number of substreams, or 0 if the compiler is not to know.
+template <std::uint32_t batch, bool wide, std::uint32_t stride>
+SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, std::uint32_t n, const EncodeBook& book,
+                        std::uint32_t* words) {
     SubstreamBits lengths;
     const std::uint32_t count = lengths.count = stride > 0 ? stride : substream_count(n);
-    const std::uint32_t *const code = book.table_bits(), *const code_length = book.table_lengths();
-    std::uint16_t place[max_tile_values];
-    find_places(delta, n, book.span(), place);
+    const std::uint32_t *const code = book.bits(), *const code_length = book.lengths();
+    const std::uint8_t* const raw_bits = book.raw_bits();
     BitWriter writer(words);
-    const auto put = [&](const std::uint16_t* at) {
-        if (code_length[*at] != EncodeBook::no_entry) {
-            writer.append(code[*at], code_length[*at]);
-        } else {
-            const EncodeBook::Entry entry = book.compose(delta[at - place]);
+    const auto put = [&](std::int64_t i) {
+        if (wide || code_length[place[i]] == EncodeBook::no_entry) {
+            const EncodeBook::Entry entry = book.compose(delta[i]);
             writer.append(entry.bits, entry.length);
+        } else {
+            writer.append(code[place[i]], code_length[place[i]]);
         }
         writer.flush();
     };
     for (std::uint32_t s = 0; s < count; ++s) {
         const std::uint32_t before = writer.bits();
-        const std::uint16_t* next = place + s;
+        std::int64_t next = s;
         std::uint32_t left = (n - s + count - 1) / count;
         for (; left >= batch; left -= batch, next += batch * count) {
             // Joined first: the writer's state then waits for one addition a batch.
             std::uint64_t bits = 0;
             std::uint32_t length = 0;
             for (std::uint32_t i = 0; i < batch; ++i) {
-                bits |= std::uint64_t{code[next[i * count]]} << (length & 63);
-                length += code_length[next[i * count]];
+                const std::uint16_t at = place[next + i * count];
+                bits |= std::uint64_t{code[at]} << (length & 63);
+                length += code_length[at];
+                if constexpr (wide) {
+                    const std::uint32_t raw_length = raw_bits[at];
+                    const std::uint32_t raw = static_cast<std::uint32_t>(delta[next + i * count]) & ((1u << raw_length) - 1);
+                    bits |= std::uint64_t{raw} << (length & 63);
+                    length += raw_length;
+                }
             }
-            if (length >= EncodeBook::no_entry) [[unlikely]] {
+            if (length > 56) [[unlikely]] { // with up to 7 bits that wait more than the writer takes; or no entry
                 for (std::uint32_t i = 0; i < batch; ++i) put(next + i * count);
                 continue;
             }
@@ -108,27 +138,38 @@ SubstreamBits encode_as(const std::int32_t* delta, std::uint32_t n, const Encode
     return lengths;
 }
 
-// Up to 7 bits wait when a batch of symbols of the table is appended: 63 bits in all.
 inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
-    if (book.longest_in_table() > 18) return encode_as<2, 0>(delta, n, book, words);
-    return substream_count(n) == max_substreams ? encode_as<3, max_substreams>(delta, n, book, words)
-                                                : encode_as<3, 0>(delta, n, book, words);
+    std::uint16_t place[max_tile_values];
+    const bool whole = substream_count(n) == max_substreams;
+    if (find_places(delta, n, book, place) <= n / 64 && book.longest_of_small() <= 18)
+        return whole ? encode_as<3, false, max_substreams>(delta, place, n, book, words)
+                     : encode_as<3, false, 0>(delta, place, n, book, words);
+    find_wide_places(delta, n, book, place);
+    return whole ? encode_as<2, true, max_substreams>(delta, place, n, book, words)
+                 : encode_as<2, true, 0>(delta, place, n, book, words);
 }
 
-// The deltas of symbols, from what the table says and the bits looked at: many at once, by vectors.
-inline void join(const std::int32_t* __restrict entries, const std::uint32_t* __restrict windows, std::size_t n,
-                 std::int32_t* __restrict delta) {
+// The deltas of n symbols, from what the table says and the bits looked at, by vectors; hole_delta for holes if there are
+// some. Returns the least leading number.
+template <bool holes>
+std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* __restrict windows, std::size_t n,
+                         std::int32_t* __restrict delta) {
+    std::int32_t least = 0;
     for (std::size_t i = 0; i < n; ++i) {
         const DecodeBook::Entry entry{entries[i]};
         const std::uint32_t length = entry.length(), raw_bits = entry.total() - length;
-        delta[i] = entry.base() + static_cast<std::int32_t>((windows[i] >> length) & ~(~0u << raw_bits));
+        const std::uint32_t above = ~0u << raw_bits, leading = static_cast<std::uint32_t>(entry.leading());
+        least = std::min(least, entry.leading());
+        delta[i] = static_cast<std::int32_t>((leading << raw_bits) + ((windows[i] >> length) & ~above));
+        if constexpr (holes) delta[i] = entry.leading() == Alphabet::hole_leading ? hole_delta : delta[i];
     }
+    return least;
 }
 
 // Rounds of symbols on their way from their bits to deltas: entries of the table and the bits looked at.
 inline constexpr std::uint32_t block_rounds = 8;
 struct Block {
-    std::int32_t entry[block_rounds][max_substreams];
+    std::uint32_t entry[block_rounds][max_substreams];
     std::uint32_t window[block_rounds][max_substreams];
 };
 
@@ -139,67 +180,95 @@ inline std::uint64_t load_bits(const char* bytes, std::uint32_t at) {
     return window >> (at & 7);
 }
 
-// Reads a block's symbols of the substreams from `first` on, `lanes` of them in step, so that their chains of
-// dependency overlap, and two symbols from every 64 bits loaded.
-template <std::uint32_t lanes>
+// Reads `batch` symbols of one substream into a column of a block, each from bits of its own. Returns their bits.
+[[gnu::noinline]] inline std::uint32_t read_one_by_one(const char* bytes, std::uint32_t at, const DecodeBook& book,
+                                                       std::uint32_t batch, std::uint32_t* entry, std::uint32_t* seen) {
+    const std::uint32_t begin = at;
+    for (std::uint32_t i = 0; i < batch * max_substreams; i += max_substreams) {
+        seen[i] = static_cast<std::uint32_t>(load_bits(bytes, at));
+        entry[i] = book.table()[seen[i] & ((1u << book.width()) - 1)].word;
+        at += DecodeBook::Entry{entry[i]}.total();
+    }
+    return at - begin;
+}
+
+// Reads a block's symbols of the substreams from `first` on: `lanes` of them in step, so that their chains of dependency
+// overlap, and `batch` symbols from every 64 bits loaded.
+template <std::uint32_t lanes, std::uint32_t batch>
 void read_lanes(const char* bytes, std::uint32_t* position, const DecodeBook& book, std::uint32_t first, Block& block) {
     const DecodeBook::Entry* const table = book.table();
-    const std::uint32_t mask = book.mask();
+    const std::uint32_t width = book.width();
     std::uint32_t at[lanes];
     std::memcpy(at, position + first, sizeof at);
-    for (std::uint32_t round = 0; round < block_rounds; round += 2) {
-        std::int32_t* const entry = block.entry[round] + first;
-        std::uint32_t* const seen = block.window[round] + first;
+    for (std::uint32_t round = 0; round < block_rounds; round += batch) {
+        std::uint32_t *const entry = block.entry[round] + first, *const seen = block.window[round] + first;
         for (std::uint32_t lane = 0; lane < lanes; ++lane) {
             std::uint64_t window = load_bits(bytes, at[lane]);
-            const DecodeBook::Entry one = table[static_cast<std::uint32_t>(window) & mask];
-            entry[lane] = one.word;
-            seen[lane] = static_cast<std::uint32_t>(window);
-            window >>= one.total();
-            const DecodeBook::Entry two = table[static_cast<std::uint32_t>(window) & mask];
-            entry[lane + max_substreams] = two.word;
-            const std::uint32_t both = one.total() + two.total();
-            if (both > 57) [[unlikely]] // the second code was whole (at most 32 + 15 bits), its raw bits were not
-                window = load_bits(bytes, at[lane] + one.total());
-            seen[lane + max_substreams] = static_cast<std::uint32_t>(window);
-            at[lane] += both;
+            std::uint32_t sum = 0;
+            for (std::uint32_t i = lane; i < batch * max_substreams; i += max_substreams) {
+                const std::uint32_t word = table[static_cast<std::uint32_t>(window) & ((1u << width) - 1)].word;
+                entry[i] = word;
+                seen[i] = static_cast<std::uint32_t>(window);
+                window >>= word & 63;
+                sum += word;
+            }
+            // Symbols that end within the 57 bits were right, as codes are prefix-free.
+            std::uint32_t total = DecodeBook::Entry{sum}.total();
+            if (total > 57) [[unlikely]]
+                total = read_one_by_one(bytes, at[lane], book, batch, entry + lane, seen + lane);
+            at[lane] += total;
         }
     }
     std::memcpy(position + first, at, sizeof at);
+}
+
+template <std::uint32_t batch>
+void read_block(const char* bytes, std::uint32_t count, const DecodeBook& book, std::uint32_t* position, Block& block) {
+    std::uint32_t lane = 0;
+    for (; lane + 4 <= count; lane += 4) read_lanes<4, batch>(bytes, position, book, lane, block);
+    for (; lane < count; ++lane) read_lanes<1, batch>(bytes, position, book, lane, block);
 }
 
 // Words that decode() may read behind the last substream.
 inline constexpr std::uint32_t decode_margin_words = max_tile_values / max_substreams * 2 + 4;
 
 // Decodes n deltas. words: the substreams, readable for decode_margin_words more. Returns false if a substream does not
-// end where its length says.
-inline bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
-                   std::int32_t* delta) {
+// end where its length says, or if there is no hole among the symbols although `holes` says so, or one although not.
+template <bool holes>
+bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
+            std::int32_t* delta) {
     if (n > 0 && book.empty()) return false;
     const char* bytes = reinterpret_cast<const char*>(words);
     const std::uint32_t count = lengths.count;
     std::array<std::uint32_t, max_substreams> position{}, end{};
-    for (std::uint32_t s = 0, at = 0; s < count; ++s) {
-        position[s] = at;
-        at += lengths.bits[s];
-        end[s] = at;
+    std::uint32_t bits = 0;
+    for (std::uint32_t s = 0; s < count; ++s) {
+        position[s] = bits;
+        bits += lengths.bits[s];
+        end[s] = bits;
     }
     Block block;
+    std::int32_t least = 0;
     std::uint32_t j = 0;
+    const bool short_codes = bits <= 11 * n; // on average, so that four symbols mostly end within 57 bits
     for (; j + block_rounds * count <= n && count > 0; j += block_rounds * count) {
-        std::uint32_t lane = 0;
-        for (; lane + 4 <= count; lane += 4) read_lanes<4>(bytes, position.data(), book, lane, block);
-        for (; lane < count; ++lane) read_lanes<1>(bytes, position.data(), book, lane, block);
-        for (std::uint32_t round = 0; round < block_rounds; ++round)
-            join(block.entry[round], block.window[round], count, delta + j + round * count);
+        if (short_codes)
+            read_block<4>(bytes, count, book, position.data(), block);
+        else
+            read_block<2>(bytes, count, book, position.data(), block);
+        if (count == max_substreams)
+            least = std::min(least, join<holes>(block.entry[0], block.window[0], sizeof block.entry / 4, delta + j));
+        else
+            for (std::uint32_t round = 0; round < block_rounds; ++round)
+                least = std::min(least, join<holes>(block.entry[round], block.window[round], count, delta + j + round * count));
     }
     for (std::uint32_t lane = 0; j < n; ++j, lane = lane + 1 == count ? 0 : lane + 1) {
-        const auto window = static_cast<std::uint32_t>(load_bits(bytes, position[lane]));
-        const DecodeBook::Entry entry = book.table()[window & book.mask()];
-        join(&entry.word, &window, 1, delta + j);
-        position[lane] += entry.total();
+        std::uint32_t entry, window;
+        position[lane] += read_one_by_one(bytes, position[lane], book, 1, &entry, &window);
+        least = std::min(least, join<holes>(&entry, &window, 1, delta + j));
     }
-    return std::equal(position.begin(), position.begin() + count, end.begin());
+    return (least == Alphabet::hole_leading) == holes &&
+           std::equal(position.begin(), position.begin() + count, end.begin());
 }
 
 // Words of `count` numbers of `width` bits (0 to 16), their packing, and the inverse.

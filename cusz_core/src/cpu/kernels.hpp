@@ -58,6 +58,10 @@ struct TileKernels {
 
 struct Kernels {
     const char* name; // of the instruction set
+
+    // checksum.hpp's weigh.
+    std::uint64_t (*weigh)(const void* data, std::size_t words);
+
     TileKernels<float> f32;
     TileKernels<double> f64;
 

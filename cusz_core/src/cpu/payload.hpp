@@ -186,7 +186,7 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         n_coded = count_live(live, tile.box, coder.tiling);
         if (n_coded == 0) corrupt_tile(number, "bad mask");
     }
-    bool has_holes = false;
+    tile.has_holes = (head & head_holes) != 0;
     if (flat) {
         std::fill_n(tile.delta, n, 0);
     } else {
@@ -196,15 +196,11 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += base;
         const std::uint32_t* codes = take((lengths.total() + 31) / 32);
         std::int32_t* target = masked ? tile.live : tile.delta;
-        if (!decode(codes, lengths, n_coded, book, target))
-            corrupt_tile(number, "a substream does not end where its length says");
-        std::int32_t lowest = 0;
-        for (std::uint32_t i = 0; i < n_coded; ++i) lowest = std::min(lowest, target[i]);
-        has_holes = lowest == hole_delta;
+        if (!(tile.has_holes ? decode<true>(codes, lengths, n_coded, book, target)
+                             : decode<false>(codes, lengths, n_coded, book, target)))
+            corrupt_tile(number, "a substream does not end where its length says, or holes do not match the head");
         if (masked) scatter_live(tile.live, live, tile.box, coder.tiling, tile.delta);
     }
-    if (has_holes != ((head & head_holes) != 0)) corrupt_tile(number, "holes do not match the head");
-    tile.has_holes = has_holes;
     if (!read_outliers(take(outlier_words(n_delta, words_of<T>)), n_delta, n, tile.delta_outliers) ||
         !read_outliers(take(outlier_words(n_value, words_of<T>)), n_value, n, tile.value_outliers))
         corrupt_tile(number, "bad outlier position");
