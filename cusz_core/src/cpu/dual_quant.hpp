@@ -376,100 +376,155 @@ struct Vector {
     static constexpr std::uint32_t lanes = bytes / sizeof(T);
     typedef U Lanes __attribute__((vector_size(bytes)));
 
-    static Lanes load(const Int* at) {
-        Lanes v;
+    template <class Source> // Int, or the narrower integers of tile.delta
+    static Lanes load(const Source* at) {
+        typedef Source Narrow __attribute__((vector_size(lanes * sizeof(Source))));
+        Narrow v;
         std::memcpy(&v, at, sizeof v);
-        return v;
+        typedef Int Wide __attribute__((vector_size(bytes)));
+        return reinterpret_cast<Lanes>(__builtin_convertvector(v, Wide));
     }
-    // Every lane becomes the sum of those up to it. The steps stay inside of 16 bytes where they can.
-    static Lanes partial_sums(Lanes v) {
+    static void store(Int* at, Lanes v) { std::memcpy(at, &v, sizeof v); }
+    static void store_dequantised(T* at, Lanes q, T step) { // dequantise(), lane by lane
+        typedef T Values __attribute__((vector_size(bytes)));
+        Values v;
+        if constexpr (sizeof(T) == 4) {
+            typedef Int Signed __attribute__((vector_size(bytes)));
+            v = __builtin_convertvector(reinterpret_cast<Signed>(q), Values) * step;
+        } else {
+            v = (reinterpret_cast<Values>(q + bits_of(Traits<T>::rounder)) - Traits<T>::rounder) * step;
+        }
+        std::memcpy(at, &v, sizeof v);
+    }
+
+    // Every lane becomes the sum of those up to it; `last` gets the last one in every lane. The steps stay inside of 16
+    // bytes where they can: crossing them is slow.
+    static Lanes partial_sums(Lanes v, Lanes& last) {
         const Lanes zero{};
         if constexpr (lanes == 8) {
             v += __builtin_shufflevector(zero, v, 0, 8, 9, 10, 4, 12, 13, 14);
             v += __builtin_shufflevector(zero, v, 0, 1, 8, 9, 4, 5, 12, 13);
-            v += __builtin_shufflevector(zero, v, 0, 1, 2, 3, 11, 11, 11, 11);
+            const Lanes halves = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7);
+            const Lanes low = __builtin_shufflevector(halves, halves, 0, 1, 2, 3, 0, 1, 2, 3);
+            v += __builtin_shufflevector(zero, halves, 0, 1, 2, 3, 8, 9, 10, 11);
+            last = low + __builtin_shufflevector(halves, halves, 4, 5, 6, 7, 4, 5, 6, 7);
         } else if constexpr (bytes == 32) {
             v += __builtin_shufflevector(zero, v, 0, 4, 2, 6);
             v += __builtin_shufflevector(zero, v, 0, 1, 5, 5);
+            last = __builtin_shufflevector(v, v, 3, 3, 3, 3);
         } else if constexpr (lanes == 4) {
             v += __builtin_shufflevector(zero, v, 0, 4, 5, 6);
             v += __builtin_shufflevector(zero, v, 0, 1, 4, 5);
+            last = __builtin_shufflevector(v, v, 3, 3, 3, 3);
         } else {
             v += __builtin_shufflevector(zero, v, 0, 2);
+            last = __builtin_shufflevector(v, v, 1, 1);
         }
         return v;
     }
-    static Lanes last(Lanes v) { // in every lane
-        if constexpr (lanes == 8)
-            return __builtin_shufflevector(v, v, 7, 7, 7, 7, 7, 7, 7, 7);
-        else if constexpr (lanes == 4)
-            return __builtin_shufflevector(v, v, 3, 3, 3, 3);
-        else
-            return __builtin_shufflevector(v, v, 1, 1);
+};
+
+// The rows that a row's partial sums take: A_1 of earlier rows, or zeros.
+template <class T>
+struct SummedRows {
+    using Int = typename Traits<T>::Int;
+    const Int *y, *previous, *z, *zy;
+
+    [[gnu::always_inline]] SummedRows(const Int* along_x, const Int* zeros, const RowWalk& walk) {
+        const Neighbours at(walk);
+        const auto row = [&](std::uint32_t number) {
+            return number == Neighbours::none ? zeros : along_x + number * walk.box.edge[0];
+        };
+        y = row(at.y);
+        previous = row(at.previous);
+        z = row(at.z);
+        zy = row(at.zy);
     }
 };
 
-// values[x] = (q + along_x[0] + ... + along_x[x]) * step, for a row
-template <class T, class Length>
-void sum_up_row(const typename Traits<T>::Int* along_x, Length n, typename Traits<T>::Int q, T step, T* values) {
+// Turns a row's deltas into A_1, the differences along x (docs/format.md, section 5), for later rows, and sums them up:
+// values[x] = (anchor + A_1[0] + ... + A_1[x]) * step.
+template <class T, std::uint32_t order, class Delta, class Length>
+void reverse_row(const Delta* delta, const SummedRows<T>& rows, Length n, typename Traits<T>::Int anchor, T step,
+                 typename Traits<T>::Int* own, T* values) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     using V = Vector<T>;
-    typename V::Lanes carried = typename V::Lanes{} + static_cast<U>(q);
+    U sum = static_cast<U>(anchor);
+    if constexpr (order == 1) sum += static_cast<U>(rows.previous[0]);
+    typename V::Lanes before = typename V::Lanes{} + sum;
     std::uint32_t x = 0;
     for (; x + V::lanes <= n; x += V::lanes) {
-        const typename V::Lanes sum = V::partial_sums(V::load(along_x + x)) + carried;
-        carried = V::last(sum);
-        Int quantised[V::lanes];
-        std::memcpy(quantised, &sum, sizeof quantised);
-        for (std::uint32_t i = 0; i < V::lanes; ++i) values[x + i] = dequantise<T>(quantised[i], step);
+        typename V::Lanes v = V::load(delta + x);
+        if constexpr (order == 2) v += V::load(rows.previous + x);
+        if constexpr (order == 3) v += V::load(rows.y + x) + V::load(rows.z + x) - V::load(rows.zy + x);
+        if constexpr (order > 0) {
+            V::store(own + x, v);
+            typename V::Lanes last;
+            v = V::partial_sums(v, last);
+            v += before;
+            before += last;
+        } else {
+            v += before;
+        }
+        V::store_dequantised(values + x, v, step);
     }
-    U last = carried[0];
-    for (; x < n; ++x) values[x] = dequantise<T>(static_cast<Int>(last += static_cast<U>(along_x[x])), step);
+    for (sum = before[0]; x < n; ++x) {
+        U v = static_cast<U>(static_cast<Int>(delta[x]));
+        if constexpr (order == 2) v += static_cast<U>(rows.previous[x]);
+        if constexpr (order == 3)
+            v += static_cast<U>(rows.y[x]) + static_cast<U>(rows.z[x]) - static_cast<U>(rows.zy[x]);
+        own[x] = static_cast<Int>(v);
+        values[x] = dequantise<T>(static_cast<Int>(order > 0 ? sum += v : sum + v), step);
+    }
+    if constexpr (order == 1) own[0] = static_cast<Int>(static_cast<U>(own[0]) + static_cast<U>(rows.previous[0]));
 }
 
-// Turns the deltas into A_1, the differences along x (docs/format.md, section 5), row by row, and sums them up.
-// A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
-template <class T, std::uint32_t order, bool holes, class Delta, class Length>
-void reverse_order(const Delta* delta, Tile<T>& tile, T step, typename Traits<T>::Bits special, T* field, Length n) {
+// The same in a tile with holes. A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
+template <class T, std::uint32_t order>
+void reverse_row_with_holes(const typename Traits<T>::Int* delta, const std::uint8_t* hole, const SummedRows<T>& rows,
+                            std::uint32_t n, typename Traits<T>::Int anchor, T step, typename Traits<T>::Bits special,
+                            typename Traits<T>::Int* own, T* values) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-    Int* const along_x = tile.padded; // row after row without padding
-    const Int* zeros = tile.zeros;
+    U q = static_cast<U>(anchor);
+    for (std::uint32_t x = 0; x < n; ++x) {
+        U v = static_cast<U>(delta[x]);
+        if constexpr (order == 2) v += static_cast<U>(rows.previous[x]);
+        if constexpr (order == 3)
+            v += static_cast<U>(rows.y[x]) + static_cast<U>(rows.z[x]) - static_cast<U>(rows.zy[x]);
+        if (order > 0 && hole[x]) v = 0;
+        if (x == 0 && hole[0]) v = static_cast<U>(rows.previous[0]);
+        if (x == 0 && order == 1 && !hole[0]) v += static_cast<U>(rows.previous[0]);
+        own[x] = static_cast<Int>(v);
+        q = order > 0 ? q + v : static_cast<U>(anchor) + v;
+        values[x] = dequantise<T>(static_cast<Int>(q), step);
+    }
+    for (std::uint32_t x = 0; x < n; ++x)
+        if (hole[x]) std::memcpy(values + x, &special, sizeof(T));
+}
+
+// The deltas of a tile without holes, with delta outliers put in, to its values.
+template <class T, std::uint32_t order, class Delta, class Length>
+void reverse_order(const Delta* delta, Tile<T>& tile, T step, T* field, Length n) {
+    typename Traits<T>::Int* const along_x = tile.padded; // row after row without padding
     Prefetch<T, 1> prefetch(field, tile.ahead);
     for (RowWalk walk(tile.box); walk.inside(); walk.next(), delta += n) {
         prefetch.row();
-        const Neighbours at(walk);
-        const auto row = [&](std::uint32_t number) {
-            return number == Neighbours::none ? zeros : along_x + number * n;
-        };
-        Int* own = along_x + walk.row * n;
-        const Int *y = row(at.y), *previous = row(at.previous), *z = row(at.z), *zy = row(at.zy);
-        const auto value = [&](std::uint32_t x) { return static_cast<U>(static_cast<Int>(delta[x])); };
-        const auto sum = [](auto... terms) { return static_cast<Int>((static_cast<U>(terms) + ...)); };
-        if constexpr (order <= 1) {
-            for (std::uint32_t x = 0; x < n; ++x) own[x] = static_cast<Int>(value(x));
-            if constexpr (order == 1) own[0] = sum(own[0], previous[0]);
-        } else if constexpr (order == 2) {
-            for (std::uint32_t x = 0; x < n; ++x) own[x] = sum(value(x), previous[x]);
-        } else if constexpr (order == 3) {
-            for (std::uint32_t x = 0; x < n; ++x) own[x] = sum(value(x), y[x], z[x], U{0} - static_cast<U>(zy[x]));
-        }
-        const std::uint8_t* hole = tile.hole + walk.row * n;
-        if constexpr (holes) {
-            if (hole[0]) own[0] = previous[0];
-            if constexpr (order > 0)
-                for (std::uint32_t x = 1; x < n; ++x) own[x] = hole[x] ? 0 : own[x];
-        }
-        T* values = field + walk.offset;
-        if constexpr (order == 0)
-            for (std::uint32_t x = 0; x < n; ++x) values[x] = dequantise<T>(sum(tile.anchor, own[x]), step);
-        else
-            sum_up_row(own, n, tile.anchor, step, values);
-        if constexpr (holes)
-            for (std::uint32_t x = 0; x < n; ++x)
-                if (hole[x]) std::memcpy(values + x, &special, sizeof(T));
+        reverse_row<T, order>(delta, SummedRows<T>(along_x, tile.zeros, walk), n, tile.anchor, step,
+                              along_x + walk.row * n, field + walk.offset);
     }
+}
+
+template <class T, std::uint32_t order>
+void reverse_order_with_holes(const typename Traits<T>::Int* delta, Tile<T>& tile, T step,
+                              typename Traits<T>::Bits special, T* field) {
+    typename Traits<T>::Int* const along_x = tile.padded;
+    const std::uint32_t n = tile.box.edge[0];
+    for (RowWalk walk(tile.box); walk.inside(); walk.next())
+        reverse_row_with_holes<T, order>(delta + walk.row * n, tile.hole + walk.row * n,
+                                         SummedRows<T>(along_x, tile.zeros, walk), n, tile.anchor, step, special,
+                                         along_x + walk.row * n, field + walk.offset);
 }
 
 // Field to tile.padded, anchor, holes and value outliers. Returns false if every value is special.
@@ -522,9 +577,9 @@ void take_second_sums(typename Traits<T>::Int* values, const TileBox& box, std::
             typename V::Lanes carried{};
             std::uint32_t x = 0;
             for (; x + V::lanes <= n; x += V::lanes) {
-                const typename V::Lanes sum = V::partial_sums(V::load(row + x)) + carried;
-                carried = V::last(sum);
-                std::memcpy(row + x, &sum, sizeof sum);
+                typename V::Lanes last;
+                V::store(row + x, V::partial_sums(V::load(row + x), last) + carried);
+                carried += last;
             }
             for (x = std::max(x, 1u); x < n; ++x) add(row + x, row + x - 1);
             row[0] = first;
@@ -548,14 +603,16 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, T step, typename Traits<T>:
             deltas[tile.delta_outliers.position[i]] = tile.delta_outliers.value[i];
     };
     const auto run = [&]<std::uint32_t order>() {
-        with_row_length(tile.box.edge[0], [&](auto n) {
-            if (!tile.has_holes && tile.delta_outliers.count == 0)
-                return reverse_order<T, order, false>(tile.delta, tile, step, special, field, n);
-            Int deltas[max_tile_values];
-            wide_deltas(deltas);
-            for (std::uint32_t at = 0; at < tile.n_values(); ++at) tile.hole[at] = tile.delta[at] == hole_delta;
-            return reverse_order<T, order, true>(deltas, tile, step, special, field, n);
-        });
+        if (!tile.has_holes && tile.delta_outliers.count == 0)
+            return with_row_length(tile.box.edge[0], [&](auto n) {
+                reverse_order<T, order>(static_cast<const std::int32_t*>(tile.delta), tile, step, field, n);
+            });
+        Int deltas[max_tile_values];
+        wide_deltas(deltas);
+        if (!tile.has_holes)
+            return reverse_order<T, order>(static_cast<const Int*>(deltas), tile, step, field, tile.box.edge[0]);
+        for (std::uint32_t at = 0; at < tile.n_values(); ++at) tile.hole[at] = tile.delta[at] == hole_delta;
+        reverse_order_with_holes<T, order>(deltas, tile, step, special, field);
     };
     switch (predictor) {
     case 0: return run.template operator()<0>();
@@ -567,8 +624,8 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, T step, typename Traits<T>:
         wide_deltas(deltas);
         for (const std::size_t axis : {2, 1, 0})
             if (axis < 2 || predictor == second_xyz) take_second_sums<T>(deltas, tile.box, axis);
-        return with_row_length(tile.box.edge[0], [&](auto n) {
-            return reverse_order<T, 3, false>(static_cast<const Int*>(deltas), tile, step, special, field, n);
+        with_row_length(tile.box.edge[0], [&](auto n) {
+            reverse_order<T, 3>(static_cast<const Int*>(deltas), tile, step, field, n);
         });
     }
 }

@@ -166,11 +166,13 @@ std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* 
     return least;
 }
 
-// Rounds of symbols on their way from their bits to deltas: entries of the table and the bits looked at.
-inline constexpr std::uint32_t block_rounds = 8;
-struct Block {
-    std::uint32_t entry[block_rounds][max_substreams];
-    std::uint32_t window[block_rounds][max_substreams];
+// Where every substream is being read, and rounds of symbols on their way from bits to deltas: entries of the table and
+// the bits looked at.
+struct Reading {
+    static constexpr std::uint32_t most_rounds = 6;
+    std::uint32_t position[max_substreams]; // in bits
+    std::uint32_t entry[most_rounds][max_substreams];
+    std::uint32_t window[most_rounds][max_substreams];
 };
 
 // At least 57 bits from bit `at` on.
@@ -180,53 +182,42 @@ inline std::uint64_t load_bits(const char* bytes, std::uint32_t at) {
     return window >> (at & 7);
 }
 
-// Reads `batch` symbols of one substream into a column of a block, each from bits of its own. Returns their bits.
-[[gnu::noinline]] inline std::uint32_t read_one_by_one(const char* bytes, std::uint32_t at, const DecodeBook& book,
-                                                       std::uint32_t batch, std::uint32_t* entry, std::uint32_t* seen) {
-    const std::uint32_t begin = at;
-    for (std::uint32_t i = 0; i < batch * max_substreams; i += max_substreams) {
-        seen[i] = static_cast<std::uint32_t>(load_bits(bytes, at));
-        entry[i] = book.table()[seen[i] & ((1u << book.width()) - 1)].word;
-        at += DecodeBook::Entry{entry[i]}.total();
+// Reads the next `rounds` symbols of a substream, each from bits of its own.
+[[gnu::noinline]] inline void read_one_by_one(const char* bytes, const DecodeBook& book, std::uint32_t rounds,
+                                              std::uint32_t lane, Reading& reading) {
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+        const auto window = static_cast<std::uint32_t>(load_bits(bytes, reading.position[lane]));
+        const DecodeBook::Entry entry = book.table()[window & ((1u << book.width()) - 1)];
+        reading.entry[i][lane] = entry.word;
+        reading.window[i][lane] = window;
+        reading.position[lane] += entry.total();
     }
-    return at - begin;
 }
 
-// Reads a block's symbols of the substreams from `first` on: `lanes` of them in step, so that their chains of dependency
-// overlap, and `batch` symbols from every 64 bits loaded.
-template <std::uint32_t lanes, std::uint32_t batch>
-void read_lanes(const char* bytes, std::uint32_t* position, const DecodeBook& book, std::uint32_t first, Block& block) {
+// Reads the next symbols of every substream, `rounds` of them from every 64 bits loaded. The substreams do not wait for
+// each other, so the processor works on several at once.
+template <std::uint32_t rounds>
+void read_rounds(const char* bytes, std::uint32_t count, const DecodeBook& book, Reading& reading) {
+    static_assert(rounds <= Reading::most_rounds && rounds * 32 < 256, "the sum of totals fits an entry's field");
     const DecodeBook::Entry* const table = book.table();
-    const std::uint32_t width = book.width();
-    std::uint32_t at[lanes];
-    std::memcpy(at, position + first, sizeof at);
-    for (std::uint32_t round = 0; round < block_rounds; round += batch) {
-        std::uint32_t *const entry = block.entry[round] + first, *const seen = block.window[round] + first;
-        for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-            std::uint64_t window = load_bits(bytes, at[lane]);
-            std::uint32_t sum = 0;
-            for (std::uint32_t i = lane; i < batch * max_substreams; i += max_substreams) {
-                const std::uint32_t word = table[static_cast<std::uint32_t>(window) & ((1u << width) - 1)].word;
-                entry[i] = word;
-                seen[i] = static_cast<std::uint32_t>(window);
-                window >>= word & 63;
-                sum += word;
-            }
-            // Symbols that end within the 57 bits were right, as codes are prefix-free.
-            std::uint32_t total = DecodeBook::Entry{sum}.total();
-            if (total > 57) [[unlikely]]
-                total = read_one_by_one(bytes, at[lane], book, batch, entry + lane, seen + lane);
-            at[lane] += total;
+    const std::uint32_t mask = (1u << book.width()) - 1;
+    for (std::uint32_t lane = 0; lane < count; ++lane) {
+        std::uint64_t window = load_bits(bytes, reading.position[lane]);
+        std::uint32_t sum = 0;
+        for (std::uint32_t i = 0; i < rounds; ++i) {
+            const std::uint32_t word = table[static_cast<std::uint32_t>(window) & mask].word;
+            reading.entry[i][lane] = word;
+            reading.window[i][lane] = static_cast<std::uint32_t>(window);
+            window >>= word & 63;
+            sum += word;
         }
+        // Symbols that end within the 57 bits were right, as codes are prefix-free.
+        const std::uint32_t total = DecodeBook::Entry{sum}.total();
+        if (total <= 57) [[likely]]
+            reading.position[lane] += total;
+        else
+            read_one_by_one(bytes, book, rounds, lane, reading);
     }
-    std::memcpy(position + first, at, sizeof at);
-}
-
-template <std::uint32_t batch>
-void read_block(const char* bytes, std::uint32_t count, const DecodeBook& book, std::uint32_t* position, Block& block) {
-    std::uint32_t lane = 0;
-    for (; lane + 4 <= count; lane += 4) read_lanes<4, batch>(bytes, position, book, lane, block);
-    for (; lane < count; ++lane) read_lanes<1, batch>(bytes, position, book, lane, block);
 }
 
 // Words that decode() may read behind the last substream.
@@ -240,35 +231,36 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
     if (n > 0 && book.empty()) return false;
     const char* bytes = reinterpret_cast<const char*>(words);
     const std::uint32_t count = lengths.count;
-    std::array<std::uint32_t, max_substreams> position{}, end{};
-    std::uint32_t bits = 0;
+    Reading reading;
+    std::uint32_t end[max_substreams], bits = 0;
     for (std::uint32_t s = 0; s < count; ++s) {
-        position[s] = bits;
-        bits += lengths.bits[s];
-        end[s] = bits;
+        reading.position[s] = bits;
+        end[s] = bits += lengths.bits[s];
     }
-    Block block;
     std::int32_t least = 0;
     std::uint32_t j = 0;
-    const bool short_codes = bits <= 11 * n; // on average, so that four symbols mostly end within 57 bits
-    for (; j + block_rounds * count <= n && count > 0; j += block_rounds * count) {
-        if (short_codes)
-            read_block<4>(bytes, count, book, position.data(), block);
-        else
-            read_block<2>(bytes, count, book, position.data(), block);
-        if (count == max_substreams)
-            least = std::min(least, join<holes>(block.entry[0], block.window[0], sizeof block.entry / 4, delta + j));
-        else
-            for (std::uint32_t round = 0; round < block_rounds; ++round)
-                least = std::min(least, join<holes>(block.entry[round], block.window[round], count, delta + j + round * count));
+    const auto read_while = [&]<std::uint32_t rounds>() {
+        for (; j + rounds * count <= n; j += rounds * count) {
+            read_rounds<rounds>(bytes, count, book, reading);
+            if (count == max_substreams) {
+                least = std::min(least, join<holes>(reading.entry[0], reading.window[0], rounds * count, delta + j));
+                continue;
+            }
+            for (std::uint32_t i = 0; i < rounds; ++i)
+                least = std::min(least, join<holes>(reading.entry[i], reading.window[i], count, delta + j + i * count));
+        }
+    };
+    if (count > 0) { // as many symbols a load as mostly end within 57 bits
+        if (bits <= 7 * n) read_while.template operator()<6>();
+        if (bits <= 11 * n) read_while.template operator()<4>();
+        read_while.template operator()<2>();
+        read_while.template operator()<1>();
+        for (std::uint32_t lane = 0; j < n; ++lane, ++j) {
+            read_one_by_one(bytes, book, 1, lane, reading);
+            least = std::min(least, join<holes>(&reading.entry[0][lane], &reading.window[0][lane], 1, delta + j));
+        }
     }
-    for (std::uint32_t lane = 0; j < n; ++j, lane = lane + 1 == count ? 0 : lane + 1) {
-        std::uint32_t entry, window;
-        position[lane] += read_one_by_one(bytes, position[lane], book, 1, &entry, &window);
-        least = std::min(least, join<holes>(&entry, &window, 1, delta + j));
-    }
-    return (least == Alphabet::hole_leading) == holes &&
-           std::equal(position.begin(), position.begin() + count, end.begin());
+    return (least == Alphabet::hole_leading) == holes && std::equal(reading.position, reading.position + count, end);
 }
 
 // Words of `count` numbers of `width` bits (0 to 16), their packing, and the inverse.

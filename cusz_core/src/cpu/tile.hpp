@@ -77,9 +77,9 @@ struct RowWalk {
     std::uint32_t row = 0, y = 0, z = 0, w = 0;
     std::uint64_t offset; // of the row's first value in the field
 
-    explicit RowWalk(const TileBox& b) : box(b), offset(b.offset) {}
+    [[gnu::always_inline]] explicit RowWalk(const TileBox& b) : box(b), offset(b.offset) {}
     bool inside() const { return w < box.edge[3]; }
-    void next() {
+    [[gnu::always_inline]] void next() {
         ++row;
         offset += box.stride[1];
         if (++y < box.edge[1]) return;
@@ -100,7 +100,7 @@ public:
     [[gnu::always_inline]] void row() { // without this attribute GCC takes it for a function of no effect
         if (!at_.inside()) return;
         const T* const values = field_ + at_.offset;
-        for (std::uint32_t x = 0; x < at_.box.edge[0]; x += 64 / sizeof(T)) __builtin_prefetch(values + x, to_write);
+        for (std::uint32_t x = 0; x < at_.box.edge[0]; x += 64 / sizeof(T)) __builtin_prefetch(values + x, to_write, to_write?2:3);
         at_.next();
     }
 
@@ -118,7 +118,7 @@ struct Neighbours {
     std::uint32_t z;        // (w, z-1, y); where z = 0: (w-1, z, y)
     std::uint32_t zy;       // the same at y-1
 
-    explicit Neighbours(const RowWalk& at) {
+    [[gnu::always_inline]] explicit Neighbours(const RowWalk& at) {
         const std::uint32_t plane = at.box.edge[1], volume = plane * at.box.edge[2];
         y = at.y > 0 ? at.row - 1 : none;
         z = at.z > 0 ? at.row - plane : at.w > 0 ? at.row - volume : none;
