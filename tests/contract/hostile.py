@@ -104,6 +104,17 @@ def waves(dtype: np.dtype) -> np.ndarray:
     return (np.indices((9, 17, 33)).sum(axis=0) % 32).astype(dtype)
 
 
+def ripples(dtype: np.dtype) -> np.ndarray:
+    """Tiles of the predictors 4 and 5."""
+    z, y, x = (i * (i - n) for i, n in zip(np.indices((18, 17, 33)), (18, 17, 33), strict=True))
+    return (z * y * x).astype(dtype) * dtype.type(2.0**-10)
+
+
+def sparse(dtype: np.dtype) -> np.ndarray:
+    """Tiles with a fine mask."""
+    return np.where(support.integers(9000, 0, 25) == 0, 3, 0).astype(dtype).reshape(10, 30, 30)
+
+
 CASES = {
     f"{name}_{dtype.name}": (make, dtype, eb, options)
     for dtype in (F32, F64)
@@ -112,6 +123,8 @@ CASES = {
         "dead": (dead, 1e-1, {}),
         "far": (far, 0.125, {"bins": 128}),
         "flat": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {}),
+        "ripples": (ripples, 1e-2, {}),
+        "sparse": (sparse, 1e-1, {}),
         "nan": (lambda t: np.full((5000,), t.type(np.nan)), 1e-3, {}),
         "raw": (lambda t: support.smooth((20,), t), 0.0, {}),
         "packed": (waves, 1e-2, {"lossless": "zstd"}),

@@ -11,7 +11,8 @@ DAMAGE = (cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedErr
 
 
 def small_fields():
-    """Small archives that between them have every part: masks, holes, outliers of both kinds, several tiles."""
+    """Small archives that between them have every part: masks, fine masks, second differences, holes,
+    outliers of both kinds, several tiles."""
     noisy = support.smooth((9, 10, 34), F32)
     noisy.reshape(-1)[[3, 700, 2000]] = [np.nan, np.inf, 1e30]
     noisy.reshape(-1)[100:130] = 1e20
@@ -20,11 +21,16 @@ def small_fields():
     dead[5, 5] = 1e7
     steps = support.smooth((4500,), F64)
     steps[1000:1010] += 1e5
+    dead_but_spots = np.where(support.integers(4000, 0, 25) == 0, 3, 0).astype(F32).reshape(10, 20, 20)
+    z, y, x = (i * (i - n) for i, n in zip(np.indices((9, 17, 33)), (9, 17, 33), strict=True))
+    ripples = (z * y * x).astype(F64) / 16
     flat = np.full((9, 17, 33), 2.5, F32)
     return {
         "noisy": (noisy, 1e-1, {"fill": 1e20}),
         "dead": (dead, 1e-1, {}),
         "steps": (steps, 3e-1, {"bins": 128}),
+        "fine": (dead_but_spots, 1e-1, {}),
+        "ripples": (ripples, 1e-1, {}),
         "flat": (flat, 1e-3, {}),
         "raw": (np.arange(20, dtype=F32), 0.0, {}),
         "empty": (np.zeros((3, 0), F64), 0.0, {}),

@@ -31,6 +31,79 @@ def test_checksums_are_those_of_the_specification(name):
     assert sealed == archive
 
 
+def first_tile(name, wanted):
+    """An archive, offset and head of its first tile of a kind."""
+    archive = bytearray(hostile.archive_of(name))
+    return archive, *next((at, head) for at, head in support.tile_heads(archive) if head & 3 == 0 and wanted(head))
+
+
+def refused(name, archive):
+    info = cusz.inspect(hostile.archive_of(name))
+    hostile.seal(archive, info.sections.codebook, info.tiles)
+    with pytest.raises(cusz.CorruptArchiveError):
+        cusz.decompress(archive, threads=1)
+
+
+def set_word(archive, at, word):
+    assert archive[at : at + 4] != word.to_bytes(4, "little")
+    archive[at : at + 4] = word.to_bytes(4, "little")
+
+
+def has_holes(head):
+    return head >> 7 & 1 != 0
+
+
+@pytest.mark.parametrize("dtype", [dtype.name for dtype in support.DTYPES])
+@pytest.mark.parametrize(
+    ("name", "wanted", "change"),
+    [
+        *[("ripples", lambda head: True, lambda head, p=p: head & ~(15 << 2) | p << 2) for p in (6, 7, 15)],
+        *[("noisy", has_holes, lambda head, p=p: head & ~(15 << 2) | p << 2) for p in (4, 5)],
+        ("ripples", lambda head: head >> 2 & 15 in (4, 5), lambda head: head | 1 << 7),  # holes
+        ("ripples", lambda head: head >> 6 & 1 == 0, lambda head: head | 1 << 14),  # a fine mask without a mask
+        ("flat", lambda head: head >> 9 & 1 == 1, lambda head: head | 1 << 14),
+        ("sparse", lambda head: head >> 14 & 1 == 1, lambda head: head & ~(1 << 6)),
+        *[(name, lambda head: True, lambda head: head | 1 << 15) for name in ("ripples", "noisy", "flat", "sparse")],
+    ],
+    ids=[
+        *[*[f"predictor {p}" for p in (6, 7, 15)], *[f"predictor {p} with holes" for p in (4, 5)], "holes"],
+        *["fine mask without mask", "fine mask of a flat tile", "mask gone"],
+        *[f"bit 15 of {name}" for name in ("ripples", "noisy", "flat", "sparse")],
+    ],
+)
+def test_heads_that_are_not_allowed(name, wanted, change, dtype):
+    name = f"{name}_{dtype}"
+    archive, at, head = first_tile(name, wanted)
+    set_word(archive, at, change(head))
+    refused(name, archive)
+
+
+@pytest.mark.parametrize("dtype", [dtype.name for dtype in support.DTYPES])
+def test_an_empty_fine_mask_is_refused(dtype):
+    name = f"sparse_{dtype}"
+    archive, at, head = first_tile(name, lambda head: head >> 14 & 1 == 1)
+    at += 4 + (4 if dtype == "float32" else 8) + (head >> 8 & 1) * 4  # head, anchor, outlier counts
+    mask = int.from_bytes(archive[at : at + 8], "little")
+    words = -(-8 * mask.bit_count() // 32)  # 64 groups, of which each has 8 subgroups
+    assert any(archive[at + 8 : at + 8 + 4 * words])
+    archive[at + 8 : at + 8 + 4 * words] = bytes(4 * words)
+    refused(name, archive)
+
+
+@pytest.mark.parametrize("name", ["ripples_float32", "noisy_float64", "far_float32", "flat_float64"])
+def test_code_lengths_behind_the_last_symbol_are_refused(name):
+    archive = hostile.archive_of(name)
+    info = cusz.inspect(archive)
+    r = archive[52]
+    symbols = (2 << r) + 8 * ((20 if r == 5 else 19) - r + 1) + 2
+    assert info.sections.codebook == (symbols + 7) // 8 * 4
+    for nibble in range(symbols, 2 * info.sections.codebook):
+        for value in (1, 12):
+            damaged = bytearray(archive)
+            damaged[info.sections.header + nibble // 2] |= value << 4 * (nibble % 2)
+            refused(name, damaged)
+
+
 def run(name, seed, count, tmp_path):
     progress = tmp_path / "progress"
     command = [sys.executable, str(PROGRAM), name, str(seed), str(count), str(progress)]

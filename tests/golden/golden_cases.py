@@ -1,8 +1,9 @@
 """The fields and parameters of the golden archives.
 
 Every field comes from integer arithmetic alone, so it is the same on every machine and with every version of numpy.
-Between them the archives have every part of the format: all types, ranks and modes, clipped and thin tiles, masks,
-flat tiles, holes, both kinds of outliers, raw tiles, large alphabets, a sampled codebook, raw archives.
+Between them the archives have every part of the format: all types, ranks and modes, clipped and thin tiles, masks and
+fine masks, flat tiles, all predictors, holes, both kinds of outliers, with either reach, raw tiles, large alphabets, a
+sampled codebook with escapes from it, raw archives.
 """
 
 from __future__ import annotations
@@ -74,6 +75,13 @@ def islands(shape: tuple[int, ...], dtype: np.dtype, n: int) -> NDArray:
     return x
 
 
+def coast(dtype: np.dtype) -> NDArray:
+    """Whole zero groups are dead, the others are not worth a fine mask."""
+    x = np.zeros((70, 70), dtype)
+    x[16:40, 24:64] = integers(960, -30, 30, 13).reshape(24, 40)
+    return x
+
+
 def half_steps(dtype: np.dtype) -> NDArray:
     """(k + 1/2) * 2 * 0.1 and their neighbours."""
     x = ((integers(5000, -30, 30, 6) + 0.5) * 0.2).astype(dtype)
@@ -94,6 +102,21 @@ def steep(dtype: np.dtype) -> NDArray:
     return np.where(integers(n, 0, 2, 12) == 1, magnitude, -magnitude).astype(dtype) * dtype.type(0.25)
 
 
+def ripples(shape: tuple[int, int, int], dtype: np.dtype) -> NDArray:
+    """A product of cubic polynomials: differences of differences are smaller still."""
+    z, y, x = (i * (i - n // 2) * (i - n) + n for i, n in zip(np.indices(shape), shape, strict=True))
+    return (z * y * x).astype(dtype) * dtype.type(2.0**-24)
+
+
+def far(dtype: np.dtype) -> NDArray:
+    """Deltas of every bucket of the octaves 19 and 20 for a bound of 0.5, and deltas beyond them."""
+    steps = [step for o in (17, 18) for m in (4, 5, 6, 7) for step in (m << o, -(m << o) - 1)]
+    x = np.zeros((9000,), dtype)
+    x[100 : 100 + 7 * len(steps) : 7] = steps
+    x[5000:5002] = [1 << 21, -(1 << 21)]
+    return x
+
+
 CASES: dict[str, Case] = {}
 for _dtype, _name in ((F32, "f32"), (F64, "f64")):
     CASES |= {
@@ -108,6 +131,12 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         f"{_name}_spikes": Case(lambda t=_dtype: spikes(t), 1e-2),
         f"{_name}_islands": Case(lambda t=_dtype: islands((30, 40, 50), t, 80), 1e-1),
         f"{_name}_sampled": Case(lambda t=_dtype: islands((3, 70, 80, 90), t, 900), 1e-1),
+        f"{_name}_islands_1d": Case(lambda t=_dtype: islands((9000,), t, 300), 1e-1),
+        f"{_name}_islands_2d": Case(lambda t=_dtype: islands((70, 131), t, 300), 1e-1),
+        f"{_name}_islands_thin": Case(lambda t=_dtype: islands((3, 3, 3, 151), t, 100), 1e-1),
+        f"{_name}_ripples": Case(lambda t=_dtype: ripples((18, 33, 40), t), 1e-3),
+        f"{_name}_far": Case(lambda t=_dtype: far(t), 0.5),
+        f"{_name}_coast": Case(lambda t=_dtype: coast(t), 1e-1),
         f"{_name}_half_steps": Case(lambda t=_dtype: half_steps(t), 0.1),
         f"{_name}_noise": Case(lambda t=_dtype: noise_among_order(t), 1e-1),
         f"{_name}_steep": Case(lambda t=_dtype: steep(t), 0.125),

@@ -88,3 +88,21 @@ def test_the_archives_have_every_part_of_the_format():
         assert any(info.delta_outliers for info in coded)
         assert any(info.value_outliers for info in coded)
         assert any(info.size > 2**20 for info in coded)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_the_tiles_have_every_part_of_the_format(dtype):
+    heads, fine = [], set()
+    for name in CASES:
+        archive = golden(CURRENT, name)
+        info = cusz.inspect(archive)
+        if info.dtype == dtype and info.kind == "tiled":
+            heads += [head for _, head in support.tile_heads(archive)]
+            if any(head >> 14 & 1 for _, head in support.tile_heads(archive)):
+                fine.add(sum(extent > 1 for extent in info.shape))
+    assert {head & 3 for head in heads} == {0, 1, 2}
+    assert {head >> 2 & 15 for head in heads} == set(range(6))
+    assert {(head >> 6 & 1, head >> 14 & 1) for head in heads} == {(0, 0), (1, 0), (1, 1)}
+    assert any(head >> 7 & 1 for head in heads)
+    assert any(head >> 9 & 1 for head in heads)
+    assert fine == {1, 2, 3, 4}

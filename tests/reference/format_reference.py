@@ -142,6 +142,7 @@ class Tiling:
     extents: Box
     tile: Box
     group: Box
+    subgroup: Box
 
     def boxes(self) -> Iterator[tuple[slice, ...]]:
         """The tiles in raster order."""
@@ -151,13 +152,25 @@ class Tiling:
         ]
         return itertools.product(*axes)
 
-    def groups(self, shape: Box) -> tuple[Array, int]:
-        """The zero group of every value of a tile, and how many there are."""
-        numbers: Array = np.zeros(shape, np.int64)
-        for axis in range(4):
-            along = np.arange(shape[axis]) // self.group[axis]
-            numbers = numbers * (along[-1] + 1) + along.reshape([-1 if a == axis else 1 for a in range(4)])
-        return numbers, int(numbers.max()) + 1
+    def groups(self, shape: Box) -> Array:
+        """The zero group of every value of a tile, in tile order."""
+        return boxes_numbered(shape, self.group)
+
+    def subgroups(self, shape: Box) -> Array:
+        return boxes_numbered(shape, self.subgroup)
+
+
+def boxes_numbered(shape: Box, box: Box) -> Array:
+    """For every value of a tile, in tile order, the number in raster order of the box that it is in."""
+    numbers: Array = np.zeros(shape, np.int64)
+    for axis in range(4):
+        along = np.arange(shape[axis]) // box[axis]
+        numbers = numbers * (along[-1] + 1) + along.reshape([-1 if a == axis else 1 for a in range(4)])
+    return numbers.ravel()
+
+
+def count_of(numbers: Array) -> int:
+    return int(numbers.max()) + 1
 
 
 def volume(box: Sequence[int]) -> int:
@@ -190,11 +203,12 @@ def tiling_of(shape: Sequence[int]) -> Tiling:
         if volume([-(-t // g) for t, g in zip(tile, group, strict=True)]) <= 64:
             break
         group[a] = min(2 * group[a], tile[a])
+    subgroup = [min(s, g) for s, g in zip({1: (1, 1, 1, 8), 2: (1, 1, 2, 4)}.get(k, (1, 2, 2, 2)), group, strict=True)]
 
     def box(edges: list[int]) -> Box:
         return edges[0], edges[1], edges[2], edges[3]
 
-    return Tiling(k, box(extents), box(tile), box(group))
+    return Tiling(k, box(extents), box(tile), box(group), box(subgroup))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -292,27 +306,59 @@ def deltas_of(u: Array, k: int) -> Array:
     return chosen
 
 
-def choose_order(u: Array, hole: Array, dimensions: int) -> tuple[int, Array]:
-    """The order and its deltas (0 at holes)."""
+#: The axes along which a predictor takes differences of the deltas of order 3.
+SECOND = {4: (0, 1), 5: (0, 1, 2)}
+NO_SECOND: tuple[int, ...] = ()
+
+
+def second_difference(values: Array, a: int) -> Array:
+    """D_a"""
+    along = np.moveaxis(values, 3 - a, 0)
+    result = along.copy()
+    result[2:] = along[2:] - along[1:-1]
+    return np.moveaxis(result, 0, 3 - a)
+
+
+def undo_second_difference(values: Array, a: int) -> Array:
+    result = np.moveaxis(values, 3 - a, 0).copy()
+    for x in range(2, len(result)):
+        result[x] += result[x - 1]
+    return np.moveaxis(result, 0, 3 - a)
+
+
+def predicted(u: Array, hole: Array, predictor: int) -> Array:
+    """The deltas of a predictor (0 at holes)."""
+    delta = np.where(hole, u.dtype.type(0), deltas_of(u, min(predictor, 3)))
+    for a in SECOND.get(predictor, NO_SECOND):
+        delta = second_difference(delta, a)
+    return delta
+
+
+def choose_predictor(u: Array, hole: Array, dimensions: int) -> int:
     rows = u.size // u.shape[3]
     judged = slice(2, None, 4) if rows >= 8 else slice(None)
-    costs = []
-    candidates = []
-    for k in range(min(dimensions, 3) + 1):
-        delta = np.where(hole, u.dtype.type(0), deltas_of(u, k))
-        candidates.append(delta)
-        costs.append(int(np.minimum(magnitude_of(delta), 512).reshape(rows, -1)[judged].sum()))
+
+    def judged_magnitudes(predictor: int) -> Array:
+        return magnitude_of(predicted(u, hole, predictor)).reshape(rows, -1)[judged]
+
+    costs = [int(np.minimum(judged_magnitudes(k), 512).sum()) for k in range(min(dimensions, 3) + 1)]
     best = costs.index(min(costs))
-    return best, candidates[best]
+    if best < 3 or hole.any():
+        return best
+    costs = [sum(min(m, 2**22).bit_length() for m in judged_magnitudes(k).ravel().tolist()) for k in (3, 4, 5)]
+    return 3 + costs.index(min(costs))
 
 
 def magnitude_of(delta: Array) -> Array:
     return np.abs(delta.astype(np.int64)).astype(np.uint64)
 
 
-def undo_prediction(delta: Array, hole: Array, k: int, ty: Type) -> Array:
+def undo_prediction(delta: Array, hole: Array, predictor: int, ty: Type) -> Array:
     """u from its deltas: position after position, since A_j(p) is the sum of (-1)^|s| u(p - s) over the corners s of a
     j-dimensional unit cube, and only u(p) itself is not known yet."""
+    k = min(predictor, 3)
+    for a in SECOND.get(predictor, NO_SECOND):
+        delta = undo_second_difference(delta, a)
     shape: Box = delta.shape
     padded_shape: Box = (shape[0] + 1, shape[1] + 1, shape[2] + 1, shape[3] + 1)
     stride = strides(padded_shape)
@@ -338,6 +384,8 @@ def undo_prediction(delta: Array, hole: Array, k: int, ty: Type) -> Array:
 # ---------------------------------------------------------------------------------------------------------------------
 # Section 6: symbols
 
+HOLE = -(2**21)  # what a reader takes for a hole
+
 
 @dataclass(frozen=True)
 class Alphabet:
@@ -353,11 +401,19 @@ class Alphabet:
 
     @property
     def o_max(self) -> int:
-        return 21 if self.limit == 12 else 19
+        return 20 if self.limit == 12 else 19
 
     @property
     def size(self) -> int:
-        return 2 * self.R + 8 * (self.o_max - self.r + 1)
+        return self.octave(self.o_max + 1) + 2
+
+    def octave(self, o: int) -> int:
+        """The first symbol of the magnitudes from 2^o on."""
+        return 2 * self.R + 8 * (o - self.r)
+
+    @property
+    def escape(self) -> int:
+        return self.size - 2
 
     @property
     def hole(self) -> int:
@@ -367,31 +423,36 @@ class Alphabet:
     def section_bytes(self) -> int:
         return len(padded(bytes(-(-self.size // 2))))
 
-    def is_outlier(self, delta: Array) -> Array:
-        return magnitude_of(delta) >= 1 << (self.o_max + 1)
+    @property
+    def full_reach(self) -> int:
+        return 1 << (self.o_max + 1)
 
-    def symbols(self, delta: Array, hole: Array) -> tuple[Array, Array, Array]:
-        """Symbol, raw bits and their number, for every value."""
-        delta = np.where(hole | self.is_outlier(delta), 0, delta).astype(np.int64)
-        magnitude = np.abs(delta)
-        direct = magnitude < self.R
-        o = np.where(direct, self.r, np.frexp(magnitude.astype(np.float64))[1].astype(np.int64) - 1)
-        m = (magnitude >> (o - 2)) - 4
-        negative = (delta < 0).astype(np.int64)
-        base = np.where(negative, 1 - ((5 + m) << (o - 2)), (4 + m) << (o - 2))
-        symbol = np.where(direct, delta + self.R - 1, 2 * self.R - 1 + 8 * (o - self.r) + 2 * m + negative)
-        symbol[hole] = self.hole
-        return symbol, np.where(direct, 0, delta - base), np.where(direct, 0, o - 2)
+    def reach(self, lengths: Array) -> int:
+        """With these lengths of the codes."""
+        if self.r == 5 and not lengths[self.octave(19) : self.octave(21)].all():
+            return 1 << 19
+        return self.full_reach
+
+    def symbol(self, delta: Array, hole: Array) -> Array:
+        """Symbol of every delta below the full reach, before any is escaped."""
+        delta = delta.astype(np.int64)
+        key = np.where(delta < 0, ~delta, delta)
+        o = np.maximum(np.frexp(key.astype(np.float64))[1].astype(np.int64) - 1, self.r)
+        m = (key >> (o - 2)) - 4
+        symbol = np.where(key < self.R, delta + self.R, self.octave(self.r) + 8 * (o - self.r) + 2 * m + (delta < 0))
+        return np.where(hole, self.hole, symbol)
 
     def meaning(self, symbol: int) -> tuple[int, int]:
-        """Base and number of raw bits of a symbol; the delta is base + raw (0 at holes)."""
-        if symbol < 2 * self.R - 1:
-            return symbol - (self.R - 1), 0
+        """Base and number of raw bits of a symbol; the delta is base + raw (HOLE at holes)."""
+        if symbol < 2 * self.R:
+            return symbol - self.R, 0
         if symbol == self.hole:
-            return 0, 0
-        bucket = symbol - (2 * self.R - 1)
+            return HOLE, 0
+        if symbol == self.escape:
+            return -(1 << (31 - self.limit)), 32 - self.limit
+        bucket = symbol - 2 * self.R
         o, m, negative = self.r + bucket // 8, bucket % 8 // 2, bucket % 2
-        return (1 - ((5 + m) << (o - 2)) if negative else (4 + m) << (o - 2)), o - 2
+        return (-((5 + m) << (o - 2)) if negative else (4 + m) << (o - 2)), o - 2
 
 
 def substream_count(n: int) -> int:
@@ -468,17 +529,17 @@ class Entry(NamedTuple):
     length: int  # 0: no code
     base: int
     raw_bits: int
-    hole: bool
 
 
 def decoding_table(lengths: Array, alphabet: Alphabet) -> list[Entry]:
     """An entry for every string of `limit` bits."""
-    table = [Entry(0, 0, 0, False)] * (1 << alphabet.limit)
+    table = [Entry(0, 0, 0)] * (1 << alphabet.limit)
     codes = canonical_codes(lengths)
-    for symbol in np.flatnonzero(lengths).tolist():
+    symbols = np.flatnonzero(lengths).tolist()
+    for symbol in symbols:
         length = int(lengths[symbol])
-        entry = Entry(length, *alphabet.meaning(symbol), symbol == alphabet.hole)
-        for string in range(int(codes[symbol]), len(table), 1 << length):
+        entry = Entry(length, *alphabet.meaning(symbol))
+        for string in range(int(codes[symbol]), len(table), 1 << length if len(symbols) > 1 else 1):
             table[string] = entry
     return table
 
@@ -489,57 +550,85 @@ def decoding_table(lengths: Array, alphabet: Alphabet) -> list[Entry]:
 
 @dataclass(frozen=True)
 class ModelledTile:
-    """A tile after prediction: everything but the codes."""
+    """A tile after prediction: everything but the symbols. Arrays are in tile order."""
 
-    bits: Array  # of the values, in tile order
+    bits: Array  # of the values
     special: Array
     predictor: int
     anchor: Any
     hole: Array
+    delta: Array  # 0 at holes
     mask: Array | None  # for every group 1 where live
-    symbol: Array  # of the coded values, in tile order
-    raw: Array
-    raw_bits: Array
-    delta_positions: Array
-    delta_outliers: Array
+    fine_mask: Array | None  # for every subgroup of a live group 1 where live
+    coded: Array
     value_positions: Array
 
     @property
     def all_special(self) -> bool:
         return bool(self.special.all())
 
+    def outliers(self, reach: int) -> Array:
+        """Positions of the delta outliers."""
+        return np.flatnonzero(magnitude_of(self.delta) >= reach)
 
-def model_tile(bits: Array, pattern: int, e: Any, tiling: Tiling, alphabet: Alphabet, ty: Type) -> ModelledTile:
+    def coded_deltas(self, reach: int) -> tuple[Array, Array]:
+        """Deltas and holes of the coded values, in tile order."""
+        delta = self.delta.copy()
+        delta[self.outliers(reach)] = 0
+        return delta[self.coded], self.hole[self.coded]
+
+
+@dataclass(frozen=True)
+class Masks:
+    mask: Array | None
+    fine_mask: Array | None
+    coded: Array
+
+
+def masks_of(live: Array, shape: Box, tiling: Tiling) -> Masks:
+    """Section 6, zero groups. `live` tells of every value whether it is a delta other than 0 or a hole."""
+    group, subgroup = tiling.groups(shape), tiling.subgroups(shape)
+    n_groups = count_of(group)
+    live_groups = np.bincount(group, weights=live) > 0
+    live_subgroups = np.bincount(subgroup, weights=live) > 0
+    dead = n_groups - int(live_groups.sum())
+    if dead == n_groups:
+        return Masks(None, None, np.zeros(live.size, np.bool_))
+
+    group_of_subgroup = np.zeros(live_subgroups.size, np.int64)
+    group_of_subgroup[subgroup] = group
+    stored = live_groups[group_of_subgroup]
+    paired = live[: live.size // 2 * 2].reshape(-1, 2)
+    in_live_groups, in_live_subgroups = int(live_groups[group].sum()), int(live_subgroups[subgroup].sum())
+    fine = in_live_subgroups + n_groups + int(stored.sum())
+    coarse = in_live_groups + n_groups if dead >= 2 else live.size
+    if 2 * int((~paired.any(axis=1)).sum()) > live_subgroups.size and fine < coarse:
+        return Masks(live_groups, live_subgroups[stored], live_subgroups[subgroup])
+    if dead >= 2:
+        return Masks(live_groups, None, live_groups[group])
+    return Masks(None, None, np.ones(live.size, np.bool_))
+
+
+def model_tile(bits: Array, pattern: int, e: Any, tiling: Tiling, ty: Type) -> ModelledTile:
     shape: Box = bits.shape
     special = bits == pattern
     q, hole, miss = quantise(bits.view(ty.value), special, e, ty)
 
     anchor = q[~hole][0] if not hole.all() else ty.integer(0)
     u = fill_holes(q, hole, anchor) - anchor
-    predictor, delta = choose_order(u, hole, tiling.dimensions)
-
-    # section 6: zero groups
-    group, n_groups = tiling.groups(shape)
-    live = np.bincount(group.ravel(), weights=((delta != 0) | hole).ravel(), minlength=n_groups) > 0
-    dead = n_groups - int(live.sum())
-    flat = dead == n_groups
-    masked = dead >= 2 and not flat
-    coded = live[group].ravel() if masked or flat else np.ones(delta.size, np.bool_)
-
-    symbol, raw, raw_bits = (array.ravel()[coded] for array in alphabet.symbols(delta, hole))
-    outlier = np.flatnonzero(alphabet.is_outlier(delta))
+    predictor = choose_predictor(u, hole, tiling.dimensions)
+    delta = predicted(u, hole, predictor).ravel()
+    masks = masks_of((delta != 0) | hole.ravel(), shape, tiling)
     return ModelledTile(
         bits=bits.ravel(),
         special=special.ravel(),
         predictor=predictor,
         anchor=anchor,
         hole=hole.ravel(),
-        mask=live if masked else None,
-        symbol=symbol,
-        raw=raw,
-        raw_bits=raw_bits,
-        delta_positions=outlier,
-        delta_outliers=delta.ravel()[outlier],
+        delta=delta,
+        mask=masks.mask,
+        fine_mask=masks.fine_mask,
+        coded=masks.coded,
         value_positions=np.flatnonzero((miss | hole) & ~special),
     )
 
@@ -548,32 +637,45 @@ def raw_payload(bits: Array) -> bytes:
     return struct.pack("<I", TILE_RAW) + little(bits)
 
 
-def coded_payload(tile: ModelledTile, lengths: Array, codes: Array) -> bytes:
-    has_outliers = tile.delta_positions.size > 0 or tile.value_positions.size > 0
-    n = tile.symbol.size
+def coded_payload(tile: ModelledTile, alphabet: Alphabet, lengths: Array, codes: Array) -> bytes:
+    reach = alphabet.reach(lengths)
+    outliers = tile.outliers(reach)
+    has_outliers = outliers.size > 0 or tile.value_positions.size > 0
+
+    delta, hole = tile.coded_deltas(reach)
+    own = alphabet.symbol(delta, hole)
+    symbol = np.where(hole | (lengths[own] > 0), own, alphabet.escape)
+    meanings = [alphabet.meaning(s) for s in symbol.tolist()]
+    raw_bits = np.array([bits for _, bits in meanings], np.int64)
+    raw = np.where(hole, 0, delta.astype(np.int64) - np.array([base for base, _ in meanings], np.int64))
+    n = symbol.size
     count = substream_count(n)
 
     # section 6: substreams
     order = np.argsort(np.arange(n) % max(count, 1), kind="stable")
-    code_bits = lengths[tile.symbol]
-    widths = code_bits + tile.raw_bits
-    strings = codes[tile.symbol] | tile.raw.astype(np.uint64) << code_bits.astype(np.uint64)
+    code_bits = lengths[symbol]
+    assert code_bits.all(), "a symbol without a code"
+    widths = code_bits + raw_bits
+    strings = codes[symbol] | raw.astype(np.uint64) << code_bits.astype(np.uint64)
     stream_bits = np.bincount(np.arange(n) % max(count, 1), weights=widths, minlength=count).astype(np.int64)
     base = int(stream_bits.min()) if count else 0
     w = int(stream_bits.max() - base).bit_length() if count else 0
 
     head = TILE_CODED | tile.predictor << 2 | w << 10 | base << 16
     head |= (tile.mask is not None) << 6 | bool(tile.hole.any()) << 7 | has_outliers << 8 | (n == 0) << 9
+    head |= (tile.fine_mask is not None) << 14
     parts = [struct.pack("<I", head), little(np.array([tile.anchor]))]
     if has_outliers:
-        parts.append(struct.pack("<HH", tile.delta_positions.size, tile.value_positions.size))
+        parts.append(struct.pack("<HH", outliers.size, tile.value_positions.size))
     if tile.mask is not None:
         parts.append(pack_bits(tile.mask, np.ones(tile.mask.size, np.int64)))
+    if tile.fine_mask is not None:
+        parts.append(pack_bits(tile.fine_mask, np.ones(tile.fine_mask.size, np.int64)))
     parts.append(pack_bits(stream_bits - base, np.full(stream_bits.size, w)))
     parts.append(pack_bits(strings[order], widths[order]))
     if has_outliers:
-        parts.append(little(tile.delta_positions.astype(np.uint16)))
-        parts.append(little(tile.delta_outliers))
+        parts.append(little(outliers.astype(np.uint16)))
+        parts.append(little(tile.delta[outliers]))
         parts.append(little(tile.value_positions.astype(np.uint16)))
         parts.append(little(tile.bits[tile.value_positions]))
     return b"".join(parts)
@@ -628,16 +730,18 @@ def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill:
 
     tiling = tiling_of(field.shape)
     bits = bits.reshape(tiling.extents)
-    tiles = [model_tile(np.ascontiguousarray(bits[box]), pattern, e, tiling, alphabet, ty) for box in tiling.boxes()]
+    tiles = [model_tile(np.ascontiguousarray(bits[box]), pattern, e, tiling, ty) for box in tiling.boxes()]
 
     # section 7
     k = 0 if alphabet.r > 5 else log2_rate(len(tiles))
     counts = np.zeros(alphabet.size, np.int64)
     for t, tile in enumerate(tiles):
         if not tile.all_special and in_sample(t, k):
-            counts += np.bincount(tile.symbol, minlength=alphabet.size)
+            symbol = alphabet.symbol(*tile.coded_deltas(alphabet.full_reach))
+            counts += np.bincount(symbol, minlength=alphabet.size)
+    counts *= 2**k
     if alphabet.r == 5:
-        counts = counts * 2**k + 1
+        counts[alphabet.escape] = 1
     lengths = code_lengths(counts.tolist(), alphabet.limit)
     codes = canonical_codes(lengths)
 
@@ -645,13 +749,13 @@ def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill:
     n_special = n_delta = n_value = 0
     for tile in tiles:
         verbatim = raw_payload(tile.bits)
-        payload = struct.pack("<I", TILE_SPECIAL) if tile.all_special else coded_payload(tile, lengths, codes)
+        payload = struct.pack("<I", TILE_SPECIAL) if tile.all_special else coded_payload(tile, alphabet, lengths, codes)
         if len(payload) >= len(verbatim):
             payload = verbatim
             n_value += tile.bits.size
         else:
             n_special += int(tile.special.sum())
-            n_delta += tile.delta_positions.size
+            n_delta += tile.outliers(alphabet.reach(lengths)).size
             n_value += tile.value_positions.size
         payloads.append(payload)
 
@@ -714,16 +818,16 @@ def integer_of(bits: Array) -> int:
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
-def decode_substream(bits: Array, n: int, table: list[Entry]) -> list[tuple[int, bool]]:
-    """Delta and hole of n symbols that fill the bit string exactly."""
+def decode_substream(bits: Array, n: int, table: list[Entry]) -> list[int]:
+    """The n deltas that fill the bit string exactly."""
     stream = integer_of(bits)
     at = 0
     values = []
     for _ in range(n):
-        length, base, raw_bits, hole = table[stream >> at & (len(table) - 1)]
+        length, base, raw_bits = table[stream >> at & (len(table) - 1)]
         require(length > 0, "a bit string that is no code")
         at += length
-        values.append((base + (stream >> at & ((1 << raw_bits) - 1)), hole))
+        values.append(base + (stream >> at & ((1 << raw_bits) - 1)))
         at += raw_bits
     require(at == bits.size, "a substream of another length")
     return values
@@ -750,19 +854,28 @@ def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[E
 
     predictor, w, base = head >> 2 & 15, head >> 10 & 15, head >> 16
     has_mask, has_holes, has_outliers, flat = (bool(head >> bit & 1) for bit in (6, 7, 8, 9))
-    require(predictor <= 3, "unknown predictor")
-    require(head >> 14 & 3 == 0 and w <= 13, "illegal tile head")
+    has_fine_mask = bool(head >> 14 & 1)
+    require(predictor <= (3 if has_holes else 5), "unknown predictor")
+    require(head >> 15 & 1 == 0 and w <= 13, "illegal tile head")
+    require(has_mask or not has_fine_mask, "a fine mask without a mask")
     require(not (flat and (has_mask or w or base)), "illegal head of a flat tile")
 
     anchor = reader.array(ty.integer, 1)
     n_delta, n_value = reader.array(np.uint16, 2).tolist() if has_outliers else (0, 0)
-    group, n_groups = archive.tiling.groups(shape)
+    group = archive.tiling.groups(shape)
+    n_groups = count_of(group)
     live = np.full(n_groups, not flat)
     if has_mask:
         live = reader.bits(32 if n_groups <= 32 else 64).astype(np.bool_)
         require(live.any() and not live[n_groups:].any(), "illegal mask")
         live = live[:n_groups]
     coded = np.flatnonzero(live[group])
+    if has_fine_mask:
+        subgroup = archive.tiling.subgroups(shape)
+        stored = np.unique(subgroup[coded])  # the subgroups of live groups
+        fine_mask = reader.bits(stored.size)
+        require(fine_mask.any(), "illegal fine mask")
+        coded = coded[np.isin(subgroup[coded], stored[fine_mask == 1])]
 
     count = substream_count(coded.size)
     lengths = [base + integer_of(bits) for bits in reader.bits(count * w).reshape(count, w)]
@@ -773,8 +886,8 @@ def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[E
     for s in range(count):
         mine = coded[s::count]
         values = decode_substream(streams[begin : begin + lengths[s]], mine.size, table)
-        delta[mine] = [value for value, _ in values]
-        hole[mine] = [is_hole for _, is_hole in values]
+        hole[mine] = [value == HOLE for value in values]
+        delta[mine] = [0 if value == HOLE else value for value in values]
         begin += lengths[s]
     require(has_holes == hole.any(), "the head's hole bit does not fit")
 

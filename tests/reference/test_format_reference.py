@@ -62,6 +62,8 @@ def parts_of(archive: bytes) -> Iterator[str]:
     yield f"{tiled.tiling.dimensions} dimensions"
     yield f"r = {tiled.alphabet.r}"
     yield "rel" if archive[51] else "abs"
+    if tiled.alphabet.r == 5:
+        yield f"reach 2^{tiled.alphabet.reach(tiled.lengths).bit_length() - 1}"
     if tiled.tiling.dimensions != len(tiled.shape):
         yield "extents of 1"
     if any(extent % edge for extent, edge in zip(tiled.tiling.extents, tiled.tiling.tile, strict=True)):
@@ -70,8 +72,10 @@ def parts_of(archive: bytes) -> Iterator[str]:
         (head,) = struct.unpack("<I", payload[:4])
         yield f"kind {head & 3}"
         if head & 3 == reference.TILE_CODED:
-            yield f"order {head >> 2 & 15}"
+            yield f"predictor {head >> 2 & 15}"
             yield from (name for name, bit in (("mask", 6), ("holes", 7), ("flat", 9)) if head >> bit & 1)
+            if head >> 14 & 1:
+                yield f"fine mask in {tiled.tiling.dimensions} dimensions"
             if head >> 8 & 1:
                 n_delta, n_value = struct.unpack_from("<HH", payload, 4 + 4 * tiled.ty.words)
                 yield from (["delta outliers"] if n_delta else []) + (["value outliers"] if n_value else [])
@@ -84,7 +88,9 @@ ALL_PARTS = {
     *(f"{k} dimensions" for k in range(1, 5)),
     *(f"r = {r}" for r in range(5, 13)),
     *(f"kind {kind}" for kind in range(3)),
-    *(f"order {k}" for k in range(4)),
+    *(f"predictor {k}" for k in range(6)),
+    *(f"fine mask in {k} dimensions" for k in range(1, 5)),
+    *("reach 2^19", "reach 2^21"),
     *("mask", "holes", "flat", "delta outliers", "value outliers", "flat with outliers"),
 }
 
@@ -151,6 +157,22 @@ def bumps(shape: tuple[int, ...], n: int) -> Make:
     return make
 
 
+def sparse(shape: tuple[int, ...], one_in: int, seed: int = 0) -> Make:
+    """Single values among zeros: most zero groups have one, most of their subgroups have none."""
+    return lambda dtype: np.where(integers(math.prod(shape), 0, one_in, seed) == 0, 3, 0).astype(dtype).reshape(shape)
+
+
+def ripples(shape: tuple[int, ...], axes: int) -> Make:
+    """Smooth along the last axes, so that with a tight bound differences of differences are smaller still."""
+
+    def make(dtype: np.dtype) -> NDArray:
+        along = np.indices(shape)
+        x = np.prod([np.sin(i / 6 + 1) for i in along[-axes:]], axis=0) * 100
+        return (x + along[:-axes].sum(axis=0) + integers(shape[-3], -50, 50, 1)[along[-3]] * (axes == 2)).astype(dtype)
+
+    return make
+
+
 def half_steps(dtype: np.dtype) -> NDArray:
     """Values on and next to the borders between quantised values for a bound of 0.1: some miss both neighbours."""
     x = ((integers(9000, -30, 30, 6) + 0.5) * 0.2).astype(dtype)
@@ -163,6 +185,16 @@ def steep(dtype: np.dtype) -> NDArray:
     digits = 22 if dtype == F32 else 51
     magnitude = integers(9000, 0, 2**digits, 10) >> np.maximum(integers(9000, -6, digits, 11), 0)
     return np.where(integers(9000, 0, 2, 12) == 1, magnitude, -magnitude).astype(dtype)
+
+
+#: One of every bucket of the octaves 19 and 20.
+FAR = [float(step) for o in (17, 18) for m in (4, 5, 6, 7) for step in (m << o, -(m << o) - 1)]
+
+
+def far(dtype: np.dtype) -> NDArray:
+    x = np.zeros(9000, dtype)
+    x[100 : 100 + 7 * len(FAR) : 7] = FAR
+    return x
 
 
 def at_the_limit(dtype: np.dtype) -> NDArray:
@@ -244,6 +276,13 @@ CASES: dict[str, Case] = {
     "waves_3d": Case(lambda t: np.sin(np.indices((20, 34, 40)).sum(0) / 5 + np.arange(40) ** 2 / 99).astype(t), 1e-5),
     "products": Case(lambda t: np.prod(np.indices((20, 34, 40)) / 8 + 1, axis=0).astype(t), 1e-4),
     "noise_around_0": Case(lambda t: (integers(20000, -20, 21, 1) / 8).astype(t).reshape(100, 200), 1e-1),
+    "ripples_2": Case(ripples((19, 35, 67), 2), 1e-3),
+    "ripples_3": Case(ripples((19, 35, 67), 3), 1e-3),
+    "ripples_3_at_128_bins": Case(ripples((19, 35, 67), 3), 1e-3, "abs", {"bins": 128}),
+    "ripples_4d": Case(ripples((3, 9, 20, 35), 3), 1e-3),
+    "ripples_thin": Case(ripples((90, 60, 3), 3), 1e-3),
+    "ripples_thinner": Case(ripples((2, 2, 1500), 3), 1e-3),
+    "ripples_with_spikes": Case(lambda t: ripples((9, 17, 40), 3)(t) + sparse((9, 17, 40), 2000)(t) * 9999, 1e-3),
     # special values, holes
     "nan": Case(spots((11, 38, 41), [np.nan], 50), 1e-2),
     "inf": Case(spots((11, 38, 41), [np.inf, -np.inf], 50, 1), 1e-2),
@@ -278,6 +317,7 @@ CASES: dict[str, Case] = {
     "deltas_of_every_size": Case(steep, 0.5),
     "deltas_of_every_size_128_bins": Case(steep, 0.5, "abs", {"bins": 128}),
     "deltas_of_every_size_8192_bins": Case(steep, 0.5, "abs", {"bins": 8192}),
+    "deltas_of_the_last_octaves": Case(far, 0.5),
     "spikes": Case(spots((9, 40, 60), [2.0**20, -(2.0**24), 2.0**60], 100, 5), 1e-2),
     "noise_tiles": Case(noise_among_order, 1e-1),
     "noise_tiles_128_bins": Case(noise_among_order, 1e-1, "abs", {"bins": 128}),
@@ -287,6 +327,18 @@ CASES: dict[str, Case] = {
     "bumps_3d": Case(bumps((20, 36, 50), 20), 1e-1),
     "bumps_4d": Case(bumps((3, 9, 20, 35), 20), 1e-1),
     "bumps_thin": Case(bumps((6000, 3), 20), 1e-1),
+    **{
+        f"sparse_{'x'.join(map(str, shape))}_one_in_{one_in}": Case(sparse(shape, one_in), 1e-1)
+        for shape in ((20000,), (4096,), (150, 131), (6000, 3), (3000, 2), (19, 35, 67), (90, 60, 3), (3, 9, 20, 35))
+        for one_in in (9, 25, 70)
+    },
+    **{
+        f"sparse_{'x'.join(map(str, shape))}": Case(sparse(shape, 25), 1e-1)
+        for shape in ((3, 3, 3, 151), (151, 3, 3, 3), (4001,), (2, 2, 2001), (1, 5, 5, 5), (3, 3), (7,))
+    },
+    "sparse_nan": Case(lambda t: np.where(sparse((20, 30, 40), 25)(t) > 0, t.type(np.nan), t.type(1)), 1e-1),
+    "sparse_128_bins": Case(sparse((20, 30, 40), 25), 1e-1, "abs", {"bins": 128}),
+    "sparse_and_dead": Case(lambda t: sparse((9000,), 25)(t) * (np.arange(9000) % 4096 > 1500), 1e-1),
     "constant": Case(constant((7, 50, 50), 2.5), 1e-3),
     "constant_with_spikes": Case(all_but_one((9000,), 2.5, 1e30), 1e-3),
     "one_dead_group": Case(short_last_tile(1.0), 1e-3),
@@ -366,6 +418,65 @@ def test_same_codebook_of_a_sample(n_tiles: int, dtype: np.dtype) -> None:
     assert reference.encode(x, 0.1) == cusz.compress(x, 0.1)
 
 
+def codes_escapes(archive: bytes) -> bool:
+    """Whether the archive cannot be read without the escape."""
+    tiled = parsed(archive)
+    table = reference.decoding_table(tiled.lengths, tiled.alphabet)
+    meaning = tiled.alphabet.meaning(tiled.alphabet.escape)
+    without = [reference.Entry(0, 0, 0) if entry[1:] == meaning else entry for entry in table]
+    assert without != table
+    for box, payload in zip(tiled.tiling.boxes(), tiled.payloads, strict=True):
+        shape = np.empty(tiled.tiling.extents, np.bool_)[box].shape
+        try:
+            reference.decode_tile(payload, shape, tiled, without)
+        except reference.FormatError as error:
+            return "no code" in str(error)
+    return False
+
+
+N_TILES = 130
+OUTSIDE = next(t for t in range(N_TILES) if not reference.in_sample(t, reference.log2_rate(N_TILES)))
+
+
+def rare(steps: list[float], sampled: list[float], *, ramp: bool = False) -> Make:
+    """Steps in the first tile outside the sample, and others in tile 0, which is in it. A ramp has no delta 0 then."""
+
+    def make(dtype: np.dtype) -> NDArray:
+        x = np.zeros((N_TILES, 4096), F64)
+        if ramp:
+            x += np.arange(4096)
+        for tile, values in ((OUTSIDE, steps), (0, sampled)):
+            x[tile, 5 : 5 + 7 * len(values) : 7] += values
+        return x.reshape(-1)[: -100 if not ramp else None].astype(dtype)
+
+    return make
+
+
+#: Around the ends of the escape.
+ENDS = [float(sign * 2**19 + offset) for sign in (-1, 1) for offset in (-1, 0, 1)]
+ESCAPED = {
+    "small": (rare([1, -1, 31, -32, 32, -33], []), 19),
+    "large": (rare([1000, -1000, 5e5, -5e5], [3, -3]), 19),
+    "ends": (rare(ENDS, [3, -3]), 19),
+    "outliers": (rare([40, 2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)], [3, -3]), 19),
+    "outliers in the sample": (rare([40.0], [2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)]), 19),
+    "outliers without a code of delta 0": (rare([9000, 1e6, 2.0**21, -(2.0**21)], [], ramp=True), 19),
+    "far": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR), 21),
+    "far but one": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR[1:]), 19),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ESCAPED)
+def test_same_archive_with_symbols_that_have_no_code(name: str, dtype: np.dtype) -> None:
+    make, log2_reach = ESCAPED[name]
+    x = make(dtype)
+    archive = agree(x, 0.5)
+    assert f"reach 2^{log2_reach}" in set(parts_of(archive))
+    assert codes_escapes(archive)
+    assert support.violations(x, reference.decode(archive), 0.5, None) == []
+
+
 def test_all_tiles_count_for_other_alphabets() -> None:
     x = np.zeros(2**20 + 1, F32)
     x[::5000] = integers(len(x[::5000]), -5000, 5000, 2)
@@ -442,13 +553,35 @@ def test_same_tile_shape(seed: int) -> None:
 # Archives that the document allows, but no encoder writes
 
 
-def random_choices(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the reference take any order, and store any deltas and values as outliers."""
-    model_tile = reference.model_tile
+@dataclasses.dataclass(frozen=True)
+class MoreOutliers(reference.ModelledTile):
+    more: NDArray
 
-    def any_order(u: NDArray, hole: NDArray, dimensions: int) -> tuple[int, NDArray]:
-        k = int(rng.integers(4))
-        return k, np.where(hole, u.dtype.type(0), reference.deltas_of(u, k))
+    def outliers(self, reach: int) -> NDArray:
+        return np.union1d(super().outliers(reach), self.more).astype(np.int64)
+
+
+def random_choices(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the reference take any predictor and masks, and store any deltas and values as outliers."""
+    model_tile, masks_of = reference.model_tile, reference.masks_of
+
+    def any_predictor(u: NDArray, hole: NDArray, dimensions: int) -> int:
+        return int(rng.integers(4 if hole.any() else 6))
+
+    def any_masks(live: NDArray, shape: reference.Box, tiling: reference.Tiling) -> reference.Masks:
+        kind = rng.integers(4)
+        if kind == 0:
+            return masks_of(live, shape, tiling)
+        live = live | (rng.random(live.size) < rng.choice([0, 0.001, 0.01]))
+        if kind == 1 or not live.any():
+            return reference.Masks(None, None, np.ones(live.size, np.bool_))
+        group, subgroup = tiling.groups(shape), tiling.subgroups(shape)
+        live_groups = np.bincount(group, weights=live) > 0
+        if kind == 2:
+            return reference.Masks(live_groups, None, live_groups[group])
+        live_subgroups = np.bincount(subgroup, weights=live) > 0
+        stored = np.unique(subgroup[live_groups[group]])
+        return reference.Masks(live_groups, live_subgroups[stored], live_subgroups[subgroup])
 
     def any_outliers(*arguments: Any) -> reference.ModelledTile:
         tile = model_tile(*arguments)
@@ -456,13 +589,17 @@ def random_choices(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) ->
         if rng.integers(2):
             at = np.flatnonzero(rng.random(tile.bits.size) < 0.005)
             # as large as they may be without a q beyond the limit
-            deltas = rng.integers(-(2**28), 2**28, at.size) if integer == np.int64 else rng.integers(-99, 99, at.size)
-            tile = dataclasses.replace(tile, delta_positions=at, delta_outliers=deltas.astype(integer))
+            most = 2**28 if integer == np.int64 else 9
+            delta = tile.delta.copy()
+            delta[at] = rng.integers(-most, most, at.size)
+            fields = {field.name: getattr(tile, field.name) for field in dataclasses.fields(tile)}
+            tile = MoreOutliers(**fields | {"delta": delta}, more=at)
         if rng.integers(2):
             tile = dataclasses.replace(tile, value_positions=np.flatnonzero(rng.random(tile.bits.size) < 0.005))
         return tile
 
-    monkeypatch.setattr(reference, "choose_order", any_order)
+    monkeypatch.setattr(reference, "choose_predictor", any_predictor)
+    monkeypatch.setattr(reference, "masks_of", any_masks)
     monkeypatch.setattr(reference, "model_tile", any_outliers)
 
 
@@ -477,6 +614,19 @@ def test_same_values_whatever_the_encoder_chose(seed: int, monkeypatch: pytest.M
         tiled += archive[5]
         assert same_bits(cusz.decompress(archive, threads=1), reference.decode(archive))
     assert tiled > 0
+
+
+def test_both_bits_mean_the_only_code() -> None:
+    x = all_but_one((9000,), np.nan, np.inf)(F32)
+    archive = agree(x, 1e-3, bins=128)
+    assert np.count_nonzero(parsed(archive).lengths) == 1
+    (tile,) = (t for t, payload in enumerate(parsed(archive).payloads) if payload[0] & 3 == 0)
+    at = len(archive) - sum(map(len, parsed(archive).payloads[tile:]))
+    at += len(parsed(archive).payloads[tile]) - 8 - 512  # one outlier of two words behind 4096 bits
+    assert archive[at : at + 512] == bytes(512)
+    edited = resealed(archive[:at] + bytes(range(256)) * 2 + archive[at + 512 :])
+    assert same_bits(reference.decode(edited), x)
+    assert same_bits(cusz.decompress(edited, threads=1), x)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -534,7 +684,8 @@ def with_tile(tile: int, change: Callable[[bytes], bytes]) -> Callable[[bytes], 
 
 
 def victim() -> NDArray:
-    """Tiles: 0 with mask, holes, outliers of both kinds; 1 all special; 2 raw; 3 flat; 4 (clipped) without a mask."""
+    """Tiles: 0 with mask and fine mask, holes, outliers of both kinds; 1 all special; 2 raw; 3 flat; 4 (clipped)
+    without a mask."""
     x = np.full(4 * 4096 + 300, np.float32(2.5))
     x[300:400] = smooth((100,), F32)
     x[[310, 900]] = [np.nan, np.inf]
@@ -551,14 +702,21 @@ def victim() -> NDArray:
 def victim_archive() -> bytes:
     archive = agree(victim(), 0.1)
     assert [payload[0] & 3 for payload in parsed(archive).payloads] == [0, 1, 2, 0, 0]
-    assert [(payload[0] >> 6, payload[1] & 3) for payload in parsed(archive).payloads] == [
-        (3, 1),
-        (0, 0),
-        (0, 0),
-        (0, 2),
-        (0, 0),
-    ]
+    heads = [(payload[0] >> 6, payload[1] & 3, payload[1] >> 6) for payload in parsed(archive).payloads]
+    assert heads == [(3, 1, 1), (0, 0, 0), (0, 0, 0), (0, 2, 0), (0, 0, 0)]
     return archive
+
+
+def nothing_live_in_live_groups(payload: bytes) -> bytes:
+    """Of tile 0: 64 groups of 8 subgroups; the masks begin at byte 12."""
+    end = 20 + int.from_bytes(payload[12:20], "little").bit_count() * 8 // 32 * 4
+    assert any(payload[20:end])
+    return payload[:20] + bytes(end - 20) + payload[end:]
+
+
+def one_group_less(payload: bytes) -> bytes:
+    mask = int.from_bytes(payload[12:20], "little")
+    return payload[:12] + (mask & (mask - 1)).to_bytes(8, "little") + payload[20:]
 
 
 REFUSED: dict[str, Any] = {
@@ -590,8 +748,20 @@ REFUSED: dict[str, Any] = {
     "tiles of too many words": with_field(228, "H", 8194),
     "tile index padding": with_field(238, "H", 1),
     "tile kind": with_head(0, lambda head: head | 3),
-    "predictor id": with_head(0, lambda head: head | 4 << 2),
-    "bit 14": with_head(0, lambda head: head | 1 << 14),
+    **{
+        f"predictor {predictor}": with_head(4, lambda head, p=predictor: head & ~(15 << 2) | p << 2)
+        for predictor in (6, 7, 8, 15)
+    },
+    **{
+        f"predictor {predictor} with holes": with_head(0, lambda head, p=predictor: head & ~(15 << 2) | p << 2)
+        for predictor in (4, 5)
+    },
+    "fine mask without a mask": with_head(4, lambda head: head | 1 << 14),
+    "fine mask and flat": with_head(3, lambda head: head | 1 << 14),
+    "no fine mask": with_head(0, lambda head: head & ~(1 << 14)),
+    "nothing live in live groups": with_tile(0, nothing_live_in_live_groups),
+    "codebook padding": with_field(225, "B", 1),
+    "more codebook padding": with_field(227, "B", 0x10),
     "bit 15": with_head(0, lambda head: head | 1 << 15),
     "no holes": with_head(0, lambda head: head & ~(1 << 7)),
     "holes": with_head(4, lambda head: head | 1 << 7),
@@ -611,7 +781,7 @@ REFUSED: dict[str, Any] = {
     "all special of too many words": with_head(4, lambda head: 1),
     "raw of too few words": with_head(4, lambda head: 2),
     "nothing live": with_tile(0, lambda p: p[:12] + bytes(8) + p[20:]),
-    "another mask": with_tile(0, lambda p: p[:12] + bytes([p[12] ^ 1]) + p[13:]),
+    "another mask": with_tile(0, one_group_less),
     "too many delta outliers": with_tile(0, lambda p: p[:8] + b"\xff\xff" + p[10:]),
     "too many value outliers": with_tile(0, lambda p: p[:10] + b"\xff\xff" + p[12:]),
     "no outliers in the list": with_tile(0, lambda p: p[:8] + bytes(4) + p[12:]),
