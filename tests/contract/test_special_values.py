@@ -128,9 +128,6 @@ def test_zeros_and_subnormals(dtype, backend):
     assert same_bits(x, y)
 
 
-@pytest.mark.xfail(
-    reason="a hole has no code where none of the sample has one, and the escape cannot say it", raises=cusz.CuszError
-)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rare_values_outside_the_sample_of_the_codebook(dtype, backend):
     """From 128 tiles on the codebook is made from some of them; here only others have special values and outliers."""

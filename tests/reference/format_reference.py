@@ -405,15 +405,16 @@ class Alphabet:
 
     @property
     def size(self) -> int:
-        return self.octave(self.o_max + 1) + 2
+        return self.octave(self.o_max + 1) + 3
 
     def octave(self, o: int) -> int:
         """The first symbol of the magnitudes from 2^o on."""
         return 2 * self.R + 8 * (o - self.r)
 
     @property
-    def escape(self) -> int:
-        return self.size - 2
+    def escapes(self) -> tuple[int, int]:
+        """Of deltas from 0 on, and below."""
+        return self.size - 3, self.size - 2
 
     @property
     def hole(self) -> int:
@@ -429,8 +430,8 @@ class Alphabet:
 
     def reach(self, lengths: Array) -> int:
         """With these lengths of the codes."""
-        if self.r == 5 and not lengths[self.octave(19) : self.octave(21)].all():
-            return 1 << 19
+        if self.r == 5 and not lengths[self.octave(20) : self.octave(21)].all():
+            return 1 << 20
         return self.full_reach
 
     def symbol(self, delta: Array, hole: Array) -> Array:
@@ -448,8 +449,9 @@ class Alphabet:
             return symbol - self.R, 0
         if symbol == self.hole:
             return HOLE, 0
-        if symbol == self.escape:
-            return -(1 << (31 - self.limit)), 32 - self.limit
+        if symbol in self.escapes:
+            bits = 32 - self.limit
+            return (0 if symbol == self.escapes[0] else -(1 << bits)), bits
         bucket = symbol - 2 * self.R
         o, m, negative = self.r + bucket // 8, bucket % 8 // 2, bucket % 2
         return (-((5 + m) << (o - 2)) if negative else (4 + m) << (o - 2)), o - 2
@@ -644,7 +646,8 @@ def coded_payload(tile: ModelledTile, alphabet: Alphabet, lengths: Array, codes:
 
     delta, hole = tile.coded_deltas(reach)
     own = alphabet.symbol(delta, hole)
-    symbol = np.where(hole | (lengths[own] > 0), own, alphabet.escape)
+    escape = np.where(delta < 0, *reversed(alphabet.escapes))
+    symbol = np.where(hole | (lengths[own] > 0), own, escape)
     meanings = [alphabet.meaning(s) for s in symbol.tolist()]
     raw_bits = np.array([bits for _, bits in meanings], np.int64)
     raw = np.where(hole, 0, delta.astype(np.int64) - np.array([base for base, _ in meanings], np.int64))
@@ -741,7 +744,9 @@ def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill:
             counts += np.bincount(symbol, minlength=alphabet.size)
     counts *= 2**k
     if alphabet.r == 5:
-        counts[alphabet.escape] = 1
+        counts[list(alphabet.escapes)] = 1
+    if k > 0:
+        counts[alphabet.hole] = max(counts[alphabet.hole], 1)
     lengths = code_lengths(counts.tolist(), alphabet.limit)
     codes = canonical_codes(lengths)
 

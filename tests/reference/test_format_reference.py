@@ -90,7 +90,7 @@ ALL_PARTS = {
     *(f"kind {kind}" for kind in range(3)),
     *(f"predictor {k}" for k in range(6)),
     *(f"fine mask in {k} dimensions" for k in range(1, 5)),
-    *("reach 2^19", "reach 2^21"),
+    *("reach 2^20", "reach 2^21"),
     *("mask", "holes", "flat", "delta outliers", "value outliers", "flat with outliers"),
 }
 
@@ -419,11 +419,11 @@ def test_same_codebook_of_a_sample(n_tiles: int, dtype: np.dtype) -> None:
 
 
 def codes_escapes(archive: bytes) -> bool:
-    """Whether the archive cannot be read without the escape."""
+    """Whether the archive cannot be read without the escapes."""
     tiled = parsed(archive)
     table = reference.decoding_table(tiled.lengths, tiled.alphabet)
-    meaning = tiled.alphabet.meaning(tiled.alphabet.escape)
-    without = [reference.Entry(0, 0, 0) if entry[1:] == meaning else entry for entry in table]
+    meanings = [tiled.alphabet.meaning(symbol) for symbol in tiled.alphabet.escapes]
+    without = [reference.Entry(0, 0, 0) if entry[1:] in meanings else entry for entry in table]
     assert without != table
     for box, payload in zip(tiled.tiling.boxes(), tiled.payloads, strict=True):
         shape = np.empty(tiled.tiling.extents, np.bool_)[box].shape
@@ -452,17 +452,18 @@ def rare(steps: list[float], sampled: list[float], *, ramp: bool = False) -> Mak
     return make
 
 
-#: Around the ends of the escape.
-ENDS = [float(sign * 2**19 + offset) for sign in (-1, 1) for offset in (-1, 0, 1)]
+#: Around the ends of the escapes.
+ENDS = [float(sign * 2**20 + offset) for sign in (-1, 1) for offset in (-1, 0, 1)]
 ESCAPED = {
-    "small": (rare([1, -1, 31, -32, 32, -33], []), 19),
-    "large": (rare([1000, -1000, 5e5, -5e5], [3, -3]), 19),
-    "ends": (rare(ENDS, [3, -3]), 19),
-    "outliers": (rare([40, 2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)], [3, -3]), 19),
-    "outliers in the sample": (rare([40.0], [2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)]), 19),
-    "outliers without a code of delta 0": (rare([9000, 1e6, 2.0**21, -(2.0**21)], [], ramp=True), 19),
+    "small": (rare([1, -1, 31, -32, 32, -33], []), 20),
+    "large": (rare([1000, -1000, 5e5, -5e5], [3, -3]), 20),
+    "ends": (rare(ENDS, [3, -3]), 20),
+    "outliers": (rare([40, 2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)], [3, -3]), 20),
+    "outliers in the sample": (rare([40.0], [2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)]), 20),
+    "outliers without a code of delta 0": (rare([9000, 1e6, 2.0**21, -(2.0**21)], [], ramp=True), 20),
+    "holes": (rare([40.0, np.nan, np.inf, 1e30], [3, -3]), 20),
     "far": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR), 21),
-    "far but one": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR[1:]), 19),
+    "far but one": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR[1:]), 20),
 }
 
 
