@@ -463,7 +463,7 @@ ESCAPED = {
     "outliers without a code of delta 0": (rare([9000, 1e6, 2.0**21, -(2.0**21)], [], ramp=True), 20),
     "holes": (rare([40.0, np.nan, np.inf, 1e30], [3, -3]), 20),
     "far": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR), 21),
-    "far but one": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR[1:]), 20),
+    "far but one": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR[:-1]), 20),
 }
 
 

@@ -43,9 +43,6 @@ public:
         for (std::size_t s = 0; s < counts_.size(); ++s) counts_[s] += other.counts_[s];
         for (std::size_t i = 0; i < small_.size(); ++i) small_[i] += other.small_[i];
     }
-        if (alphabet_.r == default_r) w[alphabet_.escape(0)] = w[alphabet_.escape(-1)] = 1;
-        // Nothing else can say what a hole is.
-        if (sample.rate() > 1) w[alphabet_.hole()] = std::max<std::uint64_t>(w[alphabet_.hole()], 1);
     // What the codebook is built from. Where only a sample was counted, the escapes keep codes for what it missed.
     std::vector<std::uint64_t> weights(const Sample& sample) const {
         std::vector<std::uint64_t> w(counts_);
