@@ -761,7 +761,7 @@ REFUSED: dict[str, Any] = {
     "fine mask and flat": with_head(3, lambda head: head | 1 << 14),
     "no fine mask": with_head(0, lambda head: head & ~(1 << 14)),
     "nothing live in live groups": with_tile(0, nothing_live_in_live_groups),
-    "codebook padding": with_field(225, "B", 1),
+    "codebook padding": with_field(226, "B", 1),
     "more codebook padding": with_field(227, "B", 0x10),
     "bit 15": with_head(0, lambda head: head | 1 << 15),
     "no holes": with_head(0, lambda head: head & ~(1 << 7)),
