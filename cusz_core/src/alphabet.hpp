@@ -37,8 +37,8 @@ struct Alphabet {
         return static_cast<std::uint32_t>(delta ^ (delta >> 31));
     }
 
-    // delta = leading * 2^raw_bits + raw, 0 <= raw < 2^raw_bits; raw is the low bits of delta's two's complement. A hole
-    // has a leading number that nothing else has.
+    // delta = leading * 2^raw_bits + raw, 0 <= raw < 2^raw_bits; raw is the low bits of delta's two's complement. A
+    // hole has a leading number that nothing else has.
     static constexpr std::int32_t hole_leading = -(1 << 19);
     struct Meaning {
         std::int32_t leading;

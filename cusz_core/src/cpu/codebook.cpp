@@ -70,7 +70,8 @@ EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         if (std::count(beyond, lengths.begin() + alphabet.escape(0), 0) > 0) reach_ = alphabet.escape_reach();
     }
 
-    const std::size_t places = first_bucket_place() + bucket_place(static_cast<std::uint32_t>(alphabet.top_octave()) - 1, -8);
+    const std::size_t places =
+        first_bucket_place() + bucket_place(static_cast<std::uint32_t>(alphabet.top_octave()) - 1, -8);
     bits_.resize(places, 0);
     lengths_.resize(places, no_entry);
     raw_bits_.resize(places, 0);

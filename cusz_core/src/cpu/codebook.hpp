@@ -34,7 +34,7 @@ public:
     static constexpr std::uint32_t no_entry = 64; // the length at places of deltas that have no code of their own
     const std::uint32_t* bits() const { return bits_.data(); }
     const std::uint32_t* lengths() const { return lengths_.data(); }
-    const std::uint8_t* raw_bits() const { return raw_bits_.data(); } // to be added, with the delta's low bits
+    const std::uint8_t* raw_bits() const { return raw_bits_.data(); }    // to be added, with the delta's low bits
     std::uint32_t longest_of_small() const { return longest_of_small_; } // bits; at most 15 + 6
 
     // |delta| from here on is an outlier.

@@ -6,23 +6,15 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "isa.hpp"
+#include "row_length.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 
 // Stands in tile.delta for a delta outlier until the zero groups are found (it is not 0).
 inline constexpr std::int32_t outlier_mark = hole_delta - 1;
-
-// Calls use(n) with the length of a tile's rows, as a constant where it is that of full 3-D and 4-D tiles: the loops over
-// such short rows then have no ends to look after.
-template <class Use>
-auto with_row_length(std::uint32_t n, const Use& use) {
-    if (n == 32) return use(std::integral_constant<std::uint32_t, 32>{});
-    return use(n);
-}
 
 // One value of docs/format.md, section 4, step by step.
 template <class T>
@@ -297,17 +289,17 @@ void postquant_order(Tile<T>& tile, std::uint32_t reach, Length n) {
 }
 
 // Differences of deltas along an axis, from its third position on (docs/format.md, section 5).
-template <class Int>
-void take_second_differences(Int* values, const TileBox& box, std::size_t axis) {
+template <class Int, class Length>
+void take_second_differences(Int* values, const TileBox& box, std::size_t axis, Length n) {
     using U = std::make_unsigned_t<Int>;
-    const std::uint32_t n = box.edge[0], n_values = box.values();
+    const std::uint32_t n_values = box.values();
     const auto subtract = [](Int* at, const Int* before) {
         *at = static_cast<Int>(static_cast<U>(*at) - static_cast<U>(*before));
     };
     if (axis == 0) {
         for (Int* row = values; row < values + n_values; row += n) {
             Int before[max_tile_values];
-            std::copy_n(row, n, before);
+            for (std::uint32_t x = 0; x < n; ++x) before[x] = row[x];
             for (std::uint32_t x = 2; x < n; ++x) subtract(row + x, before + x - 1);
         }
         return;
@@ -320,13 +312,13 @@ void take_second_differences(Int* values, const TileBox& box, std::size_t axis) 
 }
 
 // Sum over the sampled rows of the bits of 2 |delta| + 1, less one.
-template <class Int>
-std::uint32_t bit_cost(const Int* deltas, const TileBox& box) {
+template <class Int, class Length>
+std::uint32_t bit_cost(const Int* deltas, const TileBox& box, Length n) {
     using U = std::make_unsigned_t<Int>;
     std::uint32_t sum = 0;
     for (std::uint32_t r = first_sampled_row(box); r < box.rows(); r += sampled_every(box))
-        for (std::uint32_t x = 0; x < box.edge[0]; ++x) {
-            const Int delta = deltas[r * box.edge[0] + x];
+        for (std::uint32_t x = 0; x < n; ++x) {
+            const Int delta = deltas[r * n + x];
             const U magnitude = std::min(delta < 0 ? U{0} - static_cast<U>(delta) : static_cast<U>(delta), U{1} << 22);
             // exact in single precision, whose exponent is what is asked for
             sum += (bits_of(static_cast<float>(static_cast<std::int32_t>(2 * magnitude + 1))) >> 23) - 127;
@@ -336,22 +328,22 @@ std::uint32_t bit_cost(const Int* deltas, const TileBox& box) {
 
 // Where order 3 is the best of the Lorenzo orders, the field is smooth: it may pay to take differences of its deltas
 // once more, along x and y (second_xy) or along all of x, y and z (second_xyz). Returns the best.
-template <class T>
-std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach) {
+template <class T, class Length>
+std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach, Length n) {
     using Int = typename Traits<T>::Int;
-    const std::uint32_t n = tile.box.edge[0], n_values = tile.n_values();
+    const std::uint32_t n_values = tile.n_values();
     Int deltas[3][max_tile_values];
     for (RowWalk walk(tile.box); walk.inside(); walk.next())
         row_deltas<T, 3>(Rows<T>(tile, walk), n,
                          [out = deltas[0] + walk.row * n](std::uint32_t x, Int delta) { out[x] = delta; });
     std::copy_n(deltas[0], n_values, deltas[1]);
-    take_second_differences(deltas[1], tile.box, 1);
-    take_second_differences(deltas[1], tile.box, 0);
+    take_second_differences(deltas[1], tile.box, 1, n);
+    take_second_differences(deltas[1], tile.box, 0, n);
     std::copy_n(deltas[1], n_values, deltas[2]);
-    take_second_differences(deltas[2], tile.box, 2);
+    take_second_differences(deltas[2], tile.box, 2, n);
     std::uint32_t best = 0, least = UINT32_MAX;
     for (std::uint32_t i = 0; i < 3; ++i) {
-        const std::uint32_t cost = bit_cost(deltas[i], tile.box);
+        const std::uint32_t cost = bit_cost(deltas[i], tile.box, n);
         if (cost >= least) continue;
         least = cost;
         best = i;
@@ -480,7 +472,8 @@ void reverse_row(const Delta* delta, const SummedRows<T>& rows, Length n, typena
     if constexpr (order == 1) own[0] = static_cast<Int>(static_cast<U>(own[0]) + static_cast<U>(rows.previous[0]));
 }
 
-// The same in a tile with holes. A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
+// The same in a tile with holes. A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous
+// row.
 template <class T, std::uint32_t order>
 void reverse_row_with_holes(const typename Traits<T>::Int* delta, const std::uint8_t* hole, const SummedRows<T>& rows,
                             std::uint32_t n, typename Traits<T>::Int anchor, T step, typename Traits<T>::Bits special,
@@ -548,7 +541,8 @@ std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
 template <class T>
 std::uint32_t postquant(Tile<T>& tile, std::uint32_t highest_order, std::uint32_t reach) {
     const std::uint32_t order = choose_order(tile, highest_order);
-    if (order == 3 && !tile.has_holes) return postquant_smooth(tile, reach);
+    if (order == 3 && !tile.has_holes)
+        return with_row_length(tile.box.edge[0], [&](auto n) { return postquant_smooth(tile, reach, n); });
     with_row_length(tile.box.edge[0], [&](auto n) {
         switch (order) {
         case 0: return postquant_order<T, 0>(tile, reach, n);
@@ -624,9 +618,8 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, T step, typename Traits<T>:
         wide_deltas(deltas);
         for (const std::size_t axis : {2, 1, 0})
             if (axis < 2 || predictor == second_xyz) take_second_sums<T>(deltas, tile.box, axis);
-        with_row_length(tile.box.edge[0], [&](auto n) {
-            reverse_order<T, 3>(static_cast<const Int*>(deltas), tile, step, field, n);
-        });
+        with_row_length(tile.box.edge[0],
+                        [&](auto n) { reverse_order<T, 3>(static_cast<const Int*>(deltas), tile, step, field, n); });
     }
 }
 

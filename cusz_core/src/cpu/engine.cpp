@@ -112,16 +112,25 @@ private:
 
 // One thread's memory, reused over calls.
 struct Worker {
-    Buffer tile;    // a Tile<float> or Tile<double>
+    std::unique_ptr<Tile<float>> f32;
+    std::unique_ptr<Tile<double>> f64;
     Buffer payload; // of one tile, aligned and padded
     Segment segment;
 
     template <class T>
-    Tile<T>& make_tile() {
-        static_assert(std::is_trivially_destructible_v<Tile<T>>);
-        return *new (tile.reserve(sizeof(Tile<T>))) Tile<T>;
+    Tile<T>& tile() {
+        const auto made = [](auto& own) -> auto& {
+            if (!own) own = std::make_unique<Tile<T>>();
+            return *own;
+        };
+        if constexpr (sizeof(T) == 4)
+            return made(f32);
+        else
+            return made(f64);
     }
-    std::size_t bytes() const { return tile.bytes() + payload.bytes() + segment.bytes(); }
+    std::size_t bytes() const {
+        return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + segment.bytes();
+    }
 };
 
 class CpuBackend final : public Backend {
@@ -198,7 +207,7 @@ private:
         const Sample sample(coder.tiling.n_tiles(), coder.alphabet.r);
         std::vector<Histogram> parts(static_cast<std::size_t>(threads), Histogram(coder.alphabet.r));
         parallel(threads, [&](int i) {
-            auto& tile = worker(i).make_tile<T>();
+            auto& tile = worker(i).tile<T>();
             const Share share(coder.tiling.n_tiles(), i, threads);
             for (std::uint64_t t = share.begin; t < share.end; ++t)
                 if (sample.counts(t))
@@ -229,7 +238,7 @@ private:
         std::byte* const payloads = static_cast<std::byte*>(archive) + in_front;
         const bool aligned = is_aligned(payloads);
         parallel(threads, [&](int i) {
-            auto& tile = worker(i).make_tile<T>();
+            auto& tile = worker(i).tile<T>();
             Segment& segment = worker(i).segment;
             if (i == 0 && aligned)
                 segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
@@ -311,7 +320,7 @@ private:
         std::atomic<std::uint64_t> checksum = 0;
         parallel(threads, [&](int i) {
             Worker& own = worker(i);
-            auto& tile = own.make_tile<T>();
+            auto& tile = own.tile<T>();
             const Share share(n_tiles, i, threads);
             std::uint64_t sum = 0, at = begin[static_cast<std::size_t>(i)];
             for (std::uint64_t t = share.begin; t < share.end; ++t) {

@@ -86,8 +86,9 @@ inline void find_wide_places(const std::int32_t* __restrict delta, std::uint32_t
     }
 }
 
-// Encodes n deltas to at most 8 bytes beyond whole words, `batch` symbols at a time, and returns the substreams' lengths.
-// wide: the places are those of find_wide_places. stride: the number of substreams, or 0 if the compiler is not to know.
+// Encodes n deltas to at most 8 bytes beyond whole words, `batch` symbols at a time, and returns the substreams'
+// lengths. wide: the places are those of find_wide_places. stride: the number of substreams, or 0 if the compiler is
+// not to know.
 template <std::uint32_t batch, bool wide, std::uint32_t stride>
 SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, std::uint32_t n, const EncodeBook& book,
                         std::uint32_t* words) {
@@ -119,7 +120,8 @@ SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, s
                 length += code_length[at];
                 if constexpr (wide) {
                     const std::uint32_t raw_length = raw_bits[at];
-                    const std::uint32_t raw = static_cast<std::uint32_t>(delta[next + i * count]) & ((1u << raw_length) - 1);
+                    const std::uint32_t raw =
+                        static_cast<std::uint32_t>(delta[next + i * count]) & ((1u << raw_length) - 1);
                     bits |= std::uint64_t{raw} << (length & 63);
                     length += raw_length;
                 }
@@ -149,11 +151,11 @@ inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const En
                  : encode_as<2, true, 0>(delta, place, n, book, words);
 }
 
-// The deltas of n symbols, from what the table says and the bits looked at, by vectors; hole_delta for holes if there are
-// some. Returns the least leading number.
+// The deltas of n symbols, from what the table says and the bits looked at, by vectors; hole_delta for holes if there
+// are some. Returns the least leading number.
 template <bool holes>
 std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* __restrict windows, std::size_t n,
-                         std::int32_t* __restrict delta) {
+                  std::int32_t* __restrict delta) {
     std::int32_t least = 0;
     for (std::size_t i = 0; i < n; ++i) {
         const DecodeBook::Entry entry{entries[i]};

@@ -47,8 +47,9 @@ struct Tile {
     std::uint8_t hole[max_tile_values];              // valid if has_holes
     alignas(64) Int padded[padded_values];           // u = q - anchor, rows behind their padding
     alignas(64) Int zeros[max_tile_values + 1] = {}; // the rows outside the tile
-    alignas(64) std::int32_t delta[max_tile_values]; // inside the alphabet, or hole_delta
-    alignas(64) std::int32_t live[max_tile_values];  // the coded ones, where there is a mask
+    // Inside the alphabet, or hole_delta; and room to copy some more than one means to.
+    alignas(64) std::int32_t delta[max_tile_values + 8];
+    alignas(64) std::int32_t live[max_tile_values + 8]; // the coded ones, where there is a mask
     Outliers<Int> delta_outliers;
     Outliers<Bits> value_outliers;
 
@@ -100,7 +101,8 @@ public:
     [[gnu::always_inline]] void row() { // without this attribute GCC takes it for a function of no effect
         if (!at_.inside()) return;
         const T* const values = field_ + at_.offset;
-        for (std::uint32_t x = 0; x < at_.box.edge[0]; x += 64 / sizeof(T)) __builtin_prefetch(values + x, to_write, to_write?2:3);
+        for (std::uint32_t x = 0; x < at_.box.edge[0]; x += 64 / sizeof(T))
+            __builtin_prefetch(values + x, to_write, to_write ? 2 : 3);
         at_.next();
     }
 

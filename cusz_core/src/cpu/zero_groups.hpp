@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "isa.hpp"
+#include "row_length.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
@@ -25,6 +27,17 @@ struct LiveGroups {
     bool alive(std::uint32_t number) const { return fine ? subgroup[number] != 0 : (mask >> number & 1) != 0; }
     const Edges& edges(const Tiling& tiling) const { return fine ? tiling.subgroup() : tiling.group(); }
 };
+
+// Calls use(edge) with the edge of groups along x, as a constant where it is a usual one.
+template <class Use>
+void with_group_edge(std::uint32_t edge, const Use& use) {
+    switch (edge) {
+    case 2: return use(std::integral_constant<std::uint32_t, 2>{});
+    case 4: return use(std::integral_constant<std::uint32_t, 4>{});
+    case 8: return use(std::integral_constant<std::uint32_t, 8>{});
+    default: return use(edge);
+    }
+}
 
 // Visits every run of a row within one group (or subgroup): use(position of its first value, its length, the number).
 template <class Use>
@@ -63,9 +76,9 @@ void for_each_subgroup(const TileBox& box, const Tiling& tiling, std::uint64_t m
 }
 
 // Visits every group (or subgroup) by ascending number: use(whether one of its deltas is not 0, number of its values).
-template <class Use>
-void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& group, const Use& use) {
-    const std::uint32_t n = box.edge[0];
+template <class Length, class Edge, class Use>
+void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& group, Length n, Edge edge,
+                    const Use& use) {
     // First all rows of a row of groups into one, which vectorises, then that one along x.
     std::int32_t any[max_tile_values];
     for (std::uint32_t w = 0; w < box.edge[3]; w += group[3])
@@ -79,13 +92,20 @@ void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& 
                             const std::int32_t* row = delta + ((ww * box.edge[2] + zz) * box.edge[1] + yy) * n;
                             for (std::uint32_t x = 0; x < n; ++x) any[x] |= row[x];
                         }
-                for (std::uint32_t x = 0; x < n; x += group[0]) {
-                    const std::uint32_t end = std::min(x + group[0], n);
+                for (std::uint32_t x = 0; x < n; x += edge) {
+                    const std::uint32_t end = std::min<std::uint32_t>(x + edge, n);
                     std::int32_t found = 0;
                     for (std::uint32_t i = x; i < end; ++i) found |= any[i];
                     use(found != 0, rows * (end - x));
                 }
             }
+}
+
+template <class Use>
+void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& group, const Use& use) {
+    with_row_length(box.edge[0], [&](auto n) {
+        with_group_edge(group[0], [&](auto edge) { for_each_group(delta, box, group, n, edge, use); });
+    });
 }
 
 // Finds out, from the deltas of a tile in tile order, what is worth coding (docs/format.md, section 6).
@@ -155,14 +175,24 @@ inline std::uint32_t count_live(const LiveGroups& live, const TileBox& box, cons
     return n;
 }
 
+// Copies `length` integers, and up to `edge` in all where that is one instruction: both sides have room for it.
+template <class Edge>
+void copy_run(std::int32_t* to, const std::int32_t* from, std::uint32_t length, Edge edge) {
+    if constexpr (std::is_same_v<Edge, std::uint32_t>)
+        for (std::uint32_t i = 0; i < length; ++i) to[i] = from[i];
+    else
+        std::memcpy(to, from, edge * sizeof *to);
+}
+
 // Copies the deltas that are coded, in tile order, and returns their number.
 inline std::uint32_t gather_live(const std::int32_t* delta, const LiveGroups& live, const TileBox& box,
                                  const Tiling& tiling, std::int32_t* coded) {
     std::uint32_t n = 0;
-    for_each_run(box, live.edges(tiling), [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-        if (!live.alive(number)) return;
-        for (std::uint32_t i = 0; i < length; ++i) coded[n + i] = delta[at + i];
-        n += length;
+    with_group_edge(live.edges(tiling)[0], [&](auto edge) {
+        for_each_run(box, live.edges(tiling), [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
+            copy_run(coded + n, delta + at, length, edge); // in any case: a branch would be hard to foresee
+            n += live.alive(number) ? length : 0;
+        });
     });
     return n;
 }
@@ -170,10 +200,16 @@ inline std::uint32_t gather_live(const std::int32_t* delta, const LiveGroups& li
 // The inverse of gather_live, with 0 for what is not coded.
 inline void scatter_live(const std::int32_t* coded, const LiveGroups& live, const TileBox& box, const Tiling& tiling,
                          std::int32_t* delta) {
-    for_each_run(box, live.edges(tiling), [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-        const bool alive = live.alive(number);
-        for (std::uint32_t i = 0; i < length; ++i) delta[at + i] = alive ? coded[i] : 0;
-        if (alive) coded += length;
+    static constexpr std::int32_t zeros[8] = {};
+    with_group_edge(live.edges(tiling)[0], [&](auto edge) {
+        for_each_run(box, live.edges(tiling), [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
+            if constexpr (std::is_same_v<decltype(edge), std::uint32_t>) {
+                for (std::uint32_t i = 0; i < length; ++i) delta[at + i] = live.alive(number) ? coded[i] : 0;
+            } else { // what is written behind the run is written over by the next one
+                copy_run(delta + at, live.alive(number) ? coded : zeros, length, edge);
+            }
+            coded += live.alive(number) ? length : 0;
+        });
     });
 }
 
