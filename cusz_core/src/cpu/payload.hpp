@@ -183,6 +183,8 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         live.fine = fine;
         if (fine)
             read_fine_mask(take(fine_mask_words(live.mask, tile.box, coder.tiling)), tile.box, coder.tiling, live);
+        else
+            live.spread_mask();
         n_coded = count_live(live, tile.box, coder.tiling);
         if (n_coded == 0) corrupt_tile(number, "bad mask");
     }

@@ -13,6 +13,7 @@ namespace cusz::cpu::CUSZ_ISA {
 template <class Use>
 auto with_row_length(std::uint32_t n, const Use& use) {
     if (n == 32) return use(std::integral_constant<std::uint32_t, 32>{});
+    if (n == 64) return use(std::integral_constant<std::uint32_t, 64>{});
     return use(n);
 }
 

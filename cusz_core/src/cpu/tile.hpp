@@ -47,9 +47,9 @@ struct Tile {
     std::uint8_t hole[max_tile_values];              // valid if has_holes
     alignas(64) Int padded[padded_values];           // u = q - anchor, rows behind their padding
     alignas(64) Int zeros[max_tile_values + 1] = {}; // the rows outside the tile
-    // Inside the alphabet, or hole_delta; and room to copy some more than one means to.
-    alignas(64) std::int32_t delta[max_tile_values + 8];
-    alignas(64) std::int32_t live[max_tile_values + 8]; // the coded ones, where there is a mask
+    // Inside the alphabet, or hole_delta; and room to copy a whole group's edge behind the last value.
+    alignas(64) std::int32_t delta[2 * max_tile_values];
+    alignas(64) std::int32_t live[2 * max_tile_values]; // the coded ones, where there is a mask
     Outliers<Int> delta_outliers;
     Outliers<Bits> value_outliers;
 

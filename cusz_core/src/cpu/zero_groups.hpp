@@ -20,12 +20,14 @@ struct LiveGroups {
     std::uint64_t mask = 0; // bit g: group g has a delta that is not 0
     std::uint32_t total = 0;
     bool fine = false;
-    std::uint8_t subgroup[max_tile_values]; // 1: live; where fine
+    std::uint8_t alive[max_tile_values]; // 1: live; of subgroups where `fine`, else of groups
 
     std::uint32_t dead() const { return total - static_cast<std::uint32_t>(std::popcount(mask)); }
     std::uint32_t words() const { return total > 32 ? 2 : 1; }
-    bool alive(std::uint32_t number) const { return fine ? subgroup[number] != 0 : (mask >> number & 1) != 0; }
     const Edges& edges(const Tiling& tiling) const { return fine ? tiling.subgroup() : tiling.group(); }
+    void spread_mask() {
+        for (std::uint32_t g = 0; g < total; ++g) alive[g] = static_cast<std::uint8_t>(mask >> g & 1);
+    }
 };
 
 // Calls use(edge) with the edge of groups along x, as a constant where it is a usual one.
@@ -39,23 +41,18 @@ void with_group_edge(std::uint32_t edge, const Use& use) {
     }
 }
 
-// Visits every run of a row within one group (or subgroup): use(position of its first value, its length, the number).
+// Visits the rows of a tile: use(position of the first value, number of the first group (or subgroup) that it crosses).
 template <class Use>
-void for_each_run(const TileBox& box, const Edges& group, const Use& use) {
+void for_each_row_of_groups(const TileBox& box, const Edges& group, const Use& use) {
     const Groups groups(box.edge, group);
     std::uint32_t at = 0;
     for (std::uint32_t w = 0; w < box.edge[3]; ++w)
-        for (std::uint32_t z = 0; z < box.edge[2]; ++z)
-            for (std::uint32_t y = 0; y < box.edge[1]; ++y) {
-                std::uint32_t number =
-                    ((w / group[3] * groups.count[2] + z / group[2]) * groups.count[1] + y / group[1]) *
-                    groups.count[0];
-                for (std::uint32_t x = 0; x < box.edge[0]; x += group[0], ++number) {
-                    const std::uint32_t length = std::min(group[0], box.edge[0] - x);
-                    use(at, length, number);
-                    at += length;
-                }
-            }
+        for (std::uint32_t z = 0; z < box.edge[2]; ++z) {
+            std::uint32_t number = (w / group[3] * groups.count[2] + z / group[2]) * groups.count[1] * groups.count[0];
+            for (std::uint32_t y = 0; y < box.edge[1]; y += group[1], number += groups.count[0])
+                for (std::uint32_t rows = std::min(group[1], box.edge[1] - y); rows > 0; --rows, at += box.edge[0])
+                    use(at, number);
+        }
 }
 
 // Visits the subgroups of live groups, by ascending number.
@@ -67,11 +64,16 @@ void for_each_subgroup(const TileBox& box, const Tiling& tiling, std::uint64_t m
     for (std::uint32_t w = 0; w < box.edge[3]; w += sub[3])
         for (std::uint32_t z = 0; z < box.edge[2]; z += sub[2])
             for (std::uint32_t y = 0; y < box.edge[1]; y += sub[1]) {
-                const std::uint32_t row =
-                    ((w / group[3] * groups.count[2] + z / group[2]) * groups.count[1] + y / group[1]) *
-                    groups.count[0];
-                for (std::uint32_t x = 0; x < box.edge[0]; x += sub[0], ++number)
-                    if ((mask >> (row + x / group[0]) & 1) != 0) use(number);
+                std::uint32_t g = ((w / group[3] * groups.count[2] + z / group[2]) * groups.count[1] + y / group[1]) *
+                                  groups.count[0];
+                for (std::uint32_t begin = 0; begin < box.edge[0]; begin += group[0], ++g) {
+                    const std::uint32_t length = std::min(group[0], box.edge[0] - begin);
+                    const std::uint32_t end = number + (length + sub[0] - 1) / sub[0];
+                    if ((mask >> g & 1) == 0)
+                        number = end;
+                    else
+                        for (; number < end; ++number) use(number);
+                }
             }
 }
 
@@ -108,6 +110,20 @@ void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& 
     });
 }
 
+// Finds the live subgroups. Returns whether coding those alone takes less than coarse_bits, where a value counts as one
+// bit, which is what a zero's code takes at least.
+inline bool fine_mask_pays(const std::int32_t* delta, const TileBox& box, const Tiling& tiling,
+                           std::uint32_t coarse_bits, LiveGroups& live) {
+    std::uint32_t at = 0, fine_bits = live.total;
+    for_each_group(delta, box, tiling.subgroup(), [&](bool found, std::uint32_t values) {
+        live.alive[at++] = found;
+        fine_bits += found ? values : 0;
+    });
+    if (fine_bits >= coarse_bits) return false;
+    for_each_subgroup(box, tiling, live.mask, [&](std::uint32_t) { ++fine_bits; });
+    return fine_bits < coarse_bits;
+}
+
 // Finds out, from the deltas of a tile in tile order, what is worth coding (docs/format.md, section 6).
 inline void find_live_groups(const std::int32_t* delta, const TileBox& box, const Tiling& tiling, LiveGroups& live) {
     live.fine = false;
@@ -125,18 +141,10 @@ inline void find_live_groups(const std::int32_t* delta, const TileBox& box, cons
         std::memcpy(&pair, delta + i, sizeof pair);
         zero_pairs += pair == 0 ? 1 : 0;
     }
-    if (live.mask == 0 || 2 * zero_pairs <= n_subgroups) return;
-
-    // A value counts as one bit here, which is what a zero's code takes at least.
+    if (live.mask == 0) return;
     const std::uint32_t coarse_bits = live.dead() >= 2 ? in_groups + live.total : n;
-    std::uint32_t at = 0, fine_bits = live.total;
-    for_each_group(delta, box, tiling.subgroup(), [&](bool found, std::uint32_t values) {
-        live.subgroup[at++] = found;
-        fine_bits += found ? values : 0;
-    });
-    if (fine_bits >= coarse_bits) return;
-    for_each_subgroup(box, tiling, live.mask, [&](std::uint32_t) { ++fine_bits; });
-    live.fine = fine_bits < coarse_bits;
+    if (2 * zero_pairs > n_subgroups) live.fine = fine_mask_pays(delta, box, tiling, coarse_bits, live);
+    if (!live.fine) live.spread_mask();
 }
 
 // The fine mask as the payload stores it: a bit for every subgroup of a live group. Returns its words.
@@ -145,7 +153,7 @@ inline std::uint32_t write_fine_mask(const LiveGroups& live, const TileBox& box,
     std::uint32_t at = 0;
     for_each_subgroup(box, tiling, live.mask, [&](std::uint32_t number) {
         if (at % 32 == 0) words[at / 32] = 0;
-        words[at / 32] |= std::uint32_t{live.subgroup[number]} << at % 32;
+        words[at / 32] |= std::uint32_t{live.alive[number]} << at % 32;
         ++at;
     });
     return (at + 31) / 32;
@@ -159,56 +167,66 @@ inline std::uint32_t fine_mask_words(std::uint64_t mask, const TileBox& box, con
 
 inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const Tiling& tiling, LiveGroups& live) {
     std::uint32_t at = 0;
-    std::fill_n(live.subgroup, Groups(box.edge, tiling.subgroup()).total, std::uint8_t{0});
+    std::fill_n(live.alive, Groups(box.edge, tiling.subgroup()).total, std::uint8_t{0});
     for_each_subgroup(box, tiling, live.mask, [&](std::uint32_t number) {
-        live.subgroup[number] = static_cast<std::uint8_t>(words[at / 32] >> at % 32 & 1);
+        live.alive[number] = static_cast<std::uint8_t>(words[at / 32] >> at % 32 & 1);
         ++at;
+    });
+}
+
+// Visits every run of a row within one group (or subgroup): use(position of its first value, its length, the number).
+template <class Length, class Edge, class Use>
+void for_each_run(const TileBox& box, const Edges& group, Length n, Edge edge, const Use& use) {
+    for_each_row_of_groups(box, group, [&](std::uint32_t at, std::uint32_t number) {
+        for (std::uint32_t x = 0; x < n; x += edge, ++number) use(at + x, std::min<std::uint32_t>(edge, n - x), number);
     });
 }
 
 // Number of values that are coded.
 inline std::uint32_t count_live(const LiveGroups& live, const TileBox& box, const Tiling& tiling) {
+    const Edges& group = live.edges(tiling);
+    bool whole = true; // no group is clipped
+    for (std::size_t a = 0; a < 4; ++a) whole = whole && box.edge[a] % group[a] == 0;
     std::uint32_t n = 0;
-    for_each_run(box, live.edges(tiling), [&](std::uint32_t, std::uint32_t length, std::uint32_t number) {
-        n += live.alive(number) ? length : 0;
-    });
+    if (whole) {
+        const std::uint32_t total = Groups(box.edge, group).total;
+        for (std::uint32_t g = 0; g < total; ++g) n += live.alive[g];
+        return n * (box.values() / total);
+    }
+    for_each_run(box, group, box.edge[0], group[0],
+                 [&](std::uint32_t, std::uint32_t length, std::uint32_t number) { n += live.alive[number] * length; });
     return n;
-}
-
-// Copies `length` integers, and up to `edge` in all where that is one instruction: both sides have room for it.
-template <class Edge>
-void copy_run(std::int32_t* to, const std::int32_t* from, std::uint32_t length, Edge edge) {
-    if constexpr (std::is_same_v<Edge, std::uint32_t>)
-        for (std::uint32_t i = 0; i < length; ++i) to[i] = from[i];
-    else
-        std::memcpy(to, from, edge * sizeof *to);
 }
 
 // Copies the deltas that are coded, in tile order, and returns their number.
 inline std::uint32_t gather_live(const std::int32_t* delta, const LiveGroups& live, const TileBox& box,
                                  const Tiling& tiling, std::int32_t* coded) {
-    std::uint32_t n = 0;
-    with_group_edge(live.edges(tiling)[0], [&](auto edge) {
-        for_each_run(box, live.edges(tiling), [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-            copy_run(coded + n, delta + at, length, edge); // in any case: a branch would be hard to foresee
-            n += live.alive(number) ? length : 0;
+    const Edges& group = live.edges(tiling);
+    std::int32_t* to = coded;
+    with_row_length(box.edge[0], [&](auto n) {
+        with_group_edge(group[0], [&](auto edge) {
+            for_each_run(box, group, n, edge, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
+                // In any case, as a branch would be hard to foresee; and more than the run where it ends early, as both
+                // sides have room for it: the next run is written over it.
+                for (std::uint32_t i = 0; i < edge; ++i) to[i] = delta[at + i];
+                to += live.alive[number] * length;
+            });
         });
     });
-    return n;
+    return static_cast<std::uint32_t>(to - coded);
 }
 
 // The inverse of gather_live, with 0 for what is not coded.
 inline void scatter_live(const std::int32_t* coded, const LiveGroups& live, const TileBox& box, const Tiling& tiling,
                          std::int32_t* delta) {
-    static constexpr std::int32_t zeros[8] = {};
-    with_group_edge(live.edges(tiling)[0], [&](auto edge) {
-        for_each_run(box, live.edges(tiling), [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-            if constexpr (std::is_same_v<decltype(edge), std::uint32_t>) {
-                for (std::uint32_t i = 0; i < length; ++i) delta[at + i] = live.alive(number) ? coded[i] : 0;
-            } else { // what is written behind the run is written over by the next one
-                copy_run(delta + at, live.alive(number) ? coded : zeros, length, edge);
-            }
-            coded += live.alive(number) ? length : 0;
+    const Edges& group = live.edges(tiling);
+    with_row_length(box.edge[0], [&](auto n) {
+        with_group_edge(group[0], [&](auto edge) {
+            for_each_run(box, group, n, edge, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
+                const std::int32_t alive = live.alive[number];
+                for (std::uint32_t i = 0; i < edge; ++i) delta[at + i] = coded[i] & -alive; // as in gather_live
+                coded += static_cast<std::uint32_t>(alive) * length;
+            });
         });
     });
 }
