@@ -83,6 +83,10 @@ EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         lengths_[place] = entry.length;
         longest_of_small_ = std::max(longest_of_small_, entry.length);
     }
+    if (lengths[alphabet.hole()] > 0) {
+        bits_[hole_place()] = codes[alphabet.hole()];
+        lengths_[hole_place()] = lengths[alphabet.hole()];
+    }
     for (std::uint32_t symbol = 2 * alphabet.direct(); symbol < alphabet.escape(0); ++symbol) {
         if (lengths[symbol] == 0) continue;
         const Alphabet::Meaning m = alphabet.meaning(symbol);

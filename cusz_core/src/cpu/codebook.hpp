@@ -15,7 +15,7 @@ std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights
 std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& lengths);
 
 // Codes of deltas, by places in a table: small deltas with their raw bits in one piece, then one place for what has no
-// entry, then the buckets.
+// entry, one for holes, then the buckets.
 class EncodeBook {
 public:
     struct Entry {
@@ -27,7 +27,8 @@ public:
     std::uint32_t span() const { return span_; }
     // Others have bucket_place(octave - 2, delta >> octave - 2), of which the table knows the code only.
     std::uint32_t no_place() const { return 2 * span_; }
-    std::uint32_t first_bucket_place() const { return 2 * span_ + 1; }
+    std::uint32_t hole_place() const { return 2 * span_ + 1; }
+    std::uint32_t first_bucket_place() const { return 2 * span_ + 2; }
     static constexpr std::uint32_t bucket_place(std::uint32_t raw_bits, std::int32_t leading) {
         return 16 * raw_bits + static_cast<std::uint32_t>(leading + 8); // behind the first one
     }

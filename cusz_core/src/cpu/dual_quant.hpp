@@ -103,15 +103,17 @@ bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
     return true;
 }
 
+inline bool has_hole(const std::uint8_t* hole, std::uint32_t n) { return std::memchr(hole, 1, n) != nullptr; }
+
 // What a row holds besides predicted values.
 struct RowFlags {
     bool special, hole_outlier, miss;
 };
 
 // Quantises a row to u = q and marks its holes.
-template <class T>
-RowFlags quantise_row_with_holes(const T* values, std::uint32_t n, const Quantiser<T> quantiser,
-                                 typename Traits<T>::Int* u, std::uint8_t* hole) {
+template <class T, class Length>
+RowFlags quantise_row_with_holes(const T* values, Length n, const Quantiser<T> quantiser, typename Traits<T>::Int* u,
+                                 std::uint8_t* hole) {
     using Int = typename Traits<T>::Int;
     using Bits = typename Traits<T>::Bits;
     constexpr T rounder = Traits<T>::rounder;
@@ -147,7 +149,8 @@ bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
         Int* u = tile.row(r);
         u[-1] = 0;
         std::uint8_t* hole = tile.hole + r * n;
-        const RowFlags flags = quantise_row_with_holes(values, n, quantiser, u, hole);
+        const RowFlags flags = with_row_length(
+            n, [&](auto length) { return quantise_row_with_holes(values, length, quantiser, u, hole); });
         tile.has_holes = tile.has_holes || flags.special || flags.hole_outlier;
         if (!flags.hole_outlier && !flags.miss) continue;
         for (std::uint32_t x = 0; x < n; ++x) {
@@ -167,6 +170,10 @@ bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
     for (RowWalk at(tile.box); at.inside(); at.next()) {
         Int* u = tile.row(at.row);
         const std::uint8_t* hole = tile.hole + at.row * n;
+        if (!has_hole(hole, n)) {
+            for (std::uint32_t x = 0; x < n; ++x) u[x] -= tile.anchor;
+            continue;
+        }
         const std::uint32_t previous = Neighbours(at).previous;
         Int carried = previous != Neighbours::none ? tile.row(previous)[0] : 0;
         for (std::uint32_t x = 0; x < n; ++x) // |q| is limited where it counts: no overflow
@@ -376,8 +383,17 @@ struct Vector {
         typedef Int Wide __attribute__((vector_size(bytes)));
         return reinterpret_cast<Lanes>(__builtin_convertvector(v, Wide));
     }
-    static void store(Int* at, Lanes v) { std::memcpy(at, &v, sizeof v); }
-    static void store_dequantised(T* at, Lanes q, T step) { // dequantise(), lane by lane
+    template <class Target>
+    static void store(Target* at, Lanes v) {
+        std::memcpy(at, &v, sizeof v);
+    }
+    static Lanes all_ones_unless(const std::uint8_t* marked) { // of 0 and 1
+        typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
+        Bytes v;
+        std::memcpy(&v, marked, sizeof v);
+        return __builtin_convertvector(v, Lanes) - U{1};
+    }
+    static Lanes dequantised(Lanes q, T step) { // the bits of dequantise(), lane by lane
         typedef T Values __attribute__((vector_size(bytes)));
         Values v;
         if constexpr (sizeof(T) == 4) {
@@ -386,7 +402,7 @@ struct Vector {
         } else {
             v = (reinterpret_cast<Values>(q + bits_of(Traits<T>::rounder)) - Traits<T>::rounder) * step;
         }
-        std::memcpy(at, &v, sizeof v);
+        return reinterpret_cast<Lanes>(v);
     }
 
     // Every lane becomes the sum of those up to it; `last` gets the last one in every lane. The steps stay inside of 16
@@ -435,89 +451,68 @@ struct SummedRows {
 };
 
 // Turns a row's deltas into A_1, the differences along x (docs/format.md, section 5), for later rows, and sums them up:
-// values[x] = (anchor + A_1[0] + ... + A_1[x]) * step.
-template <class T, std::uint32_t order, class Delta, class Length>
-void reverse_row(const Delta* delta, const SummedRows<T>& rows, Length n, typename Traits<T>::Int anchor, T step,
-                 typename Traits<T>::Int* own, T* values) {
+// values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. hole: marks of the row, or null. A hole is where its predecessor
+// is: A_1 = 0 there, or at x = 0 that of the previous row.
+template <class T, std::uint32_t order, bool holes, class Delta, class Length>
+void reverse_row(const Delta* delta, const std::uint8_t* hole, const SummedRows<T>& rows, Length n,
+                 const Quantiser<T>& quantiser, typename Traits<T>::Int anchor, typename Traits<T>::Int* own,
+                 T* values) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     using V = Vector<T>;
-    U sum = static_cast<U>(anchor);
-    if constexpr (order == 1) sum += static_cast<U>(rows.previous[0]);
-    typename V::Lanes before = typename V::Lanes{} + sum;
+    using Lanes = typename V::Lanes;
+    const U previous = static_cast<U>(rows.previous[0]);
+    const T step = quantiser.step;
+    U sum = static_cast<U>(anchor) + (order == 1 ? previous : 0);
+    Lanes before = Lanes{} + sum;
     std::uint32_t x = 0;
     for (; x + V::lanes <= n; x += V::lanes) {
-        typename V::Lanes v = V::load(delta + x);
+        Lanes v = V::load(delta + x);
         if constexpr (order == 2) v += V::load(rows.previous + x);
         if constexpr (order == 3) v += V::load(rows.y + x) + V::load(rows.z + x) - V::load(rows.zy + x);
+        [[maybe_unused]] Lanes kept;
+        if constexpr (holes) {
+            kept = V::all_ones_unless(hole + x);
+            v &= kept;
+            if (order >= 2 && x == 0 && hole[0]) v[0] = previous;
+        }
         if constexpr (order > 0) {
             V::store(own + x, v);
-            typename V::Lanes last;
-            v = V::partial_sums(v, last);
-            v += before;
+            Lanes last;
+            v = V::partial_sums(v, last) + before;
             before += last;
         } else {
             v += before;
         }
-        V::store_dequantised(values + x, v, step);
+        v = V::dequantised(v, step);
+        if constexpr (holes) v = (v & kept) | (quantiser.special & ~kept);
+        V::store(values + x, v);
     }
     for (sum = before[0]; x < n; ++x) {
+        const bool is_hole = holes && hole[x];
         U v = static_cast<U>(static_cast<Int>(delta[x]));
         if constexpr (order == 2) v += static_cast<U>(rows.previous[x]);
         if constexpr (order == 3)
             v += static_cast<U>(rows.y[x]) + static_cast<U>(rows.z[x]) - static_cast<U>(rows.zy[x]);
+        if (is_hole) v = order >= 2 && x == 0 ? previous : 0;
         own[x] = static_cast<Int>(v);
         values[x] = dequantise<T>(static_cast<Int>(order > 0 ? sum += v : sum + v), step);
+        if (is_hole) std::memcpy(values + x, &quantiser.special, sizeof(T));
     }
-    if constexpr (order == 1) own[0] = static_cast<Int>(static_cast<U>(own[0]) + static_cast<U>(rows.previous[0]));
+    if constexpr (order == 1) own[0] = static_cast<Int>(static_cast<U>(own[0]) + previous);
 }
 
-// The same in a tile with holes. A hole is where its predecessor is: A_1 = 0 there, or at x = 0 that of the previous
-// row.
-template <class T, std::uint32_t order>
-void reverse_row_with_holes(const typename Traits<T>::Int* delta, const std::uint8_t* hole, const SummedRows<T>& rows,
-                            std::uint32_t n, typename Traits<T>::Int anchor, T step, typename Traits<T>::Bits special,
-                            typename Traits<T>::Int* own, T* values) {
-    using Int = typename Traits<T>::Int;
-    using U = typename Traits<T>::Bits;
-    U q = static_cast<U>(anchor);
-    for (std::uint32_t x = 0; x < n; ++x) {
-        U v = static_cast<U>(delta[x]);
-        if constexpr (order == 2) v += static_cast<U>(rows.previous[x]);
-        if constexpr (order == 3)
-            v += static_cast<U>(rows.y[x]) + static_cast<U>(rows.z[x]) - static_cast<U>(rows.zy[x]);
-        if (order > 0 && hole[x]) v = 0;
-        if (x == 0 && hole[0]) v = static_cast<U>(rows.previous[0]);
-        if (x == 0 && order == 1 && !hole[0]) v += static_cast<U>(rows.previous[0]);
-        own[x] = static_cast<Int>(v);
-        q = order > 0 ? q + v : static_cast<U>(anchor) + v;
-        values[x] = dequantise<T>(static_cast<Int>(q), step);
-    }
-    for (std::uint32_t x = 0; x < n; ++x)
-        if (hole[x]) std::memcpy(values + x, &special, sizeof(T));
-}
-
-// The deltas of a tile without holes, with delta outliers put in, to its values.
-template <class T, std::uint32_t order, class Delta, class Length>
-void reverse_order(const Delta* delta, Tile<T>& tile, T step, T* field, Length n) {
+// The deltas of a tile, with delta outliers put in, to its values.
+template <class T, std::uint32_t order, bool holes, class Delta, class Length>
+void reverse_order(const Delta* delta, Tile<T>& tile, const Quantiser<T>& quantiser, T* field, Length n) {
     typename Traits<T>::Int* const along_x = tile.padded; // row after row without padding
     Prefetch<T, 1> prefetch(field, tile.ahead);
-    for (RowWalk walk(tile.box); walk.inside(); walk.next(), delta += n) {
+    for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
         prefetch.row();
-        reverse_row<T, order>(delta, SummedRows<T>(along_x, tile.zeros, walk), n, tile.anchor, step,
-                              along_x + walk.row * n, field + walk.offset);
+        const std::uint32_t at = walk.row * n;
+        reverse_row<T, order, holes>(delta + at, tile.hole + at, SummedRows<T>(along_x, tile.zeros, walk), n, quantiser,
+                                     tile.anchor, along_x + at, field + walk.offset);
     }
-}
-
-template <class T, std::uint32_t order>
-void reverse_order_with_holes(const typename Traits<T>::Int* delta, Tile<T>& tile, T step,
-                              typename Traits<T>::Bits special, T* field) {
-    typename Traits<T>::Int* const along_x = tile.padded;
-    const std::uint32_t n = tile.box.edge[0];
-    for (RowWalk walk(tile.box); walk.inside(); walk.next())
-        reverse_row_with_holes<T, order>(delta + walk.row * n, tile.hole + walk.row * n,
-                                         SummedRows<T>(along_x, tile.zeros, walk), n, tile.anchor, step, special,
-                                         along_x + walk.row * n, field + walk.offset);
 }
 
 // Field to tile.padded, anchor, holes and value outliers. Returns false if every value is special.
@@ -589,38 +584,39 @@ void take_second_sums(typename Traits<T>::Int* values, const TileBox& box, std::
 // The reverse: tile.delta (hole_delta at holes), delta outliers and anchor to the field's values, the special pattern
 // at holes. Value outliers are patched by the caller. Predictors of second differences take no tile with holes.
 template <class T>
-void reverse(Tile<T>& tile, std::uint32_t predictor, T step, typename Traits<T>::Bits special, T* field) {
+void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantiser, T* field) {
     using Int = typename Traits<T>::Int;
-    const auto wide_deltas = [&](Int* deltas) { // delta outliers may be wider than those of the alphabet
-        std::copy_n(tile.delta, tile.n_values(), deltas);
-        for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i)
-            deltas[tile.delta_outliers.position[i]] = tile.delta_outliers.value[i];
+    const auto run = [&]<std::uint32_t order, bool holes>(const auto* deltas) {
+        with_row_length(tile.box.edge[0],
+                        [&](auto n) { reverse_order<T, order, holes>(deltas, tile, quantiser, field, n); });
     };
-    const auto run = [&]<std::uint32_t order>() {
-        if (!tile.has_holes && tile.delta_outliers.count == 0)
-            return with_row_length(tile.box.edge[0], [&](auto n) {
-                reverse_order<T, order>(static_cast<const std::int32_t*>(tile.delta), tile, step, field, n);
-            });
-        Int deltas[max_tile_values];
-        wide_deltas(deltas);
-        if (!tile.has_holes)
-            return reverse_order<T, order>(static_cast<const Int*>(deltas), tile, step, field, tile.box.edge[0]);
-        for (std::uint32_t at = 0; at < tile.n_values(); ++at) tile.hole[at] = tile.delta[at] == hole_delta;
-        reverse_order_with_holes<T, order>(deltas, tile, step, special, field);
+    const auto run_order = [&]<bool holes>(const auto* deltas) {
+        switch (predictor) {
+        case 0: return run.template operator()<0, holes>(deltas);
+        case 1: return run.template operator()<1, holes>(deltas);
+        case 2: return run.template operator()<2, holes>(deltas);
+        default: return run.template operator()<3, holes>(deltas);
+        }
     };
-    switch (predictor) {
-    case 0: return run.template operator()<0>();
-    case 1: return run.template operator()<1>();
-    case 2: return run.template operator()<2>();
-    case 3: return run.template operator()<3>();
-    default:
-        Int deltas[max_tile_values];
-        wide_deltas(deltas);
+    const std::int32_t* const narrow = tile.delta;
+    const bool second = predictor == second_xy || predictor == second_xyz;
+    if (!second && !tile.has_holes && tile.delta_outliers.count == 0)
+        return run_order.template operator()<false>(narrow);
+
+    Int deltas[max_tile_values]; // delta outliers may be wider than those of the alphabet
+    const std::uint32_t n_values = tile.n_values();
+    for (std::uint32_t at = 0; at < n_values; ++at) deltas[at] = narrow[at];
+    for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i)
+        deltas[tile.delta_outliers.position[i]] = tile.delta_outliers.value[i];
+    const Int* const wide = deltas;
+    if (tile.has_holes) {
+        for (std::uint32_t at = 0; at < n_values; ++at) tile.hole[at] = narrow[at] == hole_delta;
+        return run_order.template operator()<true>(wide);
+    }
+    if (second)
         for (const std::size_t axis : {2, 1, 0})
             if (axis < 2 || predictor == second_xyz) take_second_sums<T>(deltas, tile.box, axis);
-        with_row_length(tile.box.edge[0],
-                        [&](auto n) { reverse_order<T, 3>(static_cast<const Int*>(deltas), tile, step, field, n); });
-    }
+    run_order.template operator()<false>(wide);
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

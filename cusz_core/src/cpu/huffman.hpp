@@ -57,19 +57,21 @@ private:
 };
 
 // Places of n deltas in the book's table, no_place for all that are not small. Returns their number.
-inline std::uint32_t find_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
-                                 std::uint16_t* __restrict place) {
+template <bool holes>
+std::uint32_t find_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
+                          std::uint16_t* __restrict place) {
     const std::uint32_t span = book.span();
     std::uint32_t wide = 0;
     for (std::uint32_t i = 0; i < n; ++i) {
         const std::uint32_t at = std::min(static_cast<std::uint32_t>(delta[i]) + span, 2 * span);
-        place[i] = static_cast<std::uint16_t>(at);
-        wide += at == 2 * span ? 1 : 0;
+        const bool hole = holes && delta[i] == hole_delta;
+        place[i] = static_cast<std::uint16_t>(hole ? book.hole_place() : at);
+        wide += at == 2 * span && !hole ? 1 : 0;
     }
     return wide;
 }
 
-// The same with places in the buckets; only holes have none.
+// The same with places in the buckets.
 inline void find_wide_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
                              std::uint16_t* __restrict place) {
     const std::uint32_t span = book.span();
@@ -81,7 +83,7 @@ inline void find_wide_places(const std::int32_t* __restrict delta, std::uint32_t
         const std::uint32_t raw_bits = octave - 2;
         const std::uint32_t bucket = book.first_bucket_place() + EncodeBook::bucket_place(raw_bits, d >> raw_bits);
         const std::uint32_t small = static_cast<std::uint32_t>(d) + span;
-        const std::uint32_t at = d == hole_delta ? book.no_place() : bucket;
+        const std::uint32_t at = d == hole_delta ? book.hole_place() : bucket;
         place[i] = static_cast<std::uint16_t>(small < 2 * span ? small : at);
     }
 }
@@ -140,10 +142,13 @@ SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, s
     return lengths;
 }
 
-inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t* words) {
+inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, bool holes, const EncodeBook& book,
+                            std::uint32_t* words) {
     std::uint16_t place[max_tile_values];
     const bool whole = substream_count(n) == max_substreams;
-    if (find_places(delta, n, book, place) <= n / 64 && book.longest_of_small() <= 18)
+    const std::uint32_t wide =
+        holes ? find_places<true>(delta, n, book, place) : find_places<false>(delta, n, book, place);
+    if (wide <= n / 64 && book.longest_of_small() <= 18)
         return whole ? encode_as<3, false, max_substreams>(delta, place, n, book, words)
                      : encode_as<3, false, 0>(delta, place, n, book, words);
     find_wide_places(delta, n, book, place);

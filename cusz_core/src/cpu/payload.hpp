@@ -98,7 +98,7 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
         // The lengths lie in front of the codes but are known only after them: encode behind the widest lengths
         // (13 bits each), then close the gap.
         std::uint32_t* codes = words + at + packed_words(max_substreams, 13);
-        SubstreamBits lengths = encode(symbols.delta, symbols.n, book, codes);
+        SubstreamBits lengths = encode(symbols.delta, symbols.n, tile.has_holes, book, codes);
         const std::uint32_t total = lengths.total(), base = lengths.shortest(), width = lengths.width();
         head |= width << 10 | base << 16;
         for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= base;
@@ -208,7 +208,7 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         corrupt_tile(number, "bad outlier position");
     if (at != n_words) corrupt_tile(number, "payload is too long");
 
-    reverse(tile, predictor, coder.quantiser.step, coder.quantiser.special, field);
+    reverse(tile, predictor, coder.quantiser, field);
     for (std::uint32_t i = 0; i < n_value; ++i)
         std::memcpy(field + tile.field_offset(tile.value_outliers.position[i]), &tile.value_outliers.value[i],
                     sizeof(T));
