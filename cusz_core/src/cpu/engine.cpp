@@ -98,8 +98,10 @@ public:
         words += n;
         return true;
     }
-    void copy_to(std::byte* target) const {
-        if (!in_place_ && words > 0) std::memcpy(target, begin_, words * 4);
+    // Copies the words of a share to where they belong; target: the place of the first word of all.
+    void copy_to(std::byte* target, const Share& share) const {
+        if (!in_place_ && share.end > share.begin)
+            std::memcpy(target + share.begin * 4, begin_ + share.begin, (share.end - share.begin) * 4);
     }
     std::size_t bytes() const { return own_.bytes() + last_.bytes(); }
 
@@ -265,8 +267,11 @@ private:
         if (too_large || total > most_words) return 0;
         parallel(threads, [&](int i) {
             std::uint64_t before = 0;
-            for (int j = 0; j < i; ++j) before += worker(j).segment.words;
-            worker(i).segment.copy_to(payloads + before * 4);
+            for (int j = 0; j < threads; ++j) { // a part of every segment, as the first one needs no copy
+                const Segment& segment = worker(j).segment;
+                segment.copy_to(payloads + before * 4, Share(segment.words, i, threads));
+                before += segment.words;
+            }
         });
         coding.step = static_cast<double>(quantiser.step);
         coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
