@@ -18,10 +18,10 @@ inline std::uint64_t mix(std::uint64_t x) {
     return x;
 }
 
-// Position-weighted sum of `words` little-endian words at `data` (any alignment), of which the first has position `first`. Every weight is odd, so a change of
-// one word always changes the sum. (Inlined, so that every instruction set of cpu/ has a version of its own.)
-[[gnu::always_inline]] inline std::uint64_t weigh(const void* data, std::size_t words,
-                                                        std::size_t first = 0) {
+// Position-weighted sum of `words` little-endian words at `data` (any alignment), of which the first has position
+// `first`. Every weight is odd, so a change of one word always changes the sum. (Inlined, so that every instruction set
+// of cpu/ has a version of its own.)
+[[gnu::always_inline]] inline std::uint64_t weigh(const void* data, std::size_t words, std::size_t first = 0) {
     const char* bytes = static_cast<const char*>(data);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < words; ++i) {
