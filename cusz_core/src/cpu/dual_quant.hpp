@@ -10,6 +10,7 @@
 #include "isa.hpp"
 #include "row_length.hpp"
 #include "tile.hpp"
+#include "vector.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 
@@ -362,75 +363,41 @@ std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach, Length n) {
     return 3 + best;
 }
 
-// A vector of quantised values, of the width that the instruction set has.
+// Field to tile.padded, anchor, holes and value outliers. Returns false if every value is special.
 template <class T>
-struct Vector {
-    using Int = typename Traits<T>::Int;
-    using U = typename Traits<T>::Bits;
-#ifdef __AVX2__
-    static constexpr std::uint32_t bytes = 32;
-#else
-    static constexpr std::uint32_t bytes = 16;
-#endif
-    static constexpr std::uint32_t lanes = bytes / sizeof(T);
-    typedef U Lanes __attribute__((vector_size(bytes)));
+bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
+    return with_row_length(tile.box.edge[0], [&](auto n) { return prequant_plain(field, quantiser, tile, n); }) ||
+           prequant_holes(field, quantiser, tile);
+}
 
-    template <class Source> // Int, or the narrower integers of tile.delta
-    static Lanes load(const Source* at) {
-        typedef Source Narrow __attribute__((vector_size(lanes * sizeof(Source))));
-        Narrow v;
-        std::memcpy(&v, at, sizeof v);
-        typedef Int Wide __attribute__((vector_size(bytes)));
-        return reinterpret_cast<Lanes>(__builtin_convertvector(v, Wide));
-    }
-    template <class Target>
-    static void store(Target* at, Lanes v) {
-        std::memcpy(at, &v, sizeof v);
-    }
-    static Lanes all_ones_unless(const std::uint8_t* marked) { // of 0 and 1
-        typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
-        Bytes v;
-        std::memcpy(&v, marked, sizeof v);
-        return __builtin_convertvector(v, Lanes) - U{1};
-    }
-    static Lanes dequantised(Lanes q, T step) { // the bits of dequantise(), lane by lane
-        typedef T Values __attribute__((vector_size(bytes)));
-        Values v;
-        if constexpr (sizeof(T) == 4) {
-            typedef Int Signed __attribute__((vector_size(bytes)));
-            v = __builtin_convertvector(reinterpret_cast<Signed>(q), Values) * step;
-        } else {
-            v = (reinterpret_cast<Values>(q + bits_of(Traits<T>::rounder)) - Traits<T>::rounder) * step;
-        }
-        return reinterpret_cast<Lanes>(v);
-    }
+// The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
+template <class T>
+std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
+    return with_row_length(tile.box.edge[0], [&](auto n) {
+        return highest == 1   ? cheapest_order<T, 1>(tile, n)
+               : highest == 2 ? cheapest_order<T, 2>(tile, n)
+                              : cheapest_order<T, 3>(tile, n);
+    });
+}
 
-    // Every lane becomes the sum of those up to it; `last` gets the last one in every lane. The steps stay inside of 16
-    // bytes where they can: crossing them is slow.
-    static Lanes partial_sums(Lanes v, Lanes& last) {
-        const Lanes zero{};
-        if constexpr (lanes == 8) {
-            v += __builtin_shufflevector(zero, v, 0, 8, 9, 10, 4, 12, 13, 14);
-            v += __builtin_shufflevector(zero, v, 0, 1, 8, 9, 4, 5, 12, 13);
-            const Lanes halves = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7);
-            const Lanes low = __builtin_shufflevector(halves, halves, 0, 1, 2, 3, 0, 1, 2, 3);
-            v += __builtin_shufflevector(zero, halves, 0, 1, 2, 3, 8, 9, 10, 11);
-            last = low + __builtin_shufflevector(halves, halves, 4, 5, 6, 7, 4, 5, 6, 7);
-        } else if constexpr (bytes == 32) {
-            v += __builtin_shufflevector(zero, v, 0, 4, 2, 6);
-            v += __builtin_shufflevector(zero, v, 0, 1, 5, 5);
-            last = __builtin_shufflevector(v, v, 3, 3, 3, 3);
-        } else if constexpr (lanes == 4) {
-            v += __builtin_shufflevector(zero, v, 0, 4, 5, 6);
-            v += __builtin_shufflevector(zero, v, 0, 1, 4, 5);
-            last = __builtin_shufflevector(v, v, 3, 3, 3, 3);
-        } else {
-            v += __builtin_shufflevector(zero, v, 0, 2);
-            last = __builtin_shufflevector(v, v, 1, 1);
+// tile.padded to tile.delta and delta outliers: deltas of magnitude `reach` or more. Returns the predictor.
+template <class T>
+std::uint32_t postquant(Tile<T>& tile, std::uint32_t highest_order, std::uint32_t reach) {
+    const std::uint32_t order = choose_order(tile, highest_order);
+    if (order == 3 && !tile.has_holes)
+        return with_row_length(tile.box.edge[0], [&](auto n) { return postquant_smooth(tile, reach, n); });
+    with_row_length(tile.box.edge[0], [&](auto n) {
+        switch (order) {
+        case 0: return postquant_order<T, 0>(tile, reach, n);
+        case 1: return postquant_order<T, 1>(tile, reach, n);
+        case 2: return postquant_order<T, 2>(tile, reach, n);
+        default: return postquant_order<T, 3>(tile, reach, n);
         }
-        return v;
-    }
-};
+    });
+    return order;
+}
+
+// ---- The reverse (paper, section 3.3).
 
 // The rows that a row's partial sums take: A_1 of earlier rows, or zeros.
 template <class T>
@@ -513,40 +480,6 @@ void reverse_order(const Delta* delta, Tile<T>& tile, const Quantiser<T>& quanti
         reverse_row<T, order, holes>(delta + at, tile.hole + at, SummedRows<T>(along_x, tile.zeros, walk), n, quantiser,
                                      tile.anchor, along_x + at, field + walk.offset);
     }
-}
-
-// Field to tile.padded, anchor, holes and value outliers. Returns false if every value is special.
-template <class T>
-bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
-    return with_row_length(tile.box.edge[0], [&](auto n) { return prequant_plain(field, quantiser, tile, n); }) ||
-           prequant_holes(field, quantiser, tile);
-}
-
-// The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
-template <class T>
-std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
-    return with_row_length(tile.box.edge[0], [&](auto n) {
-        return highest == 1   ? cheapest_order<T, 1>(tile, n)
-               : highest == 2 ? cheapest_order<T, 2>(tile, n)
-                              : cheapest_order<T, 3>(tile, n);
-    });
-}
-
-// tile.padded to tile.delta and delta outliers: deltas of magnitude `reach` or more. Returns the predictor.
-template <class T>
-std::uint32_t postquant(Tile<T>& tile, std::uint32_t highest_order, std::uint32_t reach) {
-    const std::uint32_t order = choose_order(tile, highest_order);
-    if (order == 3 && !tile.has_holes)
-        return with_row_length(tile.box.edge[0], [&](auto n) { return postquant_smooth(tile, reach, n); });
-    with_row_length(tile.box.edge[0], [&](auto n) {
-        switch (order) {
-        case 0: return postquant_order<T, 0>(tile, reach, n);
-        case 1: return postquant_order<T, 1>(tile, reach, n);
-        case 2: return postquant_order<T, 2>(tile, reach, n);
-        default: return postquant_order<T, 3>(tile, reach, n);
-        }
-    });
-    return order;
 }
 
 // The inverse of take_second_differences.
