@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "isa.hpp"
-#include "row_length.hpp"
+#include "rows.hpp"
 #include "tile.hpp"
 #include "vector.hpp"
 
@@ -183,24 +183,10 @@ bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
     return true;
 }
 
-// A row and the four around it, for differences of up to three axes.
 template <class T>
-struct Rows {
-    using Int = typename Traits<T>::Int;
-    const Int *own, *y, *previous, *z, *zy;
-
-    Rows(Tile<T>& tile, const RowWalk& walk) {
-        const Neighbours at(walk);
-        const auto row = [&](std::uint32_t number) {
-            return number == Neighbours::none ? tile.zeros + 1 : tile.row(number);
-        };
-        own = tile.row(walk.row);
-        y = row(at.y);
-        previous = row(at.previous);
-        z = row(at.z);
-        zy = row(at.zy);
-    }
-};
+Rows<T> padded_rows(Tile<T>& tile, const RowWalk& walk) {
+    return Rows<T>(walk, tile.zeros + 1, [&](std::uint32_t row) { return tile.row(row); });
+}
 
 // Deltas of one row (docs/format.md, section 5), modulo the width of Int. `use` gets (x, delta).
 template <class T, std::uint32_t order, class Length, class Use>
@@ -258,9 +244,9 @@ std::uint32_t cheapest_order(Tile<T>& tile, Length n) {
     for (RowWalk at(tile.box); at.inside(); at.next()) {
         if (at.row % every != first_sampled_row(tile.box)) continue;
         if (tile.has_holes)
-            add_row_costs<T, highest, true>(Rows<T>(tile, at), n, tile.hole + at.row * n, cost);
+            add_row_costs<T, highest, true>(padded_rows(tile, at), n, tile.hole + at.row * n, cost);
         else
-            add_row_costs<T, highest, false>(Rows<T>(tile, at), n, nullptr, cost);
+            add_row_costs<T, highest, false>(padded_rows(tile, at), n, nullptr, cost);
     }
     return static_cast<std::uint32_t>(std::min_element(cost, cost + highest + 1) - cost);
 }
@@ -288,7 +274,7 @@ void keep_row(Tile<T>& tile, std::uint32_t at, std::uint32_t reach, const Each& 
 template <class T, std::uint32_t order, class Length>
 void postquant_order(Tile<T>& tile, std::uint32_t reach, Length n) {
     for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
-        const Rows<T> rows(tile, walk);
+        const Rows<T> rows = padded_rows(tile, walk);
         keep_row(tile, walk.row * n, reach, [&](const auto& use) { row_deltas<T, order>(rows, n, use); });
     }
     if (tile.has_holes)
@@ -342,7 +328,7 @@ std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach, Length n) {
     const std::uint32_t n_values = tile.n_values();
     Int deltas[3][max_tile_values];
     for (RowWalk walk(tile.box); walk.inside(); walk.next())
-        row_deltas<T, 3>(Rows<T>(tile, walk), n,
+        row_deltas<T, 3>(padded_rows(tile, walk), n,
                          [out = deltas[0] + walk.row * n](std::uint32_t x, Int delta) { out[x] = delta; });
     std::copy_n(deltas[0], n_values, deltas[1]);
     take_second_differences(deltas[1], tile.box, 1, n);
@@ -399,29 +385,11 @@ std::uint32_t postquant(Tile<T>& tile, std::uint32_t highest_order, std::uint32_
 
 // ---- The reverse (paper, section 3.3).
 
-// The rows that a row's partial sums take: A_1 of earlier rows, or zeros.
-template <class T>
-struct SummedRows {
-    using Int = typename Traits<T>::Int;
-    const Int *y, *previous, *z, *zy;
-
-    [[gnu::always_inline]] SummedRows(const Int* along_x, const Int* zeros, const RowWalk& walk) {
-        const Neighbours at(walk);
-        const auto row = [&](std::uint32_t number) {
-            return number == Neighbours::none ? zeros : along_x + number * walk.box.edge[0];
-        };
-        y = row(at.y);
-        previous = row(at.previous);
-        z = row(at.z);
-        zy = row(at.zy);
-    }
-};
-
 // Turns a row's deltas into A_1, the differences along x (docs/format.md, section 5), for later rows, and sums them up:
 // values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. hole: marks of the row, or null. A hole is where its predecessor
 // is: A_1 = 0 there, or at x = 0 that of the previous row.
 template <class T, std::uint32_t order, bool holes, class Delta, class Length>
-void reverse_row(const Delta* delta, const std::uint8_t* hole, const SummedRows<T>& rows, Length n,
+void reverse_row(const Delta* delta, const std::uint8_t* hole, const Rows<T>& rows, Length n,
                  const Quantiser<T>& quantiser, typename Traits<T>::Int anchor, typename Traits<T>::Int* own,
                  T* values) {
     using Int = typename Traits<T>::Int;
@@ -477,8 +445,9 @@ void reverse_order(const Delta* delta, Tile<T>& tile, const Quantiser<T>& quanti
     for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
         prefetch.row();
         const std::uint32_t at = walk.row * n;
-        reverse_row<T, order, holes>(delta + at, tile.hole + at, SummedRows<T>(along_x, tile.zeros, walk), n, quantiser,
-                                     tile.anchor, along_x + at, field + walk.offset);
+        reverse_row<T, order, holes>(delta + at, tile.hole + at,
+                                     Rows<T>(walk, tile.zeros, [&](std::uint32_t row) { return along_x + row * n; }), n,
+                                     quantiser, tile.anchor, along_x + at, field + walk.offset);
     }
 }
 

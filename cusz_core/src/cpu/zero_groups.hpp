@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "isa.hpp"
-#include "row_length.hpp"
+#include "rows.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {

@@ -194,22 +194,22 @@ class _Sz2Library:
         spec = importlib.util.find_spec("hdf5plugin")
         if spec is None or not spec.submodule_search_locations:
             raise ImportError("hdf5plugin is not a package")
-        self.library = ctypes.CDLL(str(Path(spec.submodule_search_locations[0]) / "plugins" / "libh5sz.so"))
+        self.functions = ctypes.CDLL(str(Path(spec.submodule_search_locations[0]) / "plugins" / "libh5sz.so"))
         size, double, pointer = ctypes.c_size_t, ctypes.c_double, ctypes.c_void_p
-        self.library.SZ_compress_args.restype = pointer
-        self.library.SZ_compress_args.argtypes = [
+        self.functions.SZ_compress_args.restype = pointer
+        self.functions.SZ_compress_args.argtypes = [
             *(ctypes.c_int, pointer, ctypes.POINTER(size), ctypes.c_int, double, double, double),
             *[size] * 5,
         ]
-        self.library.SZ_decompress.restype = pointer
-        self.library.SZ_decompress.argtypes = [ctypes.c_int, ctypes.c_char_p, size, *[size] * 5]
+        self.functions.SZ_decompress.restype = pointer
+        self.functions.SZ_decompress.argtypes = [ctypes.c_int, ctypes.c_char_p, size, *[size] * 5]
         self.free = ctypes.CDLL(None).free
         self.free.argtypes, self.free.restype = [pointer], None
-        if self.library.SZ_Init(None) != 0:
+        if self.functions.SZ_Init(None) != 0:
             raise RuntimeError("SZ_Init failed")
 
     def version(self) -> str:
-        return ".".join(str(n) for n in (ctypes.c_int * 3).in_dll(self.library, "versionNumber"))
+        return ".".join(str(n) for n in (ctypes.c_int * 3).in_dll(self.functions, "versionNumber"))
 
     def owned(self, address: int | None, dtype: np.dtype[Any], count: int) -> Array:
         """The values at an address that SZ2 allocated, freed with the array."""
@@ -232,13 +232,13 @@ class _Sz2(Codec):
 
     def compress(self) -> Any:
         size = ctypes.c_size_t()
-        address = self.sz2.library.SZ_compress_args(
+        address = self.sz2.functions.SZ_compress_args(
             self.type, self.x.ctypes.data, ctypes.byref(size), *self.bound, *self.extents
         )
         return self.sz2.owned(address, np.dtype(np.uint8), size.value)
 
     def decompress(self, archive: bytes) -> Array:
-        address = self.sz2.library.SZ_decompress(self.type, archive, len(archive), *self.extents)
+        address = self.sz2.functions.SZ_decompress(self.type, archive, len(archive), *self.extents)
         return self.sz2.owned(address, self.x.dtype, self.x.size).reshape(self.x.shape)
 
 
