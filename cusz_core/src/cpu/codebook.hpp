@@ -58,7 +58,7 @@ public:
     DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
 
     // One word, so that the table of the default alphabet takes half of a first-level cache: bits of code and raw
-    // together (8, room for the sum of four entries), of the code (4), the leading number of the delta (20).
+    // together (8), of the code (4), the leading number of the delta (20).
     struct Entry {
         std::uint32_t word;
         static Entry of(std::uint32_t length, const Alphabet::Meaning& m) {

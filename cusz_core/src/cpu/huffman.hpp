@@ -201,30 +201,47 @@ inline std::uint64_t load_bits(const char* bytes, std::uint32_t at) {
     }
 }
 
-// Reads the next symbols of every substream, `rounds` of them from every 64 bits loaded. The substreams do not wait for
-// each other, so the processor works on several at once.
-template <std::uint32_t rounds>
-void read_rounds(const char* bytes, std::uint32_t count, const DecodeBook& book, Reading& reading) {
-    static_assert(rounds <= Reading::most_rounds && rounds * 32 < 256, "the sum of totals fits an entry's field");
+// Reads the next `rounds` symbols of the substreams `first` to first + lanes - 1, from 64 bits loaded of each. A symbol
+// waits for the one before it in its substream, and a processor looks only a few dozen instructions ahead: symbol by
+// symbol the substreams take turns (docs/performance.md).
+template <std::uint32_t rounds, std::size_t lanes>
+[[gnu::always_inline]] inline void read_lanes(const char* bytes, std::size_t first, const DecodeBook& book,
+                                              Reading& reading) {
     const DecodeBook::Entry* const table = book.table();
     const std::uint32_t mask = (1u << book.width()) - 1;
-    for (std::uint32_t lane = 0; lane < count; ++lane) {
-        std::uint64_t window = load_bits(bytes, reading.position[lane]);
-        std::uint32_t sum = 0;
-        for (std::uint32_t i = 0; i < rounds; ++i) {
-            const std::uint32_t word = table[static_cast<std::uint32_t>(window) & mask].word;
-            reading.entry[i][lane] = word;
-            reading.window[i][lane] = static_cast<std::uint32_t>(window);
-            window >>= word & 63;
-            sum += word;
+    // The topmost bit is set, and ends up behind as many zeros as there were bits in the symbols.
+    std::uint64_t window[lanes];
+#pragma GCC unroll 8
+    for (std::size_t lane = 0; lane < lanes; ++lane)
+        window[lane] = load_bits(bytes, reading.position[first + lane]) | std::uint64_t{1} << 63;
+#pragma GCC unroll 8
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 8
+        for (std::size_t lane = 0; lane < lanes; ++lane) {
+            const std::uint32_t word = table[static_cast<std::uint32_t>(window[lane]) & mask].word;
+            reading.entry[i][first + lane] = word;
+            reading.window[i][first + lane] = static_cast<std::uint32_t>(window[lane]);
+            window[lane] >>= word & 63;
         }
-        // Symbols that end within the 57 bits were right, as codes are prefix-free.
-        const std::uint32_t total = DecodeBook::Entry{sum}.total();
-        if (total <= 57) [[likely]]
-            reading.position[lane] += total;
-        else
-            read_one_by_one(bytes, book, rounds, lane, reading);
     }
+#pragma GCC unroll 8
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        // Symbols that end within the 57 bits were right, as codes are prefix-free.
+        const auto total = static_cast<std::uint32_t>(std::countl_zero(window[lane]));
+        if (total <= 57) [[likely]]
+            reading.position[first + lane] += total;
+        else
+            read_one_by_one(bytes, book, rounds, static_cast<std::uint32_t>(first + lane), reading);
+    }
+}
+
+// Reads the next `rounds` symbols of every substream.
+template <std::uint32_t rounds>
+void read_rounds(const char* bytes, std::uint32_t count, const DecodeBook& book, Reading& reading) {
+    static_assert(rounds <= Reading::most_rounds);
+    std::size_t lane = 0;
+    for (; lane + 8 <= count; lane += 8) read_lanes<rounds, 8>(bytes, lane, book, reading);
+    for (; lane < count; ++lane) read_lanes<rounds, 1>(bytes, lane, book, reading);
 }
 
 // Words that decode() may read behind the last substream.

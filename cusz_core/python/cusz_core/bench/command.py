@@ -29,7 +29,7 @@ def add_options(sub: argparse.ArgumentParser, number: Callable[[str], float]) ->
     sub.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
     sub.add_argument("--mode", choices=("abs", "rel"), default="rel", help="rel (default) to the value range, or abs")
     sub.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
-    sub.add_argument("--repeat", type=int, default=5, help="timed calls of which the median is kept (default: 5)")
+    sub.add_argument("--repeat", type=int, default=5, help="how often calls are timed; the median is kept (default: 5)")
     sub.add_argument("--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field cast)")
     sub.add_argument("--fill", type=number, help='value that stands for "no data" in the files')
     sub.add_argument("--pfpl", type=Path, metavar="FOLDER", help="sources of PFPL, to be compiled with g++")

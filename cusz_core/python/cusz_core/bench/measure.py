@@ -31,6 +31,9 @@ Row = dict[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
 
+#: Seconds that calls are repeated for to be timed.
+SHORT = 0.02
+
 #: What a row tells, in the order of the CSV columns. Speeds are 10^6 raw bytes a second, medians. Where a tool failed,
 #: all from `ratio` to the last number are None and `error` says why.
 COLUMNS = (
@@ -49,7 +52,7 @@ class Plan:
         ebs, mode: the bounds.
         tools: those that are there.
         threads: numbers of threads; a tool that has fewer is measured with those it has.
-        repeat: timed calls, of which the median is kept.
+        repeat: how often calls are timed; the median is kept.
     """
 
     ebs: Sequence[float]
@@ -203,12 +206,17 @@ class _Run:
 
 
 def _seconds(call: Callable[[], object]) -> float:
+    """Of one call, or the mean over as many as fill SHORT: single calls of less than a few milliseconds would tell how
+    long caches and clocks take to recover from the tool before."""
     time.sleep(0.01)  # OpenMP's threads of the tool before spin for some milliseconds
+    calls, seconds = 0, 0.0
     started = time.perf_counter()
-    result = call()
-    seconds = time.perf_counter() - started
-    del result  # freeing it is not in the time
-    return seconds
+    while seconds < SHORT:
+        result = call()
+        seconds = time.perf_counter() - started
+        calls += 1
+        del result  # freeing the last one's is not in the time
+    return seconds / calls
 
 
 def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> list[Row]:
