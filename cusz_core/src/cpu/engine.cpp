@@ -13,6 +13,8 @@
 #include "../checksum.hpp"
 #include "../errors.hpp"
 #include "../float_mode.hpp"
+#include "histogram.hpp"
+#include "kept_tiles.hpp"
 #include "kernels.hpp"
 
 namespace cusz::cpu {
@@ -117,6 +119,7 @@ struct Worker {
     std::unique_ptr<Tile<float>> f32;
     std::unique_ptr<Tile<double>> f64;
     Buffer payload; // of one tile, aligned and padded
+    KeptTiles kept;
     Segment segment;
 
     template <class T>
@@ -131,7 +134,7 @@ struct Worker {
             return made(f64);
     }
     std::size_t bytes() const {
-        return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + segment.bytes();
+        return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + kept.bytes() + segment.bytes();
     }
 };
 
@@ -205,18 +208,22 @@ private:
     }
 
     template <class T>
-    std::vector<std::uint8_t> find_lengths(const TileCoder<T>& coder, const T* field, int threads) {
-        const Sample sample(coder.tiling.n_tiles(), coder.alphabet.r);
+    Histogram count_symbols(const TileCoder<T>& coder, const Sample& sample, const T* field, int threads) {
         std::vector<Histogram> parts(static_cast<std::size_t>(threads), Histogram(coder.alphabet.r));
         parallel(threads, [&](int i) {
             auto& tile = worker(i).tile<T>();
+            KeptTiles& kept = worker(i).kept;
             const Share share(coder.tiling.n_tiles(), i, threads);
-            for (std::uint64_t t = share.begin; t < share.end; ++t)
-                if (sample.counts(t))
-                    kernels().of<T>().count_symbols(coder, t, field, tile, parts[static_cast<std::size_t>(i)]);
+            kept.start(sample.rate() <= 4 ? share.end - share.begin : 0); // where few are counted it saves nothing
+            for (std::uint64_t t = share.begin; t < share.end; ++t) {
+                if (!sample.counts(t)) continue;
+                const PreparedTile prepared = kernels().of<T>().prepare(coder, coder.alphabet.reach(), t, field, tile);
+                parts[static_cast<std::size_t>(i)].add(prepared.delta, prepared.n);
+                kept.keep(t, prepared);
+            }
         });
         for (std::size_t i = 1; i < parts.size(); ++i) parts[0].add(parts[i]);
-        return code_lengths(parts[0].weights(sample), coder.alphabet);
+        return parts[0];
     }
 
     template <class T>
@@ -231,8 +238,11 @@ private:
         if (in_front + n_tiles * 4 > most) return 0;
         hire(threads);
 
-        const std::vector<std::uint8_t> lengths = find_lengths(coder, field, threads);
+        const Sample sample(n_tiles, coding.r);
+        const Histogram histogram = count_symbols(coder, sample, field, threads);
+        const std::vector<std::uint8_t> lengths = code_lengths(histogram.weights(sample), coder.alphabet);
         const EncodeBook book(lengths, coder.alphabet);
+        const bool kept_are_right = !histogram.has_beyond(book.reach()); // else some of their deltas are outliers now
         auto* const index = static_cast<std::byte*>(archive) + body_offset(coding.r);
         if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
@@ -249,8 +259,11 @@ private:
             const Share share(n_tiles, i, threads);
             for (std::uint64_t t = share.begin; t < share.end && !too_large.load(std::memory_order_relaxed); ++t) {
                 std::uint32_t* const words = segment.room(longest_payload<T>);
+                const PreparedTile* kept = kept_are_right ? worker(i).kept.find(t) : nullptr;
+                const PreparedTile prepared =
+                    kept != nullptr ? *kept : kernels().of<T>().prepare(coder, book.reach(), t, field, tile);
                 const std::uint32_t n =
-                    kernels().of<T>().write_payload(coder, book, t, field, tile, words, segment.counts);
+                    kernels().of<T>().write_payload(coder, book, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(index + 2 * t, &entry, 2);
                 segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);

@@ -43,6 +43,12 @@ public:
         for (std::size_t s = 0; s < counts_.size(); ++s) counts_[s] += other.counts_[s];
         for (std::size_t i = 0; i < small_.size(); ++i) small_[i] += other.small_[i];
     }
+    // Whether a delta of magnitude `reach`, a power of two of at least 1024, or more was counted.
+    bool has_beyond(std::uint32_t reach) const {
+        if (reach >= alphabet_.reach()) return false;
+        const auto from = counts_.begin() + alphabet_.symbol(static_cast<std::int32_t>(reach));
+        return std::any_of(from, counts_.begin() + alphabet_.escape(0), [](std::uint64_t count) { return count > 0; });
+    }
     // What the codebook is built from. Where only a sample was counted, the escapes keep codes for what it missed.
     std::vector<std::uint64_t> weights(const Sample& sample) const {
         std::vector<std::uint64_t> w(counts_);

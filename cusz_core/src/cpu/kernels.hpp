@@ -6,7 +6,6 @@
 
 #include "../backend.hpp"
 #include "codebook.hpp"
-#include "histogram.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu {
@@ -19,21 +18,10 @@ struct TileCoder {
     Alphabet alphabet;
 };
 
-struct Counts {
-    std::uint64_t special = 0, delta_outliers = 0, value_outliers = 0;
-    Counts& operator+=(const Counts& other) {
-        special += other.special;
-        delta_outliers += other.delta_outliers;
-        value_outliers += other.value_outliers;
-        return *this;
-    }
-};
-
-// The longest payload that write_payload builds before it may fall back to a raw tile, in words: head, anchor, counts,
-// masks, lengths, codes of 32 bits, and every value both kinds of outlier.
+// The longest payload that write_payload builds before it may fall back to a raw tile, in words: head, what is in
+// front, lengths, codes of 32 bits, outliers.
 template <class T>
-inline constexpr std::size_t longest_payload =
-    160 + max_tile_values + 2 * (max_tile_values / 2 + max_tile_values * words_of<T>);
+inline constexpr std::size_t longest_payload = 1 + longest_front + 32 + max_tile_values + sizeof(Tile<T>::back) / 4;
 
 // Words that read_payload may read behind a payload.
 inline constexpr std::size_t payload_margin_words = 512;
@@ -43,13 +31,14 @@ struct TileKernels {
     // Range of n values that are finite and not the special pattern.
     ValueRange (*value_range)(const T* field, std::uint64_t n, typename Traits<T>::Bits special);
 
-    // Adds the symbols that a tile's payload would hold.
-    void (*count_symbols)(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile,
-                          Histogram& histogram);
+    // Predicts a tile and finds out what is to be coded. Deltas of magnitude `reach` or more are outliers. What is
+    // returned lies in `tile`.
+    PreparedTile (*prepare)(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
+                            Tile<T>& tile);
 
     // Codes a tile. Returns the payload's words.
     std::uint32_t (*write_payload)(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number,
-                                   const T* field, Tile<T>& tile, std::uint32_t* words, Counts& counts);
+                                   const T* field, const PreparedTile& prepared, std::uint32_t* words, Counts& counts);
 
     // Decodes a tile from exactly n_words words. Throws CORRUPT, having written nothing outside the tile.
     void (*read_payload)(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number,

@@ -7,7 +7,6 @@
 
 #include "codebook.hpp"
 #include "dual_quant.hpp"
-#include "histogram.hpp"
 #include "huffman.hpp"
 #include "kernels.hpp"
 #include "outliers.hpp"
@@ -17,88 +16,88 @@ namespace cusz::cpu::CUSZ_ISA {
 
 static_assert(payload_margin_words >= decode_margin_words);
 
-// What a tile's payload codes.
-struct Symbols {
-    bool all_special = false;
-    std::uint32_t predictor = 0;
-    bool masked = false;
-    LiveGroups groups;
-    const std::int32_t* delta = nullptr; // the coded ones
-    std::uint32_t n = 0;
-};
-
-// Prequantisation, prediction, zero groups. Deltas of magnitude `reach` or more are outliers.
-template <class T>
-Symbols find_symbols(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
-                     Tile<T>& tile) {
-    Symbols symbols;
-    tile.begin(coder.tiling, number);
-    symbols.all_special = !prequant(field, coder.quantiser, tile);
-    if (symbols.all_special) return symbols;
-    const auto highest_order = static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3));
-    symbols.predictor = postquant(tile, highest_order, reach);
-
-    find_live_groups(tile.delta, tile.box, coder.tiling, symbols.groups);
-    symbols.masked = symbols.groups.fine || (symbols.groups.dead() >= 2 && symbols.groups.mask != 0);
-    for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i) tile.delta[tile.delta_outliers.position[i]] = 0;
-
-    if (symbols.groups.mask == 0) return symbols; // flat
-    symbols.delta = tile.delta;
-    symbols.n = tile.n_values();
-    if (symbols.masked) {
-        symbols.n = gather_live(tile.delta, symbols.groups, tile.box, coder.tiling, tile.live);
-        symbols.delta = tile.live;
-    }
-    return symbols;
-}
-
 template <class T>
 std::uint32_t put_words(std::uint32_t* words, T value) {
     std::memcpy(words, &value, sizeof value);
     return sizeof value / 4;
 }
 
-template <class T, class Use>
-void for_each_row(const Tile<T>& tile, const Use& use) {
-    for (RowWalk at(tile.box); at.inside(); at.next()) use(at.row * tile.box.edge[0], at.offset);
+template <class Use>
+void for_each_row(const TileBox& box, const Use& use) {
+    for (RowWalk at(box); at.inside(); at.next()) use(at.row * box.edge[0], at.offset);
 }
 
 template <class T>
-void count_symbols(const TileCoder<T>& coder, std::uint64_t number, const T* field, Tile<T>& tile,
-                   Histogram& histogram) {
-    const Symbols symbols = find_symbols(coder, coder.alphabet.reach(), number, field, tile);
-    histogram.add(symbols.delta, symbols.n);
+std::uint64_t count_special(const Tile<T>& tile) {
+    std::uint64_t special = 0;
+    for (std::uint32_t i = 0; i < tile.n_values(); ++i) special += tile.hole[i];
+    for (std::uint32_t i = 0; i < tile.value_outliers.count; ++i) special -= tile.hole[tile.value_outliers.position[i]];
+    return special;
+}
+
+template <class T>
+PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
+                     Tile<T>& tile) {
+    PreparedTile prepared;
+    prepared.front = tile.front;
+    prepared.delta = tile.delta;
+    prepared.back = tile.back;
+    tile.begin(coder.tiling, number);
+    const std::uint32_t n = tile.n_values();
+    if (!prequant(field, coder.quantiser, tile)) {
+        prepared.head = tile_special;
+        prepared.counts.special = n;
+        return prepared;
+    }
+    const auto highest_order = static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3));
+    const std::uint32_t predictor = postquant(tile, highest_order, reach);
+
+    LiveGroups groups;
+    find_live_groups(tile.delta, tile.box, coder.tiling, groups);
+    const bool masked = groups.fine || (groups.dead() >= 2 && groups.mask != 0), flat = groups.mask == 0;
+    for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i) tile.delta[tile.delta_outliers.position[i]] = 0;
+    if (masked) {
+        prepared.n = gather_live(tile.delta, groups, tile.box, coder.tiling, tile.live);
+        prepared.delta = tile.live;
+    } else if (!flat) {
+        prepared.n = n;
+    }
+
+    const std::uint32_t n_delta = tile.delta_outliers.count, n_value = tile.value_outliers.count;
+    prepared.head = tile_coded | predictor << 2 | (masked ? head_mask : 0) | (groups.fine ? head_fine : 0) |
+                    (tile.has_holes ? head_holes : 0) | (n_delta + n_value > 0 ? head_outliers : 0) |
+                    (flat ? head_flat : 0);
+    prepared.front_words = put_words(tile.front, tile.anchor);
+    if (n_delta + n_value > 0) {
+        tile.front[prepared.front_words++] = n_delta | n_value << 16;
+        prepared.back_words = write_outliers(tile.delta_outliers, tile.back);
+        prepared.back_words += write_outliers(tile.value_outliers, tile.back + prepared.back_words);
+    }
+    if (masked) {
+        prepared.front_words +=
+            groups.words() == 2 ? put_words(tile.front + prepared.front_words, groups.mask)
+                                : put_words(tile.front + prepared.front_words, static_cast<std::uint32_t>(groups.mask));
+        if (groups.fine)
+            prepared.front_words += write_fine_mask(groups, tile.box, coder.tiling, tile.front + prepared.front_words);
+    }
+    prepared.counts = {tile.has_holes ? count_special(tile) : 0, n_delta, n_value};
+    return prepared;
 }
 
 template <class T>
 std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number, const T* field,
-                            Tile<T>& tile, std::uint32_t* words, Counts& counts) {
-    const Symbols symbols = find_symbols(coder, book.reach(), number, field, tile);
-    const std::uint32_t n = tile.n_values();
-    if (symbols.all_special) {
-        words[0] = tile_special;
-        counts.special += n;
-        return 1;
-    }
-    const std::uint32_t n_delta = tile.delta_outliers.count, n_value = tile.value_outliers.count;
-    const bool flat = symbols.n == 0;
-    std::uint32_t head = tile_coded | symbols.predictor << 2 | (symbols.masked ? head_mask : 0) |
-                         (symbols.groups.fine ? head_fine : 0) | (tile.has_holes ? head_holes : 0) |
-                         (n_delta + n_value > 0 ? head_outliers : 0) | (flat ? head_flat : 0);
-    std::uint32_t at = 1;
-    at += put_words(words + at, tile.anchor);
-    if ((head & head_outliers) != 0) words[at++] = n_delta | n_value << 16;
-    if (symbols.masked) {
-        words[at] = static_cast<std::uint32_t>(symbols.groups.mask);
-        if (symbols.groups.words() == 2) words[at + 1] = static_cast<std::uint32_t>(symbols.groups.mask >> 32);
-        at += symbols.groups.words();
-        if (symbols.groups.fine) at += write_fine_mask(symbols.groups, tile.box, coder.tiling, words + at);
-    }
-    if (!flat) {
+                            const PreparedTile& prepared, std::uint32_t* words, Counts& counts) {
+    std::uint32_t head = prepared.head, at = 1;
+    const auto append = [&](const std::uint32_t* from, std::uint32_t n) {
+        std::memcpy(words + at, from, n * 4);
+        at += n;
+    };
+    append(prepared.front, prepared.front_words);
+    if (prepared.n > 0) {
         // The lengths lie in front of the codes but are known only after them: encode behind the widest lengths
         // (13 bits each), then close the gap.
         std::uint32_t* codes = words + at + packed_words(max_substreams, 13);
-        SubstreamBits lengths = encode(symbols.delta, symbols.n, tile.has_holes, book, codes);
+        SubstreamBits lengths = encode(prepared.delta, prepared.n, (head & head_holes) != 0, book, codes);
         const std::uint32_t total = lengths.total(), base = lengths.shortest(), width = lengths.width();
         head |= width << 10 | base << 16;
         for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= base;
@@ -108,27 +107,20 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
         at += (total + 31) / 32;
     }
     words[0] = head;
-    at += write_outliers(tile.delta_outliers, words + at);
-    at += write_outliers(tile.value_outliers, words + at);
+    append(prepared.back, prepared.back_words);
 
-    const auto raw_words = 1 + n * static_cast<std::uint32_t>(words_of<T>);
-    if (at >= raw_words) {
-        words[0] = tile_raw;
-        for_each_row(tile, [&](std::uint32_t position, std::uint64_t offset) {
-            std::memcpy(words + 1 + position * words_of<T>, field + offset, tile.box.edge[0] * sizeof(T));
-        });
-        counts.value_outliers += n;
-        return raw_words;
+    const TileBox box = coder.tiling.box(number);
+    const auto raw_words = 1 + box.values() * static_cast<std::uint32_t>(words_of<T>);
+    if (at < raw_words) {
+        counts += prepared.counts;
+        return at;
     }
-    if (tile.has_holes) {
-        std::uint64_t special = 0;
-        for (std::uint32_t i = 0; i < n; ++i) special += tile.hole[i];
-        for (std::uint32_t i = 0; i < n_value; ++i) special -= tile.hole[tile.value_outliers.position[i]];
-        counts.special += special;
-    }
-    counts.delta_outliers += n_delta;
-    counts.value_outliers += n_value;
-    return at;
+    words[0] = tile_raw;
+    for_each_row(box, [&](std::uint32_t position, std::uint64_t offset) {
+        std::memcpy(words + 1 + position * words_of<T>, field + offset, box.edge[0] * sizeof(T));
+    });
+    counts.value_outliers += box.values();
+    return raw_words;
 }
 
 template <class T>
@@ -141,7 +133,7 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
     if (kind == tile_special || kind == tile_raw) {
         const auto expected = kind == tile_raw ? 1 + n * static_cast<std::uint32_t>(words_of<T>) : 1;
         if (head != kind || n_words != expected) corrupt_tile(number, "bad head or length");
-        for_each_row(tile, [&](std::uint32_t position, std::uint64_t offset) {
+        for_each_row(tile.box, [&](std::uint32_t position, std::uint64_t offset) {
             const std::uint32_t edge = tile.box.edge[0];
             if (kind == tile_raw)
                 std::memcpy(field + offset, words + 1 + position * words_of<T>, edge * sizeof(T));

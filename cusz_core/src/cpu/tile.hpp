@@ -35,6 +35,29 @@ struct Outliers {
     }
 };
 
+struct Counts {
+    std::uint64_t special = 0, delta_outliers = 0, value_outliers = 0;
+    Counts& operator+=(const Counts& other) {
+        special += other.special;
+        delta_outliers += other.delta_outliers;
+        value_outliers += other.value_outliers;
+        return *this;
+    }
+};
+
+// A tile ready to be coded: what its payload holds in front of the codes and behind them, and the deltas between.
+struct PreparedTile {
+    std::uint32_t head = 0; // without what the lengths of the substreams say in it
+    std::uint32_t front_words = 0, n = 0, back_words = 0;
+    Counts counts; // unless the tile is stored raw
+    const std::uint32_t* front = nullptr;
+    const std::int32_t* delta = nullptr; // n of them
+    const std::uint32_t* back = nullptr;
+};
+
+// Words in front of the codes, at most: anchor, counts, masks.
+inline constexpr std::size_t longest_front = 2 + 1 + 2 + max_tile_values / 32;
+
 template <class T>
 struct Tile {
     using Int = typename Traits<T>::Int;
@@ -52,6 +75,8 @@ struct Tile {
     alignas(64) std::int32_t live[2 * max_tile_values]; // the coded ones, where there is a mask
     Outliers<Int> delta_outliers;
     Outliers<Bits> value_outliers;
+    std::uint32_t front[longest_front];
+    std::uint32_t back[2 * (max_tile_values / 2 + max_tile_values * words_of<T>)]; // outliers as the payload has them
 
     std::uint32_t n_values() const { return box.values(); }
     Int* row(std::uint32_t r) { return padded + r * (box.edge[0] + 1) + 1; }
