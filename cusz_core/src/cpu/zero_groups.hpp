@@ -81,6 +81,15 @@ void for_each_subgroup(const TileBox& box, const Tiling& tiling, std::uint64_t m
 template <class Length, class Edge, class Use>
 void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& group, Length n, Edge edge,
                     const Use& use) {
+    const auto along_x = [&](const std::int32_t* row, std::uint32_t rows) {
+        for (std::uint32_t x = 0; x < n; x += edge) {
+            const std::uint32_t end = std::min<std::uint32_t>(x + edge, n);
+            std::int32_t found = 0;
+            for (std::uint32_t i = x; i < end; ++i) found |= row[i];
+            use(found != 0, rows * (end - x));
+        }
+    };
+    if (box.rows() == 1) return along_x(delta, 1);
     // First all rows of a row of groups into one, which vectorises, then that one along x.
     std::int32_t any[max_tile_values];
     for (std::uint32_t w = 0; w < box.edge[3]; w += group[3])
@@ -94,12 +103,7 @@ void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& 
                             const std::int32_t* row = delta + ((ww * box.edge[2] + zz) * box.edge[1] + yy) * n;
                             for (std::uint32_t x = 0; x < n; ++x) any[x] |= row[x];
                         }
-                for (std::uint32_t x = 0; x < n; x += edge) {
-                    const std::uint32_t end = std::min<std::uint32_t>(x + edge, n);
-                    std::int32_t found = 0;
-                    for (std::uint32_t i = x; i < end; ++i) found |= any[i];
-                    use(found != 0, rows * (end - x));
-                }
+                along_x(any, rows);
             }
 }
 
