@@ -21,32 +21,35 @@ namespace cusz::cpu {
 
 namespace {
 
-// Runs work(0) to work(threads - 1), each with IEEE arithmetic, and rethrows the first failure. The threads live for
-// this call: none is left to wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a
-// thread, those there are take its share.
+// Runs work(part, who) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
+// Threads take parts as they come to them, the caller too, who is 0. The others live for this call: none is left to
+// wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a thread, those there do its
+// work.
 template <class Work>
-void parallel(int threads, const Work& work) {
-    if (threads == 1) return work(0);
+void parallel(int threads, std::uint64_t parts, const Work& work) {
+    if (threads == 1) {
+        for (std::uint64_t part = 0; part < parts; ++part) work(part, 0);
+        return;
+    }
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
-    std::atomic<int> next = 0;
-    const auto take_shares = [&] {
+    std::atomic<std::uint64_t> next = 0;
+    const auto take_parts = [&](int who) {
         const FloatMode mode;
-        for (int i = next++; i < threads; i = next++) {
-            try {
-                work(i);
-            } catch (...) {
-                failures[static_cast<std::size_t>(i)] = std::current_exception();
-            }
+        try {
+            for (std::uint64_t part = next++; part < parts; part = next++) work(part, who);
+        } catch (...) {
+            failures[static_cast<std::size_t>(who)] = std::current_exception();
+            next = parts; // nobody needs the rest
         }
     };
     {
         std::vector<std::jthread> helpers;
         helpers.reserve(static_cast<std::size_t>(threads));
         try {
-            for (int i = 1; i < threads; ++i) helpers.emplace_back(take_shares);
+            for (int who = 1; who < threads; ++who) helpers.emplace_back(take_parts, who);
         } catch (const std::system_error&) {
         }
-        take_shares();
+        take_parts(0);
     }
     for (const auto& failure : failures)
         if (failure) std::rethrow_exception(failure);
@@ -54,18 +57,24 @@ void parallel(int threads, const Work& work) {
 
 bool is_aligned(const std::byte* words) { return reinterpret_cast<std::uintptr_t>(words) % 4 == 0; }
 
-// The share of `count` things that thread i of `threads` takes.
-struct Share {
-    std::uint64_t begin, end;
-    Share(std::uint64_t count, int i, int threads) {
-        const auto n = static_cast<std::uint64_t>(threads), t = static_cast<std::uint64_t>(i);
-        begin = count / n * t + std::min(count % n, t);
-        end = begin + count / n + (t < count % n ? 1 : 0);
+// `count` things in parts of about the same size: several for each thread, as one of them may be slower than another,
+// or begin later.
+struct Parts {
+    std::uint64_t count, number;
+    Parts(std::uint64_t things, int threads)
+        : count(things),
+          number(threads == 1 ? 1 : std::min<std::uint64_t>(things, 16u * static_cast<unsigned>(threads))) {}
+    struct Range {
+        std::uint64_t begin, end;
+    };
+    Range operator[](std::uint64_t part) const {
+        const std::uint64_t rest = count % number, begin = count / number * part + std::min(rest, part);
+        return {begin, begin + count / number + (part < rest ? 1 : 0)};
     }
 };
 
 // Payloads that one thread has finished, one behind the other: where they belong if that is known, as it is for the
-// first thread, else in memory of the segment's own.
+// thread that begins with the first tile, else in memory of the segment's own.
 class Segment {
 public:
     std::size_t words = 0;
@@ -100,10 +109,9 @@ public:
         words += n;
         return true;
     }
-    // Copies the words of a share to where they belong; target: the place of the first word of all.
-    void copy_to(std::byte* target, const Share& share) const {
-        if (!in_place_ && share.end > share.begin)
-            std::memcpy(target + share.begin * 4, begin_ + share.begin, (share.end - share.begin) * 4);
+    // Copies words from `from` on to where they belong, if they are not there.
+    void copy_to(std::byte* target, std::size_t from, std::size_t n) const {
+        if (!in_place_ && n > 0) std::memcpy(target, begin_ + from, n * 4);
     }
     std::size_t bytes() const { return own_.bytes() + last_.bytes(); }
 
@@ -142,22 +150,22 @@ class CpuBackend final : public Backend {
 public:
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
                            int threads) override {
-        std::vector<ValueRange> parts(static_cast<std::size_t>(threads));
-        parallel(threads, [&](int i) {
-            const Share share(values, i, threads);
-            const std::uint64_t n = share.end - share.begin;
-            parts[static_cast<std::size_t>(i)] =
+        const Parts parts(values, threads);
+        std::vector<ValueRange> ranges(parts.number);
+        parallel(threads, parts.number, [&](std::uint64_t part, int) {
+            const auto [begin, end] = parts[part];
+            ranges[part] =
                 dtype == CUSZ_F32
-                    ? kernels().f32.value_range(static_cast<const float*>(field) + share.begin, n,
+                    ? kernels().f32.value_range(static_cast<const float*>(field) + begin, end - begin,
                                                 static_cast<std::uint32_t>(special))
-                    : kernels().f64.value_range(static_cast<const double*>(field) + share.begin, n, special);
+                    : kernels().f64.value_range(static_cast<const double*>(field) + begin, end - begin, special);
         });
         ValueRange range;
-        for (const ValueRange& part : parts) {
-            if (part.n_valid == 0) continue;
-            range.min = range.n_valid == 0 ? part.min : std::min(range.min, part.min);
-            range.max = range.n_valid == 0 ? part.max : std::max(range.max, part.max);
-            range.n_valid += part.n_valid;
+        for (const ValueRange& own : ranges) {
+            if (own.n_valid == 0) continue;
+            range.min = range.n_valid == 0 ? own.min : std::min(range.min, own.min);
+            range.max = range.n_valid == 0 ? own.max : std::max(range.max, own.max);
+            range.n_valid += own.n_valid;
         }
         return range;
     }
@@ -177,10 +185,11 @@ public:
 
     std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) override {
         std::atomic<std::uint64_t> sum = 0;
-        parallel(threads, [&](int i) {
-            const Share share(piece_count(bytes), i, threads);
+        const Parts parts(piece_count(bytes), threads);
+        parallel(threads, parts.number, [&](std::uint64_t part, int) {
+            const auto [first, last] = parts[part];
             std::uint64_t own = 0;
-            for (std::uint64_t p = share.begin; p < share.end; ++p) {
+            for (std::uint64_t p = first; p < last; ++p) {
                 own += piece(p, data, bytes);
                 if (target == nullptr) continue;
                 const std::uint64_t begin = p * piece_words * 4;
@@ -207,23 +216,26 @@ private:
         if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
     }
 
+    // Counts the symbols of the sample. kept: where tiles that are counted may be kept, or empty.
     template <class T>
-    Histogram count_symbols(const TileCoder<T>& coder, const Sample& sample, const T* field, int threads) {
-        std::vector<Histogram> parts(static_cast<std::size_t>(threads), Histogram(coder.alphabet.r));
-        parallel(threads, [&](int i) {
-            auto& tile = worker(i).tile<T>();
-            KeptTiles& kept = worker(i).kept;
-            const Share share(coder.tiling.n_tiles(), i, threads);
-            kept.start(sample.rate() <= 4 ? share.end - share.begin : 0); // where few are counted it saves nothing
-            for (std::uint64_t t = share.begin; t < share.end; ++t) {
+    Histogram count_symbols(const TileCoder<T>& coder, const Sample& sample, const T* field, int threads,
+                            std::vector<const PreparedTile*>& kept) {
+        const std::uint64_t n_tiles = coder.tiling.n_tiles();
+        std::vector<Histogram> histograms(static_cast<std::size_t>(threads), Histogram(coder.alphabet.r));
+        for (int who = 0; who < threads; ++who) worker(who).kept.start(kept.size());
+        const Parts parts(n_tiles, threads);
+        parallel(threads, parts.number, [&](std::uint64_t part, int who) {
+            auto& tile = worker(who).tile<T>();
+            const auto [begin, end] = parts[part];
+            for (std::uint64_t t = begin; t < end; ++t) {
                 if (!sample.counts(t)) continue;
                 const PreparedTile prepared = kernels().of<T>().prepare(coder, coder.alphabet.reach(), t, field, tile);
-                parts[static_cast<std::size_t>(i)].add(prepared.delta, prepared.n);
-                kept.keep(t, prepared);
+                histograms[static_cast<std::size_t>(who)].add(prepared.delta, prepared.n);
+                if (!kept.empty()) kept[t] = worker(who).kept.keep(prepared);
             }
         });
-        for (std::size_t i = 1; i < parts.size(); ++i) parts[0].add(parts[i]);
-        return parts[0];
+        for (std::size_t i = 1; i < histograms.size(); ++i) histograms[0].add(histograms[i]);
+        return histograms[0];
     }
 
     template <class T>
@@ -239,29 +251,42 @@ private:
         hire(threads);
 
         const Sample sample(n_tiles, coding.r);
-        const Histogram histogram = count_symbols(coder, sample, field, threads);
+        std::vector<const PreparedTile*> kept(sample.rate() <= 4 ? n_tiles : 0); // of few it would save nothing
+        const Histogram histogram = count_symbols(coder, sample, field, threads, kept);
         const std::vector<std::uint8_t> lengths = code_lengths(histogram.weights(sample), coder.alphabet);
         const EncodeBook book(lengths, coder.alphabet);
-        const bool kept_are_right = !histogram.has_beyond(book.reach()); // else some of their deltas are outliers now
+        if (histogram.has_beyond(book.reach())) kept.clear(); // some of their deltas are outliers now
         auto* const index = static_cast<std::byte*>(archive) + body_offset(coding.r);
         if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
         const std::uint64_t most_words = (most - in_front) / 4;
         std::byte* const payloads = static_cast<std::byte*>(archive) + in_front;
-        const bool aligned = is_aligned(payloads);
-        parallel(threads, [&](int i) {
-            auto& tile = worker(i).tile<T>();
-            Segment& segment = worker(i).segment;
-            if (i == 0 && aligned)
-                segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
+        for (int who = 0; who < threads; ++who) {
+            if (who == 0 && is_aligned(payloads))
+                worker(who).segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
             else
-                segment.start(nullptr, 0);
-            const Share share(n_tiles, i, threads);
-            for (std::uint64_t t = share.begin; t < share.end && !too_large.load(std::memory_order_relaxed); ++t) {
+                worker(who).segment.start(nullptr, 0);
+        }
+        // The caller takes parts from the first one on, and writes them in place; the others from the last one down.
+        struct Written {
+            int who;
+            std::uint64_t from, words;
+        };
+        const Parts parts(n_tiles, threads);
+        std::vector<Written> written(parts.number);
+        std::uint64_t next_of_caller = 0;
+        std::atomic<std::uint64_t> taken_by_others = 0;
+        parallel(threads, parts.number, [&](std::uint64_t, int who) {
+            const std::uint64_t part = who == 0 ? next_of_caller++ : parts.number - 1 - taken_by_others++;
+            auto& tile = worker(who).tile<T>();
+            Segment& segment = worker(who).segment;
+            const std::uint64_t from = segment.words;
+            const auto [begin, end] = parts[part];
+            for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed); ++t) {
                 std::uint32_t* const words = segment.room(longest_payload<T>);
-                const PreparedTile* kept = kept_are_right ? worker(i).kept.find(t) : nullptr;
+                const bool is_kept = !kept.empty() && kept[t] != nullptr;
                 const PreparedTile prepared =
-                    kept != nullptr ? *kept : kernels().of<T>().prepare(coder, book.reach(), t, field, tile);
+                    is_kept ? *kept[t] : kernels().of<T>().prepare(coder, book.reach(), t, field, tile);
                 const std::uint32_t n =
                     kernels().of<T>().write_payload(coder, book, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
@@ -269,22 +294,21 @@ private:
                 segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);
                 if (segment.words + n > most_words || !segment.take(words, n)) too_large = true;
             }
+            written[part] = {who, from, segment.words - from};
         });
         std::uint64_t total = 0, checksum = 0;
         Counts counts;
-        for (int i = 0; i < threads; ++i) {
-            total += worker(i).segment.words;
-            checksum += worker(i).segment.checksum;
-            counts += worker(i).segment.counts;
+        for (int who = 0; who < threads; ++who) {
+            total += worker(who).segment.words;
+            checksum += worker(who).segment.checksum;
+            counts += worker(who).segment.counts;
         }
         if (too_large || total > most_words) return 0;
-        parallel(threads, [&](int i) {
-            std::uint64_t before = 0;
-            for (int j = 0; j < threads; ++j) { // a part of every segment, as the first one needs no copy
-                const Segment& segment = worker(j).segment;
-                segment.copy_to(payloads + before * 4, Share(segment.words, i, threads));
-                before += segment.words;
-            }
+        std::vector<std::uint64_t> place(parts.number, 0);
+        for (std::size_t part = 1; part < place.size(); ++part) place[part] = place[part - 1] + written[part - 1].words;
+        parallel(threads, parts.number, [&](std::uint64_t part, int) {
+            const Written& own = written[part];
+            worker(own.who).segment.copy_to(payloads + place[part] * 4, own.from, own.words);
         });
         coding.step = static_cast<double>(quantiser.step);
         coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
@@ -315,17 +339,18 @@ private:
         if (n_tiles % 2 != 0 && words_of_tile(n_tiles) != 0)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
 
-        // Where every thread's tiles begin; the index has to fit the body before anything of it is followed.
-        std::vector<std::uint64_t> begin(static_cast<std::size_t>(threads) + 1, 0);
-        parallel(threads, [&](int i) {
-            const Share share(n_tiles, i, threads);
+        // Where every part's tiles begin; the index has to fit the body before anything of it is followed.
+        const Parts parts(n_tiles, threads);
+        std::vector<std::uint64_t> begin(parts.number + 1, 0);
+        parallel(threads, parts.number, [&](std::uint64_t part, int) {
+            const auto [first, last] = parts[part];
             std::uint64_t words = 0;
-            for (std::uint64_t t = share.begin; t < share.end; ++t) {
+            for (std::uint64_t t = first; t < last; ++t) {
                 if (words_of_tile(t) == 0 || words_of_tile(t) > 1 + max_tile_values * words_of<T>)
                     fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", t, " has ", words_of_tile(t), " words");
                 words += words_of_tile(t);
             }
-            begin[static_cast<std::size_t>(i) + 1] = words;
+            begin[part + 1] = words;
         });
         for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
         if (begin.back() != payload_words)
@@ -336,12 +361,12 @@ private:
         // Payloads are read where they lie, save those whose margin would reach behind the body.
         const bool aligned = is_aligned(payloads);
         std::atomic<std::uint64_t> checksum = 0;
-        parallel(threads, [&](int i) {
-            Worker& own = worker(i);
+        parallel(threads, parts.number, [&](std::uint64_t part, int who) {
+            Worker& own = worker(who);
             auto& tile = own.tile<T>();
-            const Share share(n_tiles, i, threads);
-            std::uint64_t sum = 0, at = begin[static_cast<std::size_t>(i)];
-            for (std::uint64_t t = share.begin; t < share.end; ++t) {
+            const auto [first, last] = parts[part];
+            std::uint64_t sum = 0, at = begin[part];
+            for (std::uint64_t t = first; t < last; ++t) {
                 const std::uint32_t n = words_of_tile(t);
                 const std::uint32_t* words = reinterpret_cast<const std::uint32_t*>(payloads + at * 4);
                 if (!aligned || at + n + payload_margin_words > payload_words) {
