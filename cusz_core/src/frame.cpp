@@ -203,6 +203,10 @@ Frame parse(const void* archive, std::size_t archive_bytes) {
                                                         : frame.coding.stored_bytes >= frame.coding.body_bytes)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: stored size ", frame.coding.stored_bytes,
                  " does not fit the body of ", frame.coding.body_bytes, " bytes");
+        // A block of zstd takes at least 4 bytes and gives at most 128 KiB: what is stored bounds the body, too.
+        if (frame.coding.body_bytes / 32768 > frame.coding.stored_bytes)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", frame.coding.stored_bytes, " stored bytes for a body of ",
+                 frame.coding.body_bytes);
     }
     if (frame.body_stored_bytes != expected)
         fail(CUSZ_ERROR_CORRUPT, frame.body_stored_bytes < expected ? "truncated" : "corrupt",

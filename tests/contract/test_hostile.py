@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cusz_core as cusz
 import support
+from cusz_core import backends
 
 PROGRAM = Path(__file__).with_name("hostile.py")
 _spec = importlib.util.spec_from_file_location("hostile", PROGRAM)
@@ -144,3 +146,25 @@ def test_shapes_beyond_the_archive_are_not_believed(dtype):
         for read in (cusz.inspect, cusz.check, cusz.decompress):
             with pytest.raises((cusz.CorruptArchiveError, cusz.UnsupportedError)):
                 read(mutant)
+
+
+@pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
+def test_a_body_that_zstd_cannot_have_packed_is_refused():
+    """Else a few bytes could have the reader ask for any amount of memory."""
+    archive = bytearray(cusz.compress(np.zeros((2048, 2048), np.float32), 1e-3, lossless="zstd"))
+    info = cusz.inspect(archive)
+    assert info.lossless == "zstd"
+    stored = int.from_bytes(archive[96:104], "little")
+
+    def declare(tiles):  # a field, and a body to match
+        archive[8:16] = (64 * tiles).to_bytes(8, "little")
+        archive[16:24] = (64).to_bytes(8, "little")
+        archive[88:96] = (6 * tiles).to_bytes(8, "little")
+        hostile.seal(archive, info.sections.codebook, tiles)
+
+    most = (32768 * (stored + 1) - 1) // 6 // 2 * 2
+    declare(most)
+    assert cusz.inspect(archive).tiles == most
+    declare(most + 2)
+    with pytest.raises(cusz.CorruptArchiveError, match=f"{stored} stored bytes for a body of {6 * (most + 2)}"):
+        cusz.inspect(archive)

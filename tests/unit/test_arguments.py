@@ -298,3 +298,22 @@ def test_public_names_exist():
     for name in ("compress", "decompress", "inspect", "verify", "check", "value_range", "devices"):
         assert getattr(cusz, name).__doc__
     assert re.fullmatch(r"\d+\.\d+\.\d+", cusz.__version__)
+
+
+@pytest.mark.parametrize(
+    ("limit", "legal"), [(399, False), (400, True), (np.int64(400), True), (0, False), (None, True)]
+)
+def test_max_bytes_limits_the_field(limit, legal):
+    x = np.arange(100, dtype=np.float32)
+    archive = cusz.compress(x, 0.0)
+    if legal:
+        assert cusz.decompress(archive, max_bytes=limit).tobytes() == x.tobytes()
+    else:
+        with pytest.raises(cusz.ParameterError, match="400 bytes, more than max_bytes"):
+            cusz.decompress(archive, max_bytes=limit)
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "1", True])
+def test_max_bytes_must_be_a_number_of_bytes(limit):
+    with pytest.raises(cusz.ParameterError, match="max_bytes is"):
+        cusz.decompress(cusz.compress(np.zeros(3, np.float32), 0.0), max_bytes=limit)

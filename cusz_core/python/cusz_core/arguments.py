@@ -115,6 +115,14 @@ def threads(n: object) -> int:
     return value
 
 
+def within_limit(size: int, max_bytes: object) -> None:
+    limit = _integer(max_bytes, "max_bytes")
+    if limit < 0:
+        raise ParameterError(f"max_bytes is {limit}; it must not be negative")
+    if size > limit:
+        raise ParameterError(f"the archive's field takes {size} bytes, more than max_bytes = {limit}")
+
+
 def fill(value: object) -> tuple[bool, float]:
     """(is there a fill value, the value)."""
     if value is None:

@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "-o", "--output", type=Path, help=f"file to write: .npy, or raw values (default: ARCHIVE without {SUFFIX})"
     )
+    sub.add_argument("--max-bytes", type=int, help="refuse a field of more bytes (for archives from elsewhere)")
     _add_threads(sub)
     _add_force(sub)
     sub.set_defaults(run=_decompress)
@@ -224,7 +225,7 @@ def _decompress(options: argparse.Namespace) -> int:
     info = inspect(archive)
     started = time.perf_counter()
     with _progress(f"decompressing to {_size(info.raw_bytes)}"):
-        field = codec.decompress(archive, threads=options.threads)
+        field = codec.decompress(archive, threads=options.threads, max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
     with _new_file(output) as file:
         if output.suffix == ".npy":

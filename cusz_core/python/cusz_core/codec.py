@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -125,7 +126,9 @@ def compress(
     return np.frombuffer(out, dtype=np.uint8)[:size].data
 
 
-def decompress(archive: ArchiveLike, *, out: Field | None = None, threads: int | None = None) -> NDArray[Any]:
+def decompress(
+    archive: ArchiveLike, *, out: Field | None = None, threads: int | None = None, max_bytes: int | None = None
+) -> NDArray[Any]:
     """Reconstructs the field of an archive.
 
     Args:
@@ -133,6 +136,8 @@ def decompress(archive: ArchiveLike, *, out: Field | None = None, threads: int |
         out: a writable C-contiguous array of the archive's dtype and shape, to be filled and returned; it must not
             overlap the archive. Its contents are undefined after an error.
         threads: CPU threads; None as in `compress`.
+        max_bytes: refuse an archive whose field is larger than this, before memory for it is asked for: for archives
+            from elsewhere, as a small one may declare a very large field.
 
     Returns:
         The field: a numpy array of the archive's dtype and shape.
@@ -141,13 +146,15 @@ def decompress(archive: ArchiveLike, *, out: Field | None = None, threads: int |
         CorruptArchiveError: not an archive, or a damaged one.
         ArchiveTooNewError: a newer format version.
         UnsupportedError: not a buffer of bytes, `out` of another dtype, or a stage that this build does not have.
-        ParameterError: `out` of another shape or layout.
+        ParameterError: `out` of another shape or layout, or a field larger than `max_bytes`.
         OutOfMemoryError: not enough memory.
     """
     source = arguments.archive(archive)
     n_threads = arguments.threads(threads)
     dtype_id, shape = _native.layout(source)
     dtype = arguments.dtype_of(dtype_id)
+    if max_bytes is not None:
+        arguments.within_limit(math.prod(shape) * dtype.itemsize, max_bytes)
     if out is None:
         try:
             field: NDArray[Any] = np.empty(shape, dtype)

@@ -1,0 +1,179 @@
+// The C interface from one end to the other, for builds with sanitizers: every branch of the codec, several threads in
+// a call, several calls at once, damaged archives. That values are right is the business of the Python tests too; that
+// no step on the way is undefined is the business of this one.
+#include <cusz/cusz.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "promises.hpp"
+#include "seal.hpp"
+
+namespace {
+
+using cusz_test::demand;
+
+// Well mixed integers, the same everywhere.
+std::uint64_t hash(std::uint64_t x) { return cusz::mix(x * 0x9E3779B97F4A7C15u + 1); }
+
+enum class Kind { smooth, steep, sparse, holes, jumps, bits, constant, last };
+
+// n values in rows of `row`.
+template <class T>
+std::vector<T> field(Kind kind, std::size_t n, std::size_t row, std::uint64_t seed) {
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    std::vector<T> x(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::uint64_t h = hash(seed << 40 ^ i);
+        const auto noise = static_cast<T>(h >> 40) / T(1 << 24);
+        const auto along = static_cast<T>(i % row), across = static_cast<T>(i / row);
+        switch (kind) {
+        case Kind::smooth: x[i] = along * along / T(64) + across / T(4) + noise / T(64); break;
+        case Kind::steep: x[i] = along * along * along + across * across * along; break;
+        case Kind::sparse: x[i] = h % 50 == 0 ? T(3) : T(0); break;
+        case Kind::holes:
+            x[i] = h % 3 == 0 ? T(1e20) : h % 97 == 0 ? std::numeric_limits<T>::quiet_NaN() : along + noise;
+            break;
+        case Kind::jumps: x[i] = h % 40 == 0 ? T(h % 2 == 0 ? 1e6 : -1e30) : along / T(8); break;
+        case Kind::bits: x[i] = std::bit_cast<T>(static_cast<Bits>(h)); break;
+        default: x[i] = T(-2.5);
+        }
+    }
+    return x;
+}
+
+struct Case {
+    std::vector<std::uint64_t> shape;
+    Kind kind;
+    double eb;
+    int mode, bins, lossless, has_fill;
+};
+
+std::vector<Case> cases(bool few) {
+    const std::vector<std::vector<std::uint64_t>> shapes = {
+        {0},       {1},         {33},         {4096},     {8193},       {1, 1},         {65, 129},      {1, 4097},
+        {2000, 3}, {9, 17, 33}, {31, 37, 41}, {1, 1, 40}, {16, 32, 64}, {2, 9, 17, 33}, {300, 1, 1, 3}, {0, 2, 3, 4}};
+    std::vector<Case> all;
+    std::uint64_t number = 0;
+    for (const auto& shape : shapes)
+        for (int kind = 0; kind < static_cast<int>(Kind::last); ++kind)
+            for (const double eb : {0.0, 1e-4, 1e-2, 1e300}) {
+                const std::uint64_t h = hash(++number);
+                if (few && h % 4 != 0) continue;
+                all.push_back(
+                    {shape, static_cast<Kind>(kind), eb, h % 3 == 0 ? CUSZ_REL : CUSZ_ABS,
+                     h % 5 == 0 ? 64 << (h >> 8) % 8 : 64,
+                     h % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE,
+                     static_cast<Kind>(kind) == Kind::holes || h % 7 == 0});
+            }
+    return all;
+}
+
+struct Bytes {
+    std::unique_ptr<std::uint8_t[]> data;
+    std::size_t size;
+};
+
+template <class T>
+Bytes round_trip(cusz_context* context, const Case& c, std::uint64_t seed) {
+    const cusz_dtype dtype = sizeof(T) == 4 ? CUSZ_F32 : CUSZ_F64;
+    const auto ndim = static_cast<std::int32_t>(c.shape.size());
+    std::size_t n = 1;
+    for (const std::uint64_t extent : c.shape) n *= extent;
+    const std::vector<T> x = field<T>(c.kind, n, std::max<std::size_t>(c.shape.back(), 1), seed);
+    std::vector<T> y(n);
+
+    cusz_params params;
+    cusz_params_init(&params);
+    params.eb = c.eb;
+    params.mode = c.mode;
+    params.bins = c.bins;
+    params.lossless = c.lossless;
+    params.has_fill = c.has_fill;
+    params.fill = 1e20;
+    std::size_t capacity = 0, size[2] = {};
+    demand(cusz_max_archive_bytes(dtype, ndim, c.shape.data(), &capacity) == CUSZ_OK, "capacity");
+    std::array<std::unique_ptr<std::uint8_t[]>, 2> archive;
+    for (std::size_t i = 0; i < 2; ++i) { // an odd address, and three threads
+        archive[i] = std::make_unique<std::uint8_t[]>(capacity + i);
+        params.threads = i == 0 ? 1 : 3;
+        demand(cusz_compress(context, &params, dtype, ndim, c.shape.data(), x.data(), archive[i].get() + i, capacity,
+                             &size[i]) == CUSZ_OK,
+               "compress");
+    }
+    demand(size[0] == size[1] && std::memcmp(archive[0].get(), archive[1].get() + 1, size[0]) == 0, "the same bytes");
+
+    cusz_info info{};
+    info.struct_bytes = sizeof info;
+    for (std::size_t i = 0; i < 2; ++i) {
+        const auto threads = static_cast<std::int32_t>(i == 0 ? 1 : 3);
+        demand(cusz_inspect(context, archive[i].get() + i, size[0], &info) == CUSZ_OK, "inspect");
+        demand(cusz_check(context, archive[i].get() + i, size[0], threads) == CUSZ_OK, "check");
+        std::fill(y.begin(), y.end(), T(7));
+        demand(cusz_decompress(context, archive[i].get() + i, size[0], threads, y.data(), n * sizeof(T)) == CUSZ_OK,
+               "decompress");
+        cusz_test::demand_bound(x.data(), y.data(), n, info.eb_abs, c.has_fill != 0, params.fill);
+    }
+    return {std::move(archive[0]), size[0]};
+}
+
+// Every bit of the header, and random ones behind it: refused or decoded, and nothing else happens.
+std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed, std::size_t count) {
+    std::size_t decoded = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto bytes = std::make_unique<std::uint8_t[]>(good.size); // of its own: its end is watched
+        std::memcpy(bytes.get(), good.data.get(), good.size);
+        for (std::uint64_t k = 0, h = hash(seed << 20 ^ i); k <= h % 3; ++k) {
+            const std::size_t bit = i < 8 * 140 && k == 0 ? i : hash(h + k) % (8 * good.size);
+            if (bit / 8 < good.size) bytes[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
+        }
+        cusz_test::seal(bytes.get(), good.size);
+        cusz_info info{};
+        info.struct_bytes = sizeof info;
+        if (cusz_inspect(context, bytes.get(), good.size, &info) != CUSZ_OK || info.raw_bytes > 1 << 24) continue;
+        const auto out = std::make_unique<char[]>(info.raw_bytes);
+        const cusz_status status = cusz_decompress(context, bytes.get(), good.size, 1, out.get(), info.raw_bytes);
+        demand(status == CUSZ_OK || status == CUSZ_ERROR_CORRUPT, "kind of error");
+        decoded += status == CUSZ_OK ? 1 : 0;
+    }
+    return decoded;
+}
+
+} // namespace
+
+// core_test [few]
+int main(int argc, char** argv) {
+    const bool few = argc > 1 && std::strcmp(argv[1], "few") == 0;
+    const std::vector<Case> all = cases(few);
+    cusz_context* const context = cusz_create();
+    std::size_t damaged = 0, decoded = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Bytes f32 = round_trip<float>(context, all[i], i), f64 = round_trip<double>(context, all[i], i);
+        if (i % 16 != 0) continue;
+        for (const Bytes* archive : {&f32, &f64}) {
+            const std::size_t count = few ? 300 : 1500;
+            decoded += damage(context, *archive, i, count);
+            damaged += count;
+        }
+    }
+    demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
+    cusz_release_scratch(context);
+    demand(cusz_scratch_bytes(context) == 0, "scratch is given back");
+    cusz_destroy(context);
+
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 4; ++t)
+        threads.emplace_back([&all, t] {
+            cusz_context* const own = cusz_create();
+            for (std::size_t i = t; i < all.size(); i += 5) round_trip<float>(own, all[i], t);
+            cusz_destroy(own);
+        });
+    for (std::thread& thread : threads) thread.join();
+    std::printf("%zu cases in two types; %zu damaged archives, %zu of them decoded; 4 threads at once\n", all.size(),
+                damaged, decoded);
+    return 0;
+}

@@ -1,0 +1,29 @@
+// cusz_inspect on any bytes: what it accepts is consistent, and no larger than the archive can prove.
+#include <cusz/cusz.h>
+
+#include "mutator.hpp"
+#include "promises.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    static cusz_context* const context = cusz_create();
+    cusz_info info{};
+    info.struct_bytes = sizeof info;
+    const cusz_status status = cusz_inspect(context, data, size, &info);
+    cusz_test::demand(status == CUSZ_OK || status == CUSZ_ERROR_CORRUPT || status == CUSZ_ERROR_TOO_NEW,
+                      "kind of error");
+    cusz_test::demand((status == CUSZ_OK) == (cusz_last_error(context)[0] == '\0'), "a failure has a message");
+    if (status != CUSZ_OK) return 0;
+    std::uint64_t values = 1;
+    for (std::int32_t i = 0; i < info.ndim; ++i) values *= info.shape[i];
+    cusz_test::demand(info.ndim >= 1 && info.ndim <= CUSZ_MAX_NDIM, "ndim");
+    cusz_test::demand(info.raw_bytes == values * (info.dtype == CUSZ_F32 ? 4 : 8), "raw_bytes");
+    cusz_test::demand(info.archive_bytes == size, "archive_bytes");
+    if (info.kind == CUSZ_KIND_RAW) {
+        cusz_test::demand(size == info.raw_bytes + CUSZ_RAW_OVERHEAD_BYTES, "a raw archive holds its field");
+    } else {
+        cusz_test::demand(info.n_tiles * cusz::max_tile_values >= values, "tiles cover the field");
+        // Six bytes a tile: an entry of the index, and the head.
+        if (info.lossless == CUSZ_LOSSLESS_NONE) cusz_test::demand(size >= 6 * info.n_tiles, "every tile is there");
+    }
+    return 0;
+}

@@ -1,0 +1,29 @@
+// The plugin's InverseOperate on any bytes. ADIOS2 gives it memory of the size that its own metadata says, which the
+// plugin cannot see: here that size is the one that the block declares (SECURITY.md).
+#include <adios2/plugin/PluginOperatorInterface.h>
+#include <cusz/cusz.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "mutator.hpp"
+#include "promises.hpp"
+
+extern "C" adios2::plugin::PluginOperatorInterface* OperatorCreate(const adios2::Params& parameters);
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    static adios2::plugin::PluginOperatorInterface* const plugin = OperatorCreate({{"accuracy", "1e-3"}});
+    static cusz_context* const context = cusz_create();
+    cusz_info info{};
+    info.struct_bytes = sizeof info;
+    const bool is_archive = cusz_inspect(context, data, size, &info) == CUSZ_OK;
+    if (is_archive && info.raw_bytes > (1u << 24)) return 0;
+    const auto field = std::make_unique<char[]>(is_archive ? info.raw_bytes : size);
+    try {
+        const std::size_t read = plugin->InverseOperate(reinterpret_cast<const char*>(data), size, field.get());
+        cusz_test::demand(read == size && size > 0, "what was read is the block");
+    } catch (const std::runtime_error&) {
+        // the documented way to refuse
+    }
+    return 0;
+}
