@@ -266,7 +266,8 @@ def conditions(document: Document) -> str:
 numpy {head["numpy"]}.
 
 - MB/s is 10^6 raw bytes a second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
-  after a first one. All tools take turns in one process, whose malloc keeps what is freed, so that tools that allocate
+  after a first one. Calls of less than 20 ms are repeated until 20 ms are full, and their mean is one timing: a single
+  call on a small field tells how cold the caches were. All tools take turns in one process, whose malloc keeps what is freed, so that tools that allocate
   what they return pay for fresh pages once. Memory is by how much the process grew during a first compression, the
   archive included.
 - Relative bounds are of the range of the values that are finite and not fill. cusz finds that range itself, in its
