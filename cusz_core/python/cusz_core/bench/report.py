@@ -267,9 +267,9 @@ numpy {head["numpy"]}.
 
 - MB/s is 10^6 raw bytes a second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
   after a first one. Calls of less than 20 ms are repeated until 20 ms are full, and their mean is one timing: a single
-  call on a small field tells how cold the caches were. All tools take turns in one process, whose malloc keeps what is freed, so that tools that allocate
-  what they return pay for fresh pages once. Memory is by how much the process grew during a first compression, the
-  archive included.
+  call on a small field tells how cold the caches were. All tools take turns in one process, whose malloc keeps what is
+  freed, so that tools that allocate what they return pay for fresh pages once. Memory is by how much the process grew
+  during a first compression, the archive included.
 - Relative bounds are of the range of the values that are finite and not fill. cusz finds that range itself, in its
   time. So do SZ3, SZ2 and PFPL where all values count; where a field has fill values, NaN or infinities they are given
   the absolute bound, as the other tools are always. Those three work out the range of f32 in f32, and are asked for a
