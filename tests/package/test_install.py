@@ -86,3 +86,26 @@ def test_the_core_builds_without_adios2(tmp_path: Path) -> None:
     nowhere = "-DCMAKE_DISABLE_FIND_PACKAGE_ADIOS2=ON"
     assert "no ADIOS2 operator" in configure(tmp_path, nowhere)
     assert "ADIOS2 was not found" in configure(tmp_path, nowhere, "-DCUSZ_BUILD_OPERATOR=ON", ok=False)
+
+
+def test_the_plugin_loads_nothing_but_itself() -> None:
+    """SECURITY.md: no library is opened by name at run time, and those at load time are known."""
+    system = {"libc.so", "libm.so", "libgcc_s.so", "libstdc++.so", "libpthread.so", "ld-linux-x86-64.so", "libzstd.so"}
+    for library, own in ((PLUGIN, {"libcusz_core.so"}), (CORE / "libcusz_core.so.0", set[str]())):
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", library))
+        assert needed
+        assert {re.sub(r"\.so\..*", ".so", name) for name in needed} <= system | own, needed
+        undefined = {
+            line.split()[-1].split("@")[0] for line in output("nm", "-D", "--undefined-only", library).splitlines()
+        }
+        assert not undefined & {
+            "dlopen",
+            "dlmopen",
+            "system",
+            "popen",
+            "execve",
+            "execvp",
+            "posix_spawn",
+            "fork",
+            "socket",
+        }

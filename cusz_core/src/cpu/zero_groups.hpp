@@ -55,9 +55,9 @@ void for_each_row_of_groups(const TileBox& box, const Edges& group, const Use& u
         }
 }
 
-// Visits the subgroups of live groups, by ascending number.
+// Visits every row of subgroups within one group, by ascending number: use(group, number of the first subgroup, count).
 template <class Use>
-void for_each_subgroup(const TileBox& box, const Tiling& tiling, std::uint64_t mask, const Use& use) {
+void for_each_row_of_subgroups(const TileBox& box, const Tiling& tiling, const Use& use) {
     const Edges &group = tiling.group(), &sub = tiling.subgroup();
     const Groups groups(box.edge, group);
     std::uint32_t number = 0;
@@ -68,13 +68,27 @@ void for_each_subgroup(const TileBox& box, const Tiling& tiling, std::uint64_t m
                                   groups.count[0];
                 for (std::uint32_t begin = 0; begin < box.edge[0]; begin += group[0], ++g) {
                     const std::uint32_t length = std::min(group[0], box.edge[0] - begin);
-                    const std::uint32_t end = number + (length + sub[0] - 1) / sub[0];
-                    if ((mask >> g & 1) == 0)
-                        number = end;
-                    else
-                        for (; number < end; ++number) use(number);
+                    const std::uint32_t count = (length + sub[0] - 1) / sub[0];
+                    use(g, number, count);
+                    number += count;
                 }
             }
+}
+
+// Visits the subgroups of live groups, by ascending number.
+template <class Use>
+void for_each_subgroup(const TileBox& box, const Tiling& tiling, std::uint64_t mask, const Use& use) {
+    for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t number, std::uint32_t count) {
+        if ((mask >> group & 1) == 0) return;
+        for (std::uint32_t i = 0; i < count; ++i) use(number + i);
+    });
+}
+
+// Whether no group (or subgroup) is clipped.
+inline bool is_whole(const TileBox& box, const Edges& group) {
+    bool whole = true;
+    for (std::size_t a = 0; a < 4; ++a) whole = whole && box.edge[a] % group[a] == 0;
+    return whole;
 }
 
 // Visits every group (or subgroup) by ascending number: use(whether one of its deltas is not 0, number of its values).
@@ -165,16 +179,24 @@ inline std::uint32_t write_fine_mask(const LiveGroups& live, const TileBox& box,
 
 inline std::uint32_t fine_mask_words(std::uint64_t mask, const TileBox& box, const Tiling& tiling) {
     std::uint32_t bits = 0;
-    for_each_subgroup(box, tiling, mask, [&](std::uint32_t) { ++bits; });
+    if (is_whole(box, tiling.group()))
+        bits = static_cast<std::uint32_t>(std::popcount(mask)) * Groups(tiling.group(), tiling.subgroup()).total;
+    else
+        for_each_subgroup(box, tiling, mask, [&](std::uint32_t) { ++bits; });
     return (bits + 31) / 32;
 }
 
+// words: readable for two more. Without branches on the mask, which would be hard to foresee; a row has at most 8
+// subgroups in a group.
 inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const Tiling& tiling, LiveGroups& live) {
+    const char* const bytes = reinterpret_cast<const char*>(words);
     std::uint32_t at = 0;
-    std::fill_n(live.alive, Groups(box.edge, tiling.subgroup()).total, std::uint8_t{0});
-    for_each_subgroup(box, tiling, live.mask, [&](std::uint32_t number) {
-        live.alive[number] = static_cast<std::uint8_t>(words[at / 32] >> at % 32 & 1);
-        ++at;
+    for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t number, std::uint32_t count) {
+        std::uint64_t bits;
+        std::memcpy(&bits, bytes + at / 8, 8);
+        bits = bits >> at % 8 & (0 - (live.mask >> group & 1));
+        for (std::uint32_t i = 0; i < count; ++i) live.alive[number + i] = static_cast<std::uint8_t>(bits >> i & 1);
+        at += static_cast<std::uint32_t>(live.mask >> group & 1) * count;
     });
 }
 
@@ -189,10 +211,8 @@ void for_each_run(const TileBox& box, const Edges& group, Length n, Edge edge, c
 // Number of values that are coded.
 inline std::uint32_t count_live(const LiveGroups& live, const TileBox& box, const Tiling& tiling) {
     const Edges& group = live.edges(tiling);
-    bool whole = true; // no group is clipped
-    for (std::size_t a = 0; a < 4; ++a) whole = whole && box.edge[a] % group[a] == 0;
     std::uint32_t n = 0;
-    if (whole) {
+    if (is_whole(box, group)) {
         const std::uint32_t total = Groups(box.edge, group).total;
         for (std::uint32_t g = 0; g < total; ++g) n += live.alive[g];
         return n * (box.values() / total);

@@ -1,0 +1,464 @@
+#!/usr/bin/env python3
+"""Looks for a value beyond its bound: thousands of fields, many made to be hard, and every value checked exactly.
+
+    scripts/bench/bound_campaign.py                         # ours, all cells
+    scripts/bench/bound_campaign.py --every 40              # one cell in forty, for tests
+    scripts/bench/bound_campaign.py --peers --docs          # beside the others, and docs/reliability.md anew
+
+A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed twice, the second time with
+another number of threads and, on x86-64, with subnormals flushed to zero as by a host built with -Ofast: the bytes have
+to be the same. --peers needs .venv-peers (scripts/bench/peers.py makes it); each of them is given absolute bounds, in a
+process that may crash. The same cells come out everywhere: nothing is random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import ctypes.util
+import dataclasses
+import json
+import math
+import multiprocessing
+import platform
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / ".venv-peers"
+DOCS = ROOT / "docs/reliability.md"
+MARKS = ("<!-- campaign: begin -->", "<!-- campaign: end -->")
+
+import numpy as np  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+FILL = 1e20
+
+# ------------------------------------------------------------------------------------------------------- fields
+
+
+def hashes(n: int, seed: int) -> Array:
+    """Well mixed 64-bit integers, the same for ever."""
+    with np.errstate(over="ignore"):
+        z = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def uniform(n: int, seed: int) -> Array:
+    return (hashes(n, seed) >> np.uint64(11)).astype(np.float64) / 2**53
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What a field is made for. eb: the bound, or about what it will be."""
+
+    n: int
+    row: int
+    dtype: np.dtype[Any]
+    eb: float
+    seed: int
+
+    @property
+    def i(self) -> Array:
+        return np.arange(self.n, dtype=np.float64)
+
+    @property
+    def u(self) -> Array:
+        return uniform(self.n, self.seed)
+
+    @property
+    def wave(self) -> Array:
+        across = np.floor(self.i / self.row)
+        return np.sin(self.i % self.row / 7) + np.cos(across / 5) * 0.5
+
+
+def _neighbours(x: Array, steps: Array) -> Array:
+    """Every value moved by some units in its last place."""
+    bits = x.view(np.int32 if x.dtype.itemsize == 4 else np.int64)
+    return np.where(np.isfinite(x) & (x != 0), (bits + steps.astype(bits.dtype)).view(x.dtype), x)
+
+
+def smooth(w: Wanted) -> Array:
+    return w.wave
+
+
+def noisy(w: Wanted) -> Array:
+    return w.wave + 0.1 * w.u
+
+
+def white(w: Wanted) -> Array:
+    return w.u - 0.5
+
+
+def ties(w: Wanted) -> Array:
+    """Half-way points of the quantiser, odd multiples of eb: as exact as the type allows, and their neighbours."""
+    k = np.floor(uniform(w.n, w.seed) * 2001) - 1000
+    x = ((2 * k + 1) * w.eb).astype(w.dtype)
+    return _neighbours(x, np.floor(uniform(w.n, w.seed + 1) * 5) - 2)
+
+
+def bins(w: Wanted) -> Array:
+    """Centres of the quantiser, multiples of 2 eb, and their neighbours."""
+    k = np.floor(w.u * 200001) - 100000
+    return _neighbours((2 * k * w.eb).astype(w.dtype), np.floor(uniform(w.n, w.seed + 1) * 5) - 2)
+
+
+def near_bound(w: Wanted) -> Array:
+    """Values 0, and values whose distance from 0 is the bound or its neighbours in the type."""
+    x = np.where(w.u < 0.5, 0.0, np.where(w.u < 0.75, w.eb, -w.eb)).astype(w.dtype)
+    return _neighbours(x, np.floor(uniform(w.n, w.seed + 1) * 3) - 1)
+
+
+def offset(w: Wanted) -> Array:
+    """A small signal on a huge offset, where the type has few digits left."""
+    return w.wave * w.eb * 20 + (2.0**23 if w.dtype.itemsize == 4 else 2.0**52) * w.eb
+
+
+def decades(w: Wanted) -> Array:
+    """Magnitudes over 60 decades, or as many as the type has, both signs."""
+    reach = 30 if w.dtype.itemsize == 8 else 22
+    sign = np.where(uniform(w.n, w.seed + 1) < 0.5, -1.0, 1.0)
+    return sign * 10.0 ** (reach * 2 * w.u - reach)
+
+
+def extremes(w: Wanted) -> Array:
+    """A checkerboard of the largest and the smallest number."""
+    largest = float(np.finfo(w.dtype).max)
+    return np.where((w.i + np.floor(w.i / w.row)) % 2 == 0, largest, -largest)
+
+
+def subnormal(w: Wanted) -> Array:
+    return (np.floor(w.u * 4001) - 2000) * float(np.finfo(w.dtype).smallest_subnormal)
+
+
+def around_normal(w: Wanted) -> Array:
+    """Around the smallest normal number."""
+    return (w.u * 4 - 2) * float(np.finfo(w.dtype).tiny)
+
+
+def missing(w: Wanted) -> Array:
+    """NaN, infinities and fill values among waves: a coast, single holes, whole tiles."""
+    x = w.wave.copy()
+    x[w.u < 0.02] = np.nan
+    x[(w.u > 0.98) & (w.u < 0.985)] = np.inf
+    x[w.u > 0.995] = -np.inf
+    x[(w.i % w.row) < w.row * 0.3] = FILL
+    return x
+
+
+def any_bits(w: Wanted) -> Array:
+    """Every bit pattern: all magnitudes, NaN of many payloads."""
+    h = hashes(w.n, w.seed)
+    return (h >> np.uint64(32)).astype(np.uint32).view(np.float32) if w.dtype.itemsize == 4 else h.view(np.float64)
+
+
+def constant(w: Wanted) -> Array:
+    return np.full(w.n, -0.1)
+
+
+def ramp(w: Wanted) -> Array:
+    return w.i * w.eb * 1.0000001
+
+
+def steps(w: Wanted) -> Array:
+    """Plateaus with jumps that no alphabet holds."""
+    return np.floor(w.i / 97) % 3 * 1e9 * w.eb
+
+
+def sparse(w: Wanted) -> Array:
+    return np.where(w.u < 0.03, w.u * 1000, 0.0)
+
+
+def signed_zeros(w: Wanted) -> Array:
+    return np.where(w.u < 0.5, -0.0, np.where(w.u < 0.9, 0.0, w.eb * 3))
+
+
+KINDS: list[Callable[[Wanted], Array]] = [
+    *(smooth, noisy, white, ties, bins, near_bound, offset, decades, extremes, subnormal, around_normal, missing),
+    *(any_bits, constant, ramp, steps, sparse, signed_zeros),
+]
+SHAPES = [(1,), (63,), (4097,), (65, 66), (1, 700), (9, 17, 33), (40, 3, 2), (2, 9, 10, 17)]
+# Not representable in f32, powers of two, subnormal in one type or both, next to the maximum, far below any digit.
+BOUNDS = [
+    *("0.1", "1e-2", "1e-3", "1e-4", "1e-6", "1e-9", "0x1p-10", "0x1.fffffffffffffp-11", "0.3333333333333333"),
+    *("1e-40", "1e-310", "5e-324", "1e-30", "1e30", "1e38", "3.5e38", "1.7e308", "1e5", "7.0", "0"),
+]
+MODES = ("abs", "rel")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    bound: str
+    mode: str
+    number: int
+
+    @property
+    def eb(self) -> float:
+        return float.fromhex(self.bound) if self.bound.startswith("0x") else float(self.bound)
+
+    def field(self) -> Array:
+        make = next(kind for kind in KINDS if kind.__name__ == self.kind)
+        dtype = np.dtype(self.dtype)
+        wanted = Wanted(math.prod(self.shape), max(self.shape[-1], 2), dtype, min(self.eb, 1e300) or 1e-3, self.number)
+        with np.errstate(all="ignore"):
+            return np.ascontiguousarray(make(wanted)).astype(dtype).reshape(self.shape)
+
+    @property
+    def fill(self) -> float | None:
+        return FILL if self.kind == "missing" else None
+
+
+def cells(every: int = 1) -> list[Cell]:
+    combinations = [
+        (kind.__name__, dtype, shape, bound, mode)
+        for kind in KINDS
+        for dtype in ("float32", "float64")
+        for shape in SHAPES
+        for bound in BOUNDS
+        for mode in MODES
+    ]
+    # A step that shares no factor with the number of choices goes through all of them.
+    return [Cell(*words, number) for number, words in enumerate(combinations) if number * 7919 % every == 0]
+
+
+# -------------------------------------------------------------------------------------------------------- check
+
+
+def range_of(x: Array, fill: float | None) -> tuple[float, float]:
+    counted = np.isfinite(x)
+    if fill is not None:
+        counted &= x != x.dtype.type(fill)
+    return (float(x[counted].min()), float(x[counted].max())) if counted.any() else (0.0, 0.0)
+
+
+def absolute_bound(cell: Cell, x: Array) -> float:
+    if cell.mode == "abs":
+        return cell.eb
+    low, high = range_of(x, cell.fill)
+    width = high - low if math.isfinite(high - low) else (high / 2 - low / 2) * 2
+    return min(cell.eb * width, float(np.finfo(np.float64).max)) if width else 0.0
+
+
+def beyond(x: Array, y: Array, bound: float, fill: float | None) -> Array:
+    """Which values break the promise, without rounding: a - b is s + e exactly (Knuth's two-sum), s its nearest double.
+
+    Where the bound allows anything at all, a value that is NaN, infinite or fill has to come back bit for bit.
+    """
+    bits = np.uint32 if x.dtype.itemsize == 4 else np.uint64
+    same = x.view(bits) == y.view(bits)
+    exact = ~np.isfinite(x)
+    if fill is not None:
+        exact |= x == x.dtype.type(fill)
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(all="ignore"):
+        s = a - b
+        bb = s - a
+        e = (a - (s - bb)) + (-b - bb)
+        distance, rest = np.abs(s), np.where(s < 0, -e, e)
+        within = (distance < bound) | ((distance == bound) & (rest <= 0))
+    return ~same & (exact | ~np.isfinite(y) | ~within | (bound == 0))
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a tool made of a cell."""
+
+    status: str  # "checked", "refused", "crashed"
+    violations: int = 0
+    worst: float = 0.0  # the largest error over the bound, of finite values
+    note: str = ""
+
+
+def judge(cell: Cell, x: Array, y: Array) -> Outcome:
+    bound = absolute_bound(cell, x)
+    x, y = x.reshape(-1), y.reshape(-1)
+    wrong = beyond(x, y, bound, cell.fill)
+    counted = np.isfinite(x) & np.isfinite(y) & (x != x.dtype.type(cell.fill) if cell.fill is not None else True)
+    with np.errstate(all="ignore"):
+        error = np.abs(x[counted].astype(np.float64) - y[counted].astype(np.float64))
+        worst = float(error.max() / bound) if bound and error.size else 0.0
+    return Outcome("checked", int(np.count_nonzero(wrong)), worst if math.isfinite(worst) else math.inf)
+
+
+# --------------------------------------------------------------------------------------------------------- ours
+
+
+@contextlib.contextmanager
+def subnormals_flushed() -> Iterator[None]:
+    """The mode of a host built with -Ofast (glibc on x86-64; elsewhere nothing happens)."""
+    if platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    mxcsr_at, size = 28, 32  # in fenv_t
+    libm = ctypes.CDLL(ctypes.util.find_library("m"))
+    before = ctypes.create_string_buffer(size)
+    libm.fegetenv(before)
+    changed = bytearray(before.raw)
+    changed[mxcsr_at:] = (int.from_bytes(before.raw[mxcsr_at:], "little") | 0x8040).to_bytes(4, "little")
+    try:
+        libm.fesetenv(bytes(changed))
+        yield
+    finally:
+        libm.fesetenv(before)
+
+
+def ours(cell: Cell) -> Outcome:
+    import cusz_core
+
+    x = cell.field()
+    archive = cusz_core.compress(x, cell.eb, cell.mode, fill=cell.fill, threads=1)  # type: ignore[arg-type]
+    with subnormals_flushed():
+        again = cusz_core.compress(x, cell.eb, cell.mode, fill=cell.fill, threads=3)  # type: ignore[arg-type]
+        y = cusz_core.decompress(archive, threads=2)
+    if again != archive:
+        return Outcome("checked", x.size, note="other bytes with other threads and subnormals flushed")
+    if len(archive) > x.nbytes + 48:
+        return Outcome("checked", x.size, note="larger than the field and 48 bytes")
+    return judge(cell, x, y)
+
+
+# -------------------------------------------------------------------------------------------------------- peers
+
+
+def peer(name: str, cell: Cell) -> Outcome:
+    from cusz_core.bench.tools import TOOLS, Buffers, Task
+
+    tool = next(tool for tool in TOOLS if tool.name == name)
+    x = cell.field()
+    bound = absolute_bound(cell, x)
+    refusal = tool.refuses(x)
+    if refusal is not None or bound == 0:  # 0 is lossless, which none of them has under this name
+        return Outcome("refused", note=refusal or "a bound of 0")
+    try:
+        codec = tool.codec(Task(x, "abs", bound, bound, False, cell.fill), Buffers(x))
+        y = np.array(codec.decompress(bytes(codec.compress())))
+    except Exception as error:  # whatever a library raises
+        return Outcome("refused", note=f"{type(error).__name__}: {error}"[:100])
+    return judge(cell, x, y) if y.shape == x.shape and y.dtype == x.dtype else Outcome("checked", x.size, note="shape")
+
+
+def _serve(name: str, todo: list[Cell], answers: Connection) -> None:
+    for cell in todo:
+        answers.send(peer(name, cell))
+
+
+def outcomes_of_peer(name: str, todo: list[Cell], seconds_a_cell: float = 20) -> Iterator[Outcome]:
+    """In processes of their own: one that crashes or hangs loses its cell, and the next goes on behind it."""
+    done = 0
+    while done < len(todo):
+        receive, send = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.get_context("fork").Process(target=_serve, args=(name, todo[done:], send))
+        process.start()
+        send.close()
+        try:
+            while done < len(todo):
+                if not receive.poll(seconds_a_cell):
+                    process.kill()
+                    raise EOFError
+                yield receive.recv()
+                done += 1
+        except EOFError:
+            process.join()
+            yield Outcome("crashed", note=f"ended with {process.exitcode}")
+            done += 1
+        process.join()
+
+
+# ------------------------------------------------------------------------------------------------------- report
+
+
+@dataclasses.dataclass
+class Total:
+    tool: str
+    status: Counter[str] = dataclasses.field(default_factory=Counter)
+    broken: Counter[str] = dataclasses.field(default_factory=Counter)  # cells, by kind
+    values: int = 0
+    worst: float = 0.0
+    examples: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, cell: Cell, outcome: Outcome) -> None:
+        self.status[outcome.status] += 1
+        if outcome.violations:
+            self.broken[cell.kind] += 1
+            self.values += outcome.violations
+            if len(self.examples) < 20:
+                self.examples.append(f"{cell}: {outcome}")
+        if outcome.status == "checked":
+            self.worst = max(self.worst, outcome.worst)
+
+
+def table(totals: list[Total], n: int) -> str:
+    rows = [
+        f"{n} cells: {len(KINDS)} kinds of field, f32 and f64, {len(SHAPES)} shapes of 1 to 4 dimensions, "
+        f"{len(BOUNDS)} bounds, absolute and relative.",
+        "",
+        "| tool | cells checked | refused | crashed or hung | cells with values beyond the bound | such values "
+        "| largest error / bound |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for total in totals:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in total.broken.most_common(4))
+        more = len(total.broken) - 4
+        kinds += f", {more} more kinds" if more > 0 else ""
+        rows.append(
+            f"| {total.tool} | {total.status['checked']} | {total.status['refused']} | {total.status['crashed']} | "
+            f"{sum(total.broken.values())}{f' ({kinds})' if kinds else ''} | {total.values} | {total.worst:.7g} |"
+        )
+    return "\n".join(rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one cell in N")
+    parser.add_argument("--peers", action="store_true", help="count the violations of the others as well")
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/reliability.md")
+    parser.add_argument("--json", type=Path, help="write the totals")
+    options = parser.parse_args(arguments)
+    if options.peers and Path(sys.prefix) != PEERS:
+        if not (PEERS / "bin/python").exists():
+            print("error: there is no .venv-peers\nremedy: Run scripts/bench/peers.py once.", file=sys.stderr)
+            return 1
+        import os
+
+        os.execv(PEERS / "bin/python", [str(PEERS / "bin/python"), __file__, *(arguments or sys.argv[1:])])
+
+    todo = cells(options.every)
+    total = Total("cusz")
+    for cell in todo:
+        total.add(cell, ours(cell))
+    totals = [total]
+    if options.peers:
+        from cusz_core.bench.tools import TOOLS
+
+        for tool in TOOLS:
+            if tool.name == "cusz" or tool.missing() is not None:
+                continue
+            print(tool.name, file=sys.stderr)
+            totals.append(Total(tool.name))
+            for cell, outcome in zip(todo, outcomes_of_peer(tool.name, todo), strict=True):
+                totals[-1].add(cell, outcome)
+    report = table(totals, len(todo))
+    print(report)
+    for example in total.examples:
+        print(f"BROKEN {example}", file=sys.stderr)
+    if options.json:
+        options.json.write_text(json.dumps([dataclasses.asdict(t) for t in totals], indent=1))
+    if options.docs:
+        page = DOCS.read_text()
+        before, _, after = page.partition(MARKS[0])
+        DOCS.write_text(f"{before}{MARKS[0]}\n\n{report}\n\n{MARKS[1]}{after.partition(MARKS[1])[2]}")
+    return 1 if total.values or total.status["checked"] != len(todo) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

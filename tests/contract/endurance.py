@@ -1,0 +1,67 @@
+"""Calls without end: prints the resident memory (KiB) after every tenth of CALLS round trips, by THREADS at once.
+
+Run as a program by test_endurance.py: endurance.py THREADS CALLS
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import cusz_core as cusz
+import support
+
+#: Fields of several sizes, types and ways through the codec, so that scratch memory is used in several sizes.
+CASES = [
+    (support.smooth((20, 30, 40), support.F32), 1e-3, {}),
+    (support.smooth((5000,), support.F64), 1e-6, {"fill": 1.0}),
+    (support.smooth((200, 90), support.F32), 1e-2, {"threads": 2}),
+    (support.random_bits((3, 4, 5, 6), support.F64), 1e-2, {}),
+    (support.smooth((17, 33, 20), support.F64), 1e-4, {"bins": 1024}),
+]
+
+
+def resident() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise RuntimeError("no VmRSS")
+
+
+def calls(count: int, failures: list[str]) -> None:
+    expected = [cusz.compress(x, eb, **options) for x, eb, options in CASES]  # type: ignore[call-overload]
+    for n in range(count):
+        x, eb, options = CASES[n % len(CASES)]
+        archive = cusz.compress(x, eb, **options)  # type: ignore[call-overload]
+        y = cusz.decompress(archive)
+        if archive != expected[n % len(CASES)] or support.violations(x[-1:], y[-1:], eb, options.get("fill")):
+            failures.append(f"call {n}")
+        if n % 7 == 0:
+            try:  # errors leave nothing behind either
+                cusz.decompress(archive[:-1])
+            except cusz.CorruptArchiveError:
+                pass
+            else:
+                failures.append(f"call {n}: a truncated archive was decoded")
+
+
+def main() -> None:
+    n_threads, count = int(sys.argv[1]), int(sys.argv[2])
+    failures: list[str] = []
+    for _ in range(10):
+        threads = [threading.Thread(target=calls, args=(count // 10 // n_threads, failures)) for _ in range(n_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(resident())
+    if failures:
+        sys.exit("\n".join(failures[:10]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Long runs: memory stays flat, children of every kind may compress, and fields may be larger than 2^31 values."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+
+PROGRAM = Path(__file__).with_name("endurance.py")
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_memory_stays_flat_over_ten_thousand_calls(threads):
+    command = [sys.executable, str(PROGRAM), str(threads), "10000"]
+    # Else every thread that malloc meets may get an arena of its own, and keep what it frees.
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "MALLOC_ARENA_MAX": "1"}
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    resident = [int(line) for line in result.stdout.split()]
+    assert len(resident) == 10
+    growth = max(resident[3:]) - max(resident[:3])
+    assert growth < 2048, f"KiB resident: {resident}"  # 7000 calls; one lost archive a call would be 80 MB
+
+
+def _round_trip(seed):
+    x = support.smooth((40, 50, 60), support.F32, seed)
+    archive = cusz.compress(x, 1e-3, threads=3)
+    return archive, cusz.decompress(archive, threads=3).tobytes()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_children_may_compress_after_their_parent_did(method):
+    expected = [_round_trip(seed) for seed in range(4)]
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map_async(_round_trip, range(4)).get(timeout=120) == expected
+    assert _round_trip(0) == expected[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not hasattr(os, "sysconf") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 20 * 2**30,
+    reason="needs 20 GiB of memory",
+)
+def test_more_values_than_31_bits_count():
+    """One field, 8.6 GB, in slices that can be made again; only it or its copy is in memory at a time."""
+    n, slice_values = 2**31 + 4099, 2**24
+    base = support.smooth((slice_values,), support.F32)
+
+    def part(start):
+        count = min(slice_values, n - start)
+        return base[:count] + np.float32(start // slice_values % 64)
+
+    x = np.empty(n, np.float32)
+    for start in range(0, n, slice_values):
+        x[start : start + slice_values] = part(start)
+    archive = cusz.compress(x, 1e-2)
+    del x
+    info = cusz.inspect(archive)
+    assert info.kind == "tiled"
+    assert info.shape == (n,)
+    y = cusz.decompress(archive)
+    for start in range(0, n, slice_values):
+        original = part(start)
+        decoded = y[start : start + original.size]
+        difference = np.abs(original.astype(np.float64) - decoded.astype(np.float64))
+        assert difference.max() <= 1e-2  # of floats this near each other doubles hold the difference exactly
