@@ -109,3 +109,15 @@ def test_the_plugin_loads_nothing_but_itself() -> None:
             "fork",
             "socket",
         }
+
+
+def test_every_package_that_is_installed_is_pinned_and_hashed() -> None:
+    def pins(path: Path) -> set[tuple[str, str]]:
+        found = re.findall(r"^([A-Za-z0-9_.-]+)==([^ \\\n]+)", path.read_text(), re.MULTILINE)
+        return {(re.sub(r"[-_.]+", "-", name).lower(), version) for name, version in found}
+
+    lock = ROOT / "scripts/requirements.lock"
+    assert pins(lock) == pins(ROOT / "scripts/requirements.txt") != set()
+    for entry in re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", lock.read_text(), flags=re.MULTILINE).strip()):
+        assert "--hash=sha256:" in entry, entry
+    assert "-r scripts/requirements.lock" in (ROOT / "scripts/setup").read_text()
