@@ -21,6 +21,7 @@ import dataclasses
 import json
 import math
 import multiprocessing
+import os
 import platform
 import sys
 from collections import Counter
@@ -348,6 +349,9 @@ def peer(name: str, cell: Cell) -> Outcome:
 
 
 def _serve(name: str, todo: list[Cell], answers: Connection) -> None:
+    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print what they think of their input
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
     for cell in todo:
         answers.send(peer(name, cell))
 
@@ -428,8 +432,6 @@ def main(arguments: list[str] | None = None) -> int:
         if not (PEERS / "bin/python").exists():
             print("error: there is no .venv-peers\nremedy: Run scripts/bench/peers.py once.", file=sys.stderr)
             return 1
-        import os
-
         os.execv(PEERS / "bin/python", [str(PEERS / "bin/python"), __file__, *(arguments or sys.argv[1:])])
 
     todo = cells(options.every)
@@ -452,7 +454,7 @@ def main(arguments: list[str] | None = None) -> int:
     for example in total.examples:
         print(f"BROKEN {example}", file=sys.stderr)
     if options.json:
-        options.json.write_text(json.dumps([dataclasses.asdict(t) for t in totals], indent=1))
+        options.json.write_text(json.dumps([vars(total) for total in totals], indent=1))
     if options.docs:
         page = DOCS.read_text()
         before, _, after = page.partition(MARKS[0])
