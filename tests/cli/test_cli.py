@@ -71,6 +71,15 @@ def test_npy_there_and_back(run, folder):
     assert "bound     holds" in out
 
 
+def test_a_field_of_more_than_max_bytes_is_refused(run, folder):
+    run("compress", "x.npy", "--eb", "1e-3")
+    assert fails(
+        run("decompress", "x.npy.cusz", "-o", "y.npy", "--max-bytes", X.nbytes - 1), 2, "more than max_bytes = 95999"
+    )
+    assert not (folder / "y.npy").exists()
+    assert run("decompress", "x.npy.cusz", "-o", "y.npy", "--max-bytes", X.nbytes)[0] == 0
+
+
 def test_raw_there_and_back(run, folder):
     assert run("compress", "d.raw", "--shape", "20x30x40", "--dtype", "f64", "--eb", 0.01)[0] == 0
     assert (folder / "d.raw.cusz").read_bytes() == cusz.compress(X.astype(np.float64), 0.01)
