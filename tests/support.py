@@ -175,3 +175,9 @@ def check_contract(x: NDArray, eb: float, mode: str = "abs", *, fill: float | No
     cusz.check(archive, threads=1)
     cusz.verify(x, archive, threads=1)
     return archive
+
+
+def round_trip(seed: int) -> tuple[bytes, bytes]:
+    """An archive and what it decodes to, made with three threads. (Here, where processes that are spawned find it.)"""
+    archive = cusz.compress(smooth((40, 50, 60), F32, seed), 1e-3, threads=3)
+    return archive, cusz.decompress(archive, threads=3).tobytes()

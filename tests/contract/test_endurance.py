@@ -29,19 +29,13 @@ def test_memory_stays_flat_over_ten_thousand_calls(threads):
     assert growth < 2048, f"KiB resident: {resident}"  # 7000 calls; one lost archive a call would be 80 MB
 
 
-def _round_trip(seed):
-    x = support.smooth((40, 50, 60), support.F32, seed)
-    archive = cusz.compress(x, 1e-3, threads=3)
-    return archive, cusz.decompress(archive, threads=3).tobytes()
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 def test_children_may_compress_after_their_parent_did(method):
-    expected = [_round_trip(seed) for seed in range(4)]
+    expected = [support.round_trip(seed) for seed in range(4)]
     with multiprocessing.get_context(method).Pool(2) as pool:
-        assert pool.map_async(_round_trip, range(4)).get(timeout=120) == expected
-    assert _round_trip(0) == expected[0]
+        assert pool.map_async(support.round_trip, range(4)).get(timeout=120) == expected
+    assert support.round_trip(0) == expected[0]
 
 
 @pytest.mark.slow
