@@ -2,7 +2,6 @@
 // per tile, or over sums of all tiles.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <exception>
 #include <system_error>
