@@ -355,8 +355,8 @@ void decompress_into(nb::handle object, nb::handle out, int32_t threads) {
         raise(CUSZ_ERROR_PARAMETER, "out overlaps the archive: pass memory of its own");
     const Lease lease;
     lease.check(run([&] {
-        return cusz_decompress(lease.context(), archive.view.data(), archive.view.bytes(), threads, field.view.data(),
-                               field.view.bytes());
+        return cusz_decompress(lease.context(), archive.view.data(), archive.view.bytes(), CUSZ_BACKEND_AUTO, threads,
+                               field.view.data(), field.view.bytes());
     }));
 }
 

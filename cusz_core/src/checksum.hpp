@@ -9,7 +9,7 @@ namespace cusz {
 
 inline constexpr std::size_t piece_words = 4096; // of raw and losslessly stored bytes
 
-inline std::uint64_t mix(std::uint64_t x) {
+constexpr std::uint64_t mix(std::uint64_t x) {
     x ^= x >> 30;
     x *= 0xBF58476D1CE4E5B9u;
     x ^= x >> 27;
@@ -32,7 +32,7 @@ inline std::uint64_t mix(std::uint64_t x) {
     return sum;
 }
 
-inline std::uint64_t part_of_sum(std::uint64_t number, std::uint64_t sum, std::size_t words) {
+constexpr std::uint64_t part_of_sum(std::uint64_t number, std::uint64_t sum, std::size_t words) {
     return mix(sum ^ mix(number * 0x9E3779B97F4A7C15u + words));
 }
 
@@ -40,7 +40,7 @@ inline std::uint64_t part(std::uint64_t number, const void* data, std::size_t wo
     return part_of_sum(number, weigh(data, words), words);
 }
 
-inline std::uint32_t fold(std::uint64_t x) { return static_cast<std::uint32_t>(x ^ (x >> 32)); }
+constexpr std::uint32_t fold(std::uint64_t x) { return static_cast<std::uint32_t>(x ^ (x >> 32)); }
 
 // Part `number` of a run of bytes cut into pieces of piece_words; the last one is filled with zeros to a whole word.
 inline std::uint64_t piece(std::uint64_t number, const void* data, std::uint64_t total_bytes) {

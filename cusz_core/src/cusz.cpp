@@ -1,14 +1,18 @@
 // The C interface: checks its arguments, holds the context, maps exceptions to statuses.
 #include <cusz/cusz.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "backend.hpp"
+#include "cuda/device.hpp"
 #include "errors.hpp"
 #include "float_mode.hpp"
 #include "frame.hpp"
@@ -21,8 +25,11 @@
 #endif
 
 struct cusz_context {
-    std::unique_ptr<cusz::Backend> backend = cusz::make_cpu_backend();
-    cusz::Buffer body; // of an archive with a lossless stage
+    std::unique_ptr<cusz::Backend> cpu = cusz::make_cpu_backend();
+    std::unique_ptr<cusz::cuda::DeviceBackend> cuda; // once it is needed
+    void* stream = nullptr;
+    cusz_allocator allocator{}; // if `allocate` is set
+    cusz::Buffer body;          // of an archive with a lossless stage
     std::string error;
 };
 
@@ -77,15 +84,70 @@ double step_of(cusz_dtype dtype, double eb_abs) {
                              : Quantiser<double>::from_bound(eb_abs).step;
 }
 
-std::size_t compress_raw(Backend& backend, const Layout& layout, const void* field, int threads, void* archive) {
+// A pointer that a caller passed, by the name of its parameter.
+struct Passed {
+    const void* pointer;
+    const char* name;
+};
+
+cuda::DeviceBackend& on_device(cusz_context& context, int device) {
+    if (!context.cuda) {
+        context.cuda = cuda::make_backend();
+        context.cuda->set_stream(context.stream);
+        if (context.allocator.allocate != nullptr) context.cuda->set_allocator(&context.allocator);
+    }
+    context.cuda->use(device == cuda::host ? context.cuda->current_device() : device);
+    return *context.cuda;
+}
+
+// The backend for a call with these pointers (cusz.h, cusz_backend).
+Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initializer_list<Passed> all) {
+    Passed on{nullptr, nullptr};
+    int device = cuda::host;
+    for (const Passed& passed : all) {
+        const int own = cuda::device_of(passed.pointer);
+        if (own == cuda::host) continue;
+        if (device != cuda::host && own != device)
+            fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", device, ", ", passed.name, " on device ", own,
+                 ": copy one of them");
+        device = own;
+        on = passed;
+    }
+    if (device != cuda::host && wanted == CUSZ_BACKEND_CPU)
+        fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", device,
+             ", and the backend cpu takes host memory: use auto or cuda, or copy it");
+    if (device == cuda::host && wanted != CUSZ_BACKEND_CUDA) return *context.cpu;
+    return on_device(context, device);
+}
+
+bool is_on_device(const void* pointer) { return cuda::device_of(pointer) != cuda::host; }
+
+// A parsed archive, wherever it lies.
+Frame parse_anywhere(cusz_context& context, const void* archive, std::size_t archive_bytes) {
+    const int device = cuda::device_of(archive);
+    if (device == cuda::host) return parse(archive, archive, archive_bytes);
+    std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
+    on_device(context, device).copy(header.data(), archive, header.size());
+    return parse(header.data(), archive, archive_bytes);
+}
+
+std::size_t compress_raw(cusz_context& context, Backend& backend, const Layout& layout, const void* field, int threads,
+                         void* archive) {
     auto* body = static_cast<std::byte*>(archive) + raw_header_bytes;
-    write_raw_header(archive, layout, backend.piece_checksum(field, layout.bytes(), threads, body));
+    const std::uint32_t checksum = backend.piece_checksum(field, layout.bytes(), threads, body);
+    if (is_on_device(archive)) {
+        std::byte header[raw_header_bytes];
+        write_raw_header(header, layout, checksum);
+        context.cuda->copy(archive, header, raw_header_bytes);
+    } else {
+        write_raw_header(archive, layout, checksum);
+    }
     return raw_header_bytes + static_cast<std::size_t>(layout.bytes());
 }
 
 // Replaces the body of a tiled archive by its zstd frame where that is smaller. Returns the archive's bytes.
 std::size_t pack(cusz_context& context, void* archive, std::size_t archive_bytes, int threads) {
-    const Frame frame = parse(archive, archive_bytes);
+    const Frame frame = parse(archive, archive, archive_bytes);
     const auto bytes = static_cast<std::size_t>(frame.body_stored_bytes);
     void* packed = context.body.reserve(bytes);
     const std::size_t stored = zstd_pack(frame.body, bytes, packed, bytes);
@@ -94,7 +156,7 @@ std::size_t pack(cusz_context& context, void* archive, std::size_t archive_bytes
     coding.lossless = CUSZ_LOSSLESS_ZSTD;
     coding.stored_bytes = stored;
     auto* body = static_cast<std::byte*>(archive) + body_offset(coding.r);
-    const std::uint32_t checksum = context.backend->piece_checksum(packed, stored, threads, body);
+    const std::uint32_t checksum = context.cpu->piece_checksum(packed, stored, threads, body);
     write_tiled_header(archive, frame.layout, coding, frame.lengths, checksum);
     return body_offset(coding.r) + stored;
 }
@@ -105,19 +167,22 @@ void check_pieces(Backend& backend, const Frame& frame, int threads, void* targe
 }
 
 // Decodes, or with field == nullptr verifies the checksums only.
-void decode(cusz_context& context, const Frame& frame, std::int32_t threads, void* field) {
+void decode(cusz_context& context, const Frame& frame, std::int32_t wanted, std::int32_t threads, void* field) {
     const int n = resolve_threads(threads, frame.layout.bytes());
-    if (frame.kind == CUSZ_KIND_RAW) return check_pieces(*context.backend, frame, n, field);
+    Backend& backend = backend_for(context, wanted, {{frame.body, "archive"}, {field, "field"}});
+    if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, n, field);
     const std::byte* body = frame.body;
     if (frame.coding.lossless != CUSZ_LOSSLESS_NONE) {
-        check_pieces(*context.backend, frame, n, nullptr);
+        if (is_on_device(body))
+            fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which is the CPU's: copy it to the host");
+        check_pieces(*context.cpu, frame, n, nullptr);
         if (field == nullptr) return;
         const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
         auto* unpacked = static_cast<std::byte*>(context.body.reserve(bytes));
         zstd_unpack(frame.body, static_cast<std::size_t>(frame.body_stored_bytes), unpacked, bytes);
         body = unpacked;
     }
-    context.backend->decompress(frame, body, n, field);
+    backend.decompress(frame, body, n, field);
 }
 
 } // namespace
@@ -141,7 +206,12 @@ const char* cusz_status_name(cusz_status status) {
 
 int32_t cusz_default_threads(void) { return default_threads(); }
 
-int32_t cusz_has_backend(cusz_backend backend) { return backend == CUSZ_BACKEND_AUTO || backend == CUSZ_BACKEND_CPU; }
+int32_t cusz_has_backend(cusz_backend backend) {
+#ifdef CUSZ_HAVE_CUDA
+    if (backend == CUSZ_BACKEND_CUDA) return 1;
+#endif
+    return backend == CUSZ_BACKEND_AUTO || backend == CUSZ_BACKEND_CPU;
+}
 
 int32_t cusz_has_lossless(cusz_lossless stage) {
     return stage == CUSZ_LOSSLESS_NONE || (stage == CUSZ_LOSSLESS_ZSTD && have_zstd());
@@ -162,14 +232,49 @@ const char* cusz_last_error(const cusz_context* context) {
 }
 
 size_t cusz_scratch_bytes(const cusz_context* context) {
-    return context != nullptr ? context->backend->scratch_bytes() + context->body.bytes() : 0;
+    if (context == nullptr) return 0;
+    return context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) + context->body.bytes();
 }
 
 void cusz_release_scratch(cusz_context* context) {
     if (context == nullptr) return;
-    context->backend->release_scratch();
+    context->cpu->release_scratch();
+    if (context->cuda) context->cuda->release_scratch();
     context->body.release();
 }
+
+cusz_status cusz_set_stream(cusz_context* context, void* stream) {
+    return guarded(context, [&] {
+        need(context, "context");
+        context->stream = stream;
+        if (context->cuda) context->cuda->set_stream(stream);
+    });
+}
+
+cusz_status cusz_set_allocator(cusz_context* context, const cusz_allocator* allocator) {
+    return guarded(context, [&] {
+        need(context, "context");
+        if (allocator != nullptr && (allocator->allocate == nullptr || allocator->release == nullptr))
+            fail(CUSZ_ERROR_PARAMETER, "an allocator needs both of its functions");
+        context->allocator = allocator != nullptr ? *allocator : cusz_allocator{};
+        if (context->cuda) context->cuda->set_allocator(allocator);
+    });
+}
+
+int32_t cusz_device_count(const char** reason) { return cuda::device_count(reason); }
+
+cusz_status cusz_device_name(int32_t device, char* name, size_t name_bytes) {
+    return guarded(nullptr, [&] {
+        need(name, "name");
+        if (name_bytes == 0) fail(CUSZ_ERROR_PARAMETER, "name_bytes is 0");
+        const std::string whole = cuda::device_name(device);
+        const std::size_t length = std::min(whole.size(), name_bytes - 1);
+        std::memcpy(name, whole.data(), length);
+        name[length] = 0;
+    });
+}
+
+int32_t cusz_device_of(const void* pointer) { return cuda::device_of(pointer); }
 
 void cusz_params_init(cusz_params* params) {
     if (params == nullptr) return;
@@ -201,8 +306,9 @@ cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t c
         need(max, "max");
         const Layout layout(dtype, 1, &count);
         if (layout.values > 0) need(field, "field");
-        const ValueRange range = context->backend->value_range(
-            dtype, count, field, special_bits(dtype, has_fill != 0, fill), resolve_threads(threads, layout.bytes()));
+        const ValueRange range = backend_for(*context, CUSZ_BACKEND_AUTO, {{field, "field"}})
+                                     .value_range(dtype, count, field, special_bits(dtype, has_fill != 0, fill),
+                                                  resolve_threads(threads, layout.bytes()));
         *min = range.min;
         *max = range.max;
         if (n_valid != nullptr) *n_valid = range.n_valid;
@@ -225,6 +331,9 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz
             fail(CUSZ_ERROR_PARAMETER, "archive_capacity is ", archive_capacity, " bytes; this field needs ", needed,
                  " (cusz_max_archive_bytes)");
         const int threads = resolve_threads(params->threads, layout.bytes());
+        Backend& backend = backend_for(*context, params->backend, {{field, "field"}, {archive, "archive"}});
+        if (params->lossless != CUSZ_LOSSLESS_NONE && is_on_device(archive))
+            fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage is the CPU's: it needs an archive in host memory");
 
         Coding coding;
         coding.mode = static_cast<cusz_mode>(params->mode);
@@ -233,17 +342,15 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz
         coding.special = special_bits(dtype, coding.has_fill, params->fill);
         coding.eb = coding.eb_abs = params->eb;
         if (coding.mode == CUSZ_REL && coding.eb > 0) {
-            const ValueRange range =
-                context->backend->value_range(dtype, layout.values, field, coding.special, threads);
+            const ValueRange range = backend.value_range(dtype, layout.values, field, coding.special, threads);
             coding.eb_abs = cusz_absolute_bound(coding.eb, range.min, range.max);
         }
         coding.step = step_of(dtype, coding.eb_abs);
 
         std::size_t bytes = 0;
-        if (layout.values > 0 && coding.step > 0)
-            bytes = context->backend->compress(layout, coding, field, threads, archive);
+        if (layout.values > 0 && coding.step > 0) bytes = backend.compress(layout, coding, field, threads, archive);
         if (bytes == 0)
-            bytes = compress_raw(*context->backend, layout, field, threads, archive);
+            bytes = compress_raw(*context, backend, layout, field, threads, archive);
         else if (params->lossless != CUSZ_LOSSLESS_NONE)
             bytes = pack(*context, archive, bytes, threads);
         *archive_bytes = bytes;
@@ -255,7 +362,9 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         need(info, "info");
         if (info->struct_bytes != sizeof(cusz_info))
             fail(CUSZ_ERROR_PARAMETER, "info.struct_bytes is ", info->struct_bytes, ", expected ", sizeof(cusz_info));
-        const Frame frame = parse(archive, archive_bytes);
+        if (context == nullptr && is_on_device(archive)) need(context, "context");
+        const Frame frame = context != nullptr ? parse_anywhere(*context, archive, archive_bytes)
+                                               : parse(archive, archive, archive_bytes);
         const Layout& layout = frame.layout;
         cusz_info i{};
         i.struct_bytes = sizeof(cusz_info);
@@ -297,19 +406,21 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
 cusz_status cusz_check(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads) {
     return guarded(context, [&] {
         need(context, "context");
-        decode(*context, parse(archive, archive_bytes), threads, nullptr);
+        decode(*context, parse_anywhere(*context, archive, archive_bytes), CUSZ_BACKEND_AUTO, threads, nullptr);
     });
 }
 
-cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads,
-                            void* field, size_t field_bytes) {
+cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes, cusz_backend backend,
+                            int32_t threads, void* field, size_t field_bytes) {
     return guarded(context, [&] {
         need(context, "context");
-        const Frame frame = parse(archive, archive_bytes);
+        if (backend < CUSZ_BACKEND_AUTO || backend > CUSZ_BACKEND_CUDA)
+            fail(CUSZ_ERROR_PARAMETER, "backend is ", static_cast<int>(backend), "; legal: 0 to 2");
+        const Frame frame = parse_anywhere(*context, archive, archive_bytes);
         if (field_bytes != frame.layout.bytes())
             fail(CUSZ_ERROR_PARAMETER, "field_bytes is ", field_bytes, "; the archive's field takes ",
                  frame.layout.bytes());
         if (field_bytes > 0) need(field, "field");
-        decode(*context, frame, threads, field);
+        decode(*context, frame, backend, threads, field);
     });
 }

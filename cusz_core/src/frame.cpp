@@ -136,11 +136,11 @@ Layout::Layout(cusz_dtype type, std::int32_t n, const std::uint64_t* extents) : 
         fail(CUSZ_ERROR_UNSUPPORTED, "the field has more than 2^60 values");
 }
 
-Frame parse(const void* archive, std::size_t archive_bytes) {
+Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
     if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
-    if (archive_bytes < 5 || std::memcmp(archive, magic, 4) != 0)
+    if (archive_bytes < 5 || std::memcmp(header, magic, 4) != 0)
         fail(CUSZ_ERROR_CORRUPT, "not a cuSZ archive: ", archive_bytes, " bytes that do not begin with \"cuSZ\"");
-    const unsigned version = get<std::uint8_t>(archive, 4);
+    const unsigned version = get<std::uint8_t>(header, 4);
     if (version > CUSZ_FORMAT_VERSION)
         fail(CUSZ_ERROR_TOO_NEW, "archive of format version ", version, "; this library reads up to version ",
              CUSZ_FORMAT_VERSION, ": use a newer release");
@@ -149,23 +149,23 @@ Frame parse(const void* archive, std::size_t archive_bytes) {
             fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes, the header alone takes ", bytes);
     };
     need(raw_header_bytes);
-    const unsigned kind = get<std::uint8_t>(archive, 5);
+    const unsigned kind = get<std::uint8_t>(header, 5);
     if (kind > CUSZ_KIND_TILED) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
-    std::size_t header = raw_header_bytes;
+    std::size_t header_bytes = raw_header_bytes;
     int r = 0;
     if (kind == CUSZ_KIND_TILED) {
         need(tiled_header_bytes);
-        r = get<std::uint8_t>(archive, 52);
+        r = get<std::uint8_t>(header, 52);
         if (r < default_r || r > max_r) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: log2 of direct magnitudes is ", r);
-        header = body_offset(r);
-        need(header);
+        header_bytes = body_offset(r);
+        need(header_bytes);
     }
-    const auto checksum = get<std::uint32_t>(archive, header_checksum_at);
-    if (header_checksum(archive, header) != checksum)
+    const auto checksum = get<std::uint32_t>(header, header_checksum_at);
+    if (header_checksum(header, header_bytes) != checksum)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the header does not match its checksum");
 
-    const auto shape = get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(archive, 8);
-    const unsigned ndim = get<std::uint8_t>(archive, 7), dtype = get<std::uint8_t>(archive, 6);
+    const auto shape = get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(header, 8);
+    const unsigned ndim = get<std::uint8_t>(header, 7), dtype = get<std::uint8_t>(header, 6);
     if (ndim < 1 || ndim > CUSZ_MAX_NDIM) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ndim is ", ndim);
     if (dtype != CUSZ_F32 && dtype != CUSZ_F64) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: dtype is ", dtype);
     for (std::size_t i = ndim; i < CUSZ_MAX_NDIM; ++i)
@@ -180,16 +180,16 @@ Frame parse(const void* archive, std::size_t archive_bytes) {
 
     Frame frame{layout,
                 static_cast<cusz_kind>(kind),
-                get<std::uint32_t>(archive, payload_checksum_at),
+                get<std::uint32_t>(header, payload_checksum_at),
                 {},
                 {},
-                static_cast<const std::byte*>(archive) + header,
-                archive_bytes - header};
+                static_cast<const std::byte*>(archive) + header_bytes,
+                archive_bytes - header_bytes};
     std::uint64_t expected = layout.bytes();
     if (kind == CUSZ_KIND_TILED) {
         if (layout.values == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: an empty field in tiles");
-        frame.coding = parse_coding(archive, layout);
-        frame.lengths = parse_codebook(archive, r);
+        frame.coding = parse_coding(header, layout);
+        frame.lengths = parse_codebook(header, r);
         expected = frame.coding.stored_bytes;
         // Every tile has an index entry and a payload of at least one word: this bounds the field that a body can
         // declare, and so what a reader allocates for it.
@@ -210,7 +210,7 @@ Frame parse(const void* archive, std::size_t archive_bytes) {
     }
     if (frame.body_stored_bytes != expected)
         fail(CUSZ_ERROR_CORRUPT, frame.body_stored_bytes < expected ? "truncated" : "corrupt",
-             " archive: ", archive_bytes, " bytes, the header declares ", header + expected);
+             " archive: ", archive_bytes, " bytes, the header declares ", header_bytes + expected);
     return frame;
 }
 

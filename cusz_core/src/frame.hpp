@@ -57,8 +57,12 @@ struct Frame {
 // Bytes in front of the body of a tiled archive.
 inline std::size_t body_offset(int r) { return tiled_header_bytes + codebook_bytes(r); }
 
-// Reads and validates everything in front of the body. Throws CORRUPT, TOO_NEW.
-Frame parse(const void* archive, std::size_t archive_bytes);
+// Bytes at the start of an archive that parse() may look at.
+inline std::size_t most_header_bytes() { return body_offset(max_r); }
+
+// Reads and validates everything in front of the body. header: the archive, or a copy of its first most_header_bytes()
+// where it lies on a device. Throws CORRUPT, TOO_NEW.
+Frame parse(const void* header, const void* archive, std::size_t archive_bytes);
 
 // Writes the header of a raw archive.
 void write_raw_header(void* archive, const Layout& layout, std::uint32_t payload_checksum);

@@ -59,9 +59,7 @@ void check(const cusz_params& p) {
              2 << max_r);
     if (p.threads < 0 || p.threads > max_threads)
         fail(CUSZ_ERROR_PARAMETER, "threads is ", p.threads, "; legal: 0 (automatic) to ", max_threads);
-    if (p.backend == CUSZ_BACKEND_CUDA)
-        fail(CUSZ_ERROR_DEVICE, "this build has no CUDA backend; use the cpu backend (or auto)");
-    if (p.backend != CUSZ_BACKEND_AUTO && p.backend != CUSZ_BACKEND_CPU)
+    if (p.backend < CUSZ_BACKEND_AUTO || p.backend > CUSZ_BACKEND_CUDA)
         fail(CUSZ_ERROR_PARAMETER, "backend is ", p.backend, "; legal: auto (0), cpu (1), cuda (2)");
     if (p.lossless != CUSZ_LOSSLESS_NONE && p.lossless != CUSZ_LOSSLESS_ZSTD)
         fail(CUSZ_ERROR_PARAMETER, "lossless stage is ", p.lossless, "; legal: none (0), zstd (1)");

@@ -35,7 +35,7 @@ struct Traits<double> {
 };
 
 template <class T>
-typename Traits<T>::Bits bits_of(T value) {
+constexpr typename Traits<T>::Bits bits_of(T value) {
     return std::bit_cast<typename Traits<T>::Bits>(value);
 }
 

@@ -48,18 +48,9 @@ Tiling::Tiling(int ndim, const std::uint64_t* shape) {
     }
 }
 
-TileBox Tiling::box(std::uint64_t tile) const {
-    TileBox box{};
-    std::uint64_t stride = 1;
-    for (std::size_t a = 0; a < 4; ++a) {
-        const std::uint64_t at = tile % count_[a] * tile_[a];
-        tile /= count_[a];
-        box.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_[a], extent_[a] - at));
-        box.stride[a] = stride;
-        box.offset += at * stride;
-        stride *= extent_[a];
-    }
-    return box;
+std::uint64_t Tiling::first_value(std::uint64_t layer) const {
+    const std::uint64_t row = std::min(layer * tile_[slowest()], extent_[slowest()]);
+    return row * (extent_[0] * extent_[1] * extent_[2] * extent_[3] / extent_[slowest()]);
 }
 
 void Tiling::tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const {

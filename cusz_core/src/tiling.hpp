@@ -1,6 +1,7 @@
 // How a field is cut into tiles and a tile into zero groups (docs/format.md, section 3).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +16,8 @@ struct TileBox {
     std::uint64_t offset;                // of its first value in the field
     std::array<std::uint32_t, 4> edge;   // after clipping
     std::array<std::uint64_t, 4> stride; // of the field
-    std::uint32_t values() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
-    std::uint32_t rows() const { return edge[1] * edge[2] * edge[3]; }
+    constexpr std::uint32_t values() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
+    constexpr std::uint32_t rows() const { return edge[1] * edge[2] * edge[3]; }
 };
 
 class Tiling {
@@ -24,15 +25,33 @@ public:
     // shape: ndim extents, slowest first, none of them 0.
     Tiling(int ndim, const std::uint64_t* shape);
 
-    std::uint64_t n_tiles() const { return n_tiles_; }
-    int dimensions() const { return dimensions_; } // those of extent > 1, at least 1
-    const std::array<std::uint32_t, 4>& group() const { return group_; }
-    const std::array<std::uint32_t, 4>& subgroup() const { return subgroup_; }
-    TileBox box(std::uint64_t tile) const;
+    constexpr std::uint64_t n_tiles() const { return n_tiles_; }
+    constexpr int dimensions() const { return dimensions_; } // those of extent > 1, at least 1
+    constexpr const std::array<std::uint32_t, 4>& group() const { return group_; }
+    constexpr const std::array<std::uint32_t, 4>& subgroup() const { return subgroup_; }
+    constexpr TileBox box(std::uint64_t tile) const {
+        TileBox box{};
+        std::uint64_t stride = 1;
+        for (std::size_t a = 0; a < 4; ++a) {
+            const std::uint64_t at = tile % count_[a] * tile_[a];
+            tile /= count_[a];
+            box.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_[a], extent_[a] - at));
+            box.stride[a] = stride;
+            box.offset += at * stride;
+            stride *= extent_[a];
+        }
+        return box;
+    }
+    // Layers of tiles along the slowest axis: each is one run of tiles and one run of values.
+    std::uint64_t layers() const { return count_[slowest()]; }
+    std::uint64_t tiles_of_layer() const { return n_tiles_ / layers(); }
+    std::uint64_t first_value(std::uint64_t layer) const; // of a layer; `layers()` gives the field's end
     // Writes the full tile's shape in the field's own dimensions, slowest first.
     void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;
 
 private:
+    std::size_t slowest() const { return static_cast<std::size_t>(dimensions_ - 1); }
+
     int dimensions_ = 0;
     std::array<std::uint64_t, 4> extent_{1, 1, 1, 1};
     std::array<std::uint32_t, 4> tile_{1, 1, 1, 1};
@@ -43,7 +62,7 @@ private:
 
 // Groups, or subgroups, along each axis of a (clipped) tile, and their number.
 struct Groups {
-    Groups(const std::array<std::uint32_t, 4>& edge, const std::array<std::uint32_t, 4>& group) {
+    constexpr Groups(const std::array<std::uint32_t, 4>& edge, const std::array<std::uint32_t, 4>& group) {
         for (std::size_t a = 0; a < 4; ++a) {
             count[a] = (edge[a] + group[a] - 1) / group[a];
             total *= count[a];

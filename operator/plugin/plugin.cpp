@@ -175,8 +175,8 @@ public:
         info.struct_bytes = sizeof info;
         cusz_status status = cusz_inspect(context.get(), archive, archive_bytes, &info);
         if (status == CUSZ_OK) {
-            status = cusz_decompress(context.get(), archive, archive_bytes, m_parameters.compression.threads, field,
-                                     static_cast<std::size_t>(info.raw_bytes));
+            status = cusz_decompress(context.get(), archive, archive_bytes, CUSZ_BACKEND_AUTO,
+                                     m_parameters.compression.threads, field, static_cast<std::size_t>(info.raw_bytes));
         }
         if (status != CUSZ_OK) {
             throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable().c_str + ": " +

@@ -52,7 +52,8 @@ int main(int argc, char** argv) {
         !field || !archive || read_field(argv[3], field, bytes) ||
         failed(context, "compress",
                cusz_compress(context, &params, dtype, ndim, shape, field, archive, capacity, &archive_bytes)) ||
-        failed(context, "decompress", cusz_decompress(context, archive, archive_bytes, params.threads, field, bytes));
+        failed(context, "decompress",
+               cusz_decompress(context, archive, archive_bytes, CUSZ_BACKEND_CPU, params.threads, field, bytes));
     free(archive);
     free(field);
     cusz_destroy(context);

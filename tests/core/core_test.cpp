@@ -114,7 +114,8 @@ Bytes round_trip(cusz_context* context, const Case& c, std::uint64_t seed) {
         demand(cusz_inspect(context, archive[i].get() + i, size[0], &info) == CUSZ_OK, "inspect");
         demand(cusz_check(context, archive[i].get() + i, size[0], threads) == CUSZ_OK, "check");
         std::fill(y.begin(), y.end(), T(7));
-        demand(cusz_decompress(context, archive[i].get() + i, size[0], threads, y.data(), n * sizeof(T)) == CUSZ_OK,
+        demand(cusz_decompress(context, archive[i].get() + i, size[0], CUSZ_BACKEND_CPU, threads, y.data(),
+                               n * sizeof(T)) == CUSZ_OK,
                "decompress");
         cusz_test::demand_bound(x.data(), y.data(), n, info.eb_abs, c.has_fill != 0, params.fill);
     }
@@ -137,7 +138,8 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
         info.struct_bytes = sizeof info;
         if (cusz_inspect(context, bytes.get(), good.size, &info) != CUSZ_OK || info.raw_bytes > 1 << 24) continue;
         const auto out = std::make_unique<char[]>(info.raw_bytes);
-        const cusz_status status = cusz_decompress(context, bytes.get(), good.size, 1, out.get(), info.raw_bytes);
+        const cusz_status status =
+            cusz_decompress(context, bytes.get(), good.size, CUSZ_BACKEND_CPU, 1, out.get(), info.raw_bytes);
         demand(status == CUSZ_OK || status == CUSZ_ERROR_CORRUPT, "kind of error");
         decoded += status == CUSZ_OK ? 1 : 0;
     }

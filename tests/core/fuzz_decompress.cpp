@@ -21,15 +21,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
     const std::int32_t threads = 1 + info.checksum % 3;
     const cusz_status checked = cusz_check(context, archive, size, threads);
-    const cusz_status status = cusz_decompress(context, archive, size, threads, field.get(), info.raw_bytes);
+    const cusz_status status =
+        cusz_decompress(context, archive, size, CUSZ_BACKEND_CPU, threads, field.get(), info.raw_bytes);
     cusz_test::demand(status == CUSZ_OK || status == CUSZ_ERROR_CORRUPT, "kind of error");
     cusz_test::demand(status != CUSZ_OK || checked == CUSZ_OK, "what is decoded also passes the check");
     if (status != CUSZ_OK) return 0;
 
     // The number of threads does not matter.
     const auto again = std::make_unique<char[]>(info.raw_bytes);
-    cusz_test::demand(cusz_decompress(context, archive, size, 4 - threads, again.get(), info.raw_bytes) == CUSZ_OK,
-                      "the same with other threads");
+    cusz_test::demand(
+        cusz_decompress(context, archive, size, CUSZ_BACKEND_CPU, 4 - threads, again.get(), info.raw_bytes) == CUSZ_OK,
+        "the same with other threads");
     cusz_test::demand(std::memcmp(field.get(), again.get(), info.raw_bytes) == 0, "the same values with other threads");
     return 0;
 }

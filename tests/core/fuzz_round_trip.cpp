@@ -61,7 +61,8 @@ void round_trip(cusz_context* context, Input input, cusz_params params, const st
     cusz_info info{};
     info.struct_bytes = sizeof info;
     cusz_test::demand(cusz_inspect(context, archive.get(), bytes, &info) == CUSZ_OK, "inspect");
-    cusz_test::demand(cusz_decompress(context, archive.get(), bytes, 1, y.data(), n * sizeof(T)) == CUSZ_OK,
+    cusz_test::demand(cusz_decompress(context, archive.get(), bytes, CUSZ_BACKEND_CPU, 1, y.data(), n * sizeof(T)) ==
+                          CUSZ_OK,
                       "decompress");
     double bound = params.eb;
     if (params.mode == CUSZ_REL) {

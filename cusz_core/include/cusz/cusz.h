@@ -10,6 +10,9 @@
  *     cusz_last_error(). A failed call leaves the context usable. No function aborts, prints or throws.
  *   - A context holds scratch memory and the last error. One context serves one thread at a time; any number of
  *     contexts may be used at once.
+ *   - Fields and archives may lie in host memory or in that of a CUDA device, each of them as it comes: every call asks
+ *     CUDA where its pointers point to. (A process that has not loaded the CUDA driver is never made to.) Work on a
+ *     device is done on the context's stream (cusz_set_stream), and calls return when their results are there.
  */
 #ifndef CUSZ_H
 #define CUSZ_H
@@ -52,6 +55,8 @@ typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
  * no such value, or a range of 0, means lossless. */
 typedef enum cusz_mode { CUSZ_ABS = 0, CUSZ_REL = 1 } cusz_mode;
 
+/* CUSZ_BACKEND_AUTO: the device where a field or archive in device memory lies, else the CPU. CUSZ_BACKEND_CUDA: the
+ * same device, else the current one, to which memory of the host is copied. CUSZ_BACKEND_CPU takes host memory only. */
 typedef enum cusz_backend { CUSZ_BACKEND_AUTO = 0, CUSZ_BACKEND_CPU = 1, CUSZ_BACKEND_CUDA = 2 } cusz_backend;
 
 /* Optional lossless stage over the coded payload (paper, section 2, step 5). */
@@ -126,6 +131,29 @@ CUSZ_API size_t cusz_scratch_bytes(const cusz_context* context);
 /* Gives the scratch memory back; the next call allocates anew. */
 CUSZ_API void cusz_release_scratch(cusz_context* context);
 
+/* The stream (cudaStream_t) for work on a device; NULL, the default, is the legacy default stream. It has to belong to
+ * the device of the memory that later calls get. Errors: PARAMETER. */
+CUSZ_API cusz_status cusz_set_stream(cusz_context* context, void* stream);
+
+/* Where scratch memory on a device comes from and goes to, in the order of the stream. */
+typedef struct cusz_allocator {
+    void* (*allocate)(void* user, size_t bytes, void* stream); /* aligned to 256 bytes; NULL when there is none */
+    void (*release)(void* user, void* memory, size_t bytes, void* stream);
+    void* user;
+} cusz_allocator;
+
+/* Takes the place of cudaMallocAsync and cudaFreeAsync. The context gives back what it holds first. allocator: copied;
+ * NULL for the default. It is called by cusz_release_scratch and cusz_destroy too. Errors: PARAMETER. */
+CUSZ_API cusz_status cusz_set_allocator(cusz_context* context, const cusz_allocator* allocator);
+
+/* Number of CUDA devices that this process can use; 0 where there is no driver, or the build has no CUDA. reason (may
+ * be NULL) then says why, else is "". */
+CUSZ_API int32_t cusz_device_count(const char** reason);
+/* Writes the name of a device, cut to fit. Errors: PARAMETER, DEVICE. */
+CUSZ_API cusz_status cusz_device_name(int32_t device, char* name, size_t name_bytes);
+/* Number of the CUDA device whose memory this is, -1 for memory of the host. */
+CUSZ_API int32_t cusz_device_of(const void* pointer);
+
 CUSZ_API void cusz_params_init(cusz_params* params);
 
 /* Hard bound of an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
@@ -135,12 +163,12 @@ CUSZ_API void cusz_params_init(cusz_params* params);
 CUSZ_API cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_t* shape, size_t* max_bytes);
 
 /* Smallest and largest of the values that are finite and not fill.
- *   count            elements of `field`
+ *   count            elements of `field`, which may lie on a device
  *   has_fill, fill   as in cusz_params
  *   threads          as in cusz_params
  *   min, max         written as doubles (+0 for a zero of either sign); both 0 if there is no such value
  *   n_valid          how many such values there are; may be NULL
- * Errors: PARAMETER, UNSUPPORTED. */
+ * Errors: PARAMETER, UNSUPPORTED, DEVICE, MEMORY. */
 CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t count, const void* field,
                                       int32_t has_fill, double fill, int32_t threads, double* min, double* max,
                                       uint64_t* n_valid);
@@ -150,32 +178,36 @@ CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, u
 CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
 
 /* Compresses a field.
- *   field             host memory, need not be aligned beyond its type; not read if the field is empty
- *   archive           host memory, any alignment, must not overlap the field
+ *   field             need not be aligned beyond its type; not read if the field is empty
+ *   archive           must not overlap the field; in host memory any alignment, on a device a multiple of 4 bytes, and
+ *                     the field's device if that lies on one
  *   archive_capacity  at least cusz_max_archive_bytes()
  *   archive_bytes     bytes written
+ * The lossless stage (zstd) is the CPU's: it needs an archive in host memory.
  * Errors: PARAMETER, UNSUPPORTED, DEVICE, MEMORY; nothing in `archive` is defined then. */
 CUSZ_API cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz_dtype dtype, int32_t ndim,
                                    const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
                                    size_t* archive_bytes);
 
 /* Reads and validates an archive's header: no more than the header is touched, besides its length.
- *   archive        host memory, any alignment
+ *   archive        host memory, any alignment; or device memory
  *   archive_bytes  exactly the archive's length
  *   info           struct_bytes set by the caller
- * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED. */
+ * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE. */
 CUSZ_API cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t archive_bytes, cusz_info* info);
 
 /* Verifies header and payload checksums without reconstructing the field. Errors: as cusz_decompress. */
 CUSZ_API cusz_status cusz_check(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads);
 
 /* Reconstructs a field.
- *   field        host memory for the field of the archive's dtype and shape (cusz_inspect)
- *   field_bytes  exactly its size
+ *   backend      as in cusz_params
  *   threads      as in cusz_params
- * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, MEMORY. After CORRUPT the contents of `field` are undefined. */
-CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads,
-                                     void* field, size_t field_bytes);
+ *   field        memory for the field of the archive's dtype and shape (cusz_inspect)
+ *   field_bytes  exactly its size
+ * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE, MEMORY. After CORRUPT the contents of `field` are
+ * undefined. */
+CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes,
+                                     cusz_backend backend, int32_t threads, void* field, size_t field_bytes);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,43 @@
+// What the C interface needs of CUDA, for builds with it (device.cpp, engine.cpp) and without (absent.cpp).
+#pragma once
+
+#include <cusz/cusz.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "../backend.hpp"
+
+namespace cusz::cuda {
+
+inline constexpr int host = -1; // in place of a device's number
+
+// The device in whose memory this lies, or `host`. Managed memory belongs to its device, pinned memory to the host.
+// Does not load the CUDA driver into a process that has not: there no pointer can be a device's.
+int device_of(const void* pointer) noexcept;
+
+// Devices that this process can use. 0: `reason` says why.
+int device_count(const char** reason) noexcept;
+
+// Throws PARAMETER, DEVICE.
+std::string device_name(int device);
+
+// A backend whose pointers may be of the host or of the device. Its work on the device goes to one stream, and has
+// ended when a call returns.
+class DeviceBackend : public Backend {
+public:
+    // Which device the following calls use. Throws DEVICE.
+    virtual void use(int device) = 0;
+    virtual int current_device() = 0;
+    // Scratch memory of the former stream, or from the former allocator, is given back first.
+    virtual void set_stream(void* stream) = 0;
+    virtual void set_allocator(const cusz_allocator* allocator) = 0;
+    // Copies bytes between any two places. Throws DEVICE.
+    virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
+};
+
+// Throws DEVICE where the build has no CUDA, or this process no device.
+std::unique_ptr<DeviceBackend> make_backend();
+
+} // namespace cusz::cuda
