@@ -35,7 +35,7 @@ WORKING_TREE = "the working tree"
 PARTS = ["CMakeLists.txt", "cusz_core"]  # what the library is built from
 OPTIONS = [
     "-DCMAKE_BUILD_TYPE=Release",
-    *(f"-DCUSZ_{name}=OFF" for name in ("BUILD_PYTHON", "BUILD_OPERATOR", "BUILD_APPS", "USE_ZSTD")),
+    *(f"-DCUSZ_{name}=OFF" for name in ("BUILD_PYTHON", "BUILD_OPERATOR", "BUILD_APPS", "USE_CUDA", "USE_ZSTD")),
 ]
 SETS = ("widest", "baseline")  # instruction sets
 DIRECTIONS = ("compress", "decompress")

@@ -6,24 +6,9 @@
 #include <vector>
 
 #include "../alphabet.hpp"
+#include "../sample.hpp"
 
 namespace cusz::cpu {
-
-// Which tiles are counted: pairs of neighbours picked by a hash, one in 2^k of them, at least about 64 tiles.
-class Sample {
-public:
-    Sample(std::uint64_t n_tiles, int r) {
-        if (r == default_r)
-            while (log2_rate_ < 4 && n_tiles >> (log2_rate_ + 1) >= 64) ++log2_rate_;
-    }
-    bool counts(std::uint64_t tile) const {
-        return log2_rate_ == 0 || ((tile >> 1) * 0x9E3779B97F4A7C15u) >> (64 - log2_rate_) == 0;
-    }
-    std::uint64_t rate() const { return std::uint64_t{1} << log2_rate_; }
-
-private:
-    int log2_rate_ = 0;
-};
 
 class Histogram {
 public:
@@ -49,17 +34,14 @@ public:
         const auto from = counts_.begin() + alphabet_.symbol(static_cast<std::int32_t>(reach));
         return std::any_of(from, counts_.begin() + alphabet_.escape(0), [](std::uint64_t count) { return count > 0; });
     }
-    // What the codebook is built from. Where only a sample was counted, the escapes keep codes for what it missed.
+    // What the codebook is built from.
     std::vector<std::uint64_t> weights(const Sample& sample) const {
         std::vector<std::uint64_t> w(counts_);
         for (std::int32_t delta = -span; delta < span; ++delta) {
             const auto at = static_cast<std::size_t>(delta + span);
             w[alphabet_.symbol(delta)] += small_[at] + small_[at + 2 * span];
         }
-        for (auto& weight : w) weight *= sample.rate();
-        if (alphabet_.r == default_r) w[alphabet_.escape(0)] = w[alphabet_.escape(-1)] = 1;
-        // Nothing else can say what a hole is.
-        if (sample.rate() > 1) w[alphabet_.hole()] = std::max<std::uint64_t>(w[alphabet_.hole()], 1);
+        make_weights(w, sample, alphabet_);
         return w;
     }
 

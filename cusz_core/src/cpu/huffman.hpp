@@ -8,8 +8,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "../codebook.hpp"
 #include "../tiling.hpp"
-#include "codebook.hpp"
 #include "isa.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {

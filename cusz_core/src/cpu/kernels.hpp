@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "../backend.hpp"
-#include "codebook.hpp"
+#include "../codebook.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "codebook.hpp"
+#include "../codebook.hpp"
 #include "dual_quant.hpp"
 #include "huffman.hpp"
 #include "kernels.hpp"

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "../alphabet.hpp"
+#include "alphabet.hpp"
 
-namespace cusz::cpu {
+namespace cusz {
 
 // Optimal code lengths of at most alphabet.limit() bits, by package-merge; 0 for symbols of weight 0.
 std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights, const Alphabet& alphabet);
@@ -78,4 +78,4 @@ private:
     std::vector<Entry> table_;
 };
 
-} // namespace cusz::cpu
+} // namespace cusz

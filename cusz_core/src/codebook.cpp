@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-namespace cusz::cpu {
+namespace cusz {
 
 std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights, const Alphabet& alphabet) {
     std::vector<std::uint8_t> lengths(weights.size(), 0);
@@ -121,4 +121,4 @@ DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
     if (!empty_ && width_ == 1 && std::count(lengths.begin(), lengths.end(), 1) == 1) table_[1] = table_[0];
 }
 
-} // namespace cusz::cpu
+} // namespace cusz

@@ -1,0 +1,108 @@
+// What kernels are made of: the small part of CUDA that they keep to (blocks, warps, shared memory, atomics).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cassert>
+#include <cstdint>
+
+// The block's dynamic shared memory.
+extern __shared__ __align__(16) unsigned char cusz_dynamic_shared[];
+
+namespace cusz::cuda {
+
+inline constexpr std::uint32_t warp_lanes = 32, whole_warp = ~0u;
+
+// The block's dynamic shared memory as one object, which begins uninitialised.
+template <class Shared>
+__device__ Shared& shared_memory() {
+    return *reinterpret_cast<Shared*>(cusz_dynamic_shared);
+}
+
+// An array that checks its indices in builds with assertions.
+template <class T, std::uint32_t n>
+struct Array {
+    T item[n];
+    __device__ T& operator[](std::uint32_t i) {
+        assert(i < n);
+        return item[i];
+    }
+    __device__ const T& operator[](std::uint32_t i) const {
+        assert(i < n);
+        return item[i];
+    }
+};
+
+__device__ inline std::uint32_t lane() { return threadIdx.x % warp_lanes; }
+__device__ inline std::uint32_t warp() { return threadIdx.x / warp_lanes; }
+__device__ inline bool is_first_thread() { return threadIdx.x == 0; }
+
+// Reductions and sums of a warp, all lanes taking part.
+
+__device__ inline std::uint32_t warp_sum(std::uint32_t v) { return __reduce_add_sync(whole_warp, v); }
+
+__device__ inline std::uint64_t warp_sum(std::uint64_t v) {
+    for (std::uint32_t d = warp_lanes / 2; d > 0; d /= 2) v += __shfl_xor_sync(whole_warp, v, static_cast<int>(d));
+    return v;
+}
+
+// The sum of the lanes up to this one.
+template <class U>
+__device__ U warp_inclusive_sum(U v) {
+    for (std::uint32_t d = 1; d < warp_lanes; d *= 2) {
+        const U other = __shfl_up_sync(whole_warp, v, d);
+        if (lane() >= d) v += other;
+    }
+    return v;
+}
+
+// The sum over a block of `warps` warps, which every thread gets. partial: shared memory for it alone.
+template <std::uint32_t warps, class U>
+__device__ U block_sum(U v, Array<U, warps>& partial) {
+    v = warp_sum(v);
+    __syncthreads(); // the last sum has been read
+    if (lane() == 0) partial[warp()] = v;
+    __syncthreads();
+    U sum = 0;
+    for (std::uint32_t w = 0; w < warps; ++w) sum += partial[w];
+    return sum;
+}
+
+// ---- Decoupled look-back (Merrill and Garland): parts of a running sum are known before what comes in front of them.
+
+// What a part tells the later ones, in one 64-bit word, so that flag and sum are seen together: nothing yet (0), its
+// own sum, or the sum up to its end. Parts are numbered by an atomic ticket: one that has started never waits for one
+// that has not.
+namespace look_back {
+
+inline constexpr std::uint64_t own_sum = std::uint64_t{1} << 62, sum_to_end = std::uint64_t{2} << 62;
+inline constexpr std::uint64_t value_bits = own_sum - 1;
+
+__device__ inline void publish(std::uint64_t* states, std::uint64_t part, std::uint64_t word) {
+    *static_cast<volatile std::uint64_t*>(states + part) = word;
+}
+
+// The sum of all parts in front of this one; for a whole warp, whose lanes look at 32 parts at once.
+__device__ inline std::uint64_t sum_before(const std::uint64_t* states, std::uint64_t part) {
+    std::uint64_t sum = 0;
+    for (std::uint64_t end = part; end > 0;) { // parts in front of `end` are still to be added
+        const std::uint64_t back = warp_lanes - lane();
+        std::uint64_t word = sum_to_end; // what lies in front of the first part
+        if (back <= end) {
+            const volatile std::uint64_t* const state = states + (end - back);
+            while ((word = *state) == 0) __nanosleep(20);
+        }
+        const std::uint32_t complete = __ballot_sync(whole_warp, (word & sum_to_end) != 0);
+        // From the last lane that knows a sum up to its end; those in front of it are contained in that.
+        const std::uint32_t from =
+            complete == 0 ? 0 : 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(complete)));
+        sum += warp_sum(lane() >= from ? word & value_bits : std::uint64_t{0});
+        if (complete != 0) break;
+        end -= warp_lanes;
+    }
+    return sum;
+}
+
+} // namespace look_back
+
+} // namespace cusz::cuda

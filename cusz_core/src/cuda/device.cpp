@@ -1,0 +1,80 @@
+#include "device.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "check.hpp"
+
+namespace cusz::cuda {
+
+namespace {
+
+// How many libraries this process has loaded so far.
+unsigned long long libraries_loaded() noexcept {
+    unsigned long long count = 0;
+    const auto first = [](dl_phdr_info* info, std::size_t, void* target) {
+        *static_cast<unsigned long long*>(target) = info->dlpi_adds;
+        return 1; // it is the same in all of them
+    };
+    dl_iterate_phdr(first, &count);
+    return count;
+}
+
+// Whether this process has loaded the CUDA driver: its own code, or this library when it was asked for a device.
+bool driver_is_loaded() noexcept {
+    static std::atomic<bool> loaded = false;
+    static std::atomic<unsigned long long> looked_at = 0; // dlopen takes 20 microseconds to say no
+    if (loaded.load(std::memory_order_relaxed)) return true;
+    const unsigned long long now = libraries_loaded();
+    if (looked_at.load(std::memory_order_relaxed) == now) return false;
+    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (driver != nullptr) {
+        dlclose(driver);
+        loaded.store(true, std::memory_order_relaxed);
+    }
+    looked_at.store(now, std::memory_order_relaxed);
+    return driver != nullptr;
+}
+
+} // namespace
+
+int device_of(const void* pointer) noexcept {
+    if (pointer == nullptr || !driver_is_loaded()) return host;
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return host;
+    }
+    const bool of_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+    return of_device ? attributes.device : host;
+}
+
+int device_count(const char** reason) noexcept {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        count = 0;
+    }
+    if (reason != nullptr)
+        *reason = error == cudaErrorInsufficientDriver ? "no CUDA driver is here, or one that is too old"
+                  : error == cudaErrorNoDevice         ? "no CUDA device is here, or CUDA_VISIBLE_DEVICES hides it"
+                  : error != cudaSuccess               ? cudaGetErrorString(error)
+                                                       : "";
+    return count;
+}
+
+std::string device_name(int device) {
+    const char* reason = nullptr;
+    const int count = device_count(&reason);
+    if (count == 0) fail(CUSZ_ERROR_DEVICE, reason);
+    if (device < 0 || device >= count) fail(CUSZ_ERROR_PARAMETER, "device is ", device, "; there are ", count);
+    cudaDeviceProp properties{};
+    CUSZ_CUDA(cudaGetDeviceProperties(&properties, device));
+    return properties.name;
+}
+
+} // namespace cusz::cuda

@@ -1,0 +1,319 @@
+// Dual-quantisation (paper, section 3.1.2) by a thread block: prequantisation to integers, then Lorenzo prediction on
+// them. docs/format.md, sections 4 and 5. The reverse, by a warp, is in reverse.cuh.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <type_traits>
+
+#include "tile.cuh"
+
+namespace cusz::cuda {
+
+__device__ inline float magnitude(float v) { return ::fabsf(v); }
+__device__ inline double magnitude(double v) { return ::fabs(v); }
+
+template <class T>
+__device__ T dequantise(typename Traits<T>::Int q, T step) {
+    if constexpr (sizeof(T) == 4) {
+        return static_cast<T>(q) * step;
+    } else { // exact for |q| <= 2^51, and cheaper than the conversion
+        const T shifted = std::bit_cast<T>(bits_of(Traits<T>::rounder) + static_cast<std::uint64_t>(q));
+        return (shifted - Traits<T>::rounder) * step;
+    }
+}
+
+// One value of docs/format.md, section 4.
+template <class T>
+struct Quantised {
+    typename Traits<T>::Int q;
+    bool hole, special, missed;
+};
+
+template <class T>
+__device__ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
+    using Int = typename Traits<T>::Int;
+    constexpr T rounder = Traits<T>::rounder, limit = Traits<T>::quantum_limit;
+    const T scaled = value * quantiser.inv, shifted = scaled + rounder;
+    const T back = (shifted - rounder) * quantiser.step;
+    Quantised<T> v;
+    v.q = static_cast<Int>(bits_of(shifted) - bits_of(rounder)); // modulo: it may be far out of range
+    v.special = bits_of(value) == quantiser.special;
+    v.hole = v.special || !(magnitude(scaled) <= limit);
+    v.missed = !v.hole && !(magnitude(value - back) <= quantiser.e);
+    if (v.missed) { // the neighbour's d' may be within the bound
+        const Int other = value > dequantise<T>(v.q, quantiser.step) ? v.q + 1 : v.q - 1;
+        if (magnitude(static_cast<T>(other)) <= limit &&
+            magnitude(value - dequantise<T>(other, quantiser.step)) <= quantiser.e) {
+            v.q = other;
+            v.missed = false;
+        }
+    }
+    return v;
+}
+
+// The position that a hole takes its q from, going back along its row and then from row to row (docs/format.md, section
+// 4); or none.
+inline constexpr std::uint32_t nowhere = UINT32_MAX;
+
+template <class T>
+__device__ std::uint32_t source_of_hole(const TileMemory<T>& tile, std::uint32_t position) {
+    const auto& edge = tile.box.edge;
+    for (std::uint32_t row = position / edge[0];;) {
+        const std::uint32_t begin = row * edge[0];
+        // The last of the row up to `position` that is no hole: word by word.
+        for (std::uint32_t end = position + 1; end > begin;) { // [.., end) is still to be looked at
+            const std::uint32_t at = (end - 1) / 32, first = std::max(begin, at * 32);
+            std::uint32_t valid = ~tile.hole.word[at];
+            valid &= whole_warp >> (31 - (end - 1) % 32);
+            valid &= whole_warp << first % 32;
+            if (valid != 0) return at * 32 + 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(valid)));
+            end = first;
+        }
+        const std::uint32_t y = row % edge[1], z = row / edge[1] % edge[2], w = row / edge[1] / edge[2];
+        if (y > 0)
+            row -= 1;
+        else if (z > 0)
+            row -= edge[1];
+        else if (w > 0)
+            row -= edge[1] * edge[2];
+        else
+            return nowhere;
+        position = row * edge[0];
+    }
+}
+
+// What prequant() finds, the same for every thread.
+struct Prequantised {
+    bool has_holes, all_special;
+};
+
+// Field to tile.value (u = q - anchor), anchor, holes and value outliers. Ends with a barrier.
+template <class T>
+__device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, TileMemory<T>& tile) {
+    using Int = typename Traits<T>::Int;
+    using U = typename Traits<T>::Bits;
+    const std::uint32_t n = tile.box.values();
+    bool any_hole = false, all_special = true;
+    Int q[values_of_thread];
+    {
+        Positions at(tile.box);
+#pragma unroll
+        for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
+            Quantised<T> v{0, false, true, false};
+            if (at.inside()) v = quantise(field[at.offset(tile.box)], quantiser);
+            q[k] = v.q;
+            any_hole = any_hole || v.hole;
+            all_special = all_special && v.special;
+            if (at.inside()) tile.value[at.at] = v.q;
+            const std::uint32_t holes = __ballot_sync(whole_warp, v.hole);
+            const std::uint32_t outliers = __ballot_sync(whole_warp, v.missed || (v.hole && !v.special));
+            if (lane() == 0) {
+                tile.hole.word[at.at / 32] = holes;
+                tile.value_outlier.word[at.at / 32] = outliers;
+            }
+        }
+    }
+    const Prequantised found{__syncthreads_or(any_hole) != 0, __syncthreads_and(all_special) != 0};
+    if (found.all_special) return found;
+
+    // The anchor is the q of the first value that is not a hole.
+    std::uint32_t first = 0;
+    if (found.has_holes)
+        while (first < n && tile.hole.test(first)) {
+            const std::uint32_t valid = ~tile.hole.word[first / 32] >> first % 32;
+            first += valid != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(valid))) - 1 : 32 - first % 32;
+        }
+    const Int anchor = first < n ? tile.value[first] : 0;
+    if (found.has_holes) {
+        Positions at(tile.box);
+#pragma unroll
+        for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
+            if (!at.inside() || !tile.hole.test(at.at)) continue;
+            const std::uint32_t source = source_of_hole(tile, at.at);
+            q[k] = source == nowhere ? anchor : tile.value[source];
+        }
+    }
+    __syncthreads();
+    if (is_first_thread()) tile.anchor = anchor;
+    std::uint32_t at = warp() * values_of_warp + lane();
+#pragma unroll
+    for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
+        if (at < n) tile.value[at] = static_cast<Int>(static_cast<U>(q[k]) - static_cast<U>(anchor));
+    __syncthreads();
+    return found;
+}
+
+// Differences along x, y and z around one position, modulo the width of Int: the deltas of every Lorenzo order.
+template <class T>
+class Differences {
+    using Int = typename Traits<T>::Int;
+    using U = typename Traits<T>::Bits;
+
+public:
+    __device__ Differences(const Array<Int, max_tile_values>& value, const Positions& at)
+        : value_(value), at_(at.at), back_x_(at.back_x()), back_y_(at.back_y()), back_z_(at.back_z()) {}
+
+    template <std::uint32_t order>
+    __device__ Int delta() const {
+        const std::uint32_t back_row = back_y_ != 0 ? back_y_ : back_z_;
+        if constexpr (order == 0) return value_[at_];
+        if constexpr (order == 1) {
+            const std::uint32_t back = back_x_ != 0 ? back_x_ : back_row;
+            return static_cast<Int>(u(0) - (back != 0 ? u(back) : 0));
+        }
+        if constexpr (order == 2) return static_cast<Int>(along_x(0) - (back_row != 0 ? along_x(back_row) : 0));
+        if constexpr (order == 3) return static_cast<Int>(along_xy(0) - (back_z_ != 0 ? along_xy(back_z_) : 0));
+    }
+
+private:
+    __device__ U u(std::uint32_t back) const { return static_cast<U>(value_[at_ - back]); }
+    __device__ U along_x(std::uint32_t back) const { return u(back) - (back_x_ != 0 ? u(back + 1) : 0); }
+    __device__ U along_xy(std::uint32_t back) const {
+        return along_x(back) - (back_y_ != 0 ? along_x(back + back_y_) : 0);
+    }
+
+    const Array<Int, max_tile_values>& value_;
+    const std::uint32_t at_, back_x_, back_y_, back_z_;
+};
+
+// Second differences of the deltas of order 3, which lie in tile.value (docs/format.md, section 5): they begin with
+// coordinate 2.
+template <class T>
+class SecondDifferences {
+    using Int = typename Traits<T>::Int;
+    using U = typename Traits<T>::Bits;
+
+public:
+    __device__ SecondDifferences(const TileMemory<T>& tile, const Positions& at)
+        : value_(tile.value), at_(at.at), back_x_(at.x >= 2 ? 1 : 0), back_y_(at.y >= 2 ? tile.box.edge[0] : 0),
+          back_z_(at.z >= 2 ? tile.box.edge[0] * tile.box.edge[1] : 0) {}
+    __device__ Int none() const { return value_[at_]; }
+    __device__ Int along_xy() const { return static_cast<Int>(along_xy_of(0)); }
+    __device__ Int along_xyz() const {
+        return static_cast<Int>(along_xy_of(0) - (back_z_ != 0 ? along_xy_of(back_z_) : 0));
+    }
+
+private:
+    __device__ U u(std::uint32_t back) const { return static_cast<U>(value_[at_ - back]); }
+    __device__ U along_x_of(std::uint32_t back) const { return u(back) - (back_x_ != 0 ? u(back + 1) : 0); }
+    __device__ U along_xy_of(std::uint32_t back) const {
+        return along_x_of(back) - (back_y_ != 0 ? along_x_of(back + back_y_) : 0);
+    }
+
+    const Array<Int, max_tile_values>& value_;
+    const std::uint32_t at_, back_x_, back_y_, back_z_;
+};
+
+template <class Int>
+__device__ std::make_unsigned_t<Int> absolute(Int delta) {
+    using U = std::make_unsigned_t<Int>;
+    return delta < 0 ? U{0} - static_cast<U>(delta) : static_cast<U>(delta);
+}
+
+template <class Int>
+__device__ std::uint32_t capped(Int delta) {
+    return static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{512}));
+}
+
+// Bits of 2 |delta| + 1, less one.
+template <class Int>
+__device__ std::uint32_t bit_cost(Int delta) {
+    const auto m = static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{1} << 22));
+    return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(2 * m + 1)));
+}
+
+// Whether predictors are judged on this row: on a quarter of them.
+__device__ inline bool is_sampled(const TileBox& box, std::uint32_t row) {
+    const std::uint32_t every = box.rows() < 8 ? 1 : 4;
+    return row % every == every / 2;
+}
+
+template <std::uint32_t n>
+__device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t count) {
+    std::uint32_t best = 0;
+#pragma unroll
+    for (std::uint32_t i = 1; i < n; ++i)
+        if (i < count && cost[i] < cost[best]) best = i;
+    return best;
+}
+
+// The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
+template <class T>
+__device__ std::uint32_t choose_order(TileMemory<T>& tile, std::uint32_t highest, bool has_holes) {
+    std::uint32_t cost[4] = {};
+    Positions at(tile.box);
+    for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
+        if (!at.inside() || !is_sampled(tile.box, at.row()) || (has_holes && tile.hole.test(at.at))) continue;
+        const Differences<T> around(tile.value, at);
+        cost[0] += capped(around.template delta<0>());
+        cost[1] += capped(around.template delta<1>());
+        if (highest >= 2) cost[2] += capped(around.template delta<2>());
+        if (highest >= 3) cost[3] += capped(around.template delta<3>());
+    }
+#pragma unroll
+    for (std::uint32_t& sum : cost) sum = block_sum<block_warps>(sum, tile.partial);
+    return cheapest(cost, highest + 1);
+}
+
+// Replaces tile.value by what `next` makes of it at every position. Ends with a barrier.
+template <class T, class Next>
+__device__ void replace_values(TileMemory<T>& tile, const Next& next) {
+    typename Traits<T>::Int made[values_of_thread];
+    {
+        Positions at(tile.box);
+#pragma unroll
+        for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next())
+            if (at.inside()) made[k] = next(at);
+    }
+    __syncthreads();
+    std::uint32_t at = warp() * values_of_warp + lane();
+#pragma unroll
+    for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
+        if (at < tile.box.values()) tile.value[at] = made[k];
+    __syncthreads();
+}
+
+template <class T, std::uint32_t order>
+__device__ void postquant_order(TileMemory<T>& tile) {
+    replace_values(tile, [&](const Positions& at) { return Differences<T>(tile.value, at).template delta<order>(); });
+}
+
+// Where order 3 is the best of the Lorenzo orders, the field is smooth, and second differences may pay. Returns the
+// predictor.
+template <class T>
+__device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
+    postquant_order<T, 3>(tile);
+    std::uint32_t cost[3] = {};
+    Positions at(tile.box);
+    for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
+        if (!at.inside() || !is_sampled(tile.box, at.row())) continue;
+        const SecondDifferences<T> around(tile, at);
+        cost[0] += bit_cost(around.none());
+        cost[1] += bit_cost(around.along_xy());
+        cost[2] += bit_cost(around.along_xyz());
+    }
+#pragma unroll
+    for (std::uint32_t& sum : cost) sum = block_sum<block_warps>(sum, tile.partial);
+    const std::uint32_t best = cheapest(cost, 3);
+    if (best == 1) replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xy(); });
+    if (best == 2) replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xyz(); });
+    return 3 + best;
+}
+
+// tile.value from quantised values to deltas. Returns the predictor. Ends with a barrier.
+template <class T>
+__device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t highest_order, bool has_holes) {
+    const std::uint32_t order = choose_order(tile, highest_order, has_holes);
+    if (order == 3 && !has_holes) return postquant_smooth(tile);
+    switch (order) {
+    case 0: break; // u is the delta
+    case 1: postquant_order<T, 1>(tile); break;
+    case 2: postquant_order<T, 2>(tile); break;
+    default: postquant_order<T, 3>(tile); break;
+    }
+    return order;
+}
+
+} // namespace cusz::cuda

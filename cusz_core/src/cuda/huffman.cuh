@@ -1,0 +1,120 @@
+// Encoding of symbols into substreams by a thread block, and decoding by a warp (paper, sections 3.2.4 and 3.3;
+// docs/format.md, sections 6 to 8).
+#pragma once
+
+#include <algorithm>
+#include <bit>
+
+#include "../alphabet.hpp"
+#include "block.cuh"
+#include "tile.cuh"
+
+namespace cusz::cuda {
+
+inline constexpr std::uint32_t max_substreams = 32;
+
+__device__ inline std::uint32_t substream_count(std::uint32_t n) { return std::min((n + 63) / 64, +max_substreams); }
+
+__device__ inline std::uint32_t bit_width(std::uint32_t v) {
+    return 32 - static_cast<std::uint32_t>(__clz(static_cast<int>(v)));
+}
+
+// ---- Encoding
+
+struct Code {
+    std::uint32_t bits, length; // at most 32
+};
+
+// Code and raw bits of a delta that the small table does not have, or of hole_delta.
+__device__ inline Code compose(const EncodeTables& tables, int r, std::int32_t delta) {
+    const Alphabet alphabet(r);
+    std::uint32_t symbol = alphabet.symbol(delta);
+    std::uint32_t code = __ldg(tables.of_symbol + symbol);
+    if (code >> 16 == 0) {
+        symbol = alphabet.escape(delta);
+        code = __ldg(tables.of_symbol + symbol);
+    }
+    const std::uint32_t length = code >> 16, raw_bits = alphabet.meaning(symbol).raw_bits;
+    const std::uint32_t raw = static_cast<std::uint32_t>(delta) & ((1u << raw_bits) - 1);
+    return {(code & 0xFFFF) | raw << length, length + raw_bits};
+}
+
+using SmallCodes = Array<std::uint32_t, 2 * EncodeTables::small_span>;
+
+__device__ inline Code code_of(const SmallCodes& small, const EncodeTables& tables, int r, std::int32_t delta) {
+    const std::uint32_t at = static_cast<std::uint32_t>(delta) + EncodeTables::small_span;
+    const std::uint32_t entry = at < 2 * EncodeTables::small_span ? small[at] : 0;
+    if (entry != 0) return {entry >> 5, entry & 31};
+    return compose(tables, r, delta);
+}
+
+// Which symbols of the n coded ones a thread has: its lane is a substream, its warp a run of the substream's symbols.
+struct Substreams {
+    std::uint32_t n, count;
+    __device__ explicit Substreams(std::uint32_t coded) : n(coded), count(substream_count(coded)) {}
+    __device__ bool has(std::uint32_t k) const { return lane() < count && symbol(k) < n; }
+    __device__ std::uint32_t symbol(std::uint32_t k) const { return (warp() * values_of_thread + k) * count + lane(); }
+};
+static_assert(block_warps * values_of_thread * max_substreams == max_tile_values);
+
+// Where a thread's bits lie, and how long substreams are; the same in every warp.
+struct SubstreamPlaces {
+    std::uint32_t own_begin;       // bit where this thread's part of its substream begins
+    std::uint32_t length;          // of the substream that is this lane, in bits
+    std::uint32_t total;           // bits of all
+    std::uint32_t shortest, width; // width: bits of (longest - shortest)
+};
+
+// bits: of this thread's symbols. partial: shared memory for it alone.
+__device__ inline SubstreamPlaces place_substreams(const Substreams& streams, std::uint32_t bits,
+                                                   Array<std::uint32_t, block_threads>& partial) {
+    partial[threadIdx.x] = bits;
+    __syncthreads();
+    SubstreamPlaces places{};
+    std::uint32_t before = 0;
+    for (std::uint32_t w = 0; w < block_warps; ++w) {
+        if (w == warp()) before = places.length;
+        places.length += partial[w * warp_lanes + lane()];
+    }
+    const std::uint32_t end = warp_inclusive_sum(places.length);
+    places.own_begin = end - places.length + before;
+    places.total = __shfl_sync(whole_warp, end, warp_lanes - 1);
+    const bool is_one = lane() < streams.count;
+    places.shortest = __reduce_min_sync(whole_warp, is_one ? places.length : UINT32_MAX);
+    places.width = bit_width(__reduce_max_sync(whole_warp, is_one ? places.length : 0) - places.shortest);
+    return places;
+}
+
+// Appends codes to words that begin as 0 and that other threads write bits into, too.
+template <class Words>
+class BitWriter {
+public:
+    __device__ BitWriter(Words& words, std::uint32_t first_word, std::uint32_t bit)
+        : words_(words), at_(first_word + bit / 32), pending_(bit % 32) {}
+    __device__ void append(Code code) {
+        buffer_ |= std::uint64_t{code.bits} << pending_;
+        pending_ += code.length;
+        if (pending_ < 32) return;
+        atomicOr(&words_[at_++], static_cast<std::uint32_t>(buffer_));
+        buffer_ >>= 32;
+        pending_ -= 32;
+    }
+    __device__ void finish() {
+        if (pending_ > 0) atomicOr(&words_[at_], static_cast<std::uint32_t>(buffer_));
+    }
+
+private:
+    Words& words_;
+    std::uint32_t at_, pending_;
+    std::uint64_t buffer_ = 0;
+};
+
+// Sets `width` bits (at most 32) from bit `bit` of words that begin as 0.
+template <class Words>
+__device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t bit, Code code) {
+    BitWriter<Words> writer(words, first_word, bit);
+    writer.append(code);
+    writer.finish();
+}
+
+} // namespace cusz::cuda

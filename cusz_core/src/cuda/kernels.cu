@@ -1,0 +1,329 @@
+// The kernels: each takes its work from the stages beside this file.
+#include "kernels.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "check.hpp"
+#include "histogram.cuh"
+#include "payload.cuh"
+#include "read_payload.cuh"
+#include "value_range.cuh"
+
+namespace cusz::cuda {
+
+// ---- Compression: one block, one tile at a time
+
+template <class T>
+__global__ void __launch_bounds__(block_threads) range_kernel(const RangeArguments<T> a) {
+    const auto result = range_of_block(a, shared_memory<RangeMemory<T>>());
+    if (is_first_thread()) a.results[blockIdx.x] = result;
+}
+
+template <class T>
+__global__ void __launch_bounds__(block_threads) count_kernel(const CountArguments<T> a) {
+    auto& shared = shared_memory<CountMemory<T>>();
+    const Alphabet alphabet(a.coder.r);
+    for (std::uint32_t s = threadIdx.x; s < alphabet.size(); s += block_threads) shared.count[s] = 0;
+    for (std::uint64_t number = blockIdx.x; number < a.coder.n_tiles; number += gridDim.x) {
+        if (!a.sample.counts(a.coder.first_tile + number)) continue;
+        const PreparedTile prepared = prepare(a.coder, a.reach, number, a.field, shared.tile);
+        add_tile(prepared, alphabet, shared.tile, shared.count);
+    }
+    __syncthreads();
+    for (std::uint32_t s = threadIdx.x; s < alphabet.size(); s += block_threads)
+        if (shared.count[s] != 0)
+            atomicAdd(reinterpret_cast<unsigned long long*>(a.counts + s),
+                      static_cast<unsigned long long>(shared.count[s]));
+}
+
+template <class T>
+struct CompressMemory {
+    TileMemory<T> tile;
+    PayloadMemory<T> payload;
+    std::uint64_t ticket, place;
+    std::uint32_t n_special;
+};
+
+__device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
+    if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
+}
+
+template <class T>
+__global__ void __launch_bounds__(block_threads) compress_kernel(const CompressArguments<T> a) {
+    auto& shared = shared_memory<CompressMemory<T>>();
+    for (std::uint32_t i = threadIdx.x; i < 2 * EncodeTables::small_span; i += block_threads)
+        shared.payload.small_codes[i] = a.tables.small[i];
+    CompressResult own{}; // the first thread's
+    for (;;) {
+        __syncthreads();
+        if (is_first_thread())
+            shared.ticket = atomicAdd(reinterpret_cast<unsigned long long*>(&a.result->ticket), 1ull);
+        __syncthreads();
+        const std::uint64_t number = shared.ticket;
+        if (number >= a.coder.n_tiles) break;
+        const PreparedTile prepared = prepare(a.coder, a.reach, number, a.field, shared.tile);
+        const WrittenTile written =
+            write_payload(a.coder, a.tables, a.field, prepared, shared.tile, shared.payload, [&](std::uint32_t words) {
+                if (is_first_thread()) look_back::publish(a.states, number, look_back::own_sum | words);
+            });
+        if (warp() == 0) {
+            const std::uint64_t before = look_back::sum_before(a.states, number);
+            if (lane() == 0) {
+                look_back::publish(a.states, number, look_back::sum_to_end | (before + written.words));
+                shared.place = before;
+            }
+        }
+        if (warp() == 1 && prepared.has_holes) { // those that are not stored as outliers
+            std::uint32_t special = 0;
+            for (std::uint32_t i = lane(); i < bitmap_words; i += warp_lanes)
+                special +=
+                    static_cast<std::uint32_t>(__popc(shared.tile.hole.word[i] & ~shared.tile.value_outlier.word[i]));
+            special = warp_sum(special);
+            if (lane() == 0) shared.n_special = special;
+        }
+        __syncthreads();
+        const std::uint64_t end = shared.place + written.words;
+        const std::uint64_t part =
+            store_payload(a.field, shared.tile, shared.payload, written, a.coder.first_tile + number,
+                          end <= a.capacity ? a.payloads + shared.place : nullptr);
+        if (!is_first_thread()) continue;
+        a.index[number] = static_cast<std::uint16_t>(written.words);
+        own.checksum += part;
+        own.too_large |= end <= a.capacity ? 0 : 1;
+        const std::uint32_t n = shared.tile.box.values();
+        if (prepared.all_special) {
+            own.n_special += n;
+        } else if (written.raw) {
+            own.n_value_outliers += n;
+        } else {
+            own.n_special += prepared.has_holes ? shared.n_special : 0;
+            own.n_delta_outliers += shared.tile.delta_outlier.count;
+            own.n_value_outliers += shared.tile.value_outlier.count;
+        }
+        if (number == a.coder.n_tiles - 1) own.words = end;
+    }
+    if (!is_first_thread()) return;
+    add(&a.result->words, own.words);
+    add(&a.result->checksum, own.checksum);
+    add(&a.result->n_special, own.n_special);
+    add(&a.result->n_delta_outliers, own.n_delta_outliers);
+    add(&a.result->n_value_outliers, own.n_value_outliers);
+    add(&a.result->too_large, own.too_large);
+}
+
+// ---- Decompression: one warp, one tile at a time
+
+// The tile with the lowest number is the one to report.
+__device__ inline void report(DecompressResult* result, std::uint64_t tile, TileError error) {
+    atomicMax(reinterpret_cast<unsigned long long*>(&result->error),
+              static_cast<unsigned long long>(~((tile + 1) << 8 | static_cast<std::uint32_t>(error))));
+}
+
+struct IndexMemory {
+    Array<std::uint64_t, block_warps> sum_of_warp;
+    std::uint64_t ticket, place;
+};
+
+__global__ void __launch_bounds__(block_threads) start_kernel(const IndexArguments a) {
+    auto& shared = shared_memory<IndexMemory>();
+    if (is_first_thread()) shared.ticket = atomicAdd(reinterpret_cast<unsigned long long*>(&a.result->ticket), 1ull);
+    __syncthreads();
+    const std::uint64_t part = shared.ticket, start = part * block_threads + threadIdx.x;
+    const std::uint64_t first = start * tiles_of_start, last = std::min(first + tiles_of_start, a.n_tiles);
+    std::uint64_t words = 0;
+    for (std::uint64_t t = first; t < last; ++t) {
+        const std::uint32_t n = a.index[t];
+        if (n == 0 || n > a.longest) report(a.result, a.first_tile + t, TileError::index_entry);
+        words += n;
+    }
+    std::uint64_t end = warp_inclusive_sum(words);
+    if (lane() == warp_lanes - 1) shared.sum_of_warp[warp()] = end;
+    __syncthreads();
+    std::uint64_t sum = 0;
+    for (std::uint32_t w = 0; w < block_warps; ++w) {
+        if (w == warp()) end += sum;
+        sum += shared.sum_of_warp[w];
+    }
+    if (warp() == 0) {
+        if (lane() == 0) look_back::publish(a.states, part, look_back::own_sum | sum);
+        const std::uint64_t before = look_back::sum_before(a.states, part);
+        if (lane() == 0) {
+            look_back::publish(a.states, part, look_back::sum_to_end | (before + sum));
+            shared.place = before;
+        }
+    }
+    __syncthreads();
+    if (first < a.n_tiles) a.starts[start] = shared.place + end - words;
+    if (is_first_thread() && (part + 1) * tiles_of_index_block >= a.n_tiles) a.result->words = shared.place + sum;
+}
+
+// Tiles of a block. They share the table; more of them would leave room for fewer blocks.
+template <class T>
+inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 4 : 2;
+inline constexpr std::uint32_t shared_table_entries = 1
+                                                      << 12; // of the default alphabet; a larger one stays where it is
+
+template <class T>
+struct DecompressMemory {
+    Array<std::uint32_t, shared_table_entries> table;
+    Array<WarpMemory<T>, decode_warps<T>> warp;
+};
+
+template <class T>
+__global__ void __launch_bounds__(decode_warps<T>* warp_lanes) decompress_kernel(const DecompressArguments<T> a) {
+    auto& shared = shared_memory<DecompressMemory<T>>();
+    if (a.result->words != a.words || a.result->error != 0) return; // the index is wrong: nothing of it may be followed
+    DecodeTable table = a.table;
+    if (table.width <= 12) {
+        for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += decode_warps<T> * warp_lanes)
+            shared.table[i] = table.entry[i];
+        table.entry = &shared.table[0];
+    }
+    __syncthreads();
+    WarpMemory<T>& tile = shared.warp[warp()];
+    std::uint64_t checksum = 0;
+    for (std::uint64_t number = std::uint64_t{blockIdx.x} * decode_warps<T> + warp(); number < a.coder.n_tiles;
+         number += std::uint64_t{gridDim.x} * decode_warps<T>) {
+        __syncwarp(); // the last tile has been read
+        const std::uint64_t first = number / tiles_of_start * tiles_of_start;
+        const std::uint64_t begin = a.starts[number / tiles_of_start] +
+                                    warp_sum(first + lane() < number ? std::uint32_t{a.index[first + lane()]} : 0u);
+        const std::uint32_t n = a.index[number];
+        const std::uint32_t* const words = a.payloads + begin;
+        std::uint64_t sum = 0;
+        for (std::uint32_t i = lane(); i < n; i += warp_lanes) sum += std::uint64_t{words[i]} * checksum_weight(i);
+        checksum += part_of_sum(a.coder.first_tile + number, warp_sum(sum), n);
+        if (a.field == nullptr) continue;
+        if (lane() == 0) {
+            tile.box = a.coder.tiling.box(a.coder.first_tile + number);
+            tile.box.offset -= a.coder.first_value;
+        }
+        __syncwarp();
+        const TileError error = read_payload(a.coder, table, words, n, tile, a.field);
+        if (error != TileError::none && lane() == 0) report(a.result, a.coder.first_tile + number, error);
+    }
+    if (lane() == 0) add(&a.result->checksum, checksum);
+}
+
+// ---- Raw bytes
+
+struct PieceMemory {
+    Array<std::uint64_t, block_warps> partial;
+};
+
+__global__ void __launch_bounds__(block_threads) piece_kernel(const PieceArguments a) {
+    auto& shared = shared_memory<PieceMemory>();
+    std::uint64_t checksum = 0;
+    const std::uint64_t pieces = (a.n + piece_words - 1) / piece_words;
+    for (std::uint64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+        const std::uint64_t begin = piece * piece_words;
+        const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(+piece_words, a.n - begin));
+        std::uint64_t sum = 0;
+        for (std::uint32_t i = threadIdx.x; i < n; i += block_threads) {
+            const std::uint32_t word = a.words[begin + i];
+            sum += std::uint64_t{word} * checksum_weight(i);
+            if (a.target != nullptr) a.target[begin + i] = word;
+        }
+        checksum += part_of_sum(piece, block_sum<block_warps>(sum, shared.partial), n);
+    }
+    if (is_first_thread()) add(a.checksum, checksum);
+}
+
+// ---- Launches
+
+namespace {
+
+struct Device {
+    int number, processors;
+    static Device current() {
+        Device device{};
+        CUSZ_CUDA(cudaGetDevice(&device.number));
+        CUSZ_CUDA(cudaDeviceGetAttribute(&device.processors, cudaDevAttrMultiProcessorCount, device.number));
+        return device;
+    }
+};
+
+constexpr std::uint32_t most_blocks_of_processor = 8;
+constexpr std::size_t most_devices = 64;
+
+// Blocks of a kernel that a processor of the current device runs at once. shared_bytes may differ between calls.
+template <auto kernel>
+int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t shared_bytes) {
+    // Asking takes longer than launching: the last answer is kept, with the memory it is for.
+    static std::array<std::atomic<std::uint64_t>, most_devices> kept{};
+    auto& known = kept[static_cast<std::size_t>(device.number) % most_devices];
+    const std::uint64_t key = std::uint64_t{shared_bytes} << 32 | static_cast<std::uint32_t>(device.number) << 8;
+    const std::uint64_t last = known.load(std::memory_order_relaxed);
+    if (last >> 8 == key >> 8 && last % 256 != 0) return static_cast<int>(last % 256);
+    CUSZ_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    int blocks = 0;
+    CUSZ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes));
+    blocks = std::clamp(blocks, 1, static_cast<int>(most_blocks_of_processor));
+    known.store(key | static_cast<std::uint64_t>(blocks), std::memory_order_relaxed);
+    return blocks;
+}
+
+// As many blocks as run at once, or as there are parts of the work.
+template <auto kernel, class Arguments>
+void launch(const Arguments& arguments, std::uint32_t threads, std::size_t shared_bytes, std::uint64_t parts,
+            bool all_parts, cudaStream_t stream) {
+    const Device device = Device::current();
+    const int at_once = blocks_of_processor<kernel>(device, threads, shared_bytes) * device.processors;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(all_parts ? parts : std::min<std::uint64_t>(parts, at_once)));
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    CUSZ_CUDA(cudaLaunchKernelEx(&config, kernel, arguments));
+}
+
+} // namespace
+
+std::uint32_t most_blocks() {
+    return most_blocks_of_processor * static_cast<std::uint32_t>(Device::current().processors);
+}
+
+template <class T>
+void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
+    launch<range_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), most_blocks(), true, stream);
+}
+
+template <class T>
+void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
+    launch<count_kernel<T>>(a, block_threads, count_memory_bytes<T>(a.coder.r), a.coder.n_tiles, false, stream);
+}
+
+template <class T>
+void compress_tiles(const CompressArguments<T>& a, cudaStream_t stream) {
+    launch<compress_kernel<T>>(a, block_threads, sizeof(CompressMemory<T>), a.coder.n_tiles, false, stream);
+}
+
+void find_starts(const IndexArguments& a, cudaStream_t stream) {
+    const std::uint64_t parts = (a.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
+    launch<start_kernel>(a, block_threads, sizeof(IndexMemory), parts, true, stream);
+}
+
+template <class T>
+void decompress_tiles(const DecompressArguments<T>& a, cudaStream_t stream) {
+    const std::uint64_t parts = (a.coder.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
+    launch<decompress_kernel<T>>(a, decode_warps<T> * warp_lanes, sizeof(DecompressMemory<T>), parts, false, stream);
+}
+
+void sum_pieces(const PieceArguments& a, cudaStream_t stream) {
+    const std::uint64_t parts = (a.n + piece_words - 1) / piece_words;
+    launch<piece_kernel>(a, block_threads, sizeof(PieceMemory), parts, false, stream);
+}
+
+template void compute_range(const RangeArguments<float>&, cudaStream_t);
+template void compute_range(const RangeArguments<double>&, cudaStream_t);
+template void count_symbols(const CountArguments<float>&, cudaStream_t);
+template void count_symbols(const CountArguments<double>&, cudaStream_t);
+template void compress_tiles(const CompressArguments<float>&, cudaStream_t);
+template void compress_tiles(const CompressArguments<double>&, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<float>&, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<double>&, cudaStream_t);
+
+} // namespace cusz::cuda

@@ -1,0 +1,112 @@
+// Memory of a device, and the way there: scratch that is kept between calls, pinned memory for copies.
+#pragma once
+
+#include <cusz/cusz.h>
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "check.hpp"
+
+namespace cusz::cuda {
+
+// Makes a device current, and the former one again at the end.
+class CurrentDevice {
+public:
+    explicit CurrentDevice(int device) {
+        CUSZ_CUDA(cudaGetDevice(&former_));
+        if (device != former_) CUSZ_CUDA(cudaSetDevice(device));
+        changed_ = device != former_;
+    }
+    ~CurrentDevice() {
+        if (changed_) static_cast<void>(cudaSetDevice(former_));
+    }
+    CurrentDevice(const CurrentDevice&) = delete;
+    CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+private:
+    int former_ = 0;
+    bool changed_ = false;
+};
+
+// Where device memory comes from: the caller's allocator, else CUDA's own pool. In the order of a stream.
+struct MemorySource {
+    cusz_allocator allocator{}; // if `allocate` is set
+    cudaStream_t stream = nullptr;
+
+    // Throws Error(MEMORY).
+    void* allocate(std::size_t bytes) const {
+        void* memory = nullptr;
+        if (allocator.allocate == nullptr)
+            CUSZ_CUDA(cudaMallocAsync(&memory, bytes, stream));
+        else if ((memory = allocator.allocate(allocator.user, bytes, stream)) == nullptr)
+            fail(CUSZ_ERROR_MEMORY, "out of memory: the allocator has no ", bytes, " bytes on the device");
+        return memory;
+    }
+    // No work on the memory is left: every call has waited for its own. So no stream needs to be there any more.
+    void release(void* memory, std::size_t bytes) const noexcept {
+        if (allocator.allocate == nullptr)
+            static_cast<void>(cudaFreeAsync(memory, nullptr));
+        else
+            allocator.release(allocator.user, memory, bytes, stream);
+    }
+};
+
+// An uninitialised buffer on the device that only grows; its content is lost then.
+class DeviceBuffer {
+public:
+    DeviceBuffer() = default;
+    DeviceBuffer(const DeviceBuffer&) = delete;
+    DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+    template <class T>
+    T* reserve(const MemorySource& source, std::uint64_t count) {
+        const std::size_t bytes = (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
+        if (bytes > bytes_) {
+            release(source);
+            memory_ = source.allocate(bytes);
+            bytes_ = bytes;
+        }
+        return static_cast<T*>(memory_);
+    }
+    // With the source that it was reserved from.
+    void release(const MemorySource& source) noexcept {
+        if (memory_ != nullptr) source.release(memory_, bytes_);
+        memory_ = nullptr;
+        bytes_ = 0;
+    }
+    std::size_t bytes() const { return bytes_; }
+
+private:
+    void* memory_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+// Copies between a device and memory of the host that is not pinned: through two pinned buffers by turns, so that one
+// is on its way while the other is filled or emptied.
+class Staging {
+public:
+    Staging() = default;
+    ~Staging() { release(); }
+    Staging(const Staging&) = delete;
+    Staging& operator=(const Staging&) = delete;
+
+    // target, source: either may be of the host. Has ended when it returns, but for copies to the device, which later
+    // work on the stream waits for.
+    void copy(void* target, const void* source, std::size_t bytes, cudaStream_t stream);
+    std::size_t bytes() const { return pinned_[0] != nullptr ? 2 * piece_bytes : 0; }
+    void release() noexcept;
+
+private:
+    static constexpr std::size_t piece_bytes = std::size_t{8} << 20;
+
+    void prepare();
+
+    std::array<std::byte*, 2> pinned_{};
+    std::array<cudaEvent_t, 2> done_{};
+};
+
+} // namespace cusz::cuda

@@ -1,0 +1,92 @@
+// What a thread block works on when it compresses: one tile, in shared memory and registers.
+#pragma once
+
+#include "../alphabet.hpp"
+#include "bitmap.cuh"
+#include "block.cuh"
+#include "kernels.hpp"
+
+namespace cusz::cuda {
+
+// A block of 8 warps; each has a run of 512 values in tile order, each lane every 32nd of them: loads are coalesced,
+// and where rows have 32 values a lane has a column.
+inline constexpr std::uint32_t block_threads = 256, block_warps = block_threads / warp_lanes;
+inline constexpr std::uint32_t values_of_thread = max_tile_values / block_threads;
+inline constexpr std::uint32_t values_of_warp = values_of_thread * warp_lanes;
+
+template <class T>
+struct TileMemory {
+    using Int = typename Traits<T>::Int;
+
+    TileBox box; // its offset is that in the batch's memory
+    Int anchor;
+    Array<Int, max_tile_values> value; // u = q - anchor, then deltas
+    Bitmap hole;
+    RankedBitmap value_outlier, delta_outlier;
+    RankedBitmap coded;    // first the values whose delta is not 0, then those to be coded
+    RankedBitmap subgroup; // those in live groups
+    Bitmap live_subgroup;
+    Array<std::uint32_t, 2> group_mask;
+    Array<std::uint32_t, block_warps> partial;
+    Array<std::uint64_t, block_warps> wide_partial;
+};
+
+// The positions of one thread in a tile, with their coordinates.
+class Positions {
+public:
+    __device__ explicit Positions(const TileBox& box) : Positions(box, warp() * values_of_warp + lane()) {}
+    __device__ Positions(const TileBox& box, std::uint32_t first) : edge_(box.edge), n_(box.values()), at(first) {
+        split(first, x, y, z, w);
+        split(warp_lanes, step_x_, step_y_, step_z_, step_w_);
+    }
+    __device__ bool inside() const { return at < n_; }
+    __device__ void next() { // 32 positions on
+        at += warp_lanes;
+        x += step_x_;
+        y += step_y_;
+        z += step_z_;
+        w += step_w_;
+        if (x >= edge_[0]) x -= edge_[0], ++y;
+        if (y >= edge_[1]) y -= edge_[1], ++z;
+        if (z >= edge_[2]) z -= edge_[2], ++w;
+    }
+    __device__ std::uint64_t offset(const TileBox& box) const {
+        return box.offset + x + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
+    }
+    __device__ std::uint32_t row() const { return (w * edge_[2] + z) * edge_[1] + y; }
+    // How far in front the value with the next lower coordinate lies; for z, at z = 0, that along w (docs/format.md,
+    // section 5). 0: there is none in the tile.
+    __device__ std::uint32_t back_x() const { return x > 0 ? 1 : 0; }
+    __device__ std::uint32_t back_y() const { return y > 0 ? edge_[0] : 0; }
+    __device__ std::uint32_t back_z() const {
+        const std::uint32_t plane = edge_[0] * edge_[1];
+        return z > 0 ? plane : w > 0 ? plane * edge_[2] : 0;
+    }
+
+private:
+    __device__ void split(std::uint32_t p, std::uint32_t& px, std::uint32_t& py, std::uint32_t& pz,
+                          std::uint32_t& pw) const {
+        px = p % edge_[0];
+        p /= edge_[0];
+        py = p % edge_[1];
+        p /= edge_[1];
+        pz = p % edge_[2];
+        pw = p / edge_[2];
+    }
+
+    const std::array<std::uint32_t, 4> edge_;
+    const std::uint32_t n_;
+    std::uint32_t step_x_, step_y_, step_z_, step_w_;
+
+public:
+    std::uint32_t at, x, y, z, w;
+};
+
+// The same for a position by itself.
+__device__ inline std::uint64_t field_offset(const TileBox& box, std::uint32_t position) {
+    const std::uint32_t x = position % box.edge[0], row = position / box.edge[0];
+    const std::uint32_t y = row % box.edge[1], zw = row / box.edge[1];
+    return box.offset + x + y * box.stride[1] + zw % box.edge[2] * box.stride[2] + zw / box.edge[2] * box.stride[3];
+}
+
+} // namespace cusz::cuda

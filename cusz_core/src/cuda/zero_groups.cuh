@@ -1,0 +1,129 @@
+// Zero groups: boxes of a tile whose deltas are all 0 are not coded (docs/format.md, sections 3 and 6).
+#pragma once
+
+#include "tile.cuh"
+
+namespace cusz::cuda {
+
+using Edges = std::array<std::uint32_t, 4>;
+
+// The groups, or subgroups, of one (clipped) tile.
+class GroupGrid {
+public:
+    __device__ GroupGrid(const Edges& tile, const Edges& group) : tile_(tile), group_(group), groups_(tile, group) {}
+    __device__ std::uint32_t total() const { return groups_.total; }
+
+    // Calls use(position of the first value, length) for every run of a group along x.
+    template <class Use>
+    __device__ void for_each_run(std::uint32_t number, const Use& use) const {
+        Edges begin, end;
+        corners(number, begin, end);
+        for (std::uint32_t w = begin[3]; w < end[3]; ++w)
+            for (std::uint32_t z = begin[2]; z < end[2]; ++z)
+                for (std::uint32_t y = begin[1]; y < end[1]; ++y)
+                    use(((w * tile_[2] + z) * tile_[1] + y) * tile_[0] + begin[0], end[0] - begin[0]);
+    }
+    __device__ std::uint32_t values(std::uint32_t number) const {
+        Edges begin, end;
+        corners(number, begin, end);
+        return (end[0] - begin[0]) * (end[1] - begin[1]) * (end[2] - begin[2]) * (end[3] - begin[3]);
+    }
+    // The number of the group that the first value of group `number` of `other` lies in.
+    __device__ std::uint32_t group_around(const GroupGrid& other, std::uint32_t number) const {
+        Edges begin, end;
+        other.corners(number, begin, end);
+        std::uint32_t at = 0;
+        for (std::uint32_t a = 4; a-- > 0;) at = at * groups_.count[a] + begin[a] / group_[a];
+        return at;
+    }
+
+private:
+    __device__ void corners(std::uint32_t number, Edges& begin, Edges& end) const {
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            begin[a] = number % groups_.count[a] * group_[a];
+            end[a] = std::min(begin[a] + group_[a], tile_[a]);
+            number /= groups_.count[a];
+        }
+    }
+
+    const Edges &tile_, &group_;
+    const Groups groups_;
+};
+
+// What of a tile is coded.
+struct LiveGroups {
+    bool flat, masked, fine;
+    std::uint32_t n_coded;
+};
+
+// From the tile's deltas, with tile.coded saying which are not 0: the masks in tile.group_mask, tile.subgroup and
+// tile.live_subgroup. Ends with a barrier.
+template <class T>
+__device__ LiveGroups find_live_groups(TileMemory<T>& tile, const Tiling& tiling) {
+    const GroupGrid groups(tile.box.edge, tiling.group()), subgroups(tile.box.edge, tiling.subgroup());
+    const std::uint32_t n = tile.box.values();
+    std::uint32_t in_groups = 0, zero_pairs = 0; // values in live groups
+    {
+        const std::uint32_t g = threadIdx.x;
+        bool alive = false;
+        if (g < groups.total())
+            groups.for_each_run(
+                g, [&](std::uint32_t at, std::uint32_t length) { alive = alive || tile.coded.any(at, length); });
+        if (alive) in_groups = groups.values(g);
+        const std::uint32_t mask = __ballot_sync(whole_warp, alive);
+        if (warp() < 2 && lane() == 0) tile.group_mask[warp()] = mask;
+    }
+    if (threadIdx.x < bitmap_words) {
+        const std::uint32_t first = threadIdx.x * 32, here = first < n ? std::min(n - first, 32u) : 0;
+        const std::uint32_t dead = ~tile.coded.word[threadIdx.x] & (here == 32 ? whole_warp : (1u << here) - 1);
+        zero_pairs = static_cast<std::uint32_t>(__popc(dead & dead >> 1 & 0x55555555u));
+    }
+    const std::uint32_t both = block_sum<block_warps>(in_groups | zero_pairs << 16, tile.partial);
+    in_groups = both & 0xFFFF;
+    zero_pairs = both >> 16;
+    const std::uint32_t n_live = static_cast<std::uint32_t>(__popc(tile.group_mask[0]) + __popc(tile.group_mask[1]));
+    if (n_live == 0) return {true, false, false, 0};
+
+    const bool coarse = groups.total() - n_live >= 2;
+    const std::uint32_t coarse_bits = coarse ? in_groups + groups.total() : n;
+    if (2 * zero_pairs > subgroups.total()) {
+        std::uint32_t in_subgroups = 0, candidates = 0;
+        for (std::uint32_t first = warp() * warp_lanes; first < max_tile_values; first += block_threads) {
+            const std::uint32_t s = first + lane();
+            bool candidate = false, alive = false;
+            if (s < subgroups.total()) {
+                const std::uint32_t g = groups.group_around(subgroups, s);
+                candidate = (tile.group_mask[g / 32] >> g % 32 & 1) != 0;
+                if (candidate)
+                    subgroups.for_each_run(s, [&](std::uint32_t at, std::uint32_t length) {
+                        alive = alive || tile.coded.any(at, length);
+                    });
+            }
+            candidates += candidate ? 1 : 0;
+            in_subgroups += alive ? subgroups.values(s) : 0;
+            const std::uint32_t candidate_bits = __ballot_sync(whole_warp, candidate);
+            const std::uint32_t alive_bits = __ballot_sync(whole_warp, alive);
+            if (lane() == 0) {
+                tile.subgroup.word[first / 32] = candidate_bits;
+                tile.live_subgroup.word[first / 32] = alive_bits;
+            }
+        }
+        const std::uint32_t sums = block_sum<block_warps>(in_subgroups | candidates << 16, tile.partial);
+        in_subgroups = sums & 0xFFFF;
+        candidates = sums >> 16;
+        if (in_subgroups + groups.total() + candidates < coarse_bits) return {false, true, true, in_subgroups};
+    }
+    return {false, coarse, false, coarse ? in_groups : n};
+}
+
+// Sets the bits of all values in live groups, or subgroups. `coded` is all 0 before; `threads` threads share the work,
+// this one being number `me`.
+template <class Alive>
+__device__ void mark_coded(RankedBitmap& coded, const GroupGrid& grid, std::uint32_t me, std::uint32_t threads,
+                           const Alive& alive) {
+    for (std::uint32_t number = me; number < grid.total(); number += threads)
+        if (alive(number))
+            grid.for_each_run(number, [&](std::uint32_t at, std::uint32_t length) { coded.set(at, length); });
+}
+
+} // namespace cusz::cuda

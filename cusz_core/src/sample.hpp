@@ -1,0 +1,37 @@
+// The sample of tiles that the codebook is made from, and what counts mean for it (docs/format.md, section 7).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "alphabet.hpp"
+
+namespace cusz {
+
+// Which tiles are counted: pairs of neighbours picked by a hash, one in 2^k of them, at least about 64 tiles.
+class Sample {
+public:
+    constexpr Sample(std::uint64_t n_tiles, int r) {
+        if (r == default_r)
+            while (log2_rate_ < 4 && n_tiles >> (log2_rate_ + 1) >= 64) ++log2_rate_;
+    }
+    constexpr bool counts(std::uint64_t tile) const {
+        return log2_rate_ == 0 || ((tile >> 1) * 0x9E3779B97F4A7C15u) >> (64 - log2_rate_) == 0;
+    }
+    constexpr std::uint64_t rate() const { return std::uint64_t{1} << log2_rate_; }
+
+private:
+    int log2_rate_ = 0;
+};
+
+// Counts of the sample's symbols to weights. Where only a sample was counted, the escapes keep codes for what it
+// missed.
+inline void make_weights(std::vector<std::uint64_t>& counts, const Sample& sample, const Alphabet& alphabet) {
+    for (auto& weight : counts) weight *= sample.rate();
+    if (alphabet.r == default_r) counts[alphabet.escape(0)] = counts[alphabet.escape(-1)] = 1;
+    // Nothing else can say what a hole is.
+    if (sample.rate() > 1) counts[alphabet.hole()] = std::max<std::uint64_t>(counts[alphabet.hole()], 1);
+}
+
+} // namespace cusz
