@@ -51,10 +51,12 @@ constexpr const char* call_names[] = {
 const char* name(Call call) { return call_names[static_cast<unsigned>(call)]; }
 bool of_block(Call call) { return call <= Call::syncthreads_count; }
 
+bool same_text(const Site& a, const Site& b) {
+    return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+}
 bool same(const Site& a, const Site& b) {
     static_assert(sizeof(Site) == sizeof(void*));
-    if (std::bit_cast<const void*>(a) == std::bit_cast<const void*>(b)) return true;
-    return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+    return std::bit_cast<const void*>(a) == std::bit_cast<const void*>(b) || same_text(a, b);
 }
 
 class Random {
@@ -82,7 +84,8 @@ struct Block;
 
 enum class State : unsigned char { ready, waiting, spinning, exited };
 
-struct Thread {
+// What every switch needs comes first, in one line of the cache.
+struct alignas(64) Thread {
     fcontext_t context = nullptr; // where it goes on, while it does not run
     Thread* next = nullptr;       // in a queue
     Block* block = nullptr;
@@ -101,6 +104,7 @@ struct Thread {
 
     unsigned lane() const { return number % warp_lanes; }
 };
+static_assert(offsetof(Thread, stack_bottom) == 64);
 
 class Queue {
 public:
@@ -208,8 +212,12 @@ struct Failure {
 
 bool in_kernel() { return current != nullptr && current != &host && pthread_equal(runner, pthread_self()) != 0; }
 
+// A switch leaves a processor's prediction of returns one call behind, so each return up to the kernel costs a wrong one.
+// Hence there is one function between a kernel and the switch, with all of the usual way in it.
+#define SIMT_INLINE [[gnu::always_inline]] inline
+
 // Takes note of where the thread that ran before stays behind.
-void arrive(transfer_t from) {
+SIMT_INLINE void arrive(transfer_t from) {
     Thread& before = *static_cast<Thread*>(from.data);
     before.context = from.fctx;
 #if defined(__SANITIZE_ADDRESS__)
@@ -217,7 +225,7 @@ void arrive(transfer_t from) {
 #endif
 }
 
-void switch_to(Thread& next) {
+SIMT_INLINE void switch_to(Thread& next) {
     Thread& self = *current;
     if (&next == &self) return;
     current = &next;
@@ -259,17 +267,14 @@ void enter(Block& block) {
     simt_dynamic_shared = reinterpret_cast<unsigned char(*)[]>(block.pages.begin() + page);
 }
 
-Thread& take(Block& block) {
+SIMT_INLINE Thread& take(Block& block) {
     Thread& next = block.ready.pop();
     next.state = State::ready;
     return next;
 }
 
-// The next one to run: of this block while it has any, else of the next one in flight; the host where there is none.
-Thread& next_thread() {
-    if (in_flight.empty()) return host;
+[[gnu::noinline]] Thread& next_elsewhere() {
     Block* block = in_flight[turn];
-    if (!leave_block && !block->ready.empty()) [[likely]] return take(*block);
     if (block->ready.empty() && block->spinning.empty()) fail(cudaErrorLaunchFailure, "threads wait for ever");
     leave_block = false;
     turn = schedule.order == 2 ? randomness.below(static_cast<unsigned>(in_flight.size()))
@@ -278,6 +283,11 @@ Thread& next_thread() {
     if (block->ready.empty()) std::swap(block->ready, block->spinning);
     enter(*block);
     return take(*block);
+}
+
+// The next one to run: of this block while it has any, else of the next one in flight.
+SIMT_INLINE Thread& next_thread(Block& block) {
+    return leave_block || block.ready.empty() ? next_elsewhere() : take(block);
 }
 
 // Puts lanes of the warp of which `first` is the first thread into the queue, in the order of the schedule.
@@ -484,7 +494,7 @@ void exit_thread() {
     }
     if (--block.alive == 0) end_block(block);
     else if (block.arrived == block.alive) complete_barrier(block);
-    switch_to(next_thread());
+    switch_to(in_flight.empty() ? host : next_thread(*in_flight[turn]));
 }
 
 // What a fiber runs. It is never left: it waits in exit_thread for the next block, or it is abandoned.
@@ -640,19 +650,19 @@ struct FaultGuard {
 };
 #endif
 
-void arrive_in_call(Thread& self, Call call, unsigned mask, const Site& site) {
+SIMT_INLINE void arrive_in_call(Thread& self, Call call, unsigned mask, const Site& site) {
     self.call = call;
     self.mask = mask;
     self.site = site;
 }
 
-Thread& self_in(Call call) {
+SIMT_INLINE Thread& self_in(Call call) {
     if (current != nullptr && current != &host) [[likely]] return *current;
     std::fprintf(stderr, "simt: %s outside of a kernel\n", name(call));
     std::abort();
 }
 
-std::uint64_t meet(Thread& self, Call call, unsigned mask, std::uint64_t value, unsigned source, const Site& site) {
+SIMT_INLINE std::uint64_t meet(Thread& self, Call call, unsigned mask, std::uint64_t value, unsigned source, const Site& site) {
     Block& block = *self.block;
     Warp& warp = block.warps[self.number / warp_lanes];
     const unsigned lane = self.lane(), bit = 1u << lane;
@@ -663,13 +673,13 @@ std::uint64_t meet(Thread& self, Call call, unsigned mask, std::uint64_t value, 
     unsigned which = 0;
     while (which < warp.pending && warp.groups[which].mask != mask) ++which;
     if (which == warp.pending) {
-        for (unsigned i = 0; i < warp.pending; ++i)
-            if ((warp.groups[i].mask & bit) != 0 && (warp.groups[i].arrived & mask) != 0)
-                fail(cudaErrorLaunchFailure, "lanes of a warp wait for each other with masks 0x%08x and 0x%08x",
-                     warp.groups[i].mask, mask);
         warp.groups[which] = {mask, 0, call, site};
         ++warp.pending;
     }
+    for (unsigned i = 0; warp.pending > 1 && i < warp.pending; ++i)
+        if (i != which && (warp.groups[i].mask & bit) != 0 && (warp.groups[i].arrived & mask) != 0)
+            fail(cudaErrorLaunchFailure, "lanes of a warp wait for each other with masks 0x%08x and 0x%08x",
+                 warp.groups[i].mask, mask);
     Group& group = warp.groups[which];
     if (group.call != call || !same(group.site, site)) [[unlikely]]
         fail(cudaErrorLaunchFailure, "lanes of a warp meet in different calls: %s at %s:%u and %s at %s:%u",
@@ -679,7 +689,7 @@ std::uint64_t meet(Thread& self, Call call, unsigned mask, std::uint64_t value, 
     warp.sources[lane] = source;
     self.state = State::waiting;
     if ((mask & warp.alive) == group.arrived) complete_group(block, self.number - lane, warp, which);
-    switch_to(next_thread());
+    switch_to(next_thread(block));
     return self.result;
 }
 
@@ -700,7 +710,7 @@ int meet_block(Call call, int predicate, Site site) {
     block.count += predicate != 0;
     self.state = State::waiting;
     if (block.arrived == block.alive) complete_barrier(block);
-    switch_to(next_thread());
+    switch_to(next_thread(block));
     return block.result; // stays until all threads meet again
 }
 
@@ -710,7 +720,7 @@ std::uint64_t meet_warp(Call call, unsigned mask, std::uint64_t value, Site site
 
 std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand, int width, Site site) {
     Thread& self = self_in(call);
-    if (width < 1 || width > 32 || !std::has_single_bit(static_cast<unsigned>(width))) [[unlikely]]
+    if (width < 1 || width > 32 || (width & (width - 1)) != 0) [[unlikely]]
         fail(cudaErrorLaunchFailure, "%s at %s:%u: width %d", name(call), site.file_name(), site.line(), width);
     const unsigned lane = self.lane(), part = static_cast<unsigned>(width), offset = static_cast<unsigned>(operand);
     const unsigned first = lane & ~(part - 1), end = first + part;
@@ -731,7 +741,7 @@ void pause(Call call, Site site) {
     self.state = State::spinning;
     self.block->spinning.push_back(self);
     call == Call::step ? steps_are_over() : spin(1);
-    switch_to(next_thread());
+    switch_to(next_thread(*self.block));
 }
 
 void trap(Site site) {
@@ -769,7 +779,7 @@ cudaError_t run(const Grid& what, const Schedule& how, std::string& report) {
     {
         const FaultGuard guard;
         current = &host;
-        switch_to(next_thread());
+        switch_to(next_thread(*in_flight[0]));
         current = nullptr;
     }
     for (std::size_t i = 0; i < used && failure.error == cudaSuccess; ++i)
