@@ -43,11 +43,11 @@ constexpr long steps_in_order = 1 << 20;
 constexpr unsigned long spin_limit = 16'000'000; // of all threads, while no thread returns
 
 constexpr const char* call_names[] = {
-    "__syncthreads",    "__syncthreads_or",  "__syncthreads_and", "__syncthreads_count", "__syncwarp",
-    "__ballot_sync",    "__any_sync",        "__all_sync",        "__shfl_sync",         "__shfl_up_sync",
-    "__shfl_down_sync", "__shfl_xor_sync",   "__reduce_add_sync", "__reduce_min_sync",   "__reduce_max_sync",
-    "__reduce_or_sync", "__reduce_and_sync", "__reduce_xor_sync", "__reduce_add_sync",   "__reduce_min_sync",
-    "__reduce_max_sync", "__nanosleep",      "an atomic or a fence"};
+    "__syncthreads",     "__syncthreads_or",  "__syncthreads_and",   "__syncthreads_count", "__syncwarp",
+    "__ballot_sync",     "__any_sync",        "__all_sync",          "__shfl_sync",         "__shfl_up_sync",
+    "__shfl_down_sync",  "__shfl_xor_sync",   "__reduce_add_sync",   "__reduce_min_sync",   "__reduce_max_sync",
+    "__reduce_or_sync",  "__reduce_and_sync", "__reduce_xor_sync",   "__reduce_add_sync",   "__reduce_min_sync",
+    "__reduce_max_sync", "__nanosleep",       "an atomic or a fence"};
 const char* name(Call call) { return call_names[static_cast<unsigned>(call)]; }
 bool of_block(Call call) { return call <= Call::syncthreads_count; }
 
@@ -198,9 +198,9 @@ const Grid* grid = nullptr;
 Schedule schedule;
 Random randomness;
 std::vector<Block*> in_flight;
-std::size_t turn = 0;       // index in in_flight of the block that runs
-bool leave_block = false;   // let another block go on, though this one could
-std::uint64_t begun = 0;    // blocks
+std::size_t turn = 0;     // index in in_flight of the block that runs
+bool leave_block = false; // let another block go on, though this one could
+std::uint64_t begun = 0;  // blocks
 std::vector<unsigned> shuffled_blocks;
 unsigned long spins = 0; // since a thread returned
 
@@ -212,8 +212,8 @@ struct Failure {
 
 bool in_kernel() { return current != nullptr && current != &host && pthread_equal(runner, pthread_self()) != 0; }
 
-// A switch leaves a processor's prediction of returns one call behind, so each return up to the kernel costs a wrong one.
-// Hence there is one function between a kernel and the switch, with all of the usual way in it.
+// A switch leaves a processor's prediction of returns one call behind, so each return up to the kernel costs a wrong
+// one. Hence there is one function between a kernel and the switch, with all of the usual way in it.
 #define SIMT_INLINE [[gnu::always_inline]] inline
 
 // Takes note of where the thread that ran before stays behind.
@@ -248,12 +248,10 @@ SIMT_INLINE void switch_to(Thread& next) {
     std::abort(); // nobody comes back
 }
 
-void reset_steps() {
-    steps_left = schedule.order == 2 ? 1 + static_cast<long>(randomness.below(48)) : steps_in_order;
-}
+void reset_steps() { steps_left = schedule.order == 2 ? 1 + static_cast<long>(randomness.below(48)) : steps_in_order; }
 
 void spin(unsigned long times) {
-    if ((spins += times) > spin_limit) fail(cudaErrorLaunchTimeout, "everything only spins");
+    if ((spins += times) > spin_limit) fail(cudaErrorLaunchFailure, "everything only spins");
 }
 
 // After many steps without __nanosleep, others have to get their turn as well: they may be what is waited for.
@@ -264,7 +262,7 @@ void steps_are_over() {
 
 void enter(Block& block) {
     block_index = block.index;
-    simt_dynamic_shared = reinterpret_cast<unsigned char(*)[]>(block.pages.begin() + page);
+    simt_dynamic_shared = reinterpret_cast<unsigned char (*)[]>(block.pages.begin() + page);
 }
 
 SIMT_INLINE Thread& take(Block& block) {
@@ -277,8 +275,8 @@ SIMT_INLINE Thread& take(Block& block) {
     Block* block = in_flight[turn];
     if (block->ready.empty() && block->spinning.empty()) fail(cudaErrorLaunchFailure, "threads wait for ever");
     leave_block = false;
-    turn = schedule.order == 2 ? randomness.below(static_cast<unsigned>(in_flight.size()))
-                               : (turn + 1) % in_flight.size();
+    turn =
+        schedule.order == 2 ? randomness.below(static_cast<unsigned>(in_flight.size())) : (turn + 1) % in_flight.size();
     block = in_flight[turn];
     if (block->ready.empty()) std::swap(block->ready, block->spinning);
     enter(*block);
@@ -439,9 +437,8 @@ bool begin_block(Block& block) {
             stacks.give(thread);
             unpoison(thread.stack_bottom, thread.stack_size);
             thread.context = boost::context::detail::make_fcontext(
-                thread.stack_top, static_cast<std::size_t>(thread.stack_top - static_cast<const std::byte*>(
-                                                                                  thread.stack_bottom)),
-                fiber);
+                thread.stack_top,
+                static_cast<std::size_t>(thread.stack_top - static_cast<const std::byte*>(thread.stack_bottom)), fiber);
         }
         Warp& warp = block.warps[i / warp_lanes];
         if (thread.lane() == 0) warp.alive = warp.pending = 0;
@@ -469,8 +466,10 @@ constexpr const char* damage_text = "byte %td was written in dynamic shared memo
 void end_block(Block& block) {
     if (const auto at = damage(block, near)) fail(cudaErrorLaunchFailure, damage_text, *at, grid->shared_bytes);
     // The other blocks in flight come before the one that takes this one's place: so all of them get along.
-    if (begin_block(block)) ++turn;
-    else in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(turn));
+    if (begin_block(block))
+        ++turn;
+    else
+        in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(turn));
     if (in_flight.empty()) return;
     turn %= in_flight.size();
     Block& next = *in_flight[turn];
@@ -489,11 +488,15 @@ void exit_thread() {
     // whom nobody but this thread kept waiting
     for (unsigned i = 0; i < warp.pending;) {
         const Group& group = warp.groups[i];
-        if ((group.mask & warp.alive) == group.arrived) complete_group(block, self.number - self.lane(), warp, i);
-        else ++i;
+        if ((group.mask & warp.alive) == group.arrived)
+            complete_group(block, self.number - self.lane(), warp, i);
+        else
+            ++i;
     }
-    if (--block.alive == 0) end_block(block);
-    else if (block.arrived == block.alive) complete_barrier(block);
+    if (--block.alive == 0)
+        end_block(block);
+    else if (block.arrived == block.alive)
+        complete_barrier(block);
     switch_to(in_flight.empty() ? host : next_thread(*in_flight[turn]));
 }
 
@@ -519,18 +522,18 @@ std::string ranges(unsigned n, Predicate&& predicate) {
         if (!predicate(i)) continue;
         unsigned last = i;
         while (last + 1 < n && predicate(last + 1)) ++last;
-        text += (text.empty() ? "" : ", ") + std::to_string(i);
-        if (last > i) text += "-" + std::to_string(last);
+        text += join(text.empty() ? "" : ", ", std::to_string(i));
+        if (last > i) text += join("-", std::to_string(last));
         i = last;
     }
     return text;
 }
 
 std::string text_of(uint3 index) {
-    return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " + std::to_string(index.z) + ")";
+    return join("(", std::to_string(index.x), ", ", std::to_string(index.y), ", ", std::to_string(index.z), ")");
 }
 
-std::string text_of(const Site& site) { return std::string(site.file_name()) + ":" + std::to_string(site.line()); }
+std::string text_of(const Site& site) { return join(site.file_name(), ":", std::to_string(site.line())); }
 
 // A line for each set of threads that are in the same place.
 std::string whereabouts(const Block& block) {
@@ -539,8 +542,8 @@ std::string whereabouts(const Block& block) {
         const Thread& t = block.threads[i];
         const bool in_call = t.state == State::waiting || t.state == State::spinning;
         const bool of_warp = t.state == State::waiting && !of_block(t.call);
-        return std::tuple(t.state, in_call ? t.call : Call{}, in_call ? text_of(t.site) : "",
-                          of_warp ? t.mask : 0, of_warp ? i / warp_lanes : 0);
+        return std::tuple(t.state, in_call ? t.call : Call{}, in_call ? text_of(t.site) : "", of_warp ? t.mask : 0,
+                          of_warp ? i / warp_lanes : 0);
     };
     std::vector<decltype(place(0))> places(n);
     for (unsigned i = 0; i < n; ++i) places[i] = place(i);
@@ -549,15 +552,15 @@ std::string whereabouts(const Block& block) {
     for (unsigned i = 0; i < n; ++i) {
         if (told[i]) continue;
         const auto& [state, call, site, mask, warp] = places[i];
-        text += "    threads " + ranges(n, [&](unsigned k) { return places[k] == places[i]; }) + ": ";
+        text += join("    threads ", ranges(n, [&](unsigned k) { return places[k] == places[i]; }), ": ");
         for (unsigned k = i; k < n; ++k)
             if (places[k] == places[i]) told[k] = true;
         switch (state) {
         case State::ready: text += "can go on"; break;
         case State::exited: text += "have returned"; break;
-        case State::spinning: text += std::string("spin with ") + name(call) + " at " + site; break;
+        case State::spinning: text += join("spin with ", name(call), " at ", site); break;
         case State::waiting:
-            text += std::string("wait in ") + name(call) + " at " + site;
+            text += join("wait in ", name(call), " at ", site);
             if (!of_block(call)) {
                 char hex[64];
                 std::snprintf(hex, sizeof(hex), ", mask 0x%08x", mask);
@@ -567,7 +570,7 @@ std::string whereabouts(const Block& block) {
                     if (places[k] == places[i]) arrived |= 1u << k % warp_lanes;
                 const unsigned missing = mask & block.warps[warp].alive & ~arrived;
                 if (missing != 0)
-                    text += ", without lanes " + ranges(warp_lanes, [&](unsigned k) { return missing >> k & 1; });
+                    text += join(", without lanes ", ranges(warp_lanes, [&](unsigned k) { return missing >> k & 1; }));
             }
         }
         text += "\n";
@@ -576,15 +579,15 @@ std::string whereabouts(const Block& block) {
 }
 
 std::string report_text() {
-    std::string text = std::string("simt: ") + failure.text + "\n  kernel " + name_of(grid->kernel) + ", grid " +
-                       text_of({grid_size.x, grid_size.y, grid_size.z}) + ", block size " +
-                       text_of({block_size.x, block_size.y, block_size.z}) + "\n";
+    std::string text = join("simt: ", failure.text, "\n  kernel ", name_of(grid->kernel), ", grid ",
+                            text_of({grid_size.x, grid_size.y, grid_size.z}), ", block size ",
+                            text_of({block_size.x, block_size.y, block_size.z}), "\n");
     const Block* block = failure.thread != nullptr ? failure.thread->block : nullptr;
     if (block == nullptr) return text;
-    text += "  block " + text_of(block->index) + ", thread " + text_of(failure.thread->index) + "\n" +
-            whereabouts(*block);
+    text +=
+        join("  block ", text_of(block->index), ", thread ", text_of(failure.thread->index), "\n", whereabouts(*block));
     for (const Block* other : in_flight)
-        if (other != block) text += "  block " + text_of(other->index) + ", in flight\n" + whereabouts(*other);
+        if (other != block) text += join("  block ", text_of(other->index), ", in flight\n", whereabouts(*other));
     return text;
 }
 
@@ -601,7 +604,7 @@ public:
         alternative.ss_sp = stack.begin();
         alternative.ss_size = stack.size();
         sigaltstack(&alternative, &stack_before_);
-        struct sigaction action {};
+        struct sigaction action{};
         action.sa_sigaction = handle;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
         for (unsigned i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &before[i]);
@@ -650,23 +653,25 @@ struct FaultGuard {
 };
 #endif
 
-SIMT_INLINE void arrive_in_call(Thread& self, Call call, unsigned mask, const Site& site) {
+SIMT_INLINE void enter_call(Thread& self, Call call, unsigned mask, const Site& site) {
     self.call = call;
     self.mask = mask;
     self.site = site;
 }
 
 SIMT_INLINE Thread& self_in(Call call) {
-    if (current != nullptr && current != &host) [[likely]] return *current;
+    if (current != nullptr && current != &host) [[likely]]
+        return *current;
     std::fprintf(stderr, "simt: %s outside of a kernel\n", name(call));
     std::abort();
 }
 
-SIMT_INLINE std::uint64_t meet(Thread& self, Call call, unsigned mask, std::uint64_t value, unsigned source, const Site& site) {
+SIMT_INLINE std::uint64_t meet(Thread& self, Call call, unsigned mask, std::uint64_t value, unsigned source,
+                               const Site& site) {
     Block& block = *self.block;
     Warp& warp = block.warps[self.number / warp_lanes];
     const unsigned lane = self.lane(), bit = 1u << lane;
-    arrive_in_call(self, call, mask, site);
+    enter_call(self, call, mask, site);
     if ((mask & bit) == 0) [[unlikely]]
         fail(cudaErrorLaunchFailure, "%s at %s:%u: mask 0x%08x does not name lane %u, which calls it", name(call),
              site.file_name(), site.line(), mask, lane);
@@ -698,7 +703,7 @@ SIMT_INLINE std::uint64_t meet(Thread& self, Call call, unsigned mask, std::uint
 int meet_block(Call call, int predicate, Site site) {
     Thread& self = self_in(call);
     Block& block = *self.block;
-    arrive_in_call(self, call, 0, site);
+    enter_call(self, call, 0, site);
     if (block.arrived == 0) {
         block.call = call;
         block.site = site;
@@ -737,7 +742,7 @@ std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand
 void pause(Call call, Site site) {
     if (call == Call::step && !in_kernel()) return reset_steps(); // the host may use what kernels use
     Thread& self = self_in(call);
-    arrive_in_call(self, call, 0, site);
+    enter_call(self, call, 0, site);
     self.state = State::spinning;
     self.block->spinning.push_back(self);
     call == Call::step ? steps_are_over() : spin(1);

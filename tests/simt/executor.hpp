@@ -83,6 +83,13 @@ struct Grid {
 // Runs the grid to its end. Gives the error, and the report on it unless it is cudaSuccess. One call at a time.
 cudaError_t run(const Grid& grid, const Schedule& schedule, std::string& report);
 
+template <class... Parts>
+std::string join(const Parts&... parts) {
+    std::string text;
+    (text.append(parts), ...);
+    return text;
+}
+
 // "name<types>" of the function that begins there, with namespaces; the address if it has no name.
 std::string name_of(const void* function);
 

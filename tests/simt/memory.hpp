@@ -31,8 +31,7 @@ constexpr std::size_t page = 4096;
 class Pages {
 public:
     explicit Pages(std::size_t bytes) : bytes_((bytes + page - 1) / page * page) {
-        void* all =
-            mmap(nullptr, bytes_ + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* all = mmap(nullptr, bytes_ + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (all == MAP_FAILED) throw std::bad_alloc();
         begin_ = static_cast<std::byte*>(all) + page;
         if (mprotect(begin_, bytes_, PROT_READ | PROT_WRITE) != 0) {

@@ -181,8 +181,8 @@ cudaError_t check_red_zones(When&& when) {
     for (const auto& [address, allocation] : runtime().allocations)
         if (const auto at = allocation->damage())
             error = report(cudaErrorLaunchFailure,
-                           "simt: byte " + std::to_string(*at) + " of an allocation of " +
-                               std::to_string(allocation->bytes()) + " bytes was written, seen in " + when() + "\n");
+                           join("simt: byte ", std::to_string(*at), " of an allocation of ",
+                                std::to_string(allocation->bytes()), " bytes was written, seen in ", when(), "\n"));
     return error;
 }
 
@@ -212,8 +212,8 @@ cudaError_t arrive(Which&& which) {
         if (copy.to_host) {
             std::memcpy(copy.pinned, copy.data.data(), copy.data.size());
         } else if (std::memcmp(copy.pinned, copy.data.data(), copy.data.size()) != 0) {
-            error = report(cudaErrorLaunchFailure, "simt: pinned memory was written while a copy from it of " +
-                                                       std::to_string(copy.data.size()) + " bytes was under way\n");
+            error = report(cudaErrorLaunchFailure, join("simt: pinned memory was written while a copy from it of ",
+                                                        std::to_string(copy.data.size()), " bytes was under way\n"));
         }
     }
     std::erase_if(all, which);
@@ -227,7 +227,8 @@ cudaError_t arrive_of(cudaStream_t stream) {
     return arrive([&](const Transit& copy) { return copy.stream == stream; });
 }
 
-// Copies that were asked for before the event was recorded; those of other streams as well, which CUDA does not promise.
+// Copies that were asked for before the event was recorded; those of other streams as well, which CUDA does not
+// promise.
 cudaError_t arrive_before(cudaEvent_t event) {
     if (!event->recorded) return cudaSuccess;
     return arrive([&](const Transit& copy) { return copy.number <= *event->recorded; });
@@ -311,8 +312,10 @@ cudaError_t copy(void* target, const void* source, std::size_t bytes, cudaMemcpy
     if (from_pinned) error = arrive_of(stream);
     r.in_transit.push_back({stream, r.work, to_pinned ? to : const_cast<std::byte*>(from), to_pinned,
                             std::vector<std::byte>(from, from + bytes)});
-    if (to_pinned) fill(to, bytes, in_transit);
-    else std::memcpy(to, from, bytes);
+    if (to_pinned)
+        fill(to, bytes, in_transit);
+    else
+        std::memcpy(to, from, bytes);
     return error;
 }
 
@@ -596,9 +599,8 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     return api("cudaStreamCreate", [&](Runtime& r) { return make(r.streams, stream); });
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    return api("cudaStreamDestroy", [&](Runtime& r) {
-        return r.streams.erase(stream) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle;
-    });
+    return api("cudaStreamDestroy",
+               [&](Runtime& r) { return r.streams.erase(stream) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return api("cudaStreamSynchronize", [&](Runtime&) {
@@ -652,9 +654,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     });
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    return api("cudaEventDestroy", [&](Runtime& r) {
-        return r.events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle;
-    });
+    return api("cudaEventDestroy",
+               [&](Runtime& r) { return r.events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 
 // Kernels ----------------------------------------------------------------------------------------------------------
@@ -663,14 +664,14 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, in
     return api("cudaFuncSetAttribute", [&](Runtime& r) {
         if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
         if (which == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
-        if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-            value > static_cast<int>(shared_limit))
+        if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > static_cast<int>(shared_limit))
             return cudaErrorInvalidValue;
         r.kernels[kernel].shared_limit = static_cast<std::size_t>(value);
         return cudaSuccess;
     });
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int size, std::size_t shared) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int size,
+                                                          std::size_t shared) {
     return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&](Runtime&) {
         if (blocks == nullptr || size <= 0 || size > static_cast<int>(block_limit)) return cudaErrorInvalidValue;
         if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
@@ -688,8 +689,10 @@ void simt_set_schedule(int order, unsigned seed, int blocks_in_flight) {
 }
 void simt_fail_call(const char* function, int nth) {
     const std::lock_guard lock(runtime().mutex);
-    if (nth > 0) runtime().to_fail[function] = nth;
-    else runtime().to_fail.erase(function);
+    if (nth > 0)
+        runtime().to_fail[function] = nth;
+    else
+        runtime().to_fail.erase(function);
 }
 unsigned long simt_calls(const char* function) {
     const std::lock_guard lock(runtime().mutex);
@@ -734,7 +737,7 @@ std::size_t simt_launched(char* buffer, std::size_t size) {
     const std::lock_guard lock(runtime().mutex);
     std::set<std::string> lines;
     for (const auto& [address, kernel] : runtime().kernels)
-        if (kernel.launches > 0) lines.insert(name_of(address) + ": " + std::to_string(kernel.launches) + "\n");
+        if (kernel.launches > 0) lines.insert(join(name_of(address), ": ", std::to_string(kernel.launches), "\n"));
     std::string text;
     for (const std::string& line : lines) text += line;
     if (size > 0) {

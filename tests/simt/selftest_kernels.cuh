@@ -231,12 +231,16 @@ static __global__ void make_mistake(const MistakeArguments a) {
     volatile int* words = shared<int>();
     switch (a.mistake) {
     case Mistake::barriers_in_branches:
-        if (threadIdx.x < 32) __syncthreads();
-        else __syncthreads();
+        if (threadIdx.x < 32)
+            __syncthreads();
+        else
+            __syncthreads();
         break;
     case Mistake::barrier_and_shuffle:
-        if (threadIdx.x < 32) __syncthreads();
-        else if (threadIdx.x != 37) __syncwarp();
+        if (threadIdx.x < 32)
+            __syncthreads();
+        else if (threadIdx.x != 37)
+            __syncwarp();
         __syncthreads();
         break;
     case Mistake::missing_lane:
@@ -246,8 +250,10 @@ static __global__ void make_mistake(const MistakeArguments a) {
     case Mistake::foreign_mask: words[0] = static_cast<int>(__ballot_sync(0x0000FFFFu, 1)); break;
     case Mistake::different_masks: __syncwarp(lane() < 16 ? all_lanes : 0xFFFF0001u); break;
     case Mistake::different_calls:
-        if (lane() < 16) words[0] = __any_sync(all_lanes, 1);
-        else words[0] = __all_sync(all_lanes, 1);
+        if (lane() < 16)
+            words[0] = __any_sync(all_lanes, 1);
+        else
+            words[0] = __all_sync(all_lanes, 1);
         break;
     case Mistake::spin:
         while (a.memory[0] != 12345) __nanosleep(20);

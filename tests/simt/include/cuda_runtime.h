@@ -123,14 +123,18 @@ concept Number32or64 = std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) =
 
 template <Number32or64 T>
 std::uint64_t to_bits(T value) {
-    if constexpr (sizeof(T) == 4) return std::bit_cast<std::uint32_t>(value);
-    else return std::bit_cast<std::uint64_t>(value);
+    if constexpr (sizeof(T) == 4)
+        return std::bit_cast<std::uint32_t>(value);
+    else
+        return std::bit_cast<std::uint64_t>(value);
 }
 
 template <Number32or64 T>
 T from_bits(std::uint64_t bits) {
-    if constexpr (sizeof(T) == 4) return std::bit_cast<T>(static_cast<std::uint32_t>(bits));
-    else return std::bit_cast<T>(bits);
+    if constexpr (sizeof(T) == 4)
+        return std::bit_cast<T>(static_cast<std::uint32_t>(bits));
+    else
+        return std::bit_cast<T>(bits);
 }
 
 template <class T>
@@ -220,7 +224,8 @@ SIMT_REDUCE(__reduce_min_sync, int, signed_min)
 SIMT_REDUCE(__reduce_max_sync, int, signed_max)
 #undef SIMT_REDUCE
 
-// Atomics: plain, as one thread runs at a time and none is interrupted within ------------------------------------------
+// Atomics: plain, as one thread runs at a time and none is interrupted within
+// ------------------------------------------
 
 #define SIMT_ATOMIC(name, new_value)                                                                                   \
     template <simt::Number32or64 T>                                                                                    \
@@ -234,7 +239,7 @@ SIMT_ATOMIC(atomicExch, value)
 SIMT_ATOMIC(atomicMin, std::min(old, value))
 SIMT_ATOMIC(atomicMax, std::max(old, value))
 SIMT_ATOMIC(atomicOr, old | value)
-SIMT_ATOMIC(atomicAnd, old & value)
+SIMT_ATOMIC(atomicAnd, old& value)
 SIMT_ATOMIC(atomicXor, old ^ value)
 #undef SIMT_ATOMIC
 
@@ -316,13 +321,17 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 // The functions without a namespace that CUDA has; integers and floating point are never mixed.
 template <simt::Number32or64 T>
 constexpr T min(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) return std::fmin(a, b);
-    else return b < a ? b : a;
+    if constexpr (std::is_floating_point_v<T>)
+        return std::fmin(a, b);
+    else
+        return b < a ? b : a;
 }
 template <simt::Number32or64 T>
 constexpr T max(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) return std::fmax(a, b);
-    else return a < b ? b : a;
+    if constexpr (std::is_floating_point_v<T>)
+        return std::fmax(a, b);
+    else
+        return a < b ? b : a;
 }
 
 // Floating point ------------------------------------------------------------------------------------------------------
