@@ -1,0 +1,386 @@
+// Stands in for the header of the CUDA runtime: with this folder first on the include path, .cu files compile with the
+// host compiler and run on the CPU (see executor.hpp). Names, signatures and numeric values are those of CUDA 13; only
+// what portable kernels and their hosts need is here, so that anything else fails to compile.
+#pragma once
+
+#include "cuda_runtime_api.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <source_location>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// Dynamic shared memory -----------------------------------------------------------------------------------------------
+
+// It is one symbol, declared at global scope as
+//     extern __shared__ __align__(128) unsigned char cusz_dynamic_shared[];
+// The macro makes that declaration one of a pointer to an array, which is set to the memory of the block that runs.
+// Static shared memory (a local variable) is refused by the compiler: only what has linkage can be weak.
+#define __shared__ __attribute__((weak))
+#define cusz_dynamic_shared (*simt_dynamic_shared)
+extern __shared__ __align__(128) unsigned char cusz_dynamic_shared[];
+
+// The executor, as device code sees it --------------------------------------------------------------------------------
+
+namespace simt {
+
+// A place in the source; the same for every thread that comes along it.
+using Site = std::source_location;
+
+enum class Call : unsigned char {
+    syncthreads,
+    syncthreads_or,
+    syncthreads_and,
+    syncthreads_count,
+    syncwarp,
+    ballot,
+    any,
+    all,
+    shuffle,
+    shuffle_up,
+    shuffle_down,
+    shuffle_xor,
+    add,
+    min,
+    max,
+    bit_or,
+    bit_and,
+    bit_xor,
+    signed_add,
+    signed_min,
+    signed_max,
+    nanosleep,
+    step,
+};
+
+extern uint3 thread_index, block_index;
+extern dim3 block_size, grid_size;
+extern long steps_left;
+
+// Waits for all threads of the block that have not returned; gives what `call` makes of the predicates of all.
+int meet_block(Call call, int predicate, Site site);
+
+// Waits for all lanes in `mask` that have not returned; gives what `call` makes of the values of all.
+std::uint64_t meet_warp(Call call, unsigned mask, std::uint64_t value, Site site);
+
+// The same for shuffles; `operand` is what the intrinsic takes after the value.
+std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand, int width, Site site);
+
+// Lets the other threads go on, of this block and of others.
+void pause(Call call, Site site);
+
+// Reports that the kernel gave up.
+[[noreturn]] void trap(Site site);
+
+// Stands before accesses by which threads talk to each other: some of them let others go first (see Schedule).
+inline void step(Site site) {
+    if (--steps_left <= 0) pause(Call::step, site);
+}
+
+template <class T>
+concept Number32or64 = std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+
+template <Number32or64 T>
+std::uint64_t to_bits(T value) {
+    if constexpr (sizeof(T) == 4)
+        return std::bit_cast<std::uint32_t>(value);
+    else
+        return std::bit_cast<std::uint64_t>(value);
+}
+
+template <Number32or64 T>
+T from_bits(std::uint64_t bits) {
+    if constexpr (sizeof(T) == 4)
+        return std::bit_cast<T>(static_cast<std::uint32_t>(bits));
+    else
+        return std::bit_cast<T>(bits);
+}
+
+template <class T>
+using Same = std::type_identity_t<T>;
+
+// Rounds to the nearest integer, ties to even; saturates, and makes zero of NaN.
+template <class Integer, std::floating_point T>
+Integer rounded(T x) {
+    constexpr T limit = -static_cast<T>(std::numeric_limits<Integer>::min()); // a power of two
+    if (std::isnan(x)) return 0;
+    if (x >= limit) return std::numeric_limits<Integer>::max();
+    if (x < -limit) return std::numeric_limits<Integer>::min();
+    return static_cast<Integer>(std::nearbyint(x));
+}
+
+} // namespace simt
+
+static const uint3& threadIdx [[maybe_unused]] = simt::thread_index;
+static const uint3& blockIdx [[maybe_unused]] = simt::block_index;
+static const dim3& blockDim [[maybe_unused]] = simt::block_size;
+static const dim3& gridDim [[maybe_unused]] = simt::grid_size;
+constexpr int warpSize = 32;
+
+// Barriers and fences -------------------------------------------------------------------------------------------------
+
+#define SIMT_SITE simt::Site site = simt::Site::current()
+
+inline void __syncthreads(SIMT_SITE) { simt::meet_block(simt::Call::syncthreads, 0, site); }
+inline int __syncthreads_or(int predicate, SIMT_SITE) {
+    return simt::meet_block(simt::Call::syncthreads_or, predicate, site);
+}
+inline int __syncthreads_and(int predicate, SIMT_SITE) {
+    return simt::meet_block(simt::Call::syncthreads_and, predicate, site);
+}
+inline int __syncthreads_count(int predicate, SIMT_SITE) {
+    return simt::meet_block(simt::Call::syncthreads_count, predicate, site);
+}
+inline void __syncwarp(unsigned mask = ~0u, SIMT_SITE) { simt::meet_warp(simt::Call::syncwarp, mask, 0, site); }
+inline void __threadfence(SIMT_SITE) { simt::step(site); }
+inline void __threadfence_block(SIMT_SITE) { simt::step(site); }
+inline void __nanosleep(unsigned, SIMT_SITE) { simt::pause(simt::Call::nanosleep, site); }
+[[noreturn]] inline void __trap(SIMT_SITE) { simt::trap(site); }
+
+// Votes, shuffles and reductions of a warp ----------------------------------------------------------------------------
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, SIMT_SITE) {
+    return static_cast<unsigned>(simt::meet_warp(simt::Call::ballot, mask, predicate != 0, site));
+}
+inline int __any_sync(unsigned mask, int predicate, SIMT_SITE) {
+    return static_cast<int>(simt::meet_warp(simt::Call::any, mask, predicate != 0, site));
+}
+inline int __all_sync(unsigned mask, int predicate, SIMT_SITE) {
+    return static_cast<int>(simt::meet_warp(simt::Call::all, mask, predicate != 0, site));
+}
+
+template <simt::Number32or64 T>
+T __shfl_sync(unsigned mask, T value, int lane, int width = 32, SIMT_SITE) {
+    return simt::from_bits<T>(simt::shuffle(simt::Call::shuffle, mask, simt::to_bits(value), lane, width, site));
+}
+template <simt::Number32or64 T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, SIMT_SITE) {
+    return simt::from_bits<T>(
+        simt::shuffle(simt::Call::shuffle_up, mask, simt::to_bits(value), static_cast<int>(delta), width, site));
+}
+template <simt::Number32or64 T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, SIMT_SITE) {
+    return simt::from_bits<T>(
+        simt::shuffle(simt::Call::shuffle_down, mask, simt::to_bits(value), static_cast<int>(delta), width, site));
+}
+template <simt::Number32or64 T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, SIMT_SITE) {
+    return simt::from_bits<T>(simt::shuffle(simt::Call::shuffle_xor, mask, simt::to_bits(value), lanes, width, site));
+}
+
+#define SIMT_REDUCE(name, type, call)                                                                                  \
+    inline type name(unsigned mask, type value, SIMT_SITE) {                                                           \
+        return simt::from_bits<type>(simt::meet_warp(simt::Call::call, mask, simt::to_bits(value), site));             \
+    }
+SIMT_REDUCE(__reduce_add_sync, unsigned, add)
+SIMT_REDUCE(__reduce_min_sync, unsigned, min)
+SIMT_REDUCE(__reduce_max_sync, unsigned, max)
+SIMT_REDUCE(__reduce_or_sync, unsigned, bit_or)
+SIMT_REDUCE(__reduce_and_sync, unsigned, bit_and)
+SIMT_REDUCE(__reduce_xor_sync, unsigned, bit_xor)
+SIMT_REDUCE(__reduce_add_sync, int, signed_add)
+SIMT_REDUCE(__reduce_min_sync, int, signed_min)
+SIMT_REDUCE(__reduce_max_sync, int, signed_max)
+#undef SIMT_REDUCE
+
+// Atomics -------------------------------------------------------------------------------------------------------------
+
+// Plain, as one thread runs at a time and none is interrupted within.
+#define SIMT_ATOMIC(name, new_value)                                                                                   \
+    template <simt::Number32or64 T>                                                                                    \
+    T name(T* address, simt::Same<T> value, SIMT_SITE) {                                                               \
+        simt::step(site);                                                                                              \
+        const T old = *address;                                                                                        \
+        *address = new_value;                                                                                          \
+        return old;                                                                                                    \
+    }
+SIMT_ATOMIC(atomicExch, value)
+SIMT_ATOMIC(atomicMin, std::min(old, value))
+SIMT_ATOMIC(atomicMax, std::max(old, value))
+SIMT_ATOMIC(atomicOr, old | value)
+SIMT_ATOMIC(atomicAnd, old& value)
+SIMT_ATOMIC(atomicXor, old ^ value)
+#undef SIMT_ATOMIC
+
+template <simt::Number32or64 T>
+T atomicAdd(T* address, simt::Same<T> value, SIMT_SITE) {
+    simt::step(site);
+    const T old = *address;
+    if constexpr (std::is_integral_v<T>) { // wraps around
+        using Bits = std::make_unsigned_t<T>;
+        *address = static_cast<T>(static_cast<Bits>(old) + static_cast<Bits>(value));
+    } else {
+        *address = old + value;
+    }
+    return old;
+}
+
+template <simt::Number32or64 T>
+T atomicCAS(T* address, simt::Same<T> expected, simt::Same<T> value, SIMT_SITE) {
+    simt::step(site);
+    const T old = *address;
+    if (old == expected) *address = value;
+    return old;
+}
+
+// Loads and stores with a hint ----------------------------------------------------------------------------------------
+
+template <class T>
+T __ldg(const T* address) {
+    return *address;
+}
+template <class T>
+T __ldcg(const T* address, SIMT_SITE) {
+    simt::step(site);
+    return *address;
+}
+template <class T>
+T __ldcs(const T* address) {
+    return *address;
+}
+template <class T>
+void __stcg(T* address, simt::Same<T> value, SIMT_SITE) {
+    simt::step(site);
+    *address = value;
+}
+template <class T>
+void __stcs(T* address, simt::Same<T> value) {
+    *address = value;
+}
+
+#undef SIMT_SITE
+
+// Integers ------------------------------------------------------------------------------------------------------------
+
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __popcll(unsigned long long x) { return std::popcount(x); }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
+inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned long long __brevll(unsigned long long x) {
+    unsigned long long reversed = 0;
+    for (int i = 0; i < 64; ++i) reversed |= (x >> i & 1) << (63 - i);
+    return reversed;
+}
+inline unsigned __brev(unsigned x) { return static_cast<unsigned>(__brevll(x) >> 32); }
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+    return static_cast<unsigned>(((std::uint64_t{high} << 32 | low) << (shift & 31)) >> 32);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+    return static_cast<unsigned>((std::uint64_t{high} << 32 | low) >> (shift & 31));
+}
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
+inline int __mulhi(int a, int b) { return static_cast<int>(std::int64_t{a} * b >> 32); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<unsigned long long>(Wide{a} * b >> 64);
+}
+
+// The functions without a namespace that CUDA has; integers and floating point are never mixed.
+template <simt::Number32or64 T>
+constexpr T min(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>)
+        return std::fmin(a, b);
+    else
+        return b < a ? b : a;
+}
+template <simt::Number32or64 T>
+constexpr T max(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>)
+        return std::fmax(a, b);
+    else
+        return a < b ? b : a;
+}
+
+// Floating point ------------------------------------------------------------------------------------------------------
+
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+
+// Compile with -ffp-contract=off: these are never fused.
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __dsqrt_rn(double a) { return std::sqrt(a); }
+inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+
+inline int __float2int_rn(float x) { return simt::rounded<int>(x); }
+inline long long __float2ll_rn(float x) { return simt::rounded<long long>(x); }
+inline int __double2int_rn(double x) { return simt::rounded<int>(x); }
+inline long long __double2ll_rn(double x) { return simt::rounded<long long>(x); }
+inline float __int2float_rn(int x) { return static_cast<float>(x); }
+inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
+inline double __int2double_rn(int x) { return x; }
+inline double __ll2double_rn(long long x) { return static_cast<double>(x); }
+inline float __double2float_rn(double x) { return static_cast<float>(x); }
+
+// Templates of the host's side ----------------------------------------------------------------------------------------
+
+namespace simt {
+// Runs call(arguments) as the kernel in every thread of the grid.
+cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*call)(const void*),
+                   const void* arguments);
+} // namespace simt
+
+template <class T>
+cudaError_t cudaMalloc(T** pointer, std::size_t size) {
+    return ::cudaMalloc(reinterpret_cast<void**>(pointer), size);
+}
+template <class T>
+cudaError_t cudaMallocAsync(T** pointer, std::size_t size, cudaStream_t stream) {
+    return ::cudaMallocAsync(reinterpret_cast<void**>(pointer), size, stream);
+}
+template <class T>
+cudaError_t cudaMallocHost(T** pointer, std::size_t size, unsigned flags = 0) {
+    return ::cudaHostAlloc(reinterpret_cast<void**>(pointer), size, flags);
+}
+template <class T>
+cudaError_t cudaHostAlloc(T** pointer, std::size_t size, unsigned flags) {
+    return ::cudaHostAlloc(reinterpret_cast<void**>(pointer), size, flags);
+}
+template <class T>
+cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute attribute, int value) {
+    return ::cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
+}
+template <class T>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T* kernel, int block_size,
+                                                          std::size_t dynamic_shared) {
+    return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(kernel), block_size,
+                                                           dynamic_shared);
+}
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+    static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<Parameters>> && ...),
+                  "what a kernel takes is copied bytewise");
+    struct Closure {
+        void (*kernel)(Parameters...);
+        std::tuple<std::remove_cvref_t<Parameters>...> arguments;
+    };
+    const Closure closure{kernel, {std::forward<Arguments>(arguments)...}};
+    const auto call = [](const void* opaque) {
+        const auto& it = *static_cast<const Closure*>(opaque);
+        std::apply(it.kernel, it.arguments);
+    };
+    return simt::launch(config, reinterpret_cast<const void*>(kernel), call, &closure);
+}

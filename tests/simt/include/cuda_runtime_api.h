@@ -1,0 +1,251 @@
+// Stands in for the header of the CUDA runtime's functions, as cuda_runtime.h does for the one with kernels in mind.
+#pragma once
+
+#include <cstddef>
+
+// Qualifiers ----------------------------------------------------------------------------------------------------------
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+// Empty, since headers of libstdc++ write __attribute__((__noinline__)).
+#define __noinline__
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+
+// Vector types --------------------------------------------------------------------------------------------------------
+
+#define SIMT_VECTORS(name, type, alignment2, alignment4)                                                               \
+    struct __align__(alignment2) name##2 { type x, y; };                                                               \
+    struct name##3 { type x, y, z; };                                                                                  \
+    struct __align__(alignment4) name##4 { type x, y, z, w; };                                                         \
+    constexpr name##2 make_##name##2(type x, type y) { return {x, y}; }                                                \
+    constexpr name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                     \
+    constexpr name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+SIMT_VECTORS(uchar, unsigned char, 2, 4)
+SIMT_VECTORS(short, short, 4, 8)
+SIMT_VECTORS(ushort, unsigned short, 4, 8)
+SIMT_VECTORS(int, int, 8, 16)
+SIMT_VECTORS(uint, unsigned, 8, 16)
+SIMT_VECTORS(longlong, long long, 16, 16)
+SIMT_VECTORS(ulonglong, unsigned long long, 16, 16)
+SIMT_VECTORS(float, float, 8, 16)
+SIMT_VECTORS(double, double, 16, 16)
+#undef SIMT_VECTORS
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+// The host's side -----------------------------------------------------------------------------------------------------
+
+#define CUDART_VERSION 13000
+#define CUDART_CB
+
+// Each error's name is its text too; cudaGetErrorName needs the list once more.
+#define SIMT_ERRORS(ERROR)                                                                                             \
+    ERROR(cudaSuccess, 0)                                                                                              \
+    ERROR(cudaErrorInvalidValue, 1)                                                                                    \
+    ERROR(cudaErrorMemoryAllocation, 2)                                                                                \
+    ERROR(cudaErrorInitializationError, 3)                                                                             \
+    ERROR(cudaErrorCudartUnloading, 4)                                                                                 \
+    ERROR(cudaErrorInvalidConfiguration, 9)                                                                            \
+    ERROR(cudaErrorInvalidPitchValue, 12)                                                                              \
+    ERROR(cudaErrorInvalidSymbol, 13)                                                                                  \
+    ERROR(cudaErrorInvalidHostPointer, 16)                                                                             \
+    ERROR(cudaErrorInvalidDevicePointer, 17)                                                                           \
+    ERROR(cudaErrorInvalidMemcpyDirection, 21)                                                                         \
+    ERROR(cudaErrorStubLibrary, 34)                                                                                    \
+    ERROR(cudaErrorInsufficientDriver, 35)                                                                             \
+    ERROR(cudaErrorCallRequiresNewerDriver, 36)                                                                        \
+    ERROR(cudaErrorDevicesUnavailable, 46)                                                                             \
+    ERROR(cudaErrorIncompatibleDriverContext, 49)                                                                      \
+    ERROR(cudaErrorMissingConfiguration, 52)                                                                           \
+    ERROR(cudaErrorInvalidDeviceFunction, 98)                                                                          \
+    ERROR(cudaErrorNoDevice, 100)                                                                                      \
+    ERROR(cudaErrorInvalidDevice, 101)                                                                                 \
+    ERROR(cudaErrorStartupFailure, 127)                                                                                \
+    ERROR(cudaErrorInvalidKernelImage, 200)                                                                            \
+    ERROR(cudaErrorDeviceUninitialized, 201)                                                                           \
+    ERROR(cudaErrorNoKernelImageForDevice, 209)                                                                        \
+    ERROR(cudaErrorECCUncorrectable, 214)                                                                              \
+    ERROR(cudaErrorInvalidPtx, 218)                                                                                    \
+    ERROR(cudaErrorUnsupportedPtxVersion, 222)                                                                         \
+    ERROR(cudaErrorOperatingSystem, 304)                                                                               \
+    ERROR(cudaErrorInvalidResourceHandle, 400)                                                                         \
+    ERROR(cudaErrorIllegalState, 401)                                                                                  \
+    ERROR(cudaErrorNotReady, 600)                                                                                      \
+    ERROR(cudaErrorIllegalAddress, 700)                                                                                \
+    ERROR(cudaErrorLaunchOutOfResources, 701)                                                                          \
+    ERROR(cudaErrorLaunchTimeout, 702)                                                                                 \
+    ERROR(cudaErrorContextIsDestroyed, 709)                                                                            \
+    ERROR(cudaErrorAssert, 710)                                                                                        \
+    ERROR(cudaErrorHardwareStackError, 714)                                                                            \
+    ERROR(cudaErrorIllegalInstruction, 715)                                                                            \
+    ERROR(cudaErrorMisalignedAddress, 716)                                                                             \
+    ERROR(cudaErrorInvalidAddressSpace, 717)                                                                           \
+    ERROR(cudaErrorInvalidPc, 718)                                                                                     \
+    ERROR(cudaErrorLaunchFailure, 719)                                                                                 \
+    ERROR(cudaErrorCooperativeLaunchTooLarge, 720)                                                                     \
+    ERROR(cudaErrorNotPermitted, 800)                                                                                  \
+    ERROR(cudaErrorNotSupported, 801)                                                                                  \
+    ERROR(cudaErrorSystemNotReady, 802)                                                                                \
+    ERROR(cudaErrorSystemDriverMismatch, 803)                                                                          \
+    ERROR(cudaErrorCompatNotSupportedOnDevice, 804)                                                                    \
+    ERROR(cudaErrorStreamCaptureUnsupported, 900)                                                                      \
+    ERROR(cudaErrorTimeout, 909)                                                                                       \
+    ERROR(cudaErrorUnknown, 999)
+
+#define SIMT_ENUMERATOR(name, number) name = number,
+enum cudaError { SIMT_ERRORS(SIMT_ENUMERATOR) };
+#undef SIMT_ENUMERATOR
+using cudaError_t = cudaError;
+
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost = 0,
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+    cudaMemcpyDefault = 4,
+};
+
+enum cudaMemoryType {
+    cudaMemoryTypeUnregistered = 0,
+    cudaMemoryTypeHost = 1,
+    cudaMemoryTypeDevice = 2,
+    cudaMemoryTypeManaged = 3,
+};
+
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+};
+
+enum cudaDeviceAttr {
+    cudaDevAttrMaxThreadsPerBlock = 1,
+    cudaDevAttrMaxBlockDimX = 2,
+    cudaDevAttrMaxBlockDimY = 3,
+    cudaDevAttrMaxBlockDimZ = 4,
+    cudaDevAttrMaxGridDimX = 5,
+    cudaDevAttrMaxGridDimY = 6,
+    cudaDevAttrMaxGridDimZ = 7,
+    cudaDevAttrMaxSharedMemoryPerBlock = 8,
+    cudaDevAttrWarpSize = 10,
+    cudaDevAttrMaxRegistersPerBlock = 12,
+    cudaDevAttrClockRate = 13,
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrIntegrated = 18,
+    cudaDevAttrConcurrentKernels = 31,
+    cudaDevAttrL2CacheSize = 38,
+    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+    cudaDevAttrUnifiedAddressing = 41,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+    cudaDevAttrManagedMemory = 83,
+    cudaDevAttrPageableMemoryAccess = 88,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+    cudaDevAttrReservedSharedMemoryPerBlock = 111,
+    cudaDevAttrMemoryPoolsSupported = 115,
+};
+
+enum cudaMemPoolAttr {
+    cudaMemPoolAttrReleaseThreshold = 4,
+};
+
+struct cudaDeviceProp {
+    char name[256];
+    std::size_t totalGlobalMem, sharedMemPerBlock;
+    int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3], major, minor;
+    int multiProcessorCount, maxThreadsPerMultiProcessor, l2CacheSize, memoryPoolsSupported, unifiedAddressing;
+    std::size_t sharedMemPerMultiprocessor, sharedMemPerBlockOptin;
+};
+
+struct cudaPointerAttributes {
+    cudaMemoryType type;
+    int device;
+    void *devicePointer, *hostPointer;
+    long reserved[8];
+};
+
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+using cudaMemPool_t = struct CUmemPoolHandle_st*;
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+#define cudaStreamPerThread ((cudaStream_t)0x2)
+#define cudaStreamDefault 0x00
+#define cudaStreamNonBlocking 0x01
+#define cudaEventDefault 0x00
+#define cudaEventBlockingSync 0x01
+#define cudaEventDisableTiming 0x02
+#define cudaHostAllocDefault 0x00
+#define cudaHostAllocPortable 0x01
+#define cudaHostAllocMapped 0x02
+#define cudaHostAllocWriteCombined 0x04
+
+struct cudaLaunchAttribute {
+    int id;
+};
+
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    std::size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    unsigned numAttrs;
+};
+
+extern "C" {
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaDriverGetVersion(int* version);
+
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes);
+
+cudaError_t cudaMalloc(void** pointer, std::size_t size);
+cudaError_t cudaFree(void* pointer);
+cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream);
+cudaError_t cudaMallocHost(void** pointer, std::size_t size);
+cudaError_t cudaHostAlloc(void** pointer, std::size_t size, unsigned flags);
+cudaError_t cudaFreeHost(void* pointer);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
+cudaError_t cudaMemcpy(void* target, const void* source, std::size_t size, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
+cudaError_t cudaMemset(void* pointer, int value, std::size_t size);
+cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t size, cudaStream_t stream = nullptr);
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int block_size,
+                                                          std::size_t dynamic_shared);
+}

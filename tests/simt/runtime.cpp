@@ -1,0 +1,765 @@
+// The host's side of the CUDA runtime: memory, streams, events, launches; and what tests set and ask.
+#include "executor.hpp"
+
+#include "memory.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+struct CUstream_st {};
+struct CUevent_st {
+    std::optional<unsigned long> recorded; // number of the last piece of work before it
+    std::chrono::steady_clock::time_point time{};
+};
+struct CUmemPoolHandle_st {};
+
+namespace simt {
+namespace {
+
+constexpr std::size_t red_zone = 256, alignment = 512;
+constexpr auto red = std::byte{0x5A}, fresh = std::byte{0xDB}, gone = std::byte{0xDD}, in_transit = std::byte{0xE7};
+constexpr std::size_t memory_total = std::size_t{8} << 30;
+
+// Memory of the device or pinned memory, with a red zone on either side.
+class Allocation {
+public:
+    Allocation(std::size_t bytes, bool device)
+        : bytes_(bytes), device_(device),
+          all_(static_cast<std::byte*>(operator new(total(), std::align_val_t{alignment}))) {
+        fill(all_.get(), alignment, red);
+        fill(begin(), bytes_, fresh);
+        fill(begin() + bytes_, red_zone, red);
+        guard();
+    }
+    ~Allocation() {
+        unguard();
+        fill(all_.get(), total(), gone);
+    }
+    Allocation(const Allocation&) = delete;
+    Allocation& operator=(const Allocation&) = delete;
+
+    std::byte* begin() const { return all_.get() + alignment; }
+    std::size_t bytes() const { return bytes_; }
+    bool device() const { return device_; }
+    bool contains(const void* pointer, std::size_t bytes) const {
+        const auto offset = reinterpret_cast<std::uintptr_t>(pointer) - reinterpret_cast<std::uintptr_t>(begin());
+        return offset <= bytes_ && bytes <= bytes_ - offset;
+    }
+
+    // Offset from the beginning of a byte in the red zones that was written; they are made good.
+    std::optional<std::ptrdiff_t> damage() {
+        if constexpr (with_asan) return {};
+        std::optional<std::ptrdiff_t> at;
+        if (const std::size_t n = intact(all_.get(), alignment, red); n < alignment)
+            at = static_cast<std::ptrdiff_t>(n) - static_cast<std::ptrdiff_t>(alignment);
+        else if (const std::size_t k = intact(begin() + bytes_, red_zone, red); k < red_zone)
+            at = static_cast<std::ptrdiff_t>(bytes_ + k);
+        if (at) {
+            fill(all_.get(), alignment, red);
+            fill(begin() + bytes_, red_zone, red);
+        }
+        return at;
+    }
+
+private:
+    struct Release {
+        void operator()(std::byte* all) const { operator delete(all, std::align_val_t{alignment}); }
+    };
+
+    std::size_t total() const { return alignment + bytes_ + red_zone; }
+    void guard() const {
+        poison(all_.get(), alignment);
+        poison(begin() + bytes_, red_zone);
+    }
+    void unguard() const { unpoison(all_.get(), total()); }
+
+    std::size_t bytes_;
+    bool device_;
+    std::unique_ptr<std::byte, Release> all_;
+};
+
+// A copy between device and pinned memory that the host has not waited for.
+struct Transit {
+    cudaStream_t stream;
+    unsigned long number;
+    std::byte* pinned;
+    bool to_host;
+    std::vector<std::byte> data;
+};
+
+struct Kernel {
+    std::size_t shared_limit = shared_default;
+    unsigned long launches = 0;
+};
+
+struct Runtime {
+    std::mutex mutex;
+    Schedule schedule;
+    int devices = 1;
+    std::size_t memory_limit = memory_total, allocated = 0, peak = 0, pinned = 0;
+    std::map<std::uintptr_t, std::unique_ptr<Allocation>> allocations;
+    std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
+    std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
+    std::vector<Transit> in_transit;
+    unsigned long work = 0; // pieces of work so far
+    std::map<const void*, Kernel> kernels;
+    std::map<std::string, unsigned long, std::less<>> calls;
+    std::map<std::string, int, std::less<>> to_fail; // calls left until then
+    unsigned long synchronizations = 0;
+    std::string report;
+};
+
+// Never destroyed: what other static objects own may be given back later than that.
+Runtime& runtime() {
+    static auto& it = *std::make_unique<Runtime>().release();
+    return it;
+}
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t result(cudaError_t error) {
+    if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+    return error;
+}
+
+cudaError_t report(cudaError_t error, std::string text) {
+    std::fputs(text.c_str(), stderr);
+    runtime().report = std::move(text);
+    return error;
+}
+
+cudaError_t typical_error(std::string_view function) {
+    if (function.starts_with("cudaMalloc") || function == "cudaHostAlloc") return cudaErrorMemoryAllocation;
+    if (function == "cudaLaunchKernelEx" || function.ends_with("Synchronize")) return cudaErrorLaunchFailure;
+    if (function.starts_with("cudaMem")) return cudaErrorIllegalAddress;
+    if (function == "cudaGetDeviceCount") return cudaErrorInsufficientDriver;
+    return cudaErrorUnknown;
+}
+
+bool is_due(std::string_view function) {
+    auto& to_fail = runtime().to_fail;
+    const auto it = to_fail.find(function);
+    if (it == to_fail.end() || --it->second > 0) return false;
+    to_fail.erase(it);
+    return true;
+}
+
+// Every function of the runtime but those about errors: takes the lock, counts, fails if it is to fail, and else does
+// the work. What it does returns an error.
+template <class Work>
+cudaError_t api(std::string_view function, Work&& work) {
+    Runtime& r = runtime();
+    const std::lock_guard lock(r.mutex);
+    ++r.calls[std::string(function)];
+    ++r.calls["*"];
+    const bool due = is_due(function), any_due = is_due("*");
+    if (due || any_due) return result(typical_error(function));
+    if (r.devices == 0 && function != "cudaGetDeviceCount") return result(cudaErrorNoDevice);
+    return result(work(r));
+}
+
+Allocation* find(const void* pointer) {
+    auto& all = runtime().allocations;
+    auto it = all.upper_bound(reinterpret_cast<std::uintptr_t>(pointer));
+    if (it == all.begin()) return nullptr;
+    Allocation& allocation = *std::prev(it)->second;
+    // one past the end belongs to it as well, for copies of no bytes
+    return allocation.contains(pointer, 0) ? &allocation : nullptr;
+}
+
+// when() says what has just happened.
+template <class When>
+cudaError_t check_red_zones(When&& when) {
+    cudaError_t error = cudaSuccess;
+    for (const auto& [address, allocation] : runtime().allocations)
+        if (const auto at = allocation->damage())
+            error = report(cudaErrorLaunchFailure,
+                           join("simt: byte ", std::to_string(*at), " of an allocation of ",
+                                std::to_string(allocation->bytes()), " bytes was written, seen in ", when(), "\n"));
+    return error;
+}
+
+// A new stream or event.
+template <class T>
+cudaError_t make(std::map<T*, std::unique_ptr<T>>& all, T** handle) {
+    if (handle == nullptr) return cudaErrorInvalidValue;
+    auto made = std::make_unique<T>();
+    *handle = made.get();
+    all.emplace(*handle, std::move(made));
+    return cudaSuccess;
+}
+
+bool is_stream(cudaStream_t stream) {
+    return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread ||
+           runtime().streams.contains(stream);
+}
+bool is_legacy(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
+
+// Lets the copies arrive that this is true of.
+template <class Which>
+cudaError_t arrive(Which&& which) {
+    auto& all = runtime().in_transit;
+    cudaError_t error = cudaSuccess;
+    for (const Transit& copy : all) {
+        if (!which(copy)) continue;
+        if (copy.to_host) {
+            std::memcpy(copy.pinned, copy.data.data(), copy.data.size());
+        } else if (std::memcmp(copy.pinned, copy.data.data(), copy.data.size()) != 0) {
+            error = report(cudaErrorLaunchFailure, join("simt: pinned memory was written while a copy from it of ",
+                                                        std::to_string(copy.data.size()), " bytes was under way\n"));
+        }
+    }
+    std::erase_if(all, which);
+    return error;
+}
+cudaError_t arrive_all() {
+    return arrive([](const Transit&) { return true; });
+}
+cudaError_t arrive_of(cudaStream_t stream) {
+    if (is_legacy(stream)) return arrive_all();
+    return arrive([&](const Transit& copy) { return copy.stream == stream; });
+}
+
+// Copies that were asked for before the event was recorded; those of other streams as well, which CUDA does not
+// promise.
+cudaError_t arrive_before(cudaEvent_t event) {
+    if (!event->recorded) return cudaSuccess;
+    return arrive([&](const Transit& copy) { return copy.number <= *event->recorded; });
+}
+
+cudaError_t first_of(cudaError_t a, cudaError_t b) { return a != cudaSuccess ? a : b; }
+
+cudaError_t wait_for(const char* what, auto&& arrival) {
+    ++runtime().synchronizations;
+    const cudaError_t error = arrival();
+    return first_of(error, check_red_zones([&] { return what; }));
+}
+
+cudaError_t allocate(void** pointer, std::size_t bytes, bool device) {
+    Runtime& r = runtime();
+    if (pointer == nullptr) return cudaErrorInvalidValue;
+    if (device && (r.allocated > r.memory_limit || bytes > r.memory_limit - r.allocated))
+        return cudaErrorMemoryAllocation;
+    try {
+        auto allocation = std::make_unique<Allocation>(bytes, device);
+        *pointer = allocation->begin();
+        r.allocations.emplace(reinterpret_cast<std::uintptr_t>(*pointer), std::move(allocation));
+    } catch (const std::bad_alloc&) {
+        return cudaErrorMemoryAllocation;
+    }
+    (device ? r.allocated : r.pinned) += bytes;
+    r.peak = std::max(r.peak, r.allocated);
+    return cudaSuccess;
+}
+
+cudaError_t release(const char* function, void* pointer, bool device) {
+    Runtime& r = runtime();
+    if (pointer == nullptr) return cudaSuccess;
+    const auto it = r.allocations.find(reinterpret_cast<std::uintptr_t>(pointer));
+    if (it == r.allocations.end() || it->second->device() != device) return cudaErrorInvalidValue;
+    cudaError_t error = device ? cudaSuccess : arrive_all();
+    error = first_of(error, check_red_zones([&] { return function; }));
+    (device ? r.allocated : r.pinned) -= it->second->bytes();
+    r.allocations.erase(it);
+    return error;
+}
+
+// Whether the bytes lie where `device` says, and within one allocation if they lie in any.
+bool is_fit(const void* pointer, std::size_t bytes, bool device) {
+    const Allocation* allocation = find(pointer);
+    if (allocation == nullptr) return !device && pointer != nullptr;
+    return allocation->device() == device && allocation->contains(pointer, bytes);
+}
+
+cudaError_t copy(void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
+                 bool wait) {
+    Runtime& r = runtime();
+    if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+    const auto on_device = [](const void* pointer) {
+        const Allocation* allocation = find(pointer);
+        return allocation != nullptr && allocation->device();
+    };
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    if (kind == cudaMemcpyDefault) {
+        from_device = on_device(source);
+        to_device = on_device(target);
+    } else if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
+        return cudaErrorInvalidMemcpyDirection;
+    }
+    ++r.work;
+    if (wait) ++r.synchronizations;
+    cudaError_t error = wait ? arrive_all() : cudaSuccess;
+    if (bytes == 0) return error;
+    if (!is_fit(source, bytes, from_device) || !is_fit(target, bytes, to_device)) return cudaErrorInvalidValue;
+
+    const auto* from = static_cast<const std::byte*>(source);
+    auto* to = static_cast<std::byte*>(target);
+    const bool to_pinned = from_device && !to_device && find(target) != nullptr;
+    const bool from_pinned = to_device && !from_device && find(source) != nullptr;
+    if (wait || (!to_pinned && !from_pinned)) {
+        if (!from_device || !to_device) error = first_of(error, arrive_of(stream)); // it may be what is read here
+        std::memmove(to, from, bytes);
+        return error;
+    }
+    if (from_pinned) error = arrive_of(stream);
+    r.in_transit.push_back({stream, r.work, to_pinned ? to : const_cast<std::byte*>(from), to_pinned,
+                            std::vector<std::byte>(from, from + bytes)});
+    if (to_pinned)
+        fill(to, bytes, in_transit);
+    else
+        std::memcpy(to, from, bytes);
+    return error;
+}
+
+cudaError_t set(void* pointer, int value, std::size_t bytes, cudaStream_t stream) {
+    if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+    ++runtime().work;
+    if (bytes == 0) return cudaSuccess;
+    if (!is_fit(pointer, bytes, true)) return cudaErrorInvalidValue;
+    std::memset(pointer, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t attribute(cudaDeviceAttr which, int& value) {
+    switch (which) {
+    case cudaDevAttrMaxThreadsPerBlock:
+    case cudaDevAttrMaxBlockDimX:
+    case cudaDevAttrMaxBlockDimY: value = block_limit; break;
+    case cudaDevAttrMaxBlockDimZ: value = 64; break;
+    case cudaDevAttrMaxGridDimX: value = std::numeric_limits<int>::max(); break;
+    case cudaDevAttrMaxGridDimY:
+    case cudaDevAttrMaxGridDimZ: value = 65535; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: value = shared_default; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: value = shared_limit; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: value = shared_limit + 1024; break;
+    case cudaDevAttrReservedSharedMemoryPerBlock: value = 1024; break;
+    case cudaDevAttrMaxRegistersPerBlock: value = 65536; break;
+    case cudaDevAttrWarpSize: value = 32; break;
+    case cudaDevAttrClockRate: value = 1'000'000; break;
+    case cudaDevAttrMultiProcessorCount: value = 2; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: value = 2048; break;
+    case cudaDevAttrL2CacheSize: value = 1 << 20; break;
+    case cudaDevAttrComputeCapabilityMajor: value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: value = 0; break;
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrMemoryPoolsSupported: value = 1; break;
+    case cudaDevAttrIntegrated:
+    case cudaDevAttrManagedMemory:
+    case cudaDevAttrPageableMemoryAccess: value = 0; break;
+    default: return cudaErrorInvalidValue;
+    }
+    return cudaSuccess;
+}
+
+CUmemPoolHandle_st default_pool;
+
+} // namespace
+
+cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*call)(const void*),
+                   const void* arguments) {
+    return api("cudaLaunchKernelEx", [&](Runtime& r) {
+        if (config == nullptr || kernel == nullptr) return cudaErrorInvalidValue;
+        if (config->numAttrs != 0) return cudaErrorNotSupported;
+        if (!is_stream(config->stream)) return cudaErrorInvalidResourceHandle;
+        const auto &blocks = config->gridDim, &threads = config->blockDim;
+        if (blocks.x == 0 || blocks.x > 0x7FFFFFFFu || blocks.y == 0 || blocks.y > 65535 || blocks.z == 0 ||
+            blocks.z > 65535 || threads.x == 0 || threads.x > block_limit || threads.y == 0 ||
+            threads.y > block_limit || threads.z == 0 || threads.z > 64 ||
+            threads.x * threads.y * threads.z > block_limit)
+            return cudaErrorInvalidConfiguration;
+        Kernel& of_kernel = r.kernels[kernel];
+        if (config->dynamicSmemBytes > of_kernel.shared_limit) return cudaErrorInvalidValue;
+        ++r.work;
+        ++of_kernel.launches;
+        std::string text;
+        const cudaError_t error =
+            run({blocks, threads, config->dynamicSmemBytes, kernel, call, arguments}, r.schedule, text);
+        if (error != cudaSuccess) return report(error, std::move(text));
+        return check_red_zones([&] { return "kernel " + name_of(kernel); });
+    });
+}
+
+} // namespace simt
+
+using namespace simt;
+
+extern "C" {
+
+// Errors and versions ----------------------------------------------------------------------------------------------
+
+const char* cudaGetErrorName(cudaError_t error) {
+    switch (error) {
+#define SIMT_CASE(name, number)                                                                                        \
+    case name: return #name;
+        SIMT_ERRORS(SIMT_CASE)
+#undef SIMT_CASE
+    }
+    return "unrecognized error code";
+}
+const char* cudaGetErrorString(cudaError_t error) {
+    switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    default: return cudaGetErrorName(error);
+    }
+}
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+    *version = runtime().devices == 0 ? 0 : CUDART_VERSION; // 0: there is no driver
+    return cudaSuccess;
+}
+
+// The device -------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    return api("cudaGetDeviceCount", [&](Runtime& r) {
+        if (count == nullptr) return cudaErrorInvalidValue;
+        *count = r.devices;
+        return r.devices > 0 ? cudaSuccess : cudaErrorNoDevice;
+    });
+}
+cudaError_t cudaGetDevice(int* device) {
+    return api("cudaGetDevice", [&](Runtime&) {
+        *device = 0;
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaSetDevice(int device) {
+    return api("cudaSetDevice", [&](Runtime&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
+    return api("cudaDeviceGetAttribute", [&](Runtime&) {
+        if (value == nullptr) return cudaErrorInvalidValue;
+        return device == 0 ? attribute(which, *value) : cudaErrorInvalidDevice;
+    });
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    return api("cudaGetDeviceProperties", [&](Runtime&) {
+        if (properties == nullptr) return cudaErrorInvalidValue;
+        if (device != 0) return cudaErrorInvalidDevice;
+        *properties = {};
+        std::snprintf(properties->name, sizeof(properties->name), "simt executor");
+        properties->totalGlobalMem = memory_total;
+        properties->sharedMemPerBlock = shared_default;
+        properties->sharedMemPerBlockOptin = shared_limit;
+        properties->sharedMemPerMultiprocessor = shared_limit + 1024;
+        for (const auto& [which, value] :
+             {std::pair{cudaDevAttrMaxRegistersPerBlock, &properties->regsPerBlock},
+              {cudaDevAttrWarpSize, &properties->warpSize},
+              {cudaDevAttrMaxThreadsPerBlock, &properties->maxThreadsPerBlock},
+              {cudaDevAttrMaxBlockDimX, &properties->maxThreadsDim[0]},
+              {cudaDevAttrMaxBlockDimY, &properties->maxThreadsDim[1]},
+              {cudaDevAttrMaxBlockDimZ, &properties->maxThreadsDim[2]},
+              {cudaDevAttrMaxGridDimX, &properties->maxGridSize[0]},
+              {cudaDevAttrMaxGridDimY, &properties->maxGridSize[1]},
+              {cudaDevAttrMaxGridDimZ, &properties->maxGridSize[2]},
+              {cudaDevAttrComputeCapabilityMajor, &properties->major},
+              {cudaDevAttrComputeCapabilityMinor, &properties->minor},
+              {cudaDevAttrMultiProcessorCount, &properties->multiProcessorCount},
+              {cudaDevAttrMaxThreadsPerMultiProcessor, &properties->maxThreadsPerMultiProcessor},
+              {cudaDevAttrL2CacheSize, &properties->l2CacheSize},
+              {cudaDevAttrMemoryPoolsSupported, &properties->memoryPoolsSupported},
+              {cudaDevAttrUnifiedAddressing, &properties->unifiedAddressing}})
+            attribute(which, *value);
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaDeviceSynchronize() {
+    return api("cudaDeviceSynchronize", [](Runtime&) { return wait_for("cudaDeviceSynchronize", arrive_all); });
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    return api("cudaMemGetInfo", [&](Runtime& r) {
+        if (free == nullptr || total == nullptr) return cudaErrorInvalidValue;
+        *free = r.memory_limit - std::min(r.allocated, r.memory_limit);
+        *total = r.memory_limit;
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+    return api("cudaDeviceGetDefaultMemPool", [&](Runtime&) {
+        if (device != 0) return cudaErrorInvalidDevice;
+        *pool = &default_pool;
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr which, void* value) {
+    return api("cudaMemPoolSetAttribute", [&](Runtime&) {
+        return pool == &default_pool && which == cudaMemPoolAttrReleaseThreshold && value != nullptr
+                   ? cudaSuccess
+                   : cudaErrorInvalidValue;
+    });
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t) {
+    return api("cudaMemPoolTrimTo",
+               [&](Runtime&) { return pool == &default_pool ? cudaSuccess : cudaErrorInvalidValue; });
+}
+
+// Memory -----------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaMalloc(void** pointer, std::size_t size) {
+    return api("cudaMalloc", [&](Runtime&) {
+        if (pointer == nullptr) return cudaErrorInvalidValue;
+        *pointer = nullptr;
+        return size == 0 ? cudaSuccess : allocate(pointer, size, true);
+    });
+}
+cudaError_t cudaFree(void* pointer) {
+    return api("cudaFree", [&](Runtime&) { return release("cudaFree", pointer, true); });
+}
+// No bytes are refused: whoever asks for them must not rely on what comes back.
+cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t stream) {
+    return api("cudaMallocAsync", [&](Runtime&) {
+        if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+        return size == 0 ? cudaErrorInvalidValue : allocate(pointer, size, true);
+    });
+}
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+    return api("cudaFreeAsync", [&](Runtime&) {
+        if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+        return pointer == nullptr ? cudaErrorInvalidValue : release("cudaFreeAsync", pointer, true);
+    });
+}
+cudaError_t cudaMallocHost(void** pointer, std::size_t size) {
+    return api("cudaMallocHost", [&](Runtime&) {
+        if (pointer == nullptr) return cudaErrorInvalidValue;
+        *pointer = nullptr;
+        return size == 0 ? cudaSuccess : allocate(pointer, size, false);
+    });
+}
+cudaError_t cudaHostAlloc(void** pointer, std::size_t size, unsigned) {
+    return api("cudaHostAlloc", [&](Runtime&) {
+        if (pointer == nullptr) return cudaErrorInvalidValue;
+        *pointer = nullptr;
+        return size == 0 ? cudaSuccess : allocate(pointer, size, false);
+    });
+}
+cudaError_t cudaFreeHost(void* pointer) {
+    return api("cudaFreeHost", [&](Runtime&) { return release("cudaFreeHost", pointer, false); });
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+    return api("cudaPointerGetAttributes", [&](Runtime&) {
+        if (attributes == nullptr) return cudaErrorInvalidValue;
+        *attributes = {};
+        auto* plain = const_cast<void*>(pointer);
+        const Allocation* allocation = find(pointer);
+        if (allocation == nullptr || !allocation->contains(pointer, 1)) {
+            attributes->type = cudaMemoryTypeUnregistered;
+            attributes->device = -2; // cudaInvalidDeviceId
+            attributes->hostPointer = plain;
+        } else if (allocation->device()) {
+            attributes->type = cudaMemoryTypeDevice;
+            attributes->devicePointer = plain;
+        } else {
+            attributes->type = cudaMemoryTypeHost;
+            attributes->devicePointer = attributes->hostPointer = plain;
+        }
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaMemcpy(void* target, const void* source, std::size_t size, cudaMemcpyKind kind) {
+    return api("cudaMemcpy", [&](Runtime&) { return copy(target, source, size, kind, nullptr, true); });
+}
+cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    return api("cudaMemcpyAsync", [&](Runtime&) { return copy(target, source, size, kind, stream, false); });
+}
+cudaError_t cudaMemset(void* pointer, int value, std::size_t size) {
+    return api("cudaMemset", [&](Runtime&) { return set(pointer, value, size, nullptr); });
+}
+cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t size, cudaStream_t stream) {
+    return api("cudaMemsetAsync", [&](Runtime&) { return set(pointer, value, size, stream); });
+}
+
+// Streams and events -----------------------------------------------------------------------------------------------
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+    return api("cudaStreamCreateWithFlags", [&](Runtime& r) {
+        return flags > cudaStreamNonBlocking ? cudaErrorInvalidValue : make(r.streams, stream);
+    });
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+    return api("cudaStreamCreate", [&](Runtime& r) { return make(r.streams, stream); });
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    return api("cudaStreamDestroy",
+               [&](Runtime& r) { return r.streams.erase(stream) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return api("cudaStreamSynchronize", [&](Runtime&) {
+        if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+        return wait_for("cudaStreamSynchronize", [&] { return arrive_of(stream); });
+    });
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return api("cudaStreamQuery",
+               [&](Runtime&) { return is_stream(stream) ? arrive_of(stream) : cudaErrorInvalidResourceHandle; });
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    return api("cudaEventCreateWithFlags", [&](Runtime& r) { return make(r.events, event); });
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    return api("cudaEventCreate", [&](Runtime& r) { return make(r.events, event); });
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    return api("cudaEventRecord", [&](Runtime& r) {
+        if (!r.events.contains(event) || !is_stream(stream)) return cudaErrorInvalidResourceHandle;
+        event->recorded = r.work;
+        event->time = std::chrono::steady_clock::now();
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    return api("cudaStreamWaitEvent", [&](Runtime& r) {
+        if (!r.events.contains(event) || !is_stream(stream)) return cudaErrorInvalidResourceHandle;
+        // The stream now stands for these copies too; they arrive early, so that waiting for either will do.
+        return arrive_before(event);
+    });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    return api("cudaEventSynchronize", [&](Runtime& r) {
+        if (!r.events.contains(event)) return cudaErrorInvalidResourceHandle;
+        return wait_for("cudaEventSynchronize", [&] { return arrive_before(event); });
+    });
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return api("cudaEventQuery", [&](Runtime& r) {
+        return r.events.contains(event) ? arrive_before(event) : cudaErrorInvalidResourceHandle;
+    });
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+    return api("cudaEventElapsedTime", [&](Runtime& r) {
+        if (milliseconds == nullptr) return cudaErrorInvalidValue;
+        if (!r.events.contains(start) || !r.events.contains(end) || !start->recorded || !end->recorded)
+            return cudaErrorInvalidResourceHandle;
+        *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    return api("cudaEventDestroy",
+               [&](Runtime& r) { return r.events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+}
+
+// Kernels ----------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
+    return api("cudaFuncSetAttribute", [&](Runtime& r) {
+        if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+        if (which == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+        if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > static_cast<int>(shared_limit))
+            return cudaErrorInvalidValue;
+        r.kernels[kernel].shared_limit = static_cast<std::size_t>(value);
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int size,
+                                                          std::size_t shared) {
+    return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&](Runtime&) {
+        if (blocks == nullptr || size <= 0 || size > static_cast<int>(block_limit)) return cudaErrorInvalidValue;
+        if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+        *blocks = shared > shared_limit ? 0 : 2;
+        return cudaSuccess;
+    });
+}
+
+// What tests set and ask -------------------------------------------------------------------------------------------
+
+void simt_set_schedule(int order, unsigned seed, int blocks_in_flight) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().schedule = {std::clamp(order, 0, 2), seed,
+                          static_cast<unsigned>(std::clamp(blocks_in_flight, 1, static_cast<int>(in_flight_limit)))};
+}
+void simt_fail_call(const char* function, int nth) {
+    const std::lock_guard lock(runtime().mutex);
+    if (nth > 0)
+        runtime().to_fail[function] = nth;
+    else
+        runtime().to_fail.erase(function);
+}
+unsigned long simt_calls(const char* function) {
+    const std::lock_guard lock(runtime().mutex);
+    const auto it = runtime().calls.find(function);
+    return it == runtime().calls.end() ? 0 : it->second;
+}
+void simt_set_memory_limit(std::size_t bytes) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().memory_limit = bytes;
+}
+void simt_set_device_count(int count) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().devices = count > 0 ? 1 : 0;
+}
+std::size_t simt_allocated_bytes() {
+    const std::lock_guard lock(runtime().mutex);
+    return runtime().allocated;
+}
+std::size_t simt_peak_bytes() {
+    const std::lock_guard lock(runtime().mutex);
+    return runtime().peak;
+}
+void simt_reset_peak() {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().peak = runtime().allocated;
+}
+std::size_t simt_pinned_bytes() {
+    const std::lock_guard lock(runtime().mutex);
+    return runtime().pinned;
+}
+unsigned long simt_live_handles() {
+    const std::lock_guard lock(runtime().mutex);
+    return runtime().streams.size() + runtime().events.size();
+}
+unsigned long simt_launch_count() {
+    const std::lock_guard lock(runtime().mutex);
+    unsigned long launches = 0;
+    for (const auto& [address, kernel] : runtime().kernels) launches += kernel.launches;
+    return launches;
+}
+std::size_t simt_launched(char* buffer, std::size_t size) {
+    const std::lock_guard lock(runtime().mutex);
+    std::set<std::string> lines;
+    for (const auto& [address, kernel] : runtime().kernels)
+        if (kernel.launches > 0) lines.insert(join(name_of(address), ": ", std::to_string(kernel.launches), "\n"));
+    std::string text;
+    for (const std::string& line : lines) text += line;
+    if (size > 0) {
+        const std::size_t n = std::min(text.size(), size - 1);
+        std::memcpy(buffer, text.data(), n);
+        buffer[n] = '\0';
+    }
+    return text.size() + 1;
+}
+unsigned long simt_synchronizations() {
+    const std::lock_guard lock(runtime().mutex);
+    return runtime().synchronizations;
+}
+const char* simt_report() { return runtime().report.c_str(); }
+void simt_clear() {
+    Runtime& r = runtime();
+    const std::lock_guard lock(r.mutex);
+    r.report.clear();
+    r.calls.clear();
+    r.to_fail.clear();
+    r.synchronizations = 0;
+    for (auto& [address, kernel] : r.kernels) kernel.launches = 0; // limits of shared memory stay
+}
+
+} // extern "C"
