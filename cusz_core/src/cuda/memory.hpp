@@ -85,6 +85,23 @@ private:
     std::size_t bytes_ = 0;
 };
 
+// Parts of one piece of memory, one behind the other. First with null, to learn how many bytes they take.
+class Parts {
+public:
+    explicit Parts(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+    template <class T>
+    T* take(std::size_t count) {
+        T* const part = memory_ != nullptr ? reinterpret_cast<T*>(memory_ + used_) : nullptr;
+        used_ += (count * sizeof(T) + 15) / 16 * 16;
+        return part;
+    }
+    std::size_t used() const { return used_; }
+
+private:
+    std::byte* memory_;
+    std::size_t used_ = 0;
+};
+
 // Copies between a device and memory of the host that is not pinned: through two pinned buffers by turns, so that one
 // is on its way while the other is filled or emptied.
 class Staging {
