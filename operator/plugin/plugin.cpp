@@ -147,7 +147,8 @@ public:
                         "nothing is compressed)");
         }
 
-        const int device = field_bytes > 0 ? cusz_device_of(field) : -1;
+        if (field_bytes == 0) field = nullptr; // it may be anything
+        const int device = cusz_device_of(field);
         if (field_bytes > 0 && device < 0 && !cpu_can_read(field, field_bytes)) {
             const char* why = "it is no CUDA device's, as far as CUDA tells";
             if (cusz_has_backend(CUSZ_BACKEND_CUDA) == 0) why = "this build of the plugin has no CUDA";
@@ -158,18 +159,17 @@ public:
         }
 
         const PooledContext context;
-        if (context.get() == nullptr)
-            return store_plain(field, field_bytes, out, "no context", format("out of memory"));
+        if (context.get() == nullptr) return store_plain(field, field_bytes, out, "no memory", format("out of memory"));
 
         // The compressor wants the alignment of the type, which ADIOS2 does not check.
         std::unique_ptr<void, Free> aligned;
-        if (field_bytes > 0 && reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
+        if (reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
             if (device >= 0) {
                 return store_plain(field, field_bytes, out, "odd address",
                                    format("its address on CUDA device %d is no multiple of %zu", device, value_bytes));
             }
             aligned.reset(std::malloc(field_bytes));
-            if (aligned == nullptr) return store_plain(field, field_bytes, out, "no copy", format("out of memory"));
+            if (aligned == nullptr) return store_plain(field, field_bytes, out, "no memory", format("out of memory"));
             std::memcpy(aligned.get(), field, field_bytes);
             field = static_cast<const char*>(aligned.get());
         }
@@ -183,6 +183,7 @@ public:
         };
 
         cusz_params params = m_parameters.compression;
+        if (field_bytes == 0) params.backend = CUSZ_BACKEND_CPU;
         if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
             report_once("device field",
                         "parameter 'backend' = 'cpu', but a block%s lies in memory of CUDA device %d and is compressed "
