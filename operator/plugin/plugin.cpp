@@ -239,7 +239,7 @@ public:
                             "are NaN",
                             of_variable().c_str);
             }
-            std::memcpy(field, archive + sizeof(Mark), field_bytes);
+            if (field_bytes > 0) std::memcpy(field, archive + sizeof(Mark), field_bytes);
             return archive_bytes; // not 0, which ADIOS2 takes for "not compressed"
         }
 

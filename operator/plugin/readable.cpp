@@ -71,6 +71,7 @@ bool is_on_host(const void* memory) noexcept { return cusz_device_of(memory) < 0
 } // namespace
 
 bool cpu_can_read(const void* memory, std::size_t bytes) noexcept {
+    if (memory == nullptr) return false;
     Pipe pipe;
     const auto* first = static_cast<const char*>(memory);
     for (const char* byte : {first, first + (bytes - 1)}) {
