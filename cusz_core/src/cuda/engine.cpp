@@ -137,11 +137,8 @@ public:
         release_scratch();
         device_ = device;
     }
-    void set_stream(void* stream) override {
-        if (stream == source_.stream) return;
-        release_scratch();
-        source_.stream = static_cast<cudaStream_t>(stream);
-    }
+    // Scratch memory stays: all work on it has ended.
+    void set_stream(void* stream) override { source_.stream = static_cast<cudaStream_t>(stream); }
     void set_allocator(const cusz_allocator* allocator) override {
         const cusz_allocator next = allocator != nullptr ? *allocator : cusz_allocator{};
         const cusz_allocator& last = source_.allocator;

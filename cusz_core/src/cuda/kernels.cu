@@ -56,6 +56,10 @@ __global__ void __launch_bounds__(book_threads) book_kernel(const BookArguments 
     make_book(a, memory, shared.book);
 }
 
+// Blocks of a processor: as many as registers have room for without spilling any.
+template <class T>
+inline constexpr int compress_blocks = sizeof(T) == 4 ? 3 : 2;
+
 template <class T>
 struct CompressMemory {
     TileMemory<T> tile;
@@ -69,7 +73,7 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(block_threads) compress_kernel(const CompressArguments<T> a) {
+__global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_kernel(const CompressArguments<T> a) {
     auto& shared = shared_memory<CompressMemory<T>>();
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;

@@ -13,6 +13,19 @@ struct PreparedTile {
     LiveGroups groups;
 };
 
+struct Predicted {
+    bool all_special, has_holes;
+    std::uint32_t predictor;
+};
+
+template <class Place, class T>
+__device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t highest_order, const T* field,
+                             TileMemory<T>& tile) {
+    const Prequantised found = prequant<Place>(field, quantiser, tile);
+    if (found.all_special) return {true, true, 0};
+    return {false, found.has_holes, postquant<Place>(tile, highest_order, found.has_holes)};
+}
+
 // The symbol at a position: a delta inside the alphabet, 0 in place of a delta outlier, or hole_delta.
 template <class T>
 __device__ std::int32_t symbol_delta(const TileMemory<T>& tile, bool has_holes, std::uint32_t position) {
@@ -32,11 +45,12 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
         tile.box.offset -= batch.first_value;
     }
     __syncthreads();
-    const Prequantised quantised = prequant(field, state.quantiser, tile);
-    if (quantised.all_special) return {true, true, 0, {true, false, false, 0}};
-    const bool has_holes = quantised.has_holes;
     const auto highest_order = static_cast<std::uint32_t>(std::min(batch.tiling.dimensions(), 3));
-    const std::uint32_t predictor = postquant(tile, highest_order, has_holes);
+    const Predicted predicted = FullPositions::is_shape_of(tile.box)
+                                    ? predict<FullPositions>(state.quantiser, highest_order, field, tile)
+                                    : predict<Positions>(state.quantiser, highest_order, field, tile);
+    if (predicted.all_special) return {true, true, 0, {true, false, false, 0}};
+    const bool has_holes = predicted.has_holes;
 
     const std::uint32_t n = tile.box.values();
     std::uint32_t at = warp() * values_of_warp + lane();
@@ -69,7 +83,7 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     if (warp() == 2) tile.value_outlier.rank();
     if (warp() == 3) tile.delta_outlier.rank();
     __syncthreads();
-    return {false, has_holes, predictor, groups};
+    return {false, has_holes, predicted.predictor, groups};
 }
 
 } // namespace cusz::cuda
