@@ -108,12 +108,12 @@ public:
     explicit Lease(const nb::tuple& described) {
         Place place(described);
         auto& idle = pool().idle;
-        auto found = idle.rbegin();
-        while (found != idle.rend() && !(*found)->place.same_as(place)) ++found;
-        if (found != idle.rend()) {
-            take(std::next(found).base());
-        } else if (idle.size() >= kPlaces) {
-            take(idle.begin());
+        auto found = find(place);
+        if (found == idle.end() && !place.lasting) found = find(Place()); // where it will be put back
+        if (found == idle.end() && idle.size() >= kPlaces) found = idle.begin();
+        if (found != idle.end()) {
+            worker_ = std::move(*found);
+            idle.erase(found);
         } else {
             worker_ = std::make_unique<Worker>();
             if (!worker_->context) raise_out_of_memory("a compression context");
@@ -141,9 +141,15 @@ public:
     }
 
 private:
-    void take(std::vector<std::unique_ptr<Worker>>::iterator found) {
-        worker_ = std::move(*found);
-        pool().idle.erase(found);
+    using Position = std::vector<std::unique_ptr<Worker>>::iterator;
+
+    // The idle worker at a place that was used last; the end if there is none.
+    static Position find(const Place& place) {
+        auto& idle = pool().idle;
+        for (Position i = idle.end(); i != idle.begin();) {
+            if ((*--i)->place.same_as(place)) return i;
+        }
+        return idle.end();
     }
 
     std::unique_ptr<Worker> worker_;

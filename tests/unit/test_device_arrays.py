@@ -789,7 +789,7 @@ from fakes.fake_cupy import CudaArray, FakeCupy
 
 cupy = sys.modules["cupy"] = FakeCupy()
 _native.device_of = lambda address: 0 if address else -1
-pretend = ctypes.PyDLL(os.environ["LD_PRELOAD"])
+pretend = ctypes.PyDLL({library!r})
 pretend.pretend_log.restype = ctypes.c_char_p
 
 def log():
@@ -819,8 +819,9 @@ def pretend(tmp_path_factory):
     )
 
     def run(code):
-        program = PRETEND.format(tests=str(tests)) + textwrap.dedent(code)
-        environment = os.environ | {"LD_PRELOAD": str(library)}
+        program = PRETEND.format(tests=str(tests), library=str(library)) + textwrap.dedent(code)
+        preload = [os.environ.get("LD_PRELOAD", ""), str(library)]  # a sanitizer's comes first
+        environment = os.environ | {"LD_PRELOAD": " ".join(filter(None, preload))}
         result = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=environment
         )
@@ -858,10 +859,13 @@ def test_streams_reach_the_library(pretend):
         with cupy.ExternalStream(512):
             cusz.compress(x, 1e-3)
         assert log() == ["allocator 1", "stream 512", "allocator 0", "stream 0"]
-        cusz.compress(CudaArray(X, stream=77), 1e-3)
-        assert log() == ["stream 77", "stream 0"]
+        for stream in range(77, 97):
+            cusz.compress(CudaArray(X, stream=stream), 1e-3)
+            assert log() == [f"stream {stream}", "stream 0"]
         cusz.compress(CudaArray(X), 1e-3)
         assert log() == []
+        cusz.release_scratch()
+        assert log() == ["destroy 1"] * 2  # the contexts that there were
     """)
 
 
