@@ -97,22 +97,31 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
     using U = typename Traits<T>::Bits;
     const std::uint32_t n = tile.box.values();
     bool any_hole = false, all_special = true;
-    Int q[values_of_thread];
     {
         Place at(tile.box);
+        constexpr std::uint32_t at_once = 8; // loads on their way: the memory takes its time
 #pragma unroll
-        for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
-            Quantised<T> v{0, false, true, false};
-            if (at.inside()) v = quantise(field[at.offset(tile.box)], quantiser);
-            q[k] = v.q;
-            any_hole = any_hole || v.hole;
-            all_special = all_special && v.special;
-            if (at.inside()) tile.value[at.at] = v.q;
-            const std::uint32_t holes = __ballot_sync(whole_warp, v.hole);
-            const std::uint32_t outliers = __ballot_sync(whole_warp, v.missed || (v.hole && !v.special));
-            if (lane() == 0) {
-                tile.hole.word[at.at / 32] = holes;
-                tile.value_outlier.word[at.at / 32] = outliers;
+        for (std::uint32_t k = 0; k < values_of_thread; k += at_once) {
+            T value[at_once];
+            Place ahead = at;
+#pragma unroll
+            for (std::uint32_t i = 0; i < at_once; ++i, ahead.next())
+                value[i] = ahead.inside() ? field[ahead.offset(tile.box)] : T{0};
+#pragma unroll
+            for (std::uint32_t i = 0; i < at_once; ++i, at.next()) {
+                Quantised<T> v{0, false, true, false};
+                if (at.inside()) {
+                    v = quantise(value[i], quantiser);
+                    tile.value[at.at] = v.q;
+                }
+                any_hole = any_hole || v.hole;
+                all_special = all_special && v.special;
+                const std::uint32_t holes = __ballot_sync(whole_warp, v.hole);
+                const std::uint32_t outliers = __ballot_sync(whole_warp, v.missed || (v.hole && !v.special));
+                if (lane() == 0) {
+                    tile.hole.word[at.at / 32] = holes;
+                    tile.value_outlier.word[at.at / 32] = outliers;
+                }
             }
         }
     }
@@ -128,12 +137,11 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
         }
     const Int anchor = first < n ? tile.value[first] : 0;
     if (found.has_holes) {
-        Place at(tile.box);
-#pragma unroll
-        for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
-            if (!at.inside() || !tile.hole.test(at.at)) continue;
-            const std::uint32_t source = source_of_hole(tile, at.at);
-            q[k] = source == nowhere ? anchor : tile.value[source];
+        std::uint32_t at = warp() * values_of_warp + lane();
+        for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes) {
+            if (at >= n || !tile.hole.test(at)) continue;
+            const std::uint32_t source = source_of_hole(tile, at); // no hole, so nobody writes it here
+            tile.value[at] = source == nowhere ? anchor : tile.value[source];
         }
     }
     __syncthreads();
@@ -141,7 +149,7 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
     std::uint32_t at = warp() * values_of_warp + lane();
 #pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
-        if (at < n) tile.value[at] = static_cast<Int>(static_cast<U>(q[k]) - static_cast<U>(anchor));
+        if (at < n) tile.value[at] = static_cast<Int>(static_cast<U>(tile.value[at]) - static_cast<U>(anchor));
     __syncthreads();
     return found;
 }

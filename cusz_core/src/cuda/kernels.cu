@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
 
 // Tiles of a block. They share the table; more of them would leave room for fewer blocks.
 template <class T>
-inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 4 : 2;
+inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 3 : 2;
 inline constexpr std::uint32_t shared_table_entries = 1
                                                       << 12; // of the default alphabet; a larger one stays where it is
 
