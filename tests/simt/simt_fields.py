@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import support
 from numpy.typing import NDArray
 from simt_library import ABS, REL
+
+import support
 from support import F32, hashes, integers, smooth
 
 #: Single values, exactly full tiles (4096; 64x64; 8x16x32; 1x8x16x32), clipped, thin, odd and long ones.
@@ -72,10 +73,11 @@ def steep(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def ties(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Values beside (k + 1/2) 2 eb for eb = 0.1, where predicted and verbatim meet."""
-    n, range_ = math.prod(shape), 2**20 if dtype == F32 else 2**50
-    x = ((integers(n, -range_, range_, 6) + 0.5) * 0.2).astype(dtype)
-    return np.nextafter(x, np.where(integers(n, 0, 2, 7) == 1, np.inf, -np.inf).astype(dtype)).reshape(shape)
+    """Values beside (k + 1/2) 2 eb for eb = 0.1, and so large that either neighbour may miss the bound."""
+    n, far_out = math.prod(shape), 400_000 if dtype == F32 else 2**48
+    x = ((integers(n, -1000, 1000, 6) + (far_out + 0.5)) * 0.2).astype(dtype)
+    step = integers(n, -1, 2, 7)
+    return np.nextafter(x, np.select([step < 0, step > 0], [-np.inf, np.inf], x).astype(dtype)).reshape(shape)
 
 
 def denormal(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:

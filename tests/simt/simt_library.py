@@ -6,6 +6,7 @@ wants them; `Memory` is either.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
@@ -87,10 +88,8 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         # A driver that is here is used, and stays the one that other libraries of this process find.
-        try:
+        with contextlib.suppress(OSError):
             ctypes.CDLL("libcuda.so.1")
-        except OSError:
-            pass
         self.c = c = ctypes.CDLL(str(path))
         for name, result, arguments in (
             ("cusz_create", c_void_p, []),
@@ -108,14 +107,18 @@ class Library:
             (
                 "cusz_value_range",
                 c_int,
-                [c_void_p, c_int, c_uint64, c_void_p, c_int32, c_double, c_int32]
-                + [POINTER(c_double), POINTER(c_double), POINTER(c_uint64)],
+                [
+                    *[c_void_p, c_int, c_uint64, c_void_p, c_int32, c_double, c_int32],
+                    *[POINTER(c_double), POINTER(c_double), POINTER(c_uint64)],
+                ],
             ),
             (
                 "cusz_compress",
                 c_int,
-                [c_void_p, POINTER(Params), c_int, c_int32, POINTER(c_uint64), c_void_p, c_void_p, c_size_t]
-                + [POINTER(c_size_t)],
+                [
+                    *[c_void_p, POINTER(Params), c_int, c_int32, POINTER(c_uint64), c_void_p, c_void_p],
+                    *[c_size_t, POINTER(c_size_t)],
+                ],
             ),
             ("cusz_inspect", c_int, [c_void_p, c_void_p, c_size_t, POINTER(Info)]),
             ("cusz_check", c_int, [c_void_p, c_void_p, c_size_t, c_int32]),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import support
 from golden_cases import CASES, HERE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,8 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from simt_fields import KINDS, SHAPES, Kind
 from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Info, Library
+
+import support
 
 pytestmark = pytest.mark.simt
 
@@ -213,10 +214,9 @@ def test_golden_archives(simt: Library, reused: Context, name: str) -> None:
     case = CASES[name]
     x = case.make()
     golden = (HERE / "v0" / f"{name}.cusz").read_bytes()
-    options = {key: value for key, value in case.options.items()}
     mode = REL if case.mode == "rel" else ABS
-    assert reused.compress(x, case.eb, mode, field=DEVICE, archive=DEVICE, **options) == golden
-    assert reused.compress(x, case.eb, mode, backend=CUDA, **options) == golden
+    assert reused.compress(x, case.eb, mode, field=DEVICE, archive=DEVICE, **case.options) == golden
+    assert reused.compress(x, case.eb, mode, backend=CUDA, **case.options) == golden
     decoded = reused.decompress(golden, x.nbytes, field=DEVICE, archive=DEVICE)
     assert decoded == reused.decompress(golden, x.nbytes, backend=CPU)
 
