@@ -1,8 +1,8 @@
 // Module cusz_core._native: the C API of cusz.h for Python, as thin as it can be.
 //
-// Arrays come in through the buffer protocol, without copies. Checks that need a good message (types, layouts, legal
-// values) are made in Python; what is checked here is what memory safety needs. The GIL is released while the library
-// works. Failures raise the classes of cusz_core.errors with the library's own message.
+// Arrays come in through the buffer protocol, or as DeviceMemory, without copies. Checks that need a good message
+// (types, layouts, legal values) are made in Python; what is checked here is what memory safety needs. The GIL is
+// released while the library works. Failures raise the classes of cusz_core.errors with the library's own message.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
@@ -17,42 +17,27 @@
 #include <vector>
 
 #include "cusz/cusz.h"
-
-namespace nb = nanobind;
+#include "device_memory.hpp"
+#include "dlpack.hpp"
+#include "errors.hpp"
 
 namespace {
 
 // ---------------------------------------------------------------------------------------------------- errors
-
-constexpr size_t kStatusCount = 9;
-
-// The exception class of every status; filled when the module is loaded, never released.
-std::array<PyObject*, kStatusCount> g_error_classes{};
-
-[[noreturn]] void raise(cusz_status status, const char* message) {
-    const auto code = static_cast<size_t>(status);
-    PyObject* error = code < kStatusCount && g_error_classes[code] ? g_error_classes[code] : PyExc_RuntimeError;
-    PyErr_SetString(error, message && *message ? message : cusz_status_name(status));
-    throw nb::python_error();
-}
 
 [[noreturn]] void raise_out_of_memory(const char* what) {
     PyErr_Clear();
     raise(CUSZ_ERROR_MEMORY, (std::string("out of memory: cannot allocate ") + what).c_str());
 }
 
-void load_error_classes() {
-    static constexpr std::array<const char*, kStatusCount> names = {
-        "CuszError",           "ParameterError",     "UnsupportedError",
-        "CorruptArchiveError", "ArchiveTooNewError", "DeviceError",
-        "OutOfMemoryError",    "PluginError",        "CuszError"};
-    nb::module_ errors = nb::module_::import_("cusz_core.errors");
-    for (size_t i = 0; i < kStatusCount; ++i) {
-        g_error_classes[i] = nb::object(errors.attr(names[i])).release().ptr();
-    }
-}
-
 // --------------------------------------------------------------------------------------------------- contexts
+
+// Runs a call of the library without the GIL.
+template <class Call>
+cusz_status run(const Call& call) {
+    nb::gil_scoped_release unlocked;
+    return call();
+}
 
 struct FreeMemory {
     void operator()(void* p) const { std::free(p); }
@@ -61,13 +46,17 @@ struct FreeMemory {
 // What one call needs: a context of the library, and a staging buffer for an archive whose size is not known yet.
 struct Worker {
     cusz_context* context = cusz_create();
+    Place place; // of the context's scratch memory on a device
     std::unique_ptr<void, FreeMemory> staging;
     size_t staging_capacity = 0;
 
     Worker() = default;
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
-    ~Worker() { cusz_destroy(context); }
+    ~Worker() {
+        nb::gil_scoped_release unlocked; // it may wait for a device, and for what another thread holds
+        cusz_destroy(context);
+    }
 
     // Memory for an archive of `bytes`. Pages that are never written cost nothing.
     void* stage(size_t bytes) {
@@ -80,13 +69,33 @@ struct Worker {
         }
         return staging.get();
     }
+
+    // Gives back what the context holds on a device, and has the following calls work in `next`.
+    void move_to(Place next) {
+        nb::object previous = std::exchange(place, std::move(next)).allocator;
+        const cusz_allocator allocator = {&allocate_in_python, &release_in_python, place.allocator.ptr()};
+        const bool has_allocator = place.allocator.is_valid(), had_allocator = previous.is_valid();
+        const cusz_status status = run([&] {
+            const cusz_status set = has_allocator || had_allocator
+                                        ? cusz_set_allocator(context, has_allocator ? &allocator : nullptr)
+                                        : CUSZ_OK;
+            return set == CUSZ_OK ? cusz_set_stream(context, place.stream) : set;
+        });
+        if (status == CUSZ_OK) return;
+        previous.release(); // never freed: the context may hold on to it
+        raise(status, cusz_last_error(context));
+    }
 };
 
-// Workers that no call is using. Guarded by the GIL, so there is no mutex that a fork could leave locked, and held by
-// pointers that are never freed at exit.
+// Workers that no call is using, the latest used last. Guarded by the GIL, so there is no mutex that a fork could leave
+// locked, and held by pointers that are never freed at exit.
 struct Pool {
     std::vector<std::unique_ptr<Worker>> idle;
 };
+
+// Idle workers are moved to another place only when there are so many: a program that works on a few streams in turn
+// keeps the scratch memory of each.
+constexpr size_t kPlaces = 8;
 
 Pool& pool() {
     static Pool* const instance = new Pool;
@@ -96,20 +105,26 @@ Pool& pool() {
 // A worker for the duration of one call. Created and destroyed with the GIL held.
 class Lease {
 public:
-    Lease() {
-        Pool& p = pool();
-        if (!p.idle.empty()) {
-            worker_ = std::move(p.idle.back());
-            p.idle.pop_back();
+    explicit Lease(const nb::tuple& described) {
+        Place place(described);
+        auto& idle = pool().idle;
+        auto found = find(place);
+        if (found == idle.end() && !place.lasting) found = find(Place()); // where it will be put back
+        if (found == idle.end() && idle.size() >= kPlaces) found = idle.begin();
+        if (found != idle.end()) {
+            worker_ = std::move(*found);
+            idle.erase(found);
         } else {
             worker_ = std::make_unique<Worker>();
             if (!worker_->context) raise_out_of_memory("a compression context");
         }
+        if (!worker_->place.same_as(place)) worker_->move_to(std::move(place));
     }
     ~Lease() {
         try {
+            if (!worker_->place.lasting) worker_->move_to(Place());
             pool().idle.push_back(std::move(worker_));
-        } catch (...) { // out of memory: this worker is not kept
+        } catch (...) { // out of memory, or a device that failed: this worker is not kept
         }
     }
     Lease(const Lease&) = delete;
@@ -118,19 +133,27 @@ public:
     cusz_context* context() const { return worker_->context; }
     Worker& worker() const { return *worker_; }
     void check(cusz_status status) const {
-        if (status != CUSZ_OK) raise(status, cusz_last_error(worker_->context));
+        if (status == CUSZ_OK) return;
+        const char* const message = cusz_last_error(worker_->context);
+        if (status == CUSZ_ERROR_MEMORY && worker_->place.allocator.is_valid())
+            raise_failure_of(worker_->place.allocator, message);
+        raise(status, message);
     }
 
 private:
+    using Position = std::vector<std::unique_ptr<Worker>>::iterator;
+
+    // The idle worker at a place that was used last; the end if there is none.
+    static Position find(const Place& place) {
+        auto& idle = pool().idle;
+        for (Position i = idle.end(); i != idle.begin();) {
+            if ((*--i)->place.same_as(place)) return i;
+        }
+        return idle.end();
+    }
+
     std::unique_ptr<Worker> worker_;
 };
-
-// Runs a call of the library without the GIL.
-template <class Call>
-cusz_status run(const Call& call) {
-    nb::gil_scoped_release unlocked;
-    return call();
-}
 
 size_t scratch_bytes() {
     size_t sum = 0;
@@ -138,14 +161,29 @@ size_t scratch_bytes() {
     return sum;
 }
 
-void release_scratch() { pool().idle.clear(); }
+// Takes the workers out first: the GIL is free while they are destroyed.
+void release_scratch() { const auto released = std::exchange(pool().idle, {}); }
 
 // ---------------------------------------------------------------------------------------------------- buffers
 
-// A C-contiguous view of a Python object's memory, locked against resizing while it lives.
+// A C-contiguous view of a Python object's memory, locked against resizing while it lives; or of DeviceMemory, which
+// the caller keeps alive.
 class View {
 public:
     View(nb::handle object, bool writable) {
+        if (nb::isinstance<DeviceMemory>(object)) {
+            auto& memory = *nb::inst_ptr<DeviceMemory>(object);
+            if (writable && !memory.writable) raise(CUSZ_ERROR_PARAMETER, "the array is read-only");
+            static char nothing; // an empty array may have no address, which the library takes for a mistake
+            view_.buf = memory.bytes == 0 && memory.data == nullptr ? &nothing : memory.data;
+            view_.len = memory.bytes;
+            view_.itemsize = memory.item_bytes;
+            view_.ndim = memory.ndim;
+            view_.shape = memory.shape.data();
+            view_.format = const_cast<char*>(memory.format());
+            on_device_ = true;
+            return;
+        }
         const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
         if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
     }
@@ -159,6 +197,7 @@ public:
     int ndim() const { return view_.ndim; }
     const Py_ssize_t* shape() const { return view_.shape; }
     const char* format() const { return view_.format ? view_.format : "B"; }
+    bool on_device() const { return on_device_; }
 
     bool overlaps(const View& other) const {
         const auto a = reinterpret_cast<uintptr_t>(data()), b = reinterpret_cast<uintptr_t>(other.data());
@@ -167,6 +206,7 @@ public:
 
 private:
     Py_buffer view_{};
+    bool on_device_ = false;
 };
 
 // A view of an array of floats or doubles in native byte order.
@@ -252,11 +292,11 @@ void copy(void* target, const void* staging, size_t bytes) {
 }
 
 nb::bytes compress(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
-                   int32_t lossless, bool has_fill, double fill) {
+                   int32_t lossless, bool has_fill, double fill, const nb::tuple& place) {
     const Field field(object, false);
     const cusz_params params = make_params(mode, eb, bins, backend, threads, lossless, has_fill, fill);
     const size_t capacity = max_archive_bytes_of(field);
-    const Lease lease;
+    const Lease lease(place);
     void* const staging = lease.worker().stage(capacity);
     const size_t archive_bytes = compress_to(lease, params, field, staging, capacity);
 
@@ -268,15 +308,20 @@ nb::bytes compress(nb::handle object, int32_t mode, double eb, int32_t bins, int
 }
 
 size_t compress_into(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
-                     int32_t lossless, bool has_fill, double fill, nb::handle out) {
+                     int32_t lossless, bool has_fill, double fill, nb::handle out, const nb::tuple& place) {
     const Field field(object, false);
     const View target(out, true);
     if (target.overlaps(field.view)) raise(CUSZ_ERROR_PARAMETER, "out overlaps the field: pass memory of its own");
     const cusz_params params = make_params(mode, eb, bins, backend, threads, lossless, has_fill, fill);
     const size_t max_bytes = max_archive_bytes_of(field);
-    const Lease lease;
+    const Lease lease(place);
     if (target.bytes() >= max_bytes) return compress_to(lease, params, field, target.data(), target.bytes());
 
+    if (target.on_device()) {
+        const std::string message = "out holds " + std::to_string(target.bytes()) + " bytes; on a device it needs " +
+                                    std::to_string(max_bytes) + " (max_archive_bytes)";
+        raise(CUSZ_ERROR_PARAMETER, message.c_str());
+    }
     void* const staging = lease.worker().stage(max_bytes);
     const size_t archive_bytes = compress_to(lease, params, field, staging, max_bytes);
     if (archive_bytes > target.bytes()) {
@@ -292,7 +337,8 @@ size_t compress_into(nb::handle object, int32_t mode, double eb, int32_t bins, i
 cusz_info inspect_archive(const Lease& lease, const Archive& archive) {
     cusz_info info{};
     info.struct_bytes = sizeof(info);
-    lease.check(cusz_inspect(lease.context(), archive.view.data(), archive.view.bytes(), &info));
+    const auto call = [&] { return cusz_inspect(lease.context(), archive.view.data(), archive.view.bytes(), &info); };
+    lease.check(archive.view.on_device() ? run(call) : call()); // a header in host memory takes no time
     return info;
 }
 
@@ -303,16 +349,16 @@ nb::tuple extents(const cusz_info& info, const uint64_t (&values)[CUSZ_MAX_NDIM]
 }
 
 // (dtype, shape) of an archive: what its reader has to allocate.
-std::tuple<int32_t, nb::tuple> layout(nb::handle object) {
+std::tuple<int32_t, nb::tuple> layout(nb::handle object, const nb::tuple& place) {
     const Archive archive(object);
-    const Lease lease;
+    const Lease lease(place);
     const cusz_info info = inspect_archive(lease, archive);
     return {info.dtype, extents(info, info.shape)};
 }
 
-nb::dict inspect(nb::handle object) {
+nb::dict inspect(nb::handle object, const nb::tuple& place) {
     const Archive archive(object);
-    const Lease lease;
+    const Lease lease(place);
     const cusz_info info = inspect_archive(lease, archive);
     nb::dict d;
     d["version"] = info.version;
@@ -342,27 +388,28 @@ nb::dict inspect(nb::handle object) {
     return d;
 }
 
-void check(nb::handle object, int32_t threads) {
+void check(nb::handle object, int32_t threads, const nb::tuple& place) {
     const Archive archive(object);
-    const Lease lease;
+    const Lease lease(place);
     lease.check(run([&] { return cusz_check(lease.context(), archive.view.data(), archive.view.bytes(), threads); }));
 }
 
-void decompress_into(nb::handle object, nb::handle out, int32_t threads) {
+void decompress_into(nb::handle object, nb::handle out, int32_t backend, int32_t threads, const nb::tuple& place) {
     const Archive archive(object);
     const Field field(out, true);
     if (field.view.overlaps(archive.view))
         raise(CUSZ_ERROR_PARAMETER, "out overlaps the archive: pass memory of its own");
-    const Lease lease;
+    const Lease lease(place);
     lease.check(run([&] {
-        return cusz_decompress(lease.context(), archive.view.data(), archive.view.bytes(), CUSZ_BACKEND_AUTO, threads,
-                               field.view.data(), field.view.bytes());
+        return cusz_decompress(lease.context(), archive.view.data(), archive.view.bytes(),
+                               static_cast<cusz_backend>(backend), threads, field.view.data(), field.view.bytes());
     }));
 }
 
-std::tuple<double, double, uint64_t> value_range(nb::handle object, bool has_fill, double fill, int32_t threads) {
+std::tuple<double, double, uint64_t> value_range(nb::handle object, bool has_fill, double fill, int32_t threads,
+                                                 const nb::tuple& place) {
     const Field field(object, false);
-    const Lease lease;
+    const Lease lease(place);
     double min = 0, max = 0;
     uint64_t n_valid = 0;
     lease.check(run([&] {
@@ -384,6 +431,21 @@ size_t max_archive_bytes(int32_t dtype, const nb::tuple& shape) {
         cusz_max_archive_bytes(static_cast<cusz_dtype>(dtype), static_cast<int32_t>(i), extents.data(), &max_bytes);
     if (status != CUSZ_OK) raise(status, "the field's size does not fit in 63 bits");
     return max_bytes;
+}
+
+// (number of CUDA devices, why there is none).
+std::tuple<int32_t, const char*> device_count() {
+    const char* reason = "";
+    const int32_t count = cusz_device_count(&reason);
+    return {count, reason};
+}
+
+nb::str device_name(int32_t device) {
+    std::array<char, 256> name{};
+    const cusz_status status = cusz_device_name(device, name.data(), name.size());
+    if (status != CUSZ_OK)
+        raise(status, ("CUDA device " + std::to_string(device) + " cannot be asked its name").c_str());
+    return nb::str(name.data());
 }
 
 } // namespace
@@ -409,6 +471,14 @@ NB_MODULE(_native, m) {
     m.def("max_archive_bytes", &max_archive_bytes);
     m.def("absolute_bound", [](double rel, double min, double max) { return cusz_absolute_bound(rel, min, max); });
 
+    m.def("device_count", &device_count, nb::call_guard<nb::gil_scoped_release>()); // it may load the driver
+    m.def("device_name", &device_name);
+    m.def("device_of", [](uintptr_t address) { return cusz_device_of(reinterpret_cast<const void*>(address)); });
+    m.def("describe_dlpack", &dlpack::describe, nb::arg("capsule").none());
+
+    nb::class_<DeviceMemory>(m, "DeviceMemory").def(nb::init<uintptr_t, int32_t, nb::tuple, bool>());
+
+    // `place`, the last argument of what follows: Place.
     m.def("compress", &compress);
     m.def("compress_into", &compress_into);
     m.def("layout", &layout);

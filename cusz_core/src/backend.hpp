@@ -24,8 +24,8 @@ public:
     virtual ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
                                    int threads) = 0;
 
-    // Codes a non-empty field under the absolute bound coding.eb_abs > 0 into a tiled archive, of which coding brings
-    // mode, r, eb, eb_abs and special. Returns the archive's bytes, or 0 where a raw archive would be no larger.
+    // Codes a non-empty field under the bound coding.eb > 0 into a tiled archive, of which coding brings mode, r, eb and
+    // special. Returns the archive's bytes, or 0 where a raw archive would be no larger, or the bound needs one.
     virtual std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads,
                                  void* archive) = 0;
 
@@ -39,6 +39,17 @@ public:
     virtual std::size_t scratch_bytes() const = 0;
     virtual void release_scratch() = 0;
 };
+
+// Finds coding.eb_abs and coding.step, which is 0 where the field has to be stored raw.
+inline void settle_bound(Backend& backend, const Layout& layout, Coding& coding, const void* field, int threads) {
+    coding.eb_abs = coding.eb;
+    if (coding.mode == CUSZ_REL) {
+        const ValueRange range = backend.value_range(layout.dtype, layout.values, field, coding.special, threads);
+        coding.eb_abs = absolute_bound(coding.eb, range.min, range.max);
+    }
+    coding.step = layout.dtype == CUSZ_F32 ? static_cast<double>(Quantiser<float>::from_bound(coding.eb_abs).step)
+                                           : Quantiser<double>::from_bound(coding.eb_abs).step;
+}
 
 std::unique_ptr<Backend> make_cpu_backend();
 

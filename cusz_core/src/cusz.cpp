@@ -78,12 +78,6 @@ double as_double(cusz_dtype dtype, std::uint64_t bits) {
                              : std::bit_cast<double>(bits);
 }
 
-// The quantisation step of an absolute bound; 0 where the field has to be stored raw.
-double step_of(cusz_dtype dtype, double eb_abs) {
-    return dtype == CUSZ_F32 ? static_cast<double>(Quantiser<float>::from_bound(eb_abs).step)
-                             : Quantiser<double>::from_bound(eb_abs).step;
-}
-
 // A pointer that a caller passed, by the name of its parameter.
 struct Passed {
     const void* pointer;
@@ -292,9 +286,7 @@ cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_
 
 double cusz_absolute_bound(double rel, double min, double max) {
     const FloatMode mode;
-    const double range = max - min;
-    const double bound = std::isfinite(range) ? rel * range : rel * (max / 2 - min / 2) * 2;
-    return std::fmin(bound, std::numeric_limits<double>::max());
+    return absolute_bound(rel, min, max);
 }
 
 cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t count, const void* field,
@@ -341,14 +333,8 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz
         coding.has_fill = params->has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params->fill);
         coding.eb = coding.eb_abs = params->eb;
-        if (coding.mode == CUSZ_REL && coding.eb > 0) {
-            const ValueRange range = backend.value_range(dtype, layout.values, field, coding.special, threads);
-            coding.eb_abs = cusz_absolute_bound(coding.eb, range.min, range.max);
-        }
-        coding.step = step_of(dtype, coding.eb_abs);
-
         std::size_t bytes = 0;
-        if (layout.values > 0 && coding.step > 0) bytes = backend.compress(layout, coding, field, threads, archive);
+        if (layout.values > 0 && coding.eb > 0) bytes = backend.compress(layout, coding, field, threads, archive);
         if (bytes == 0)
             bytes = compress_raw(*context, backend, layout, field, threads, archive);
         else if (params->lossless != CUSZ_LOSSLESS_NONE)

@@ -14,7 +14,6 @@ namespace cusz {
 namespace {
 
 constexpr unsigned char magic[4] = {0x63, 0x75, 0x53, 0x5A};
-constexpr std::size_t payload_checksum_at = 40, header_checksum_at = 44;
 
 template <class V>
 void put(void* archive, std::size_t offset, V value) {
@@ -66,14 +65,14 @@ Coding parse_coding(const void* archive, const Layout& layout) {
     c.r = static_cast<int>(id(52, max_r, "log2 of direct magnitudes"));
     c.has_fill = id(53, 1, "special kind") != 0;
     c.eb = get<double>(archive, 56);
-    c.eb_abs = get<double>(archive, 64);
-    c.step = get<double>(archive, 72);
+    c.eb_abs = get<double>(archive, eb_abs_at);
+    c.step = get<double>(archive, step_at);
     c.special = get<std::uint64_t>(archive, 80);
-    c.body_bytes = get<std::uint64_t>(archive, 88);
-    c.stored_bytes = get<std::uint64_t>(archive, 96);
-    c.n_special = get<std::uint64_t>(archive, 104);
-    c.n_delta_outliers = get<std::uint64_t>(archive, 112);
-    c.n_value_outliers = get<std::uint64_t>(archive, 120);
+    c.body_bytes = get<std::uint64_t>(archive, body_bytes_at);
+    c.stored_bytes = get<std::uint64_t>(archive, stored_bytes_at);
+    c.n_special = get<std::uint64_t>(archive, n_special_at);
+    c.n_delta_outliers = get<std::uint64_t>(archive, n_delta_outliers_at);
+    c.n_value_outliers = get<std::uint64_t>(archive, n_value_outliers_at);
 
     if (c.r < default_r) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: log2 of direct magnitudes is ", c.r);
     if (get<std::uint16_t>(archive, 54) != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: reserved bytes are not 0");
@@ -144,6 +143,9 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     if (version > CUSZ_FORMAT_VERSION)
         fail(CUSZ_ERROR_TOO_NEW, "archive of format version ", version, "; this library reads up to version ",
              CUSZ_FORMAT_VERSION, ": use a newer release");
+    if (version == 0)
+        fail(CUSZ_ERROR_UNSUPPORTED, "archive of format version 0, from before the format was settled; this library reads "
+                                     "version 1: compress the field again");
     const auto need = [&](std::size_t bytes) {
         if (archive_bytes < bytes)
             fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes, the header alone takes ", bytes);
@@ -231,14 +233,14 @@ void write_tiled_header(void* archive, const Layout& layout, const Coding& c, co
     put(archive, 53, static_cast<std::uint8_t>(c.has_fill));
     put(archive, 54, std::uint16_t{0});
     put(archive, 56, c.eb);
-    put(archive, 64, c.eb_abs);
-    put(archive, 72, c.step);
+    put(archive, eb_abs_at, c.eb_abs);
+    put(archive, step_at, c.step);
     put(archive, 80, c.special);
-    put(archive, 88, c.body_bytes);
-    put(archive, 96, c.stored_bytes);
-    put(archive, 104, c.n_special);
-    put(archive, 112, c.n_delta_outliers);
-    put(archive, 120, c.n_value_outliers);
+    put(archive, body_bytes_at, c.body_bytes);
+    put(archive, stored_bytes_at, c.stored_bytes);
+    put(archive, n_special_at, c.n_special);
+    put(archive, n_delta_outliers_at, c.n_delta_outliers);
+    put(archive, n_value_outliers_at, c.n_value_outliers);
     auto* nibbles = static_cast<std::uint8_t*>(archive) + tiled_header_bytes;
     std::memset(nibbles, 0, codebook_bytes(c.r));
     for (std::size_t s = 0; s < lengths.size(); ++s)

@@ -18,6 +18,11 @@ namespace cusz {
 inline constexpr std::size_t raw_header_bytes = CUSZ_RAW_OVERHEAD_BYTES;
 inline constexpr std::size_t tiled_header_bytes = 128; // without the codebook
 
+// Places in the header of what is known only when all tiles are coded.
+inline constexpr std::size_t payload_checksum_at = 40, header_checksum_at = 44, eb_abs_at = 64, step_at = 72,
+                             body_bytes_at = 88, stored_bytes_at = 96, n_special_at = 104, n_delta_outliers_at = 112,
+                             n_value_outliers_at = 120;
+
 // A field's type and extents, checked.
 struct Layout {
     // Throws UNSUPPORTED (dtype, size) or PARAMETER (ndim, null shape).

@@ -56,7 +56,7 @@ struct Quantiser {
     typename Traits<T>::Bits special = Traits<T>::canonical_nan;
 
     // e == 0: the bound is below what the arithmetic can keep; the field is stored raw.
-    static Quantiser from_bound(double eb) {
+    static constexpr Quantiser from_bound(double eb) {
         Quantiser quantiser;
         T e = eb >= static_cast<double>(Traits<T>::largest_e) ? Traits<T>::largest_e : static_cast<T>(eb);
         if (static_cast<double>(e) > eb) // rounded up: the next smaller one, for positive values one less in bits
@@ -68,6 +68,14 @@ struct Quantiser {
         return quantiser;
     }
 };
+
+// The absolute bound that a relative one means for a value range (docs/format.md, section 4).
+constexpr double absolute_bound(double rel, double min, double max) {
+    constexpr double largest = std::numeric_limits<double>::max();
+    const double range = max - min;
+    const double bound = range >= -largest && range <= largest ? rel * range : rel * (max / 2 - min / 2) * 2;
+    return bound < largest ? bound : largest;
+}
 
 // Throws PARAMETER or UNSUPPORTED, naming the value and the legal ones.
 void check(const cusz_params& params);

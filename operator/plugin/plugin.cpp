@@ -3,16 +3,21 @@
 // An exception on ADIOS2's write path ends the simulation, and a returned size of 0 makes the block unreadable. So the
 // constructor, AddExtraParameters, GetEstimatedSize and Operate catch everything, and what cannot be compressed is
 // stored raw. On the read path an exception is clean, and the only way to say that a block is damaged.
+//
+// A field may lie on a CUDA device, where ADIOS2 does not look at it (StatsLevel 0) or was built with CUDA. The CPU
+// touches no field before it is known to be readable.
 #include "capture.hpp"
 #include "contexts.hpp"
 #include "cusz_operator.h"
 #include "parameters.hpp"
+#include "readable.hpp"
 #include "report.hpp"
 
 #include <adios2/plugin/PluginOperatorInterface.h>
 #include <cusz/cusz.h>
 
 #include <array>
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -66,16 +71,35 @@ struct Free {
     void operator()(void* memory) const noexcept { std::free(memory); }
 };
 
-// The last resort, which needs neither memory nor a known type: these 16 bytes and then the block's. Only this plugin
-// reads it, and it has no checksum.
-constexpr std::array<char, 16> plain_mark = {'c', 'u', 's', 'z', '-', 'p', 'l', 'a',
-                                             'i', 'n', '-', 'b', 'y', 't', 'e', 's'};
-static_assert(plain_mark.size() <= CUSZ_RAW_OVERHEAD_BYTES, "GetEstimatedSize covers it");
+// The last resorts, which need neither memory nor a known type: 16 bytes and then the block's, or where these cannot be
+// read, bytes of 0xff, which are NaN. Only this plugin (and inspect_bp) reads them, and they have no checksum.
+using Mark = std::array<char, 16>;
+constexpr Mark plain_mark = {'c', 'u', 's', 'z', '-', 'p', 'l', 'a', 'i', 'n', '-', 'b', 'y', 't', 'e', 's'};
+constexpr Mark lost_mark = {'c', 'u', 's', 'z', '-', 'l', 'o', 's', 't', '-', 'b', 'l', 'o', 'c', 'k', '\0'};
+static_assert(sizeof(Mark) <= CUSZ_RAW_OVERHEAD_BYTES, "GetEstimatedSize covers it");
 
-std::size_t store_plain(const char* field, std::size_t bytes, char* out) noexcept {
-    std::memcpy(out, plain_mark.data(), plain_mark.size());
-    if (bytes > 0) std::memcpy(out + plain_mark.size(), field, bytes);
-    return plain_mark.size() + bytes;
+bool has_mark(const char* archive, std::size_t archive_bytes, const Mark& mark) noexcept {
+    return archive_bytes >= mark.size() && std::memcmp(archive, mark.data(), mark.size()) == 0;
+}
+
+// A piece of a message, cut to fit.
+struct Text {
+    char c_str[512] = "";
+};
+
+Text format(const char* pattern, ...) noexcept __attribute__((format(printf, 1, 2)));
+Text format(const char* pattern, ...) noexcept {
+    Text text;
+    va_list arguments;
+    va_start(arguments, pattern);
+    std::vsnprintf(text.c_str, sizeof text.c_str, pattern, arguments);
+    va_end(arguments);
+    return text;
+}
+
+// What a call failed with. The context's next call forgets it.
+Text failure(cusz_status status, const cusz_context* context) noexcept {
+    return format("%s: %s", cusz_status_name(status), cusz_last_error(context));
 }
 
 class CuszOperator final : public adios2::plugin::PluginOperatorInterface {
@@ -111,11 +135,11 @@ public:
 
     std::size_t Operate(const char* field, const adios2::Dims&, const adios2::Dims& count, const adios2::DataType type,
                         char* out) override {
-        const std::size_t field_bytes = adios2::GetTotalSize(count, adios2::GetDataTypeSize(type));
+        const std::size_t value_bytes = adios2::GetDataTypeSize(type);
+        const std::size_t field_bytes = adios2::GetTotalSize(count, value_bytes);
         if (!IsDataTypeValid(type)) {
-            report_once("type", "a block%s of ADIOS2 data type %d came to this operator; it is stored raw",
-                        of_variable().c_str, static_cast<int>(type));
-            return store_plain(field, field_bytes, out);
+            return store_plain(field, field_bytes, out, "type",
+                               format("its ADIOS2 data type is %d", static_cast<int>(type)));
         }
         if (m_parameters.missing_bound) {
             report_once("no bound",
@@ -123,49 +147,99 @@ public:
                         "nothing is compressed)");
         }
 
-        const PooledContext context;
-        if (context.get() == nullptr) {
-            report_once("no context", "out of memory: a block%s is stored raw", of_variable().c_str);
-            return store_plain(field, field_bytes, out);
+        if (field_bytes == 0) field = nullptr; // it may be anything
+        const int device = cusz_device_of(field);
+        if (field_bytes > 0 && device < 0 && !cpu_can_read(field, field_bytes)) {
+            const char* why = "it is no CUDA device's, as far as CUDA tells";
+            if (cusz_has_backend(CUSZ_BACKEND_CUDA) == 0) why = "this build of the plugin has no CUDA";
+            if (field == nullptr) why = "ADIOS2 gave none (its SST does so for memory selections)";
+            return store_plain(
+                field, field_bytes, out, "unreadable",
+                format("the CPU cannot read its memory at %p, and %s", static_cast<const void*>(field), why));
         }
+
+        const PooledContext context;
+        if (context.get() == nullptr) return store_plain(field, field_bytes, out, "no memory", format("out of memory"));
 
         // The compressor wants the alignment of the type, which ADIOS2 does not check.
         std::unique_ptr<void, Free> aligned;
-        if (field_bytes > 0 && reinterpret_cast<std::uintptr_t>(field) % adios2::GetDataTypeSize(type) != 0) {
-            aligned.reset(std::malloc(field_bytes));
-            if (aligned == nullptr) {
-                report_once("no copy", "out of memory: a block%s is stored raw", of_variable().c_str);
-                return store_plain(field, field_bytes, out);
+        if (reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
+            if (device >= 0) {
+                return store_plain(field, field_bytes, out, "odd address",
+                                   format("its address on CUDA device %d is no multiple of %zu", device, value_bytes));
             }
+            aligned.reset(std::malloc(field_bytes));
+            if (aligned == nullptr) return store_plain(field, field_bytes, out, "no memory", format("out of memory"));
             std::memcpy(aligned.get(), field, field_bytes);
             field = static_cast<const char*>(aligned.get());
         }
 
         const cusz_dtype dtype = type == adios2::DataType::Float ? CUSZ_F32 : CUSZ_F64;
         const Shape shape = block_shape(count, m_parameters.column_major);
-        const std::size_t capacity = field_bytes + CUSZ_RAW_OVERHEAD_BYTES;
         std::size_t archive_bytes = 0;
-        cusz_status status = cusz_compress(context.get(), &m_parameters.compression, dtype, shape.ndim,
-                                           shape.extents.data(), field, out, capacity, &archive_bytes);
-        if (status == CUSZ_OK) return archive_bytes;
-        const std::array<char, 2> reason = {static_cast<char>('0' + status), '\0'};
-        report_once(reason.data(), "a block%s could not be compressed and is stored raw: %s: %s", of_variable().c_str,
-                    cusz_status_name(status), cusz_last_error(context.get()));
+        const auto compress = [&](const cusz_params& params) {
+            return cusz_compress(context.get(), &params, dtype, shape.ndim, shape.extents.data(), field, out,
+                                 field_bytes + CUSZ_RAW_OVERHEAD_BYTES, &archive_bytes);
+        };
 
+        cusz_params params = m_parameters.compression;
+        if (field_bytes == 0) params.backend = CUSZ_BACKEND_CPU;
+        if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
+            report_once("device field",
+                        "parameter 'backend' = 'cpu', but a block%s lies in memory of CUDA device %d and is compressed "
+                        "there (the archives are the same)",
+                        of_variable().c_str, device);
+            params.backend = CUSZ_BACKEND_AUTO;
+        }
+        cusz_status status = compress(params);
+        if (status == CUSZ_OK) return archive_bytes;
+        Text why = failure(status, context.get());
+
+        if (device < 0 && params.backend == CUSZ_BACKEND_CUDA) {
+            params.backend = CUSZ_BACKEND_CPU;
+            status = compress(params);
+            if (status == CUSZ_OK) {
+                report_once("on the cpu",
+                            "parameter 'backend' = 'cuda', but a block%s is compressed on the CPU (the archives are "
+                            "the same): %s",
+                            of_variable().c_str, why.c_str);
+                return archive_bytes;
+            }
+            why = failure(status, context.get());
+        } else if (device >= 0 && status == CUSZ_ERROR_MEMORY) {
+            // Memory of a device is scarce: contexts that are idle may hold what this one lacks.
+            cusz_operator_release_scratch();
+            cusz_release_scratch(context.get());
+            if (compress(params) == CUSZ_OK) return archive_bytes;
+        }
+
+        const std::array<char, 2> reason = {static_cast<char>('0' + status), '\0'};
         cusz_params lossless;
         cusz_params_init(&lossless);
         lossless.threads = 1;
         cusz_release_scratch(context.get());
-        status = cusz_compress(context.get(), &lossless, dtype, shape.ndim, shape.extents.data(), field, out, capacity,
-                               &archive_bytes);
-        return status == CUSZ_OK ? archive_bytes : store_plain(field, field_bytes, out);
+        if (compress(lossless) != CUSZ_OK) return store_plain(field, field_bytes, out, reason.data(), why);
+        report_raw(reason.data(), why);
+        return archive_bytes;
     }
 
     std::size_t InverseOperate(const char* archive, const std::size_t archive_bytes, char* field) override {
         if (capture(m_variable.c_str(), archive, archive_bytes)) return archive_bytes;
-        if (archive_bytes >= plain_mark.size() && std::memcmp(archive, plain_mark.data(), plain_mark.size()) == 0) {
-            const std::size_t field_bytes = archive_bytes - plain_mark.size();
-            std::memcpy(field, archive + plain_mark.size(), field_bytes);
+        const bool is_lost = has_mark(archive, archive_bytes, lost_mark);
+        if (is_lost || has_mark(archive, archive_bytes, plain_mark)) {
+            const std::size_t field_bytes = archive_bytes - sizeof(Mark);
+            if (field_bytes > 0 && cusz_device_of(field) >= 0) {
+                throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable().c_str +
+                                         " that is stored plain into the memory of a CUDA device: read it into memory "
+                                         "of the host");
+            }
+            if (is_lost) {
+                report_once(format("read lost%s", of_variable().c_str).c_str,
+                            "a block%s was LOST when it was written, because its memory could not be read; its values "
+                            "are NaN",
+                            of_variable().c_str);
+            }
+            if (field_bytes > 0) std::memcpy(field, archive + sizeof(Mark), field_bytes);
             return archive_bytes; // not 0, which ADIOS2 takes for "not compressed"
         }
 
@@ -180,7 +254,7 @@ public:
         }
         if (status != CUSZ_OK) {
             throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable().c_str + ": " +
-                                     cusz_status_name(status) + ": " + cusz_last_error(context.get()));
+                                     failure(status, context.get()).c_str);
         }
         return archive_bytes;
     }
@@ -195,6 +269,28 @@ private:
         Name name = {""};
         if (!m_variable.empty()) std::snprintf(name.c_str, sizeof name.c_str, " of variable '%s'", m_variable.c_str());
         return name;
+    }
+
+    void report_raw(const char* reason, const Text& why) const noexcept {
+        report_once(reason, "a block%s could not be compressed and is stored raw: %s", of_variable().c_str, why.c_str);
+    }
+
+    // Stores the bytes as they are. Where they cannot be read, all that can be done is to say so: in the block, and to
+    // the person who runs this.
+    std::size_t store_plain(const char* field, std::size_t bytes, char* out, const char* reason,
+                            const Text& why) const noexcept {
+        const bool is_plain = copy_readable(out + sizeof(Mark), field, bytes);
+        std::memcpy(out, is_plain ? plain_mark.data() : lost_mark.data(), sizeof(Mark));
+        if (is_plain) {
+            report_raw(reason, why);
+        } else {
+            std::memset(out + sizeof(Mark), 0xff, bytes);
+            report_once(format("lost%s", of_variable().c_str).c_str,
+                        "a block%s cannot be read: its values are LOST, and NaN is stored in their place (said once "
+                        "per variable): %s",
+                        of_variable().c_str, why.c_str);
+        }
+        return sizeof(Mark) + bytes;
     }
 
     cusz_operator::Parameters m_parameters;

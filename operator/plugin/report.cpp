@@ -12,7 +12,7 @@
 namespace cusz_operator {
 namespace {
 
-constexpr std::size_t max_reasons = 128;
+constexpr std::size_t max_reasons = 1024;
 
 // All of it lives in static storage without destructors: messages may come while the process exits.
 std::mutex mutex;

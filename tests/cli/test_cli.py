@@ -16,7 +16,7 @@ import pytest
 
 import cusz_core as cusz
 import support
-from cusz_core import cli
+from cusz_core import _native, cli
 
 X = support.smooth((20, 30, 40), support.F32)
 
@@ -141,6 +141,10 @@ def test_json(run):
     assert result["max_error"] <= result["eb_abs"] == 1e-2
     backends = json.loads(run("devices", "--json")[1])["backends"]
     assert [b["name"] for b in backends] == ["cpu", "cuda"]
+    for backend in backends:
+        assert set(backend) == {"name", "available", "device", "threads", "devices"}
+        assert backend["available"] == (len(backend["devices"]) > 0)
+        assert backend["device"] == (backend["devices"] or [backend["device"]])[0] != ""
 
 
 def test_inspect(run):
@@ -164,7 +168,26 @@ def test_devices(run):
     code, out, err = run("devices")
     assert (code, err) == (0, "")
     assert re.search(r"^cpu +.*threads? by default$", out, re.MULTILINE)
-    assert re.search(r"^cuda ", out, re.MULTILINE)
+    assert re.search(r"^cuda +\w", out, re.MULTILINE)
+
+
+def test_several_devices(run, monkeypatch):
+    monkeypatch.setattr(_native, "has_backend", lambda backend: True)
+    monkeypatch.setattr(_native, "device_count", lambda: (2, ""))
+    monkeypatch.setattr(_native, "device_name", lambda number: f"GPU {number}")
+    assert "cuda      device 0: GPU 0\ncuda      device 1: GPU 1\n" in run("devices")[1]
+    monkeypatch.setattr(_native, "device_count", lambda: (0, "there is no CUDA driver"))
+    assert "cuda      there is no CUDA driver\n" in run("devices")[1]
+
+
+def test_backends(run):
+    run("compress", "x.npy", "--eb", "1e-3")
+    assert run("decompress", "x.npy.cusz", "-o", "y.npy", "--backend", "cpu")[0] == 0
+    assert run("verify", "x.npy", "x.npy.cusz", "--backend", "cpu")[0] == 0
+    assert fails(run("decompress", "x.npy.cusz", "-o", "z.npy", "--backend", "gpu"), 2, "invalid choice: 'gpu'")
+    if "cuda" not in support.BACKENDS:
+        assert fails(run("decompress", "x.npy.cusz", "-o", "z.npy", "--backend", "cuda"), 1, "CUDA")
+        assert fails(run("verify", "x.npy", "x.npy.cusz", "--backend", "cuda"), 1, "CUDA")
 
 
 def test_usage_errors(run):

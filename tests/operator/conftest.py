@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -161,3 +162,84 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
         return folders[ranks]
 
     return write
+
+
+# ------------------------------------------------------------------------------------------ memory of a device
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A CUDA device, or what stands in for one, for the tests' programs in Python.
+
+    Attributes:
+        runtime: the library with cudaMalloc and cudaMemcpy.
+        env: what a process needs in its environment besides.
+        broken: the same where every call to the device fails; None if it cannot be made to fail.
+    """
+
+    runtime: str
+    env: Mapping[str, str]
+    broken: Mapping[str, str] | None = None
+
+    @property
+    def code(self) -> str:
+        """To be put in front of a program: on_device(array) is the address of a copy in the device's memory."""
+        return f"""
+import ctypes
+runtime = ctypes.CDLL({self.runtime!r})
+
+def on_device(array):
+    address, size = ctypes.c_void_p(), ctypes.c_size_t(array.nbytes)
+    host_to_device = 1
+    assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(max(array.nbytes, 1))) == 0
+    assert runtime.cudaMemcpy(address, ctypes.c_void_p(array.ctypes.data), size, host_to_device) == 0
+    return address.value
+"""
+
+
+@pytest.fixture(scope="session")
+def cuda() -> str:
+    """What the library can do here: "absent" (a build without CUDA), "no device" or "device"."""
+    code = """
+import ctypes
+import cusz_core  # loads the library
+library = ctypes.CDLL("libcusz_core.so.0")
+present = library.cusz_has_backend(2)
+print("absent" if not present else "device" if library.cusz_device_count(None) > 0 else "no device")
+"""
+    return run([sys.executable, "-c", code]).stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def simulated_device() -> Device | None:
+    """A build of the compressor whose CUDA runtime runs kernels on the CPU, or None.
+
+    CUSZ_TEST_SIMULATED_DEVICE is the folder of its libcusz_core.so.0, which has the functions of the runtime as well;
+    CUSZ_TEST_BROKEN_DEVICE, as NAME=VALUE, makes its device fail.
+    """
+    folder = os.environ.get("CUSZ_TEST_SIMULATED_DEVICE")
+    if not folder:
+        return None
+    broken = os.environ.get("CUSZ_TEST_BROKEN_DEVICE")
+    env = {"LD_LIBRARY_PATH": folder}
+    runtime = str(Path(folder) / "libcusz_core.so.0")
+    return Device(runtime, env, {**env, **dict([broken.split("=", 1)])} if broken else None)
+
+
+@pytest.fixture(scope="session")
+def real_device(cuda: str) -> Device | None:
+    """The first CUDA device of this machine, or None."""
+    if cuda != "device":
+        return None
+    for runtime in ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "/usr/local/cuda/lib64/libcudart.so"):
+        if run([sys.executable, "-c", f"import ctypes; ctypes.CDLL({runtime!r})"], check=False).returncode == 0:
+            return Device(runtime, {})
+    pytest.fail("there is a CUDA device, but no libcudart.so (CUDA's runtime) to make memory on it with")
+
+
+@pytest.fixture(scope="session", params=["simulated", pytest.param("real", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    found: Device | None = request.getfixturevalue(f"{request.param}_device")
+    if found is None:
+        pytest.skip(f"no {request.param} device here")
+    return found

@@ -68,6 +68,56 @@ def test_a_process_that_used_threads_ends_well(programs: Path, program: Callable
         program([heat, tmp_path / "heat.bp", config, "48", "48", "48", "2", "1"])
 
 
+# ------------------------------------------------------------------------------------------ apps/device_put.cpp
+
+
+@pytest.fixture
+def device_put(programs: Path) -> Path:
+    path = programs / "device_put"
+    if not path.exists():
+        pytest.skip("there is no CUDA runtime to compile apps/device_put.cpp with")
+    return path
+
+
+def test_device_put_without_a_device(device_put: Path, program: Callable, tmp_path: Path) -> None:
+    """A machine's devices are hidden from it."""
+    file = tmp_path / "field.bp"
+    done = program([device_put, file], env={"CUDA_VISIBLE_DEVICES": ""}, check=False)
+    assert done.returncode == 77
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("device_put: this program needs a CUDA device, and there is none: ")
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "usage: device_put OUTPUT [NX NY NZ]"),
+        (["a.bp", "8", "8"], "usage: device_put OUTPUT [NX NY NZ]"),
+        (["a.bp", "8", "0", "8"], "'0' is not a whole number from 1 to 99999"),
+        (["a.bp", "8", "-8", "8"], "'-8' is not a whole number from 1 to 99999"),
+    ],
+)
+def test_mistakes_of_device_put(device_put: Path, program: Callable, arguments: list[str], message: str) -> None:
+    done = program([device_put, *arguments], check=False)
+    assert (done.returncode, done.stderr) == (2, f"device_put: {message}\n")
+
+
+@pytest.mark.gpu
+def test_device_put(device_put: Path, program: Callable, cuda: str, tmp_path: Path) -> None:
+    if cuda != "device":
+        pytest.skip("no CUDA device here")
+    file = tmp_path / "field.bp"
+    done = program([device_put, file, "50", "60", "70"])
+    assert f"210000 values of a device written to {file} and read back" in done.stdout
+    assert done.stderr == ""
+    (block,) = cusz_operator.inspect_bp(file)
+    assert (block["kind"], block["count"]) == ("tiled", (50, 60, 70))
+
+
+# ------------------------------------------------------------------------------------------------- the library
+
+
 def test_the_library_has_no_symbols_of_adios2(program: Callable) -> None:
     """One file serves ADIOS2 with and without MPI: it must need nothing of ADIOS2's libraries."""
     nm = shutil.which("nm")

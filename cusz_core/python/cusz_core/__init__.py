@@ -1,10 +1,10 @@
 """Error-bounded lossy compression of floating-point fields with the cuSZ algorithm.
 
-For numpy arrays on this machine's cores:
+For numpy arrays, and arrays on CUDA devices (CuPy and others; docs/python.md):
 
     import cusz_core as cusz
 
-    archive = cusz.compress(x, eb=1e-3, mode="rel")  # x: numpy array of float32 or float64, 1 to 4 dimensions
+    archive = cusz.compress(x, eb=1e-3, mode="rel")  # x: array of float32 or float64, 1 to 4 dimensions
     y = cusz.decompress(archive)                     # every finite value within the bound
     info = cusz.inspect(archive)                     # shape, dtype, bound, ratio, outliers, sections
     cusz.verify(x, archive)                          # largest error, PSNR; raises if the bound is broken

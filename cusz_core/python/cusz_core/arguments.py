@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import operator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,31 @@ from numpy.typing import NDArray
 from . import _native
 from .errors import ParameterError, UnsupportedError
 
-#: What holds an archive: any C-contiguous buffer of single bytes.
-ArchiveLike = bytes | bytearray | memoryview | mmap.mmap | NDArray[np.uint8]
-#: A field: float32 or float64.
+
+class CudaArray(Protocol):
+    """An array in a CUDA device's memory that says where: CuPy, Numba, PyTorch, JAX, ..."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
+class DLPackArray(Protocol):
+    """An array that others can use by DLPack; here only those on a CUDA device."""
+
+    def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...
+
+
+DeviceArray = CudaArray | DLPackArray
+#: What holds an archive: any C-contiguous buffer of single bytes, or a device array of uint8.
+ArchiveLike = bytes | bytearray | memoryview | mmap.mmap | NDArray[np.uint8] | DeviceArray
+#: A field in host memory: float32 or float64.
 Field = NDArray[np.floating[Any]]
 
-ACCEPTED_FIELDS = "numpy arrays of float32 or float64 in native byte order, with 1 to 4 dimensions"
+ACCEPTED_FIELDS = (
+    "numpy arrays of float32 or float64 in native byte order, with 1 to 4 dimensions, and such arrays on a CUDA device"
+)
+ACCEPTED_ARCHIVES = "bytes, bytearray, memoryview, numpy arrays of uint8, and such arrays on a CUDA device"
 MIN_BINS, MAX_BINS = 64, 8192
 MAX_THREADS = 1024  # cusz.h
 
@@ -31,36 +50,58 @@ _DTYPES: dict[int, np.dtype[Any]] = {_native.F32: np.dtype(np.float32), _native.
 def field(x: object, name: str = "x") -> Field:
     """`x` as a C-contiguous, aligned array; copied only if it is not one already."""
     if not isinstance(x, np.ndarray):
-        raise UnsupportedError(f"{name} is {_describe(x)}; accepted are {ACCEPTED_FIELDS}{_array_remedy(x)}")
+        raise UnsupportedError(f"{name} is {describe(x)}; accepted are {ACCEPTED_FIELDS}{_array_remedy(x)}")
     if isinstance(x, np.ma.MaskedArray):
         raise UnsupportedError(
             f"{name} is a masked array, whose mask would be lost: compress {name}.filled(value) with fill=value"
         )
-    dtype = x.dtype
-    if dtype.char not in "fd" or not dtype.isnative:
-        raise UnsupportedError(f"{name} has dtype {dtype.str} ({dtype.name}); {_dtype_remedy(dtype, name)}")
-    if not 1 <= x.ndim <= _native.MAX_NDIM:
-        raise UnsupportedError(f"{name} has {x.ndim} dimensions; {_ndim_remedy(x, name)}")
+    field_type(x.dtype, x.shape, name)
     flags = x.flags
     if flags.c_contiguous and flags.aligned:
         return x
     return np.array(x, order="C", copy=True, subok=False)
 
 
+def field_type(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> None:
+    """Refuses what is not a field's dtype or number of dimensions."""
+    if dtype.char not in "fd" or not dtype.isnative:
+        raise UnsupportedError(f"{name} has dtype {dtype.str} ({dtype.name}); {_dtype_remedy(dtype, name)}")
+    if not 1 <= len(shape) <= _native.MAX_NDIM:
+        raise UnsupportedError(f"{name} has {len(shape)} dimensions; {_ndim_remedy(shape, name)}")
+
+
 def output_field(out: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
     """`out`, if a field of this dtype and shape can be decompressed into it."""
-    wanted = f"a writable C-contiguous numpy array of {dtype.name} and shape {shape}"
     if not isinstance(out, np.ndarray):
-        raise UnsupportedError(f"out is {_describe(out)}; this archive needs {wanted}")
-    if out.dtype != dtype:
-        raise UnsupportedError(f"out has dtype {out.dtype.str} ({out.dtype.name}); this archive needs {wanted}")
-    if out.shape != shape:
-        raise ParameterError(f"out has shape {out.shape}; this archive needs {wanted}")
-    if not (out.flags.c_contiguous and out.flags.aligned):
-        raise ParameterError(f"out is not C-contiguous and aligned; this archive needs {wanted}")
-    if not out.flags.writeable:
-        raise ParameterError(f"out is read-only; this archive needs {wanted}")
+        raise UnsupportedError(f"out is {describe(out)}; {_wanted_field(dtype, shape)}")
+    flags = out.flags
+    output_type(out.dtype, out.shape, flags.c_contiguous and flags.aligned, flags.writeable, dtype, shape)
     return out
+
+
+def output_type(
+    out_dtype: np.dtype[Any],
+    out_shape: tuple[int, ...],
+    contiguous: bool,
+    writable: bool,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+) -> None:
+    """Refuses an `out` that a field of this dtype and shape cannot be decompressed into."""
+    if out_dtype != dtype:
+        raise UnsupportedError(f"out has dtype {out_dtype.str} ({out_dtype.name}); {_wanted_field(dtype, shape)}")
+    if out_shape != shape:
+        raise ParameterError(f"out has shape {out_shape}; {_wanted_field(dtype, shape)}")
+    if not contiguous:
+        raise ParameterError(f"out is not C-contiguous and aligned; {_wanted_field(dtype, shape)}")
+    if not writable:
+        raise ParameterError(f"out is read-only; {_wanted_field(dtype, shape)}")
+
+
+def _wanted_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    return (
+        f"this archive needs a writable C-contiguous array (numpy's or on a device) of {dtype.name} and shape {shape}"
+    )
 
 
 def archive(a: object) -> object:
@@ -73,14 +114,9 @@ def archive(a: object) -> object:
         remedy = ""
         if isinstance(a, str) or hasattr(a, "__fspath__"):
             remedy = "; to read a file, pass pathlib.Path(name).read_bytes()"
-        raise UnsupportedError(
-            f"archive is {_describe(a)}; accepted are bytes, bytearray, memoryview and numpy arrays of uint8{remedy}"
-        ) from None
+        raise UnsupportedError(f"archive is {describe(a)}; accepted are {ACCEPTED_ARCHIVES}{remedy}") from None
     if view.itemsize != 1:
-        raise UnsupportedError(
-            f"archive is a buffer of {view.itemsize}-byte items; "
-            "accepted are bytes, bytearray, memoryview and numpy arrays of uint8"
-        )
+        raise UnsupportedError(f"archive is a buffer of {view.itemsize}-byte items; accepted are {ACCEPTED_ARCHIVES}")
     if not view.c_contiguous:
         raise UnsupportedError("archive is not contiguous: pass bytes(archive)")
     return a
@@ -89,7 +125,7 @@ def archive(a: object) -> object:
 def error_bound(eb: object) -> float:
     if type(eb) is not float:
         if isinstance(eb, (bool, np.bool_)) or not isinstance(eb, (float, int, np.floating, np.integer)):
-            raise ParameterError(f"eb is {_describe(eb)}; it must be a number, such as eb=1e-3")
+            raise ParameterError(f"eb is {describe(eb)}; it must be a number, such as eb=1e-3")
         try:
             eb = float(eb)
         except OverflowError:
@@ -128,7 +164,7 @@ def fill(value: object) -> tuple[bool, float]:
     if value is None:
         return False, 0.0
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (float, int, np.floating, np.integer)):
-        raise ParameterError(f"fill is {_describe(value)}; it must be a number, such as fill=1e20, or None")
+        raise ParameterError(f"fill is {describe(value)}; it must be a number, such as fill=1e20, or None")
     try:
         return True, float(value)
     except OverflowError:
@@ -141,6 +177,13 @@ def mode(name: object) -> int:
 
 def backend(name: object) -> int:
     return _choice(name, "backend", _BACKEND_IDS)
+
+
+def device(name: object) -> str | None:
+    """Where a result is to lie: "cpu", "cuda", or None for what the function does by default."""
+    if name is None or (isinstance(name, str) and name in ("cpu", "cuda")):
+        return name
+    raise ParameterError(f"device is {name!r:.80}; it must be 'cpu', 'cuda' or None")
 
 
 def lossless(name: object) -> int:
@@ -170,10 +213,10 @@ def _integer(value: object, what: str) -> int:
             raise TypeError
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise ParameterError(f"{what} is {_describe(value)}; it must be an integer") from None
+        raise ParameterError(f"{what} is {describe(value)}; it must be an integer") from None
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
     """A short description of a value of the wrong type."""
     if value is None or isinstance(value, (bool, np.bool_, int, float, complex, str)):
         return f"{value!r:.80}"
@@ -184,8 +227,6 @@ def _describe(value: object) -> str:
 
 
 def _array_remedy(x: object) -> str:
-    if hasattr(x, "__cuda_array_interface__"):
-        return "; device arrays are not supported in this version: copy to the host, for CuPy with cupy.asnumpy(x)"
     if isinstance(x, (list, tuple, int, float)):
         return "; convert with numpy.asarray(x, dtype=numpy.float32)"
     if hasattr(x, "__array__"):
@@ -208,9 +249,9 @@ def _dtype_remedy(dtype: np.dtype[Any], name: str) -> str:
     return accepted
 
 
-def _ndim_remedy(x: NDArray[Any], name: str) -> str:
-    if x.ndim == 0:
+def _ndim_remedy(shape: tuple[int, ...], name: str) -> str:
+    if not shape:
         return f"1 to 4 are accepted: pass {name}.reshape(1)"
-    lead = math.prod(x.shape[:-3])
-    merged = (lead, *x.shape[-3:])
+    lead = math.prod(shape[:-3])
+    merged = (lead, *shape[-3:])
     return f"1 to 4 are accepted: merge the leading ones, such as {name}.reshape{merged}"

@@ -17,32 +17,41 @@ class BackendInfo:
 
     Attributes:
         name: as `compress(backend=...)` takes it.
-        available: whether this build has it.
-        device: what it runs on, or why it is not available.
+        available: whether it can be used: this build has it, and this process something that it runs on.
+        device: what it runs on (the first device), or why it is not available.
         threads: CPU threads that a call uses by default; 0 for device backends.
+        devices: names of all that it can run on; of "cuda" by number of the CUDA device. Empty if not available.
     """
 
     name: str
     available: bool
     device: str
     threads: int
+    devices: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain Python values."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"devices": list(self.devices)}
 
 
 def devices() -> list[BackendInfo]:
-    """The backends, those that this build lacks included."""
+    """The backends and what they run on; those that cannot be used too, with the reason. Loads the CUDA driver, if
+    there is one.
+
+    Raises:
+        DeviceError: a device that is there cannot be asked its name.
+    """
     found = []
     for backend_id, name in enumerate(_native.BACKENDS):
-        if name == "auto":
-            continue
-        available = _native.has_backend(backend_id)
         if name == "cpu":
-            found.append(BackendInfo(name, available, cpu_model(), default_threads()))
-        else:
-            found.append(BackendInfo(name, available, name if available else "not in this build", 0))
+            model = cpu_model()
+            found.append(BackendInfo(name, True, model, default_threads(), (model,)))
+        elif name == "cuda":
+            count, reason = _native.device_count()
+            names = tuple(_native.device_name(number) for number in range(count))
+            if not _native.has_backend(backend_id):
+                reason = "not in this build"
+            found.append(BackendInfo(name, count > 0, names[0] if names else reason, 0, names))
     return found
 
 

@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--eb", type=_number, required=True, help="error bound; 0 is lossless")
     sub.add_argument("--mode", choices=_native.MODES, default="abs", help="abs (default), or rel to the value range")
     sub.add_argument("--bins", type=int, default=64, help="bins coded directly: a power of two, 64 (default) to 8192")
-    sub.add_argument("--backend", choices=_native.BACKENDS, default="auto")
+    _add_backend(sub)
     sub.add_argument("--lossless", choices=_native.LOSSLESS_STAGES, default="none")
     sub.add_argument("--fill", type=_number, help='a value that stands for "no data", such as 1e20')
     _add_raw_options(sub)
@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, help=f"file to write: .npy, or raw values (default: ARCHIVE without {SUFFIX})"
     )
     sub.add_argument("--max-bytes", type=int, help="refuse a field of more bytes (for archives from elsewhere)")
+    _add_backend(sub)
     _add_threads(sub)
     _add_force(sub)
     sub.set_defaults(run=_decompress)
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("original", type=Path, help=".npy file, or raw values of the archive's shape and dtype")
     sub.add_argument("archive", type=Path)
     _add_raw_options(sub)
+    _add_backend(sub)
     _add_threads(sub)
     _add_json(sub)
     sub.set_defaults(run=_verify)
@@ -152,6 +154,10 @@ def _add_raw_options(sub: argparse.ArgumentParser) -> None:
         "--shape", type=_shape, metavar="NxNxN", help="of a raw file, slowest dimension first: 256x256x256"
     )
     sub.add_argument("--dtype", choices=DTYPES, help="of a raw file")
+
+
+def _add_backend(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--backend", choices=_native.BACKENDS, default="auto", help="auto (default) is the CPU for files")
 
 
 def _add_threads(sub: argparse.ArgumentParser) -> None:
@@ -225,7 +231,7 @@ def _decompress(options: argparse.Namespace) -> int:
     info = inspect(archive)
     started = time.perf_counter()
     with _progress(f"decompressing to {_size(info.raw_bytes)}"):
-        field = codec.decompress(archive, threads=options.threads, max_bytes=options.max_bytes)
+        field = codec.decompress(archive, backend=options.backend, threads=options.threads, max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
     with _new_file(output) as file:
         if output.suffix == ".npy":
@@ -302,7 +308,7 @@ def _verify(options: argparse.Namespace) -> int:
         dtype = dtype or {dtype: name for name, dtype in DTYPES.items()}[info.dtype]
     field = _read_field(options.original, shape, dtype)
     with _progress(f"verifying {_size(field.nbytes)}"):
-        result = verification.verify(field, archive, threads=options.threads)
+        result = verification.verify(field, archive, backend=options.backend, threads=options.threads)
     if options.json:
         _print_json(result.to_dict())
         return 0
@@ -332,10 +338,13 @@ def _devices(options: argparse.Namespace) -> int:
         )
         return 0
     for backend in found:
-        text = backend.device
+        texts = [backend.device]
         if backend.available and backend.threads:
-            text += f", {backend.threads} thread{'s' if backend.threads > 1 else ''} by default"
-        print(f"{backend.name:10s}{text}")
+            texts[0] += f", {backend.threads} thread{'s' if backend.threads > 1 else ''} by default"
+        elif backend.available:
+            texts = [f"device {number}: {name}" for number, name in enumerate(backend.devices)]
+        for text in texts:
+            print(f"{backend.name:10s}{text}")
     print(f"{'lossless':10s}{', '.join(stages)}")
     return 0
 

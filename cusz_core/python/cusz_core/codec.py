@@ -1,4 +1,4 @@
-"""Compression and decompression of numpy arrays."""
+"""Compression and decompression of arrays in host and device memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import _native, arguments
-from .arguments import ArchiveLike, Field
+from . import _native, arguments, device_memory
+from .arguments import ArchiveLike, DeviceArray, Field
 from .errors import OutOfMemoryError, ParameterError, UnsupportedError
 
 __all__ = [
     "Backend",
+    "Device",
     "Lossless",
     "Mode",
     "ValueRange",
@@ -29,6 +30,7 @@ __all__ = [
 Mode = Literal["abs", "rel"]
 Backend = Literal["auto", "cpu", "cuda"]
 Lossless = Literal["none", "zstd"]
+Device = Literal["cpu", "cuda"]
 
 
 class ValueRange(NamedTuple):
@@ -41,7 +43,7 @@ class ValueRange(NamedTuple):
 
 @overload
 def compress(
-    x: NDArray[Any],
+    x: NDArray[Any] | DeviceArray,
     eb: float,
     mode: Mode = ...,
     *,
@@ -51,10 +53,11 @@ def compress(
     lossless: Lossless = ...,
     fill: float | None = ...,
     out: None = ...,
+    device: Literal["cpu"] | None = ...,
 ) -> bytes: ...
 @overload
 def compress(
-    x: NDArray[Any],
+    x: NDArray[Any] | DeviceArray,
     eb: float,
     mode: Mode = ...,
     *,
@@ -64,9 +67,24 @@ def compress(
     lossless: Lossless = ...,
     fill: float | None = ...,
     out: bytearray | memoryview | NDArray[Any],
+    device: Literal["cpu"] | None = ...,
 ) -> memoryview: ...
+@overload
 def compress(
-    x: NDArray[Any],
+    x: NDArray[Any] | DeviceArray,
+    eb: float,
+    mode: Mode = ...,
+    *,
+    bins: int = ...,
+    backend: Backend = ...,
+    threads: int | None = ...,
+    lossless: Lossless = ...,
+    fill: float | None = ...,
+    out: DeviceArray | None = ...,
+    device: Literal["cuda"] | None = ...,
+) -> Any: ...
+def compress(
+    x: NDArray[Any] | DeviceArray,
     eb: float,
     mode: Mode = "abs",
     *,
@@ -75,39 +93,47 @@ def compress(
     threads: int | None = None,
     lossless: Lossless = "none",
     fill: float | None = None,
-    out: bytearray | memoryview | NDArray[Any] | None = None,
-) -> bytes | memoryview:
+    out: bytearray | memoryview | NDArray[Any] | DeviceArray | None = None,
+    device: Device | None = None,
+) -> Any:
     """Compresses a field with a strict error bound.
 
     Every finite value comes back within the bound, in exact arithmetic; NaN, infinities and `fill` come back bit for
     bit. The archive depends on the field and the parameters alone, not on the number of threads.
 
     Args:
-        x: numpy array of float32 or float64 in native byte order, 1 to 4 dimensions, any extents. One that is not
-            C-contiguous is copied once.
+        x: numpy array of float32 or float64 in native byte order, 1 to 4 dimensions, any extents; or such an array in
+            the memory of a CUDA device (anything with `__cuda_array_interface__`, or DLPack). A numpy or CuPy array
+            that is not C-contiguous is copied once.
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), or a fraction of its value range
             (mode "rel"). 0 is lossless to the bit; a bound > 0 may lose the sign of a zero.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
             a field of one value has range 0 and is stored exactly.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
-        backend: "auto", "cpu" or "cuda".
+        backend: "auto": on the device where `x` or `out` lies, else on the CPU. "cuda": on a device, to which a numpy
+            array is copied. "cpu": numpy arrays alone.
         threads: CPU threads; None: OMP_NUM_THREADS, else 1 where a launcher runs several ranks on this node, else
             the cores this process may use.
         lossless: "none", or "zstd" for a further lossless stage.
         fill: a value that stands for "no data", such as 1e20. It is cast to the field's type and compared by its bits.
         out: a writable contiguous buffer for the archive. `max_archive_bytes` is always enough; a smaller one is
-            filled by way of scratch memory if the archive fits.
+            filled by way of scratch memory if the archive fits. Or a one-dimensional uint8 array of at least
+            `max_archive_bytes` on a device, aligned to 4 bytes.
+        device: where the archive is to lie: "cpu" (None: the same, unless `out` says otherwise), or "cuda", for which
+            CuPy makes an array on the device of `x`, else on the current one.
 
     Returns:
-        The archive, as bytes; with `out`, the part of `out` that holds it, as a memoryview.
+        The archive, as bytes; with `out`, the part of `out` that holds it, as a memoryview, or on a device `out[:n]`;
+        with device="cuda" a one-dimensional CuPy array of uint8.
 
     Raises:
-        UnsupportedError: a type or layout that is not accepted, or a stage that this build does not have.
-        ParameterError: a parameter out of range, or `out` too small.
+        UnsupportedError: a type or layout that is not accepted, a stage that this build does not have, or one that
+            needs host memory ("zstd"); CuPy is needed and missing.
+        ParameterError: a parameter out of range, `out` too small, or a device array with backend="cpu".
         DeviceError: the backend asked for is missing or failed.
-        OutOfMemoryError: not enough memory.
+        OutOfMemoryError: not enough memory, of the host or of the device.
     """
-    array = arguments.field(x)
+    array = arguments.field(x) if isinstance(x, np.ndarray) else device_memory.field(x)
     has_fill, fill_value = (False, 0.0) if fill is None else arguments.fill(fill)
     parameters = (
         arguments.mode(mode),
@@ -119,68 +145,138 @@ def compress(
         has_fill,
         fill_value,
     )
+    if out is None and device is None and array is x:  # the way of most calls
+        return _native.compress(x, *parameters, device_memory.HERE)
+    field, where = device_memory.memory(array), arguments.device(device)
+    if out is None and where != "cuda":
+        return _native.compress(field, *parameters, device_memory.place(array))
     if out is None:
-        return _native.compress(array, *parameters)
+        new, target = device_memory.new_archive(device_memory.most_archive_bytes(array), array)
+        size = _native.compress_into(field, *parameters, target.memory, device_memory.place(target, array))
+        return device_memory.trim(new, size)
+    target_array: Any = out
+    device_memory.require_device(out, where, "out")
+    on_device = device_memory.output_archive(out)
+    if on_device is not None:
+        size = _native.compress_into(field, *parameters, on_device.memory, device_memory.place(array, on_device))
+        return target_array[:size]
     _require_output_buffer(out)
-    size = _native.compress_into(array, *parameters, out)
-    return np.frombuffer(out, dtype=np.uint8)[:size].data
+    size = _native.compress_into(field, *parameters, out, device_memory.place(array))
+    return np.frombuffer(target_array, dtype=np.uint8)[:size].data
 
 
+@overload
 def decompress(
-    archive: ArchiveLike, *, out: Field | None = None, threads: int | None = None, max_bytes: int | None = None
-) -> NDArray[Any]:
+    archive: ArchiveLike,
+    *,
+    out: Field | None = ...,
+    like: None = ...,
+    device: Literal["cpu"] | None = ...,
+    backend: Backend = ...,
+    threads: int | None = ...,
+    max_bytes: int | None = ...,
+) -> NDArray[Any]: ...
+@overload
+def decompress(
+    archive: ArchiveLike,
+    *,
+    out: Field | DeviceArray | None = ...,
+    like: Any = ...,
+    device: Device | None = ...,
+    backend: Backend = ...,
+    threads: int | None = ...,
+    max_bytes: int | None = ...,
+) -> Any: ...
+def decompress(
+    archive: ArchiveLike,
+    *,
+    out: Field | DeviceArray | None = None,
+    like: Any = None,
+    device: Device | None = None,
+    backend: Backend = "auto",
+    threads: int | None = None,
+    max_bytes: int | None = None,
+) -> Any:
     """Reconstructs the field of an archive.
 
     Args:
-        archive: bytes, bytearray, memoryview, mmap or uint8 array of exactly the archive.
-        out: a writable C-contiguous array of the archive's dtype and shape, to be filled and returned; it must not
-            overlap the archive. Its contents are undefined after an error.
+        archive: bytes, bytearray, memoryview, mmap or uint8 array of exactly the archive; or a one-dimensional uint8
+            array on a CUDA device.
+        out: a writable C-contiguous array of the archive's dtype and shape, numpy's or on a device, to be filled and
+            returned; it must not overlap the archive. Its contents are undefined after an error.
+        like: a module, or an array of one, whose `empty` makes the result: numpy, cupy, a PyTorch tensor. The result
+            lies on the device of that array, else on the archive's, else on the current one.
+        device: "cuda": the result is CuPy's, if `like` and `out` do not say otherwise. "cpu": it is numpy's.
+        backend: "auto": on the device where `archive` or the result lies, else on the CPU. "cuda": on a device.
+            "cpu": arrays in host memory alone.
         threads: CPU threads; None as in `compress`.
         max_bytes: refuse an archive whose field is larger than this, before memory for it is asked for: for archives
             from elsewhere, as a small one may declare a very large field.
 
     Returns:
-        The field: a numpy array of the archive's dtype and shape.
+        The field: an array of the archive's dtype and shape, numpy's unless `out`, `like` or `device` say otherwise.
 
     Raises:
         CorruptArchiveError: not an archive, or a damaged one.
         ArchiveTooNewError: a newer format version.
-        UnsupportedError: not a buffer of bytes, `out` of another dtype, or a stage that this build does not have.
-        ParameterError: `out` of another shape or layout, or a field larger than `max_bytes`.
-        OutOfMemoryError: not enough memory.
+        UnsupportedError: not an array of bytes, `out` of another dtype, `like` of a module whose arrays cannot be
+            written to, or a stage that this build does not have or that needs host memory ("zstd"); CuPy is needed
+            and missing.
+        ParameterError: `out` of another shape or layout, `out`, `like` and `device` that contradict each other, a
+            field larger than `max_bytes`, or a device array with backend="cpu".
+        DeviceError: the backend asked for is missing or failed.
+        OutOfMemoryError: not enough memory, of the host or of the device.
     """
-    source = arguments.archive(archive)
+    source = archive if type(archive) is bytes else device_memory.archive(archive)
+    bits, at = source, device_memory.HERE
+    if isinstance(source, device_memory.DeviceArray):
+        bits, at = source.memory, device_memory.place(source)
     n_threads = arguments.threads(threads)
-    dtype_id, shape = _native.layout(source)
+    backend_id = arguments.backend(backend)
+    dtype_id, shape = _native.layout(bits, at)
     dtype = arguments.dtype_of(dtype_id)
     if max_bytes is not None:
         arguments.within_limit(math.prod(shape) * dtype.itemsize, max_bytes)
-    if out is None:
+    result: Any = out
+    if out is not None:
+        _require_agreement(out, like, arguments.device(device))
+    elif like is not None or device is not None:
+        result = device_memory.new_field(like, arguments.device(device), dtype, shape, source)
+    if result is None:
         try:
-            field: NDArray[Any] = np.empty(shape, dtype)
+            result = np.empty(shape, dtype)
         except (MemoryError, ValueError):  # ValueError: more elements than numpy can address
             raise OutOfMemoryError(f"out of memory: cannot allocate a {dtype.name} field of shape {shape}") from None
+        target: Any = result
     else:
-        field = arguments.output_field(out, dtype, shape)
-    _native.decompress_into(source, field, n_threads)
-    return field if out is None else out
+        target = device_memory.output_field(result, dtype, shape)
+        at = device_memory.place(target, source)
+    _native.decompress_into(bits, device_memory.memory(target), backend_id, n_threads, at)
+    return result
 
 
 def check(archive: ArchiveLike, *, threads: int | None = None) -> None:
     """Verifies an archive's header and checksums without reconstructing the field.
 
+    Args:
+        archive: as in `decompress`; where it lies, there it is read.
+        threads: CPU threads; None as in `compress`.
+
     Raises:
         CorruptArchiveError: not an archive, or a damaged one.
         ArchiveTooNewError: a newer format version.
+        UnsupportedError: not an array of bytes.
+        DeviceError, OutOfMemoryError: of an archive on a device.
     """
-    _native.check(arguments.archive(archive), arguments.threads(threads))
+    source = device_memory.archive(archive)
+    _native.check(device_memory.memory(source), arguments.threads(threads), device_memory.place(source))
 
 
-def value_range(x: NDArray[Any], fill: float | None = None, *, threads: int | None = None) -> ValueRange:
+def value_range(x: NDArray[Any] | DeviceArray, fill: float | None = None, *, threads: int | None = None) -> ValueRange:
     """Smallest and largest of a field's values that are finite and not `fill`.
 
     Args:
-        x: an array as `compress` accepts.
+        x: an array as `compress` accepts, in host or device memory.
         fill: as in `compress`.
         threads: CPU threads; None as in `compress`.
 
@@ -190,10 +286,14 @@ def value_range(x: NDArray[Any], fill: float | None = None, *, threads: int | No
     Raises:
         UnsupportedError: a type or layout that is not accepted.
         ParameterError: a parameter out of range.
+        DeviceError, OutOfMemoryError: of an array on a device.
     """
-    array = arguments.field(x)
+    array = device_memory.field(x)
     has_fill, fill_value = arguments.fill(fill)
-    return ValueRange(*_native.value_range(array, has_fill, fill_value, arguments.threads(threads)))
+    n_threads = arguments.threads(threads)
+    return ValueRange(
+        *_native.value_range(device_memory.memory(array), has_fill, fill_value, n_threads, device_memory.place(array))
+    )
 
 
 def max_archive_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
@@ -209,13 +309,21 @@ def max_archive_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
 
 
 def scratch_bytes() -> int:
-    """Bytes of scratch memory kept for reuse by later calls."""
+    """Bytes of scratch memory kept for reuse by later calls, in host and device memory together."""
     return _native.scratch_bytes()
 
 
 def release_scratch() -> None:
-    """Gives the scratch memory kept for reuse back to the system; calls in progress in other threads keep theirs."""
+    """Gives the scratch memory kept for reuse back to the system, and to CuPy's pool what came from there; calls in
+    progress in other threads keep theirs."""
     _native.release_scratch()
+
+
+def _require_agreement(out: object, like: Any, device: str | None) -> None:
+    device_memory.require_device(out, device, "out")
+    if like is not None and device_memory.package_of(like) != device_memory.package_of(out):
+        made, wanted = device_memory.package_of(out), device_memory.package_of(like)
+        raise ParameterError(f"out is of {made} and like of {wanted}: pass one of them")
 
 
 def _require_output_buffer(out: object) -> None:

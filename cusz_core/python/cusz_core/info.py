@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _native, arguments
+from . import _native, arguments, device_memory
 from .arguments import ArchiveLike
 
 __all__ = ["ArchiveInfo", "Sections", "inspect"]
@@ -110,7 +110,8 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
     """Reads and validates an archive's header, without decompressing it.
 
     Args:
-        archive: bytes, bytearray, memoryview, mmap or uint8 array of exactly the archive.
+        archive: bytes, bytearray, memoryview, mmap or uint8 array of exactly the archive, or a one-dimensional uint8
+            array on a CUDA device, of which no more than the header is copied to the host.
 
     Returns:
         An `ArchiveInfo`: shape, dtype, bound, ratio, outliers, sections and more.
@@ -118,9 +119,11 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
     Raises:
         CorruptArchiveError: not an archive, or a damaged one (only header and length are checked here; see `check`).
         ArchiveTooNewError: a newer format version.
-        UnsupportedError: not a buffer of bytes.
+        UnsupportedError: not an array of bytes.
+        DeviceError: of an archive on a device.
     """
-    d = _native.inspect(arguments.archive(archive))
+    source = device_memory.archive(archive)
+    d = _native.inspect(device_memory.memory(source), device_memory.place(source))
     return ArchiveInfo(
         version=d["version"],
         kind=_native.KINDS[d["kind"]],

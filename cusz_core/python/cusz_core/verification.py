@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _native, arguments
-from .arguments import ArchiveLike
-from .codec import decompress, value_range
+from . import _native, device_memory
+from .arguments import ArchiveLike, DeviceArray
+from .codec import Backend, compress, decompress, value_range
 from .errors import BoundError, ParameterError
 from .info import ArchiveInfo, inspect, json_value
 
@@ -77,15 +77,22 @@ class Violations:
             self.position, self.excess = int(positions[worst]), float(excess[worst])
 
 
-def verify(x: NDArray[Any], archive: ArchiveLike, *, threads: int | None = None) -> Verification:
+def verify(
+    x: NDArray[Any] | DeviceArray,
+    archive: ArchiveLike,
+    *,
+    backend: Backend = "auto",
+    threads: int | None = None,
+) -> Verification:
     """Decompresses an archive and compares it with the field that it was made from.
 
     The check is exact: |d - d'| <= eb is decided without rounding, for every value. Values that are not finite, or
     equal to fill, have to come back bit for bit, and so has everything where the bound is 0.
 
     Args:
-        x: the original field, as `compress` accepts it.
-        archive: its archive.
+        x: the original field, as `compress` accepts it. One on a device is copied to the host, where it is compared.
+        archive: its archive, as `decompress` accepts it.
+        backend: what decompresses it, as in `decompress`; the comparison is always made on the CPU.
         threads: CPU threads; None as in `compress`.
 
     Returns:
@@ -96,7 +103,9 @@ def verify(x: NDArray[Any], archive: ArchiveLike, *, threads: int | None = None)
         ParameterError: `x` is of another shape or dtype than the archive.
         CorruptArchiveError, ArchiveTooNewError, UnsupportedError, OutOfMemoryError: as `decompress`.
     """
-    original = arguments.field(x)
+    original = device_memory.field(x)
+    if not isinstance(original, np.ndarray):
+        original = decompress(compress(x, 0.0))  # lossless to the bit: the library's copy to the host
     info = inspect(archive)
     if original.dtype != info.dtype or original.shape != info.shape:
         raise ParameterError(
@@ -106,7 +115,7 @@ def verify(x: NDArray[Any], archive: ArchiveLike, *, threads: int | None = None)
     limits = value_range(original, info.fill, threads=threads)
     _check_bound_in_force(info, limits.min, limits.max)
 
-    decoded = decompress(archive, threads=threads).reshape(-1)
+    decoded = decompress(archive, backend=backend, threads=threads).reshape(-1)
     flat = original.reshape(-1)
     violations, squares = compare(flat, decoded, info.eb_abs, info.fill)
     if violations.count:

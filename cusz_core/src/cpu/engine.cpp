@@ -170,6 +170,8 @@ public:
     }
 
     std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
+        settle_bound(*this, layout, coding, field, threads);
+        if (coding.step == 0) return 0;
         return layout.dtype == CUSZ_F32
                    ? compress_as(layout, coding, static_cast<const float*>(field), threads, archive)
                    : compress_as(layout, coding, static_cast<const double*>(field), threads, archive);
@@ -309,7 +311,6 @@ private:
             const Written& own = written[part];
             worker(own.who).segment.copy_to(payloads + place[part] * 4, own.from, own.words);
         });
-        coding.step = static_cast<double>(quantiser.step);
         coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
         coding.n_special = counts.special;
         coding.n_delta_outliers = counts.delta_outliers;

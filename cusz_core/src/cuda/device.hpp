@@ -30,8 +30,8 @@ public:
     // Which device the following calls use. Throws DEVICE.
     virtual void use(int device) = 0;
     virtual int current_device() = 0;
-    // Scratch memory of the former stream, or from the former allocator, is given back first.
     virtual void set_stream(void* stream) = 0;
+    // Scratch memory from the former one is given back first.
     virtual void set_allocator(const cusz_allocator* allocator) = 0;
     // Copies bytes between any two places. Throws DEVICE.
     virtual void copy(void* target, const void* source, std::size_t bytes) = 0;

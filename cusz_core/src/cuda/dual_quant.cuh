@@ -1,5 +1,6 @@
 // Dual-quantisation (paper, section 3.1.2) by a thread block: prequantisation to integers, then Lorenzo prediction on
-// them. docs/format.md, sections 4 and 5. The reverse, by a warp, is in reverse.cuh.
+// them. docs/format.md, sections 4 and 5. The reverse, by a warp, is in reverse.cuh. `Place` is Positions or
+// FullPositions (tile.cuh).
 #pragma once
 
 #include <algorithm>
@@ -90,28 +91,37 @@ struct Prequantised {
 };
 
 // Field to tile.value (u = q - anchor), anchor, holes and value outliers. Ends with a barrier.
-template <class T>
+template <class Place, class T>
 __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, TileMemory<T>& tile) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     const std::uint32_t n = tile.box.values();
     bool any_hole = false, all_special = true;
-    Int q[values_of_thread];
     {
-        Positions at(tile.box);
+        Place at(tile.box);
+        constexpr std::uint32_t at_once = 8; // loads on their way: the memory takes its time
 #pragma unroll
-        for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
-            Quantised<T> v{0, false, true, false};
-            if (at.inside()) v = quantise(field[at.offset(tile.box)], quantiser);
-            q[k] = v.q;
-            any_hole = any_hole || v.hole;
-            all_special = all_special && v.special;
-            if (at.inside()) tile.value[at.at] = v.q;
-            const std::uint32_t holes = __ballot_sync(whole_warp, v.hole);
-            const std::uint32_t outliers = __ballot_sync(whole_warp, v.missed || (v.hole && !v.special));
-            if (lane() == 0) {
-                tile.hole.word[at.at / 32] = holes;
-                tile.value_outlier.word[at.at / 32] = outliers;
+        for (std::uint32_t k = 0; k < values_of_thread; k += at_once) {
+            T value[at_once];
+            Place ahead = at;
+#pragma unroll
+            for (std::uint32_t i = 0; i < at_once; ++i, ahead.next())
+                value[i] = ahead.inside() ? field[ahead.offset(tile.box)] : T{0};
+#pragma unroll
+            for (std::uint32_t i = 0; i < at_once; ++i, at.next()) {
+                Quantised<T> v{0, false, true, false};
+                if (at.inside()) {
+                    v = quantise(value[i], quantiser);
+                    tile.value[at.at] = v.q;
+                }
+                any_hole = any_hole || v.hole;
+                all_special = all_special && v.special;
+                const std::uint32_t holes = __ballot_sync(whole_warp, v.hole);
+                const std::uint32_t outliers = __ballot_sync(whole_warp, v.missed || (v.hole && !v.special));
+                if (lane() == 0) {
+                    tile.hole.word[at.at / 32] = holes;
+                    tile.value_outlier.word[at.at / 32] = outliers;
+                }
             }
         }
     }
@@ -127,12 +137,11 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
         }
     const Int anchor = first < n ? tile.value[first] : 0;
     if (found.has_holes) {
-        Positions at(tile.box);
-#pragma unroll
-        for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
-            if (!at.inside() || !tile.hole.test(at.at)) continue;
-            const std::uint32_t source = source_of_hole(tile, at.at);
-            q[k] = source == nowhere ? anchor : tile.value[source];
+        std::uint32_t at = warp() * values_of_warp + lane();
+        for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes) {
+            if (at >= n || !tile.hole.test(at)) continue;
+            const std::uint32_t source = source_of_hole(tile, at); // no hole, so nobody writes it here
+            tile.value[at] = source == nowhere ? anchor : tile.value[source];
         }
     }
     __syncthreads();
@@ -140,7 +149,7 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
     std::uint32_t at = warp() * values_of_warp + lane();
 #pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
-        if (at < n) tile.value[at] = static_cast<Int>(static_cast<U>(q[k]) - static_cast<U>(anchor));
+        if (at < n) tile.value[at] = static_cast<Int>(static_cast<U>(tile.value[at]) - static_cast<U>(anchor));
     __syncthreads();
     return found;
 }
@@ -152,7 +161,8 @@ class Differences {
     using U = typename Traits<T>::Bits;
 
 public:
-    __device__ Differences(const Array<Int, max_tile_values>& value, const Positions& at)
+    template <class Place>
+    __device__ Differences(const Array<Int, max_tile_values>& value, const Place& at)
         : value_(value), at_(at.at), back_x_(at.back_x()), back_y_(at.back_y()), back_z_(at.back_z()) {}
 
     template <std::uint32_t order>
@@ -186,9 +196,10 @@ class SecondDifferences {
     using U = typename Traits<T>::Bits;
 
 public:
-    __device__ SecondDifferences(const TileMemory<T>& tile, const Positions& at)
-        : value_(tile.value), at_(at.at), back_x_(at.x >= 2 ? 1 : 0), back_y_(at.y >= 2 ? tile.box.edge[0] : 0),
-          back_z_(at.z >= 2 ? tile.box.edge[0] * tile.box.edge[1] : 0) {}
+    template <class Place>
+    __device__ SecondDifferences(const TileMemory<T>& tile, const Place& at)
+        : value_(tile.value), at_(at.at), back_x_(at.x >= 2 ? 1 : 0), back_y_(at.y >= 2 ? at.row_length() : 0),
+          back_z_(at.z >= 2 ? at.plane() : 0) {}
     __device__ Int none() const { return value_[at_]; }
     __device__ Int along_xy() const { return static_cast<Int>(along_xy_of(0)); }
     __device__ Int along_xyz() const {
@@ -224,12 +235,6 @@ __device__ std::uint32_t bit_cost(Int delta) {
     return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(2 * m + 1)));
 }
 
-// Whether predictors are judged on this row: on a quarter of them.
-__device__ inline bool is_sampled(const TileBox& box, std::uint32_t row) {
-    const std::uint32_t every = box.rows() < 8 ? 1 : 4;
-    return row % every == every / 2;
-}
-
 template <std::uint32_t n>
 __device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t count) {
     std::uint32_t best = 0;
@@ -240,12 +245,13 @@ __device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t 
 }
 
 // The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
-template <class T>
+template <class Place, class T>
 __device__ std::uint32_t choose_order(TileMemory<T>& tile, std::uint32_t highest, bool has_holes) {
     std::uint32_t cost[4] = {};
-    Positions at(tile.box);
+    Place at(tile.box);
+#pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
-        if (!at.inside() || !is_sampled(tile.box, at.row()) || (has_holes && tile.hole.test(at.at))) continue;
+        if (!at.inside() || !at.is_sampled() || (has_holes && tile.hole.test(at.at))) continue;
         const Differences<T> around(tile.value, at);
         cost[0] += capped(around.template delta<0>());
         cost[1] += capped(around.template delta<1>());
@@ -258,11 +264,11 @@ __device__ std::uint32_t choose_order(TileMemory<T>& tile, std::uint32_t highest
 }
 
 // Replaces tile.value by what `next` makes of it at every position. Ends with a barrier.
-template <class T, class Next>
+template <class Place, class T, class Next>
 __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
     typename Traits<T>::Int made[values_of_thread];
     {
-        Positions at(tile.box);
+        Place at(tile.box);
 #pragma unroll
         for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next())
             if (at.inside()) made[k] = next(at);
@@ -275,20 +281,22 @@ __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
     __syncthreads();
 }
 
-template <class T, std::uint32_t order>
+template <class Place, std::uint32_t order, class T>
 __device__ void postquant_order(TileMemory<T>& tile) {
-    replace_values(tile, [&](const Positions& at) { return Differences<T>(tile.value, at).template delta<order>(); });
+    replace_values<Place>(tile,
+                          [&](const Place& at) { return Differences<T>(tile.value, at).template delta<order>(); });
 }
 
 // Where order 3 is the best of the Lorenzo orders, the field is smooth, and second differences may pay. Returns the
 // predictor.
-template <class T>
+template <class Place, class T>
 __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
-    postquant_order<T, 3>(tile);
+    postquant_order<Place, 3>(tile);
     std::uint32_t cost[3] = {};
-    Positions at(tile.box);
+    Place at(tile.box);
+#pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
-        if (!at.inside() || !is_sampled(tile.box, at.row())) continue;
+        if (!at.inside() || !at.is_sampled()) continue;
         const SecondDifferences<T> around(tile, at);
         cost[0] += bit_cost(around.none());
         cost[1] += bit_cost(around.along_xy());
@@ -297,21 +305,23 @@ __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
 #pragma unroll
     for (std::uint32_t& sum : cost) sum = block_sum<block_warps>(sum, tile.partial);
     const std::uint32_t best = cheapest(cost, 3);
-    if (best == 1) replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xy(); });
-    if (best == 2) replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xyz(); });
+    if (best == 1)
+        replace_values<Place>(tile, [&](const Place& p) { return SecondDifferences<T>(tile, p).along_xy(); });
+    if (best == 2)
+        replace_values<Place>(tile, [&](const Place& p) { return SecondDifferences<T>(tile, p).along_xyz(); });
     return 3 + best;
 }
 
 // tile.value from quantised values to deltas. Returns the predictor. Ends with a barrier.
-template <class T>
+template <class Place, class T>
 __device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t highest_order, bool has_holes) {
-    const std::uint32_t order = choose_order(tile, highest_order, has_holes);
-    if (order == 3 && !has_holes) return postquant_smooth(tile);
+    const std::uint32_t order = choose_order<Place>(tile, highest_order, has_holes);
+    if (order == 3 && !has_holes) return postquant_smooth<Place>(tile);
     switch (order) {
     case 0: break; // u is the delta
-    case 1: postquant_order<T, 1>(tile); break;
-    case 2: postquant_order<T, 2>(tile); break;
-    default: postquant_order<T, 3>(tile); break;
+    case 1: postquant_order<Place, 1>(tile); break;
+    case 2: postquant_order<Place, 2>(tile); break;
+    default: postquant_order<Place, 3>(tile); break;
     }
     return order;
 }

@@ -2,6 +2,7 @@
 // the host is copied in batches of layers of tiles, as large as there is memory for.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -28,20 +29,24 @@ struct Batch {
           n_values(tiling.first_value(first_layer + layers) - first_value) {}
 };
 
-// Calls use(batch) for the whole field; where there is no memory for that, make_room(), and again for batches of half
-// of the layers.
-template <class MakeRoom, class Use>
-void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeRoom& make_room, const Use& use) {
+// Calls reserve(batch), then use(batch), for the whole field. Where there is no memory to reserve for that,
+// make_room(), and again for batches of half of the layers.
+template <class MakeRoom, class Reserve, class Use>
+void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeRoom& make_room, const Reserve& reserve,
+                const Use& use) {
     for (std::uint64_t layer = 0; layer < tiling.layers();) {
         const std::uint64_t layers = std::min(layers_at_once, tiling.layers() - layer);
+        const Batch batch(tiling, layer, layers);
         try {
-            use(Batch(tiling, layer, layers));
-            layer += layers;
+            reserve(batch);
         } catch (const Error& error) {
             if (error.status() != CUSZ_ERROR_MEMORY || layers == 1) throw;
             make_room();
             layers_at_once = (layers + 1) / 2;
+            continue;
         }
+        use(batch);
+        layer += layers;
     }
 }
 
@@ -61,10 +66,61 @@ const char* text_of(TileError error) {
     case TileError::outlier_position: return "bad outlier position";
     case TileError::too_long: return "payload is too long";
     case TileError::index_entry: return "bad length in the tile index";
+    case TileError::index_padding: return "the padding of the tile index is not 0";
     case TileError::none: break;
     }
     return "bad";
 }
+
+// What the kernels of one compression share on the device.
+template <class T>
+struct Workspace {
+    using Range = typename RangeArguments<T>::Result;
+
+    // What is cleared at first.
+    std::uint64_t* counts;
+    std::uint64_t* ticket;
+    CompressResult* result;
+    // What is fetched at the end, the result before it included.
+    FieldState<T>* state;
+    std::uint32_t* header;
+    std::size_t cleared_bytes, fetched_from, fetched_bytes;
+
+    std::uint8_t* lengths;
+    std::uint32_t *small, *of_symbol;
+    Range* ranges;
+    std::uint64_t* book; // memory for make_book
+    std::size_t bytes;
+
+    Workspace(void* memory, const Alphabet& alphabet, std::size_t n_ranges) {
+        Parts parts(memory);
+        counts = parts.take<std::uint64_t>(alphabet.size());
+        ticket = parts.take<std::uint64_t>(1);
+        fetched_from = parts.used();
+        result = parts.take<CompressResult>(1);
+        cleared_bytes = parts.used();
+        state = parts.take<FieldState<T>>(1);
+        header = parts.take<std::uint32_t>(body_offset(alphabet.r) / 4);
+        fetched_bytes = parts.used() - fetched_from;
+        lengths = parts.take<std::uint8_t>(alphabet.size());
+        small = parts.take<std::uint32_t>(2 * EncodeTables::small_span);
+        of_symbol = parts.take<std::uint32_t>(alphabet.size());
+        ranges = parts.take<Range>(n_ranges);
+        book = book_memory_bytes(alphabet.r) == 0 ? nullptr
+                                                  : parts.take<std::uint64_t>(book_memory_bytes(alphabet.r) / 8 + 1);
+        bytes = parts.used();
+    }
+    // The same parts of a copy of what was fetched.
+    const CompressResult& result_in(const std::byte* copy) const {
+        return *reinterpret_cast<const CompressResult*>(copy);
+    }
+    const FieldState<T>& state_in(const std::byte* copy) const {
+        return *reinterpret_cast<const FieldState<T>*>(copy + (cleared_bytes - fetched_from));
+    }
+    const std::byte* header_in(const std::byte* copy) const {
+        return copy + (cleared_bytes - fetched_from) + (sizeof(FieldState<T>) + 15) / 16 * 16;
+    }
+};
 
 class CudaBackend final : public DeviceBackend {
 public:
@@ -85,11 +141,8 @@ public:
         release_scratch();
         device_ = device;
     }
-    void set_stream(void* stream) override {
-        if (stream == source_.stream) return;
-        release_scratch();
-        source_.stream = static_cast<cudaStream_t>(stream);
-    }
+    // Scratch memory stays: all work on it has ended.
+    void set_stream(void* stream) override { source_.stream = static_cast<cudaStream_t>(stream); }
     void set_allocator(const cusz_allocator* allocator) override {
         const cusz_allocator next = allocator != nullptr ? *allocator : cusz_allocator{};
         const cusz_allocator& last = source_.allocator;
@@ -111,7 +164,11 @@ public:
         });
     }
 
-    std::size_t compress(const Layout& layout, Coding coding, const void* field, int, void* archive) override {
+    std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
+        if (!is_on_device(field)) { // the host is the faster one to look at it
+            settle_bound(*this, layout, coding, field, threads);
+            if (coding.step == 0) return 0;
+        }
         return on_stream([&] {
             return layout.dtype == CUSZ_F32 ? compress_as(layout, coding, static_cast<const float*>(field), archive)
                                             : compress_as(layout, coding, static_cast<const double*>(field), archive);
@@ -159,7 +216,7 @@ public:
     void release_scratch() override {
         try {
             const CurrentDevice current(device_);
-            for (DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_, &result_, &counts_, &tables_})
+            for (DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_})
                 buffer->release(source_);
         } catch (const Error&) { // the device is gone, and its memory with it
         }
@@ -171,7 +228,7 @@ private:
     cudaStream_t stream() const { return source_.stream; }
     void wait() const { CUSZ_CUDA(cudaStreamSynchronize(stream())); }
     std::array<const DeviceBuffer*, 7> buffers() const {
-        return {&field_, &index_, &payloads_, &states_, &result_, &counts_, &tables_};
+        return {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_};
     }
 
     // Runs work on the device. Nothing of it is left when it fails: the caller may free the memory it passed.
@@ -244,104 +301,121 @@ private:
     }
     static constexpr std::uint64_t no_batch = ~std::uint64_t{0};
 
-    EncodeTables upload_tables(const EncodeBook& book, const std::vector<std::uint8_t>& lengths) {
-        constexpr std::uint32_t span = EncodeTables::small_span;
-        std::vector<std::uint32_t> words(2 * span, 0);
-        for (std::uint32_t i = 0; i < 2 * span; ++i) {
-            const std::uint32_t place = i + book.span() - span;
-            if (book.lengths()[place] != EncodeBook::no_entry)
-                words[i] = book.bits()[place] << 5 | book.lengths()[place];
-        }
-        const std::vector<std::uint32_t> codes = canonical_codes(lengths);
-        for (std::size_t s = 0; s < codes.size(); ++s) words.push_back(codes[s] | std::uint32_t{lengths[s]} << 16);
-        std::uint32_t* const tables = tables_.reserve<std::uint32_t>(source_, words.size());
-        CUSZ_CUDA(cudaMemcpyAsync(tables, words.data(), words.size() * 4, cudaMemcpyDefault, stream()));
-        return {tables, tables + 2 * span};
-    }
-
     template <class T>
     std::size_t compress_as(const Layout& layout, Coding coding, const T* field, void* archive) {
-        const bool to_device = is_on_device(archive);
-        if (is_on_device(field)) require_aligned(field, sizeof(T), "field");
+        const bool from_device = is_on_device(field), to_device = is_on_device(archive);
+        if (from_device) require_aligned(field, sizeof(T), "field");
         if (to_device) require_aligned(archive, 4, "archive");
         const Tiling tiling(layout.ndim, layout.shape.data());
-        Quantiser<T> quantiser = Quantiser<T>::from_bound(coding.eb_abs);
-        quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
         const Alphabet alphabet(coding.r);
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         const std::uint64_t in_front = body_offset(coding.r) + index_bytes;
         const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
         if (in_front + n_tiles * 4 > most) return 0;
-        const auto coder_of = [&](const Batch& batch) {
-            return TileCoder<T>{tiling, quantiser, coding.r, batch.first_tile, batch.n_tiles, batch.first_value};
+        const auto tiles_of = [&](const Batch& batch) {
+            return TileBatch{tiling, batch.first_tile, batch.n_tiles, batch.first_value};
         };
         std::uint64_t layers = tiling.layers(), kept = no_batch;
         const auto make_room = [&] {
             release_batch();
             kept = no_batch;
         };
+        const std::uint64_t most_words = (most - in_front) / 4;
+        const auto capacity_of = [&](const Batch& batch) {
+            return std::min(most_words, batch.n_tiles + batch.n_values * words_of<T>);
+        };
+        const auto reserve = [&](const Batch& batch) {
+            if (!from_device) field_.reserve<T>(source_, batch.n_values);
+            if (!to_device) index_.reserve<std::uint16_t>(source_, batch.n_tiles);
+            if (!to_device) payloads_.reserve<std::uint32_t>(source_, capacity_of(batch));
+            states_.reserve<std::uint64_t>(source_, batch.n_tiles);
+        };
+
+        const bool finds_range = from_device && coding.mode == CUSZ_REL;
+        const std::size_t n_ranges = finds_range ? most_blocks() : 0;
+        auto* const memory = workspace_.reserve<std::byte>(source_, Workspace<T>(nullptr, alphabet, n_ranges).bytes);
+        const Workspace<T> work(memory, alphabet, n_ranges);
+        CUSZ_CUDA(cudaMemsetAsync(memory, 0, work.cleared_bytes, stream()));
+        const auto special = static_cast<typename Traits<T>::Bits>(coding.special);
+        if (finds_range) compute_range(RangeArguments<T>{field, layout.values, special, work.ranges}, stream());
+        cuda::settle_bound(BoundArguments<T>{finds_range || coding.mode == CUSZ_ABS ? coding.eb : coding.eb_abs,
+                                             special, finds_range ? work.ranges : nullptr,
+                                             static_cast<std::uint32_t>(n_ranges), work.state},
+                           stream());
 
         const Sample sample(n_tiles, coding.r);
-        std::vector<std::uint64_t> counts(alphabet.size());
-        auto* const device_counts = cleared<std::uint64_t>(counts_, counts.size());
-        in_batches(tiling, layers, make_room, [&](const Batch& batch) {
+        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             const T* const values = field_of(field, batch, kept);
-            count_symbols(CountArguments<T>{coder_of(batch), values, alphabet.reach(), sample, device_counts},
+            count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.counts},
                           stream());
         });
-        fetch(device_counts, counts.size(), counts.data());
-        make_weights(counts, sample, alphabet);
-        const std::vector<std::uint8_t> lengths = code_lengths(counts, alphabet);
-        const EncodeBook book(lengths, alphabet);
-        const EncodeTables tables = upload_tables(book, lengths);
+        make_book(BookArguments{work.counts, coding.r, sample, work.lengths, work.small, work.of_symbol,
+                                &work.state->reach, work.book},
+                  stream());
 
         auto* const bytes = static_cast<std::byte*>(archive);
         std::byte *const index = bytes + body_offset(coding.r), *const payloads = bytes + in_front;
-        const std::uint64_t most_words = (most - in_front) / 4;
-        CompressResult all{};
-        in_batches(tiling, layers, make_room, [&](const Batch& batch) {
-            if (all.too_large != 0) return;
-            const std::uint64_t capacity =
-                std::min(most_words - all.words, batch.n_tiles + batch.n_values * words_of<T>);
+        std::vector<std::byte> fetched(work.fetched_bytes);
+        std::uint64_t words = 0; // of the batches before
+        bool is_raw = false;
+        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
+            if (is_raw) return;
+            const std::uint64_t capacity = std::min(most_words - words, capacity_of(batch));
             const CompressArguments<T> a{
-                .coder = coder_of(batch),
+                .batch = tiles_of(batch),
                 .field = field_of(field, batch, kept),
-                .tables = tables,
-                .reach = book.reach(),
+                .r = coding.r,
+                .tables = {work.small, work.of_symbol},
+                .state = work.state,
                 .index = to_device ? reinterpret_cast<std::uint16_t*>(index) + batch.first_tile
                                    : index_.reserve<std::uint16_t>(source_, batch.n_tiles),
-                .payloads = to_device ? reinterpret_cast<std::uint32_t*>(payloads) + all.words
+                .payloads = to_device ? reinterpret_cast<std::uint32_t*>(payloads) + words
                                       : payloads_.reserve<std::uint32_t>(source_, capacity),
                 .capacity = capacity,
+                .ticket = work.ticket,
                 .states = cleared<std::uint64_t>(states_, batch.n_tiles),
-                .result = cleared<CompressResult>(result_, 1),
+                .result = work.result,
             };
+            if (batch.first_tile > 0) CUSZ_CUDA(cudaMemsetAsync(work.ticket, 0, sizeof *work.ticket, stream()));
             compress_tiles(a, stream());
-            const CompressResult own = fetched(a.result);
-            if (own.too_large == 0 && !to_device) {
+            if (batch.first_tile + batch.n_tiles == n_tiles)
+                finish_header(header_of<T>(layout, coding, work, to_device ? bytes : nullptr), stream());
+            fetch(memory + work.fetched_from, fetched.size(), fetched.data());
+            const CompressResult& result = work.result_in(fetched.data());
+            is_raw = work.state_in(fetched.data()).raw != 0 || result.too_large != 0;
+            if (is_raw) return;
+            if (!to_device) {
                 staging_.copy(index + 2 * batch.first_tile, a.index, static_cast<std::size_t>(batch.n_tiles) * 2,
                               stream());
-                staging_.copy(payloads + 4 * all.words, a.payloads, static_cast<std::size_t>(own.words) * 4, stream());
+                staging_.copy(payloads + 4 * words, a.payloads, static_cast<std::size_t>(result.words - words) * 4,
+                              stream());
             }
-            all.words += own.words;
-            all.checksum += own.checksum;
-            all.n_special += own.n_special;
-            all.n_delta_outliers += own.n_delta_outliers;
-            all.n_value_outliers += own.n_value_outliers;
-            all.too_large += own.too_large;
+            words = result.words;
         });
-        if (all.too_large != 0) return 0;
-        coding.step = static_cast<double>(quantiser.step);
-        coding.body_bytes = coding.stored_bytes = index_bytes + all.words * 4;
-        coding.n_special = all.n_special;
-        coding.n_delta_outliers = all.n_delta_outliers;
-        coding.n_value_outliers = all.n_value_outliers;
-        const std::uint16_t padding = 0; // of the index
+        if (is_raw) return 0;
+        if (!to_device) {
+            std::memcpy(archive, work.header_in(fetched.data()), body_offset(coding.r));
+            if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
+        }
+        return static_cast<std::size_t>(in_front + words * 4);
+    }
+
+    // archive: on the device, or null.
+    template <class T>
+    HeaderArguments<T> header_of(const Layout& layout, const Coding& coding, const Workspace<T>& work,
+                                 std::byte* archive) const {
+        HeaderArguments<T> a{};
         std::vector<std::byte> header(body_offset(coding.r));
-        write_tiled_header(header.data(), layout, coding, lengths, fold(all.checksum));
-        staging_.copy(archive, header.data(), header.size(), stream());
-        if (n_tiles % 2 != 0) staging_.copy(index + n_tiles * 2, &padding, 2, stream());
-        return static_cast<std::size_t>(in_front + all.words * 4);
+        write_tiled_header(header.data(), layout, coding, std::vector<std::uint8_t>(Alphabet(coding.r).size()), 0);
+        std::memcpy(a.words, header.data(), sizeof a.words);
+        a.n_tiles = Tiling(layout.ndim, layout.shape.data()).n_tiles();
+        a.state = work.state;
+        a.result = work.result;
+        a.lengths = work.lengths;
+        a.r = coding.r;
+        a.header = archive != nullptr ? reinterpret_cast<std::uint32_t*>(archive) : work.header;
+        a.index = archive != nullptr ? reinterpret_cast<std::uint16_t*>(archive + body_offset(coding.r)) : nullptr;
+        return a;
     }
 
     template <class T>
@@ -356,11 +430,6 @@ private:
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         const std::byte* const payloads = body + index_bytes;
         const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
-        if (n_tiles % 2 != 0) {
-            std::uint16_t padding = 0;
-            staging_.copy(&padding, body + 2 * n_tiles, 2, stream());
-            if (padding != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
-        }
         const DecodeBook book(frame.lengths, Alphabet(frame.coding.r));
         const std::size_t entries = std::size_t{1} << book.width();
         auto* const table = tables_.reserve<std::uint32_t>(source_, entries);
@@ -369,26 +438,40 @@ private:
         std::uint64_t layers = tiling.layers(), words_before = 0, checksum = 0;
         std::vector<std::uint16_t> index; // on the host, where there are several batches
         const auto make_room = [&] { release_batch(); };
-        in_batches(tiling, layers, make_room, [&](const Batch& batch) {
-            std::uint64_t words = payload_words;
-            if (batch.n_tiles != n_tiles) {
-                if (index.empty()) {
-                    std::vector<std::uint16_t> whole(n_tiles);
-                    staging_.copy(whole.data(), body, whole.size() * 2, stream());
-                    index.swap(whole);
-                }
-                words = 0;
-                for (std::uint64_t t = 0; t < batch.n_tiles; ++t) words += index[batch.first_tile + t];
-                if (words > payload_words - words_before) fail_index(words_before + words, payload_words);
+        const auto words_of_batch = [&](const Batch& batch) {
+            if (batch.n_tiles == n_tiles) return payload_words;
+            if (index.empty()) {
+                std::vector<std::uint16_t> whole(n_tiles);
+                staging_.copy(whole.data(), body, whole.size() * 2, stream());
+                index.swap(whole);
             }
+            std::uint64_t words = 0;
+            for (std::uint64_t t = 0; t < batch.n_tiles; ++t) words += index[batch.first_tile + t];
+            if (words > payload_words - words_before) fail_index(words_before + words, payload_words);
+            return words;
+        };
+        const auto starts_of = [](const Batch& batch) { return (batch.n_tiles + tiles_of_start - 1) / tiles_of_start; };
+        const auto states_of = [](const Batch& batch) {
+            return (batch.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
+        };
+        const auto reserve = [&](const Batch& batch) {
+            if (field != nullptr && !to_device) field_.reserve<T>(source_, batch.n_values);
+            if (!from_device) index_.reserve<std::uint16_t>(source_, batch.n_tiles + 1);
+            if (!from_device) payloads_.reserve<std::uint32_t>(source_, words_of_batch(batch));
+            states_.reserve<std::uint64_t>(source_, states_of(batch) + starts_of(batch));
+        };
+        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
+            const std::uint64_t words = words_of_batch(batch);
+            const bool padded = n_tiles % 2 != 0 && batch.first_tile + batch.n_tiles == n_tiles;
             const std::byte* const own_index = body + 2 * batch.first_tile;
             const std::byte* const own_payloads = payloads + 4 * words_before;
             auto const* index_words = reinterpret_cast<const std::uint16_t*>(own_index);
             auto const* payload_words_at = reinterpret_cast<const std::uint32_t*>(own_payloads);
             if (!from_device) {
-                auto* const index_copy = index_.reserve<std::uint16_t>(source_, batch.n_tiles);
+                const std::uint64_t entries_of_index = batch.n_tiles + (padded ? 1 : 0);
+                auto* const index_copy = index_.reserve<std::uint16_t>(source_, batch.n_tiles + 1);
                 auto* const payload_copy = payloads_.reserve<std::uint32_t>(source_, words);
-                staging_.copy(index_copy, own_index, static_cast<std::size_t>(batch.n_tiles) * 2, stream());
+                staging_.copy(index_copy, own_index, static_cast<std::size_t>(entries_of_index) * 2, stream());
                 staging_.copy(payload_copy, own_payloads, static_cast<std::size_t>(words) * 4, stream());
                 index_words = index_copy;
                 payload_words_at = payload_copy;
@@ -396,21 +479,21 @@ private:
             T* const values = field == nullptr ? nullptr
                               : to_device      ? field + batch.first_value
                                                : field_.reserve<T>(source_, batch.n_values);
-            const std::uint64_t n_starts = (batch.n_tiles + tiles_of_start - 1) / tiles_of_start;
-            const std::uint64_t n_states = (batch.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
-            auto* const states = cleared<std::uint64_t>(states_, n_states + n_starts);
+            auto* const states = cleared<std::uint64_t>(states_, states_of(batch) + starts_of(batch));
             auto* const result = cleared<DecompressResult>(result_, 1);
             const IndexArguments starts{
                 .index = index_words,
                 .first_tile = batch.first_tile,
                 .n_tiles = batch.n_tiles,
+                .padded = padded,
                 .longest = 1 + max_tile_values * static_cast<std::uint32_t>(words_of<T>),
-                .starts = states + n_states,
+                .starts = states + states_of(batch),
                 .states = states,
                 .result = result,
             };
             const DecompressArguments<T> a{
-                .coder = {tiling, quantiser, frame.coding.r, batch.first_tile, batch.n_tiles, batch.first_value},
+                .batch = {tiling, batch.first_tile, batch.n_tiles, batch.first_value},
+                .quantiser = quantiser,
                 .table = {table, book.width(), book.empty()},
                 .index = index_words,
                 .starts = starts.starts,
@@ -424,8 +507,9 @@ private:
             const DecompressResult own = fetched(a.result);
             if (own.error != 0) {
                 const std::uint64_t report = ~own.error;
-                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ",
-                     text_of(static_cast<TileError>(report & 255)));
+                const auto what = static_cast<TileError>(report & 255);
+                if (what == TileError::index_padding) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", text_of(what));
+                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ", text_of(what));
             }
             if (own.words != words) fail_index(words_before + own.words, payload_words);
             if (field != nullptr && !to_device)
@@ -446,7 +530,7 @@ private:
 
     int device_ = 0;
     MemorySource source_;
-    DeviceBuffer field_, index_, payloads_, states_, result_, counts_, tables_;
+    DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
     Staging staging_;
     std::unique_ptr<Backend> cpu_ = make_cpu_backend(); // for what lies on the host alone
 };

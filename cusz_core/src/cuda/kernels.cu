@@ -6,6 +6,8 @@
 #include <atomic>
 
 #include "check.hpp"
+#include "codebook.cuh"
+#include "header.cuh"
 #include "histogram.cuh"
 #include "payload.cuh"
 #include "read_payload.cuh"
@@ -17,18 +19,24 @@ namespace cusz::cuda {
 
 template <class T>
 __global__ void __launch_bounds__(block_threads) range_kernel(const RangeArguments<T> a) {
-    const auto result = range_of_block(a, shared_memory<RangeMemory<T>>());
+    const auto result = range_of_field(a, shared_memory<RangeMemory<T>>());
     if (is_first_thread()) a.results[blockIdx.x] = result;
+}
+
+template <class T>
+__global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArguments<T> a) {
+    settle(a, shared_memory<RangeMemory<T>>());
 }
 
 template <class T>
 __global__ void __launch_bounds__(block_threads) count_kernel(const CountArguments<T> a) {
     auto& shared = shared_memory<CountMemory<T>>();
-    const Alphabet alphabet(a.coder.r);
+    const Alphabet alphabet(a.r);
+    if (a.state->raw != 0) return;
     for (std::uint32_t s = threadIdx.x; s < alphabet.size(); s += block_threads) shared.count[s] = 0;
-    for (std::uint64_t number = blockIdx.x; number < a.coder.n_tiles; number += gridDim.x) {
-        if (!a.sample.counts(a.coder.first_tile + number)) continue;
-        const PreparedTile prepared = prepare(a.coder, a.reach, number, a.field, shared.tile);
+    for (std::uint64_t number = blockIdx.x; number < a.batch.n_tiles; number += gridDim.x) {
+        if (!a.sample.counts(a.batch.first_tile + number)) continue;
+        const PreparedTile prepared = prepare(a.batch, *a.state, alphabet.reach(), number, a.field, shared.tile);
         add_tile(prepared, alphabet, shared.tile, shared.count);
     }
     __syncthreads();
@@ -37,6 +45,20 @@ __global__ void __launch_bounds__(block_threads) count_kernel(const CountArgumen
             atomicAdd(reinterpret_cast<unsigned long long*>(a.counts + s),
                       static_cast<unsigned long long>(shared.count[s]));
 }
+
+__global__ void __launch_bounds__(book_threads) book_kernel(const BookArguments a) {
+    struct Shared {
+        BookShared book;
+        std::uint64_t memory[1];
+    };
+    auto& shared = shared_memory<Shared>();
+    BookMemory memory(a.memory != nullptr ? a.memory : shared.memory, Alphabet(a.r).size());
+    make_book(a, memory, shared.book);
+}
+
+// Blocks of a processor: as many as registers have room for without spilling any.
+template <class T>
+inline constexpr int compress_blocks = sizeof(T) == 4 ? 3 : 2;
 
 template <class T>
 struct CompressMemory {
@@ -51,21 +73,22 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(block_threads) compress_kernel(const CompressArguments<T> a) {
+__global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_kernel(const CompressArguments<T> a) {
     auto& shared = shared_memory<CompressMemory<T>>();
+    if (a.state->raw != 0) return;
+    const std::uint32_t reach = a.state->reach;
     for (std::uint32_t i = threadIdx.x; i < 2 * EncodeTables::small_span; i += block_threads)
         shared.payload.small_codes[i] = a.tables.small[i];
     CompressResult own{}; // the first thread's
     for (;;) {
         __syncthreads();
-        if (is_first_thread())
-            shared.ticket = atomicAdd(reinterpret_cast<unsigned long long*>(&a.result->ticket), 1ull);
+        if (is_first_thread()) shared.ticket = atomicAdd(reinterpret_cast<unsigned long long*>(a.ticket), 1ull);
         __syncthreads();
         const std::uint64_t number = shared.ticket;
-        if (number >= a.coder.n_tiles) break;
-        const PreparedTile prepared = prepare(a.coder, a.reach, number, a.field, shared.tile);
-        const WrittenTile written =
-            write_payload(a.coder, a.tables, a.field, prepared, shared.tile, shared.payload, [&](std::uint32_t words) {
+        if (number >= a.batch.n_tiles) break;
+        const PreparedTile prepared = prepare(a.batch, *a.state, reach, number, a.field, shared.tile);
+        const WrittenTile written = write_payload(
+            a.batch, a.tables, a.r, a.field, prepared, shared.tile, shared.payload, [&](std::uint32_t words) {
                 if (is_first_thread()) look_back::publish(a.states, number, look_back::own_sum | words);
             });
         if (warp() == 0) {
@@ -86,7 +109,7 @@ __global__ void __launch_bounds__(block_threads) compress_kernel(const CompressA
         __syncthreads();
         const std::uint64_t end = shared.place + written.words;
         const std::uint64_t part =
-            store_payload(a.field, shared.tile, shared.payload, written, a.coder.first_tile + number,
+            store_payload(a.field, shared.tile, shared.payload, written, a.batch.first_tile + number,
                           end <= a.capacity ? a.payloads + shared.place : nullptr);
         if (!is_first_thread()) continue;
         a.index[number] = static_cast<std::uint16_t>(written.words);
@@ -102,7 +125,7 @@ __global__ void __launch_bounds__(block_threads) compress_kernel(const CompressA
             own.n_delta_outliers += shared.tile.delta_outlier.count;
             own.n_value_outliers += shared.tile.value_outlier.count;
         }
-        if (number == a.coder.n_tiles - 1) own.words = end;
+        if (number == a.batch.n_tiles - 1) own.words = end;
     }
     if (!is_first_thread()) return;
     add(&a.result->words, own.words);
@@ -111,6 +134,11 @@ __global__ void __launch_bounds__(block_threads) compress_kernel(const CompressA
     add(&a.result->n_delta_outliers, own.n_delta_outliers);
     add(&a.result->n_value_outliers, own.n_value_outliers);
     add(&a.result->too_large, own.too_large);
+}
+
+template <class T>
+__global__ void __launch_bounds__(block_threads) header_kernel(const HeaderArguments<T> a) {
+    if (a.state->raw == 0) write_header(a, shared_memory<HeaderMemory>());
 }
 
 // ---- Decompression: one warp, one tile at a time
@@ -156,12 +184,16 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
     }
     __syncthreads();
     if (first < a.n_tiles) a.starts[start] = shared.place + end - words;
-    if (is_first_thread() && (part + 1) * tiles_of_index_block >= a.n_tiles) a.result->words = shared.place + sum;
+    if (!is_first_thread() || (part + 1) * tiles_of_index_block < a.n_tiles) return;
+    a.result->words = shared.place + sum;
+    if (a.padded && a.index[a.n_tiles] != 0) report(a.result, a.first_tile + a.n_tiles, TileError::index_padding);
 }
 
 // Tiles of a block. They share the table; more of them would leave room for fewer blocks.
 template <class T>
 inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 4 : 2;
+template <class T>
+inline constexpr std::uint32_t decode_threads = decode_warps<T> * warp_lanes;
 inline constexpr std::uint32_t shared_table_entries = 1
                                                       << 12; // of the default alphabet; a larger one stays where it is
 
@@ -172,19 +204,19 @@ struct DecompressMemory {
 };
 
 template <class T>
-__global__ void __launch_bounds__(decode_warps<T>* warp_lanes) decompress_kernel(const DecompressArguments<T> a) {
+__global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const DecompressArguments<T> a) {
     auto& shared = shared_memory<DecompressMemory<T>>();
     if (a.result->words != a.words || a.result->error != 0) return; // the index is wrong: nothing of it may be followed
     DecodeTable table = a.table;
     if (table.width <= 12) {
-        for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += decode_warps<T> * warp_lanes)
+        for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += decode_threads<T>)
             shared.table[i] = table.entry[i];
         table.entry = &shared.table[0];
     }
     __syncthreads();
     WarpMemory<T>& tile = shared.warp[warp()];
     std::uint64_t checksum = 0;
-    for (std::uint64_t number = std::uint64_t{blockIdx.x} * decode_warps<T> + warp(); number < a.coder.n_tiles;
+    for (std::uint64_t number = std::uint64_t{blockIdx.x} * decode_warps<T> + warp(); number < a.batch.n_tiles;
          number += std::uint64_t{gridDim.x} * decode_warps<T>) {
         __syncwarp(); // the last tile has been read
         const std::uint64_t first = number / tiles_of_start * tiles_of_start;
@@ -194,15 +226,15 @@ __global__ void __launch_bounds__(decode_warps<T>* warp_lanes) decompress_kernel
         const std::uint32_t* const words = a.payloads + begin;
         std::uint64_t sum = 0;
         for (std::uint32_t i = lane(); i < n; i += warp_lanes) sum += std::uint64_t{words[i]} * checksum_weight(i);
-        checksum += part_of_sum(a.coder.first_tile + number, warp_sum(sum), n);
+        checksum += part_of_sum(a.batch.first_tile + number, warp_sum(sum), n);
         if (a.field == nullptr) continue;
         if (lane() == 0) {
-            tile.box = a.coder.tiling.box(a.coder.first_tile + number);
-            tile.box.offset -= a.coder.first_value;
+            tile.box = a.batch.tiling.box(a.batch.first_tile + number);
+            tile.box.offset -= a.batch.first_value;
         }
         __syncwarp();
-        const TileError error = read_payload(a.coder, table, words, n, tile, a.field);
-        if (error != TileError::none && lane() == 0) report(a.result, a.coder.first_tile + number, error);
+        const TileError error = read_payload(a.batch.tiling, a.quantiser, table, words, n, tile, a.field);
+        if (error != TileError::none && lane() == 0) report(a.result, a.batch.first_tile + number, error);
     }
     if (lane() == 0) add(&a.result->checksum, checksum);
 }
@@ -257,9 +289,9 @@ int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t
     const std::uint64_t key = std::uint64_t{shared_bytes} << 32 | static_cast<std::uint32_t>(device.number) << 8;
     const std::uint64_t last = known.load(std::memory_order_relaxed);
     if (last >> 8 == key >> 8 && last % 256 != 0) return static_cast<int>(last % 256);
-    CUSZ_CUDA(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-    int blocks = 0;
+    int most_shared_bytes = 0, blocks = 0; // the same limit every time: another thread may be launching with more
+    CUSZ_CUDA(cudaDeviceGetAttribute(&most_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
+    CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
     CUSZ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes));
     blocks = std::clamp(blocks, 1, static_cast<int>(most_blocks_of_processor));
     known.store(key | static_cast<std::uint64_t>(blocks), std::memory_order_relaxed);
@@ -293,12 +325,34 @@ void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
 
 template <class T>
 void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
-    launch<count_kernel<T>>(a, block_threads, count_memory_bytes<T>(a.coder.r), a.coder.n_tiles, false, stream);
+    launch<count_kernel<T>>(a, block_threads, count_memory_bytes<T>(a.r), a.batch.n_tiles, false, stream);
+}
+
+template <class T>
+void settle_bound(const BoundArguments<T>& a, cudaStream_t stream) {
+    launch<bound_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), 1, true, stream);
+}
+
+namespace {
+constexpr int largest_book_in_shared_memory = 9; // log2 of direct magnitudes; 99 KiB, which every GPU of sm_80 has
+std::size_t whole_book_memory_bytes(int r) { return BookMemory::bytes(Alphabet(r).size()); }
+} // namespace
+
+std::size_t book_memory_bytes(int r) { return r <= largest_book_in_shared_memory ? 0 : whole_book_memory_bytes(r); }
+
+void make_book(const BookArguments& a, cudaStream_t stream) {
+    const std::size_t own = a.memory != nullptr ? 0 : whole_book_memory_bytes(a.r);
+    launch<book_kernel>(a, book_threads, sizeof(BookShared) + 16 + own, 1, true, stream);
+}
+
+template <class T>
+void finish_header(const HeaderArguments<T>& a, cudaStream_t stream) {
+    launch<header_kernel<T>>(a, block_threads, sizeof(HeaderMemory), 1, true, stream);
 }
 
 template <class T>
 void compress_tiles(const CompressArguments<T>& a, cudaStream_t stream) {
-    launch<compress_kernel<T>>(a, block_threads, sizeof(CompressMemory<T>), a.coder.n_tiles, false, stream);
+    launch<compress_kernel<T>>(a, block_threads, sizeof(CompressMemory<T>), a.batch.n_tiles, false, stream);
 }
 
 void find_starts(const IndexArguments& a, cudaStream_t stream) {
@@ -308,8 +362,8 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
 
 template <class T>
 void decompress_tiles(const DecompressArguments<T>& a, cudaStream_t stream) {
-    const std::uint64_t parts = (a.coder.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
-    launch<decompress_kernel<T>>(a, decode_warps<T> * warp_lanes, sizeof(DecompressMemory<T>), parts, false, stream);
+    const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
+    launch<decompress_kernel<T>>(a, decode_threads<T>, sizeof(DecompressMemory<T>), parts, false, stream);
 }
 
 void sum_pieces(const PieceArguments& a, cudaStream_t stream) {
@@ -319,6 +373,10 @@ void sum_pieces(const PieceArguments& a, cudaStream_t stream) {
 
 template void compute_range(const RangeArguments<float>&, cudaStream_t);
 template void compute_range(const RangeArguments<double>&, cudaStream_t);
+template void settle_bound(const BoundArguments<float>&, cudaStream_t);
+template void settle_bound(const BoundArguments<double>&, cudaStream_t);
+template void finish_header(const HeaderArguments<float>&, cudaStream_t);
+template void finish_header(const HeaderArguments<double>&, cudaStream_t);
 template void count_symbols(const CountArguments<float>&, cudaStream_t);
 template void count_symbols(const CountArguments<double>&, cudaStream_t);
 template void compress_tiles(const CompressArguments<float>&, cudaStream_t);

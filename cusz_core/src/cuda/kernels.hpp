@@ -7,20 +7,27 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../frame.hpp"
 #include "../params.hpp"
 #include "../sample.hpp"
 #include "../tiling.hpp"
 
 namespace cusz::cuda {
 
-// What holds for every tile of a field, or of a batch of its layers.
-template <class T>
-struct TileCoder {
+// Where the tiles of a field lie, or of a batch of its layers.
+struct TileBatch {
     Tiling tiling;
-    Quantiser<T> quantiser;            // when decoding only step and special are used
-    int r;                             // of the alphabet
-    std::uint64_t first_tile, n_tiles; // of the batch
-    std::uint64_t first_value;         // of the field that the batch's memory begins with
+    std::uint64_t first_tile, n_tiles;
+    std::uint64_t first_value; // of the field that the batch's memory begins with
+};
+
+// What is found out about a field on the device before it is coded.
+template <class T>
+struct FieldState {
+    Quantiser<T> quantiser;
+    double eb_abs;
+    std::uint32_t raw;   // not 0: the bound needs a raw archive, and nothing is coded
+    std::uint32_t reach; // deltas of this magnitude or more are outliers
 };
 
 // Codes of an archive's symbols.
@@ -53,17 +60,38 @@ struct RangeArguments {
 };
 
 template <class T>
+struct BoundArguments {
+    double eb; // absolute, or relative to the range if there are results
+    typename Traits<T>::Bits special;
+    const typename RangeArguments<T>::Result* results; // or null
+    std::uint32_t n_results;
+    FieldState<T>* state; // gets all but reach
+};
+
+template <class T>
 struct CountArguments {
-    TileCoder<T> coder;
+    TileBatch batch;
     const T* field;
-    std::uint32_t reach;
+    int r; // of the alphabet
     Sample sample;
+    const FieldState<T>* state;
     std::uint64_t* counts; // of every symbol, to be added to
 };
 
-// What a batch of tiles came to. Zeros before the kernel begins.
+struct BookArguments {
+    const std::uint64_t* counts;
+    int r;
+    Sample sample;
+    std::uint8_t* lengths;            // of every symbol's code
+    std::uint32_t *small, *of_symbol; // EncodeTables
+    std::uint32_t* reach;
+    void* memory; // book_memory_bytes(r), or null if that is 0
+};
+// What make_book needs on the device; 0 where shared memory is enough.
+std::size_t book_memory_bytes(int r);
+
+// What all batches of tiles came to. Zeros before the first one begins.
 struct CompressResult {
-    std::uint64_t ticket;
     std::uint64_t words, checksum; // of all payloads
     std::uint64_t n_special, n_delta_outliers, n_value_outliers;
     std::uint64_t too_large; // not 0: the payloads are longer than the capacity, and not all there
@@ -71,15 +99,29 @@ struct CompressResult {
 
 template <class T>
 struct CompressArguments {
-    TileCoder<T> coder;
+    TileBatch batch;
     const T* field;
+    int r; // of the alphabet
     EncodeTables tables;
-    std::uint32_t reach;
+    const FieldState<T>* state;
     std::uint16_t* index; // of the batch's tiles
     std::uint32_t* payloads;
     std::uint64_t capacity; // words
+    std::uint64_t* ticket;  // 0
     std::uint64_t* states;  // of the look-back, one a tile, zeros
     CompressResult* result;
+};
+
+template <class T>
+struct HeaderArguments {
+    std::uint32_t words[tiled_header_bytes / 4]; // as far as the host knows them, and zeros
+    std::uint64_t n_tiles;
+    const FieldState<T>* state;
+    const CompressResult* result;
+    const std::uint8_t* lengths;
+    int r;
+    std::uint32_t* header; // gets header, coding header and codebook
+    std::uint16_t* index;  // of all tiles, whose padding is written; or null
 };
 
 // Where every 32nd tile's payload begins.
@@ -102,12 +144,14 @@ enum class TileError : std::uint32_t {
     substream,
     outlier_position,
     too_long,
-    index_entry
+    index_entry,
+    index_padding
 };
 
 struct IndexArguments {
     const std::uint16_t* index; // of the batch's tiles
     std::uint64_t first_tile, n_tiles;
+    bool padded;           // behind them is an entry that has to be 0
     std::uint32_t longest; // legal length of a payload
     std::uint64_t* starts; // of tiles 0, 32, 64, .. of the batch, in words
     std::uint64_t* states; // of the look-back, one for every tiles_of_index_block tiles, zeros
@@ -117,7 +161,8 @@ inline constexpr std::uint32_t tiles_of_index_block = 256 * tiles_of_start;
 
 template <class T>
 struct DecompressArguments {
-    TileCoder<T> coder;
+    TileBatch batch;
+    Quantiser<T> quantiser; // of which step and special are used
     DecodeTable table;
     const std::uint16_t* index;
     const std::uint64_t* starts;
@@ -141,9 +186,14 @@ std::uint32_t most_blocks();
 template <class T>
 void compute_range(const RangeArguments<T>& arguments, cudaStream_t stream);
 template <class T>
+void settle_bound(const BoundArguments<T>& arguments, cudaStream_t stream);
+template <class T>
 void count_symbols(const CountArguments<T>& arguments, cudaStream_t stream);
+void make_book(const BookArguments& arguments, cudaStream_t stream);
 template <class T>
 void compress_tiles(const CompressArguments<T>& arguments, cudaStream_t stream);
+template <class T>
+void finish_header(const HeaderArguments<T>& arguments, cudaStream_t stream);
 void find_starts(const IndexArguments& arguments, cudaStream_t stream);
 template <class T>
 void decompress_tiles(const DecompressArguments<T>& arguments, cudaStream_t stream);

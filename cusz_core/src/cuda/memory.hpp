@@ -46,12 +46,12 @@ struct MemorySource {
             fail(CUSZ_ERROR_MEMORY, "out of memory: the allocator has no ", bytes, " bytes on the device");
         return memory;
     }
-    // No work on the memory is left: every call has waited for its own. So no stream needs to be there any more.
-    void release(void* memory, std::size_t bytes) const noexcept {
+    // No work on the memory is left, as every call has waited for its own: the stream it came from may be gone.
+    void release(void* memory, std::size_t bytes, cudaStream_t came_from) const noexcept {
         if (allocator.allocate == nullptr)
             static_cast<void>(cudaFreeAsync(memory, nullptr));
         else
-            allocator.release(allocator.user, memory, bytes, stream);
+            allocator.release(allocator.user, memory, bytes, came_from);
     }
 };
 
@@ -69,12 +69,13 @@ public:
             release(source);
             memory_ = source.allocate(bytes);
             bytes_ = bytes;
+            stream_ = source.stream;
         }
         return static_cast<T*>(memory_);
     }
-    // With the source that it was reserved from.
+    // To the allocator that it was reserved from.
     void release(const MemorySource& source) noexcept {
-        if (memory_ != nullptr) source.release(memory_, bytes_);
+        if (memory_ != nullptr) source.release(memory_, bytes_, stream_);
         memory_ = nullptr;
         bytes_ = 0;
     }
@@ -83,6 +84,24 @@ public:
 private:
     void* memory_ = nullptr;
     std::size_t bytes_ = 0;
+    cudaStream_t stream_ = nullptr; // that it was allocated on
+};
+
+// Parts of one piece of memory, one behind the other. First with null, to learn how many bytes they take.
+class Parts {
+public:
+    explicit Parts(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+    template <class T>
+    T* take(std::size_t count) {
+        T* const part = memory_ != nullptr ? reinterpret_cast<T*>(memory_ + used_) : nullptr;
+        used_ += (count * sizeof(T) + 15) / 16 * 16;
+        return part;
+    }
+    std::size_t used() const { return used_; }
+
+private:
+    std::byte* memory_;
+    std::size_t used_ = 0;
 };
 
 // Copies between a device and memory of the host that is not pinned: through two pinned buffers by turns, so that one

@@ -52,7 +52,7 @@ struct WrittenTile {
 // The payload of a prepared tile, in memory.word, beginning with its length: `announce` is called with it, by all
 // threads, as soon as it is known. Ends with a barrier.
 template <class T, class Announce>
-__device__ WrittenTile write_payload(const TileCoder<T>& coder, const EncodeTables& tables, const T* field,
+__device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables& tables, int r, const T* field,
                                      const PreparedTile& prepared, const TileMemory<T>& tile, PayloadMemory<T>& memory,
                                      const Announce& announce) {
     using Bits = typename Traits<T>::Bits;
@@ -84,14 +84,14 @@ __device__ WrittenTile write_payload(const TileCoder<T>& coder, const EncodeTabl
         const std::uint32_t j = streams.symbol(k);
         delta[k] =
             groups.masked ? static_cast<std::int32_t>(memory.word[j]) : symbol_delta(tile, prepared.has_holes, j);
-        bits += code_of(memory.small_codes, tables, coder.r, delta[k]).length;
+        bits += code_of(memory.small_codes, tables, r, delta[k]).length;
     }
     const SubstreamPlaces places = place_substreams(streams, bits, memory.partial);
 
     // Where the parts lie.
     const std::uint32_t n_delta = tile.delta_outlier.count, n_value = tile.value_outlier.count;
     const bool outliers = n_delta + n_value > 0;
-    const std::uint32_t n_groups = GroupGrid(tile.box.edge, coder.tiling.group()).total();
+    const std::uint32_t n_groups = GroupGrid(tile.box.edge, batch.tiling.group()).total();
     const std::uint32_t anchor_at = 1, counts_at = anchor_at + words_of<T>, mask_at = counts_at + (outliers ? 1 : 0);
     const std::uint32_t fine_at = mask_at + (groups.masked ? words_of_bits(n_groups) : 0);
     const std::uint32_t lengths_at = fine_at + (groups.fine ? words_of_bits(tile.subgroup.count) : 0);
@@ -132,7 +132,7 @@ __device__ WrittenTile write_payload(const TileCoder<T>& coder, const EncodeTabl
         BitWriter<decltype(memory.word)> writer(memory.word, codes_at, places.own_begin);
 #pragma unroll
         for (std::uint32_t k = 0; k < values_of_thread; ++k)
-            if (streams.has(k)) writer.append(code_of(memory.small_codes, tables, coder.r, delta[k]));
+            if (streams.has(k)) writer.append(code_of(memory.small_codes, tables, r, delta[k]));
         writer.finish();
     }
     if (n_delta > 0)

@@ -13,6 +13,19 @@ struct PreparedTile {
     LiveGroups groups;
 };
 
+struct Predicted {
+    bool all_special, has_holes;
+    std::uint32_t predictor;
+};
+
+template <class Place, class T>
+__device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t highest_order, const T* field,
+                             TileMemory<T>& tile) {
+    const Prequantised found = prequant<Place>(field, quantiser, tile);
+    if (found.all_special) return {true, true, 0};
+    return {false, found.has_holes, postquant<Place>(tile, highest_order, found.has_holes)};
+}
+
 // The symbol at a position: a delta inside the alphabet, 0 in place of a delta outlier, or hole_delta.
 template <class T>
 __device__ std::int32_t symbol_delta(const TileMemory<T>& tile, bool has_holes, std::uint32_t position) {
@@ -23,20 +36,21 @@ __device__ std::int32_t symbol_delta(const TileMemory<T>& tile, bool has_holes, 
 // Predicts tile `number` of the batch. Deltas of magnitude `reach` or more are outliers. If values are masked,
 // tile.coded has the ranks of those that are not. Ends with a barrier.
 template <class T>
-__device__ PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
-                                TileMemory<T>& tile) {
+__device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& state, std::uint32_t reach,
+                                std::uint64_t number, const T* field, TileMemory<T>& tile) {
     using U = typename Traits<T>::Bits;
     __syncthreads(); // the last tile has been read
     if (is_first_thread()) {
-        tile.box = coder.tiling.box(coder.first_tile + number);
-        tile.box.offset -= coder.first_value;
+        tile.box = batch.tiling.box(batch.first_tile + number);
+        tile.box.offset -= batch.first_value;
     }
     __syncthreads();
-    const Prequantised quantised = prequant(field, coder.quantiser, tile);
-    if (quantised.all_special) return {true, true, 0, {true, false, false, 0}};
-    const bool has_holes = quantised.has_holes;
-    const auto highest_order = static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3));
-    const std::uint32_t predictor = postquant(tile, highest_order, has_holes);
+    const auto highest_order = static_cast<std::uint32_t>(std::min(batch.tiling.dimensions(), 3));
+    const Predicted predicted = FullPositions::is_shape_of(tile.box)
+                                    ? predict<FullPositions>(state.quantiser, highest_order, field, tile)
+                                    : predict<Positions>(state.quantiser, highest_order, field, tile);
+    if (predicted.all_special) return {true, true, 0, {true, false, false, 0}};
+    const bool has_holes = predicted.has_holes;
 
     const std::uint32_t n = tile.box.values();
     std::uint32_t at = warp() * values_of_warp + lane();
@@ -51,16 +65,16 @@ __device__ PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, 
         }
     }
     __syncthreads();
-    const LiveGroups groups = find_live_groups(tile, coder.tiling);
+    const LiveGroups groups = find_live_groups(tile, batch.tiling);
     if (groups.masked) {
         __syncthreads(); // tile.coded has been read
         for (std::uint32_t i = threadIdx.x; i < bitmap_words; i += block_threads) tile.coded.word[i] = 0;
         __syncthreads();
         if (groups.fine)
-            mark_coded(tile.coded, GroupGrid(tile.box.edge, coder.tiling.subgroup()), threadIdx.x, block_threads,
+            mark_coded(tile.coded, GroupGrid(tile.box.edge, batch.tiling.subgroup()), threadIdx.x, block_threads,
                        [&](std::uint32_t s) { return tile.live_subgroup.test(s); });
         else
-            mark_coded(tile.coded, GroupGrid(tile.box.edge, coder.tiling.group()), threadIdx.x, block_threads,
+            mark_coded(tile.coded, GroupGrid(tile.box.edge, batch.tiling.group()), threadIdx.x, block_threads,
                        [&](std::uint32_t g) { return (tile.group_mask[g / 32] >> g % 32 & 1) != 0; });
         __syncthreads();
         if (warp() == 0) tile.coded.rank();
@@ -69,7 +83,7 @@ __device__ PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, 
     if (warp() == 2) tile.value_outlier.rank();
     if (warp() == 3) tile.delta_outlier.rank();
     __syncthreads();
-    return {false, has_holes, predictor, groups};
+    return {false, has_holes, predicted.predictor, groups};
 }
 
 } // namespace cusz::cuda

@@ -116,8 +116,8 @@ __device__ void store_whole(const PayloadReader& words, bool raw, const TileBox&
 
 // Decodes tile.box from exactly n_words words.
 template <class T>
-__device__ TileError read_payload(const TileCoder<T>& coder, const DecodeTable& table, const std::uint32_t* payload,
-                                  std::uint32_t n_words, WarpMemory<T>& tile, T* field) {
+__device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quantiser, const DecodeTable& table,
+                                  const std::uint32_t* payload, std::uint32_t n_words, WarpMemory<T>& tile, T* field) {
     constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
     using Int = typename Traits<T>::Int;
     const TileBox& box = tile.box;
@@ -126,7 +126,7 @@ __device__ TileError read_payload(const TileCoder<T>& coder, const DecodeTable& 
     const std::uint32_t predictor = head >> 2 & 15, width = head >> 10 & 15, base = head >> 16;
     if (kind == tile_special || kind == tile_raw) {
         if (head != kind || n_words != (kind == tile_raw ? 1 + n * each : 1)) return TileError::head_or_length;
-        store_whole(words, kind == tile_raw, box, coder.quantiser, field);
+        store_whole(words, kind == tile_raw, box, quantiser, field);
         return TileError::none;
     }
     const bool flat = (head & head_flat) != 0, masked = (head & head_mask) != 0, fine = (head & head_fine) != 0;
@@ -147,7 +147,7 @@ __device__ TileError read_payload(const TileCoder<T>& coder, const DecodeTable& 
 
     std::uint32_t n_coded = flat ? 0 : n;
     if (masked) {
-        const GroupGrid groups(box.edge, coder.tiling.group()), subgroups(box.edge, coder.tiling.subgroup());
+        const GroupGrid groups(box.edge, tiling.group()), subgroups(box.edge, tiling.subgroup());
         const std::uint32_t mask_words = words_of_bits(groups.total()), mask_at = words.take(mask_words);
         std::uint64_t mask = words[mask_at];
         if (mask_words == 2) mask |= std::uint64_t{words[mask_at + 1]} << 32;
@@ -222,7 +222,7 @@ __device__ TileError read_payload(const TileCoder<T>& coder, const DecodeTable& 
         tile.value[words.bits(delta_at, 16 * i, 16)] =
             static_cast<Int>(read_value<T>(words, delta_at + (n_delta + 1) / 2 + i * each));
     __syncwarp();
-    reverse(tile, predictor, has_holes, anchor, coder.quantiser, field);
+    reverse(tile, predictor, has_holes, anchor, quantiser, field);
     __syncwarp();
     for (std::uint32_t i = lane(); i < n_value; i += warp_lanes)
         field[field_offset(box, words.bits(value_at, 16 * i, 16))] =

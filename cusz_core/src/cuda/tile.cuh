@@ -31,11 +31,12 @@ struct TileMemory {
     Array<std::uint64_t, block_warps> wide_partial;
 };
 
-// The positions of one thread in a tile, with their coordinates.
+// The positions of one thread in a tile of any shape, with their coordinates.
 class Positions {
 public:
     __device__ explicit Positions(const TileBox& box) : Positions(box, warp() * values_of_warp + lane()) {}
-    __device__ Positions(const TileBox& box, std::uint32_t first) : edge_(box.edge), n_(box.values()), at(first) {
+    __device__ Positions(const TileBox& box, std::uint32_t first)
+        : edge_(box.edge), n_(box.values()), rows_(box.rows()), at(first) {
         split(first, x, y, z, w);
         split(warp_lanes, step_x_, step_y_, step_z_, step_w_);
     }
@@ -53,15 +54,18 @@ public:
     __device__ std::uint64_t offset(const TileBox& box) const {
         return box.offset + x + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
     }
-    __device__ std::uint32_t row() const { return (w * edge_[2] + z) * edge_[1] + y; }
+    // Whether predictors are judged on this row (docs/format.md, section 5).
+    __device__ bool is_sampled() const {
+        const std::uint32_t every = rows_ < 8 ? 1 : 4;
+        return ((w * edge_[2] + z) * edge_[1] + y) % every == every / 2;
+    }
+    __device__ std::uint32_t row_length() const { return edge_[0]; }
+    __device__ std::uint32_t plane() const { return edge_[0] * edge_[1]; }
     // How far in front the value with the next lower coordinate lies; for z, at z = 0, that along w (docs/format.md,
     // section 5). 0: there is none in the tile.
     __device__ std::uint32_t back_x() const { return x > 0 ? 1 : 0; }
-    __device__ std::uint32_t back_y() const { return y > 0 ? edge_[0] : 0; }
-    __device__ std::uint32_t back_z() const {
-        const std::uint32_t plane = edge_[0] * edge_[1];
-        return z > 0 ? plane : w > 0 ? plane * edge_[2] : 0;
-    }
+    __device__ std::uint32_t back_y() const { return y > 0 ? row_length() : 0; }
+    __device__ std::uint32_t back_z() const { return z > 0 ? plane() : w > 0 ? plane() * edge_[2] : 0; }
 
 private:
     __device__ void split(std::uint32_t p, std::uint32_t& px, std::uint32_t& py, std::uint32_t& pz,
@@ -75,14 +79,43 @@ private:
     }
 
     const std::array<std::uint32_t, 4> edge_;
-    const std::uint32_t n_;
+    const std::uint32_t n_, rows_;
     std::uint32_t step_x_, step_y_, step_z_, step_w_;
 
 public:
     std::uint32_t at, x, y, z, w;
 };
 
-// The same for a position by itself.
+// The same in a full tile of three dimensions, 8x16x32: a lane is a column and a warp a plane, so that in a loop
+// without branches all but x and z are constants.
+class FullPositions {
+    static constexpr std::uint32_t edge_x = 32, edge_y = 16, edge_z = 8;
+    static_assert(edge_x == warp_lanes && edge_y == values_of_thread && edge_z == block_warps);
+
+public:
+    __device__ explicit FullPositions(const TileBox&) : x(lane()), y(0), z(warp()), at(z * (edge_x * edge_y) + x) {}
+    __device__ static bool is_shape_of(const TileBox& box) {
+        return box.edge[0] == edge_x && box.edge[1] == edge_y && box.edge[2] == edge_z && box.edge[3] == 1;
+    }
+    __device__ static constexpr bool inside() { return true; }
+    __device__ void next() {
+        at += edge_x;
+        ++y;
+    }
+    __device__ std::uint64_t offset(const TileBox& box) const {
+        return box.offset + x + y * box.stride[1] + z * box.stride[2];
+    }
+    __device__ bool is_sampled() const { return y % 4 == 2; } // of the row z * edge_y + y
+    __device__ static constexpr std::uint32_t row_length() { return edge_x; }
+    __device__ static constexpr std::uint32_t plane() { return edge_x * edge_y; }
+    __device__ std::uint32_t back_x() const { return x > 0 ? 1 : 0; }
+    __device__ std::uint32_t back_y() const { return y > 0 ? row_length() : 0; }
+    __device__ std::uint32_t back_z() const { return z > 0 ? plane() : 0; }
+
+    std::uint32_t x, y, z, at;
+};
+
+// The place in the field of one position.
 __device__ inline std::uint64_t field_offset(const TileBox& box, std::uint32_t position) {
     const std::uint32_t x = position % box.edge[0], row = position / box.edge[0];
     const std::uint32_t y = row % box.edge[1], zw = row / box.edge[1];

@@ -20,6 +20,9 @@ __all__ = ["Block", "inspect_bp"]
 #: The types that the plugin compresses, by ADIOS2's names.
 _DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 _OVERHEAD_BYTES = 48  # CUSZ_RAW_OVERHEAD_BYTES
+#: Blocks that are no archives begin with these 16 bytes (plugin.cpp).
+_PLAIN_MARK = b"cusz-plain-bytes"
+_LOST_MARK = b"cusz-lost-block\0"
 
 
 class Block(TypedDict, total=False):
@@ -38,6 +41,9 @@ class Block(TypedDict, total=False):
         error: why the block cannot be read, or its archive is not valid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, delta_outliers, value_outliers, version.
+    For blocks that the plugin could not make archives of:
+        raw_bytes, archive_bytes, ratio, and as kind "plain" (as they are) or "lost" (NaN, because the memory could not
+        be read when it was written; `error` says so).
     """
 
     variable: str
@@ -169,6 +175,15 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
         if archive is None:
             return
         block["operator"] = PLUGIN_NAME
+        mark = bytes(archive[:16])
+        if mark in (_PLAIN_MARK, _LOST_MARK):
+            raw, stored = math.prod(count) * dtype.itemsize, len(archive)
+            if stored != raw + len(mark):
+                raise CorruptArchiveError(f"the block stores {stored - len(mark)} plain bytes and has extents {count}")
+            block.update(Block(raw_bytes=raw, archive_bytes=stored, ratio=raw / stored, kind="plain"))
+            if mark == _LOST_MARK:
+                block.update(Block(kind="lost", error="lost when it was written: its memory could not be read"))
+            return
         info = cusz_core.inspect(archive)
         if info.raw_bytes != math.prod(count) * dtype.itemsize:
             raise CorruptArchiveError(f"the archive holds {info.raw_bytes} raw bytes, the block has extents {count}")

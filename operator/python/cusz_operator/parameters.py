@@ -41,7 +41,8 @@ def operator_parameters(
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of every *block*, because a plugin cannot
             communicate: blocks of different ranks have different bounds.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
-        backend: "auto", "cpu" or "cuda".
+        backend: "auto": where a block lies, "cuda": blocks of the host on the current device, too, "cpu": blocks of the
+            host on the CPU. The archives are the same.
         threads: CPU threads of a rank, at least 1.
         fill: the value that stands for "no data".
         order: "column" if ADIOS2 is used with column-major dimensions (Fortran).

@@ -5,6 +5,7 @@
 //     random    blocks of random values and many sizes, half of which cannot be compressed, Sync and Deferred
 //     column    a column-major application (as Fortran is), with and without the parameter `order`
 //     odd       blocks at addresses that are no multiple of the type's size
+//     null      a memory selection in SST, for which ADIOS2 passes the operator no memory; written, not read
 //
 // Everything is read back and compared; the exit status is 1 if a value breaks its bound.
 #include <adios2.h>
@@ -286,6 +287,24 @@ void odd(const std::string& path, const std::string& engine_type) {
     reader.Close();
 }
 
+// --------------------------------------------------------------------------------------------------------- null
+
+void null(const std::string& path, const std::string& engine_type) {
+    const std::vector<double> field(100 * 120, 1.5);
+    adios2::ADIOS adios;
+    adios2::IO out = adios.DeclareIO("out");
+    out.SetEngine(engine_type);
+    out.SetParameters({{"RendezvousReaderCount", "0"}, {"StatsLevel", "0"}});
+    auto u = out.DefineVariable<double>("u", {90, 110}, {0, 0}, {90, 110});
+    u.AddOperation("plugin", plugin("1e-3"));
+    u.SetMemorySelection({{5, 5}, {100, 120}});
+    adios2::Engine writer = out.Open(path, adios2::Mode::Write);
+    writer.BeginStep();
+    writer.Put(u, field.data(), adios2::Mode::Sync);
+    writer.EndStep();
+    writer.Close();
+}
+
 void run(const std::string& what, const std::string& folder, const std::string& engine_type) {
     const std::string path = folder + "/" + what + "_" + engine_type;
     if (what == "ghosts") {
@@ -299,6 +318,8 @@ void run(const std::string& what, const std::string& folder, const std::string& 
     } else if (what == "odd") {
         odd<float>(path + "f32.bp", engine_type);
         odd<double>(path + "f64.bp", engine_type);
+    } else if (what == "null") {
+        null(path, engine_type);
     } else {
         throw std::invalid_argument("no case " + what);
     }

@@ -1,0 +1,64 @@
+// The header of a tiled archive, finished on the device (docs/format.md, sections 1, 2, 7 and 9): nothing has to be
+// waited for in between.
+#pragma once
+
+#include "../checksum.hpp"
+#include "payload.cuh"
+
+namespace cusz::cuda {
+
+struct HeaderMemory {
+    Array<std::uint64_t, block_warps> partial;
+};
+
+// For one block.
+template <class T>
+__device__ void write_header(const HeaderArguments<T>& a, HeaderMemory& shared) {
+    const Alphabet alphabet(a.r);
+    constexpr std::uint32_t front = tiled_header_bytes / 4;
+    const std::uint32_t n = front + (alphabet.size() + 7) / 8;
+    const std::uint64_t body_bytes = (a.n_tiles + 1) / 2 * 4 + a.result->words * 4;
+    const auto low_or_high = [](std::uint64_t v, std::size_t at, std::uint32_t i) {
+        return static_cast<std::uint32_t>(v >> (i - at / 4) * 32);
+    };
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = threadIdx.x; i < n; i += block_threads) {
+        std::uint32_t word = 0;
+        if (i >= front) { // eight code lengths
+            for (std::uint32_t s = (i - front) * 8; s < std::min((i - front + 1) * 8, alphabet.size()); ++s)
+                word |= std::uint32_t{a.lengths[s]} << s % 8 * 4;
+        } else {
+            switch (i * 4) {
+            case payload_checksum_at: word = fold(a.result->checksum); break;
+            case eb_abs_at:
+            case eb_abs_at + 4: word = low_or_high(std::bit_cast<std::uint64_t>(a.state->eb_abs), eb_abs_at, i); break;
+            case step_at:
+            case step_at + 4: {
+                const auto step = static_cast<double>(a.state->quantiser.step);
+                word = low_or_high(std::bit_cast<std::uint64_t>(step), step_at, i);
+                break;
+            }
+            case body_bytes_at:
+            case body_bytes_at + 4: word = low_or_high(body_bytes, body_bytes_at, i); break;
+            case stored_bytes_at:
+            case stored_bytes_at + 4: word = low_or_high(body_bytes, stored_bytes_at, i); break;
+            case n_special_at:
+            case n_special_at + 4: word = low_or_high(a.result->n_special, n_special_at, i); break;
+            case n_delta_outliers_at:
+            case n_delta_outliers_at + 4: word = low_or_high(a.result->n_delta_outliers, n_delta_outliers_at, i); break;
+            case n_value_outliers_at:
+            case n_value_outliers_at + 4: word = low_or_high(a.result->n_value_outliers, n_value_outliers_at, i); break;
+            default: word = a.words[i]; break;
+            }
+        }
+        if (i * 4 == header_checksum_at) continue; // counts as 0
+        sum += std::uint64_t{word} * checksum_weight(i);
+        a.header[i] = word;
+    }
+    const std::uint64_t part = part_of_sum(0, block_sum<block_warps>(sum, shared.partial), n);
+    if (!is_first_thread()) return;
+    a.header[header_checksum_at / 4] = fold(part);
+    if (a.index != nullptr && a.n_tiles % 2 != 0) a.index[a.n_tiles] = 0;
+}
+
+} // namespace cusz::cuda

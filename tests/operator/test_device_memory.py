@@ -1,0 +1,318 @@
+"""Blocks in the memory of a CUDA device, blocks that nobody can read, and the parameter `backend`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_operator
+from cusz_operator.plugin import Plugin
+
+LOST = "its values are LOST, and NaN is stored in their place (said once per variable)"
+
+
+@pytest.fixture(params=["BP5", "BP4"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def messages_of(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if line.startswith("cusz_operator")]
+
+
+# ------------------------------------------------------------------------------------- memory that cannot be read
+
+UNREADABLE = """
+import ctypes, mmap, sys
+import adios2
+import numpy as np
+import support
+
+file, engine_type = sys.argv[1:]
+field = support.smooth((64, 128), support.F32)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+address = libc.mmap(None, field.nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+libc.mprotect(address + field.nbytes // 2, field.nbytes // 2, 0)
+
+io = adios2.Adios().declare_io("output")
+io.set_engine(engine_type)
+io.set_parameters({"StatsLevel": "0"})
+places = {"low": 4096, "odd": 4097, "half": address, "good": None}
+engine = io.open(file, adios2.Mode.Write)
+for step in range(2):
+    engine.begin_step()
+    for dtype in support.DTYPES:
+        values = field.astype(dtype)[: 64 // (dtype.itemsize // 4)]  # all of the same bytes
+        for name, place in places.items():
+            name += dtype.name
+            variable = io.inquire_variable(name)
+            if variable is None or not step:
+                variable = io.define_variable(name, values, values.shape, [0, 0], values.shape)
+                plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3"}
+                variable.add_operation_string("plugin", plugin)
+            if place is None:
+                engine.put(variable, values, adios2.Mode.Sync)
+            else:
+                engine.impl.Put(variable.impl, place, adios2.Mode.Sync)
+    engine.end_step()
+engine.close()
+print("closed")
+"""
+
+READ_UNREADABLE = """
+import sys
+import adios2
+import numpy as np
+import support
+
+io = adios2.Adios().declare_io("input")
+engine = io.open(sys.argv[1], adios2.Mode.Read)
+for step in range(2):
+    engine.begin_step()
+    for dtype in support.DTYPES:
+        values = support.smooth((64, 128), support.F32).astype(dtype)[: 64 // (dtype.itemsize // 4)]
+        for name in ("low", "odd", "half", "good"):
+            got = np.zeros_like(values)
+            engine.get(io.inquire_variable(name + dtype.name), got, adios2.Mode.Sync)
+            if name == "good":
+                assert not support.violations(values, got, 1e-3)
+            else:
+                assert np.isnan(got).all(), name
+    engine.end_step()
+engine.close()
+print("closed")
+"""
+
+
+def test_what_cannot_be_read_is_lost_and_says_so(engine: str, python: Callable, tmp_path: Path) -> None:
+    """As where a device has failed, or the pointer is a device's and the plugin has no CUDA."""
+    file = tmp_path / "out.bp"
+    done = python(UNREADABLE, file, engine)
+    assert done.stdout == "closed\n"
+    lost = [f"{name}{dtype}" for dtype in ("float32", "float64") for name in ("low", "odd", "half")]
+    messages = messages_of(done.stderr)
+    assert all(LOST in message for message in messages)
+    if engine == "BP5":
+        assert len(messages) == len(lost)
+        for name in lost:
+            assert sum(f"a block of variable '{name}' cannot be read" in message for message in messages) == 1
+    else:  # does not tell the plugin the variable's name
+        assert len(messages) == 1
+
+    done = python(READ_UNREADABLE, file)
+    assert done.stdout == "closed\n"
+    messages = messages_of(done.stderr)
+    assert all("was LOST when it was written" in message for message in messages)
+    assert len(messages) == (len(lost) if engine == "BP5" else 1)
+
+    blocks = list(cusz_operator.inspect_bp(file))
+    assert len(blocks) == 16
+    for block in blocks:
+        is_lost = block["variable"] in lost
+        assert block["operator"] == "cusz"
+        assert block["kind"] == ("lost" if is_lost else "tiled")
+        assert ("lost" in block.get("error", "")) == is_lost
+        assert block["raw_bytes"] == 64 * 128 * 4
+
+
+def test_sst_with_a_memory_selection_does_not_end_the_process(
+    programs: Path, program: Callable, tmp_path: Path
+) -> None:
+    """ADIOS2 2.12 passes the operator NULL there."""
+    done = program([programs / "blocks", "null", tmp_path, "SST"])
+    (message,) = messages_of(done.stderr)
+    assert "a block of variable 'u' cannot be read" in message
+    assert LOST in message
+    assert "ADIOS2 gave none (its SST does so for memory selections)" in message
+
+
+def test_no_file_descriptor_is_needed(python: Callable, tmp_path: Path) -> None:
+    """Whether memory can be read is asked through a pipe; where there is none, blocks are compressed all the same."""
+    code = """
+import os, resource, sys
+import adios2
+import cusz_operator
+import support
+
+io = adios2.Adios().declare_io("output")
+field = support.smooth((50, 60), support.F32)
+variable = io.define_variable("T", field, field.shape, [0, 0], field.shape)
+variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
+engine = io.open(sys.argv[1], adios2.Mode.Write)
+engine.begin_step()
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+try:
+    os.pipe()
+except OSError:
+    print("no descriptor")
+engine.put(variable, field, adios2.Mode.Sync)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+engine.end_step()
+engine.close()
+(block,) = cusz_operator.inspect_bp(sys.argv[1])
+print(block["kind"])
+"""
+    done = python(code, tmp_path / "out.bp")
+    assert done.stdout.split("\n") == ["no descriptor", "tiled", ""]
+    assert messages_of(done.stderr) == []
+
+
+# ------------------------------------------------------------------------------------------------- the backend
+
+# Every field is put once for each place: "reference" (the host, backend cpu), "host" and "device", the last of which is
+# called "lost" where NaN is expected back.
+WRITE = """
+import sys
+import adios2
+import numpy as np
+import support
+
+file, engine_type, backend, *places = sys.argv[1:]
+fields = {}
+for dtype in support.DTYPES:
+    fields[f"smooth{dtype.name}"] = support.smooth((40, 50, 30), dtype)
+    fields[f"special{dtype.name}"] = support.random_bits((5000,), dtype)
+    fields[f"noise{dtype.name}"] = support.smooth((9000,), dtype) * 1e30  # is stored raw
+    fields[f"one{dtype.name}"] = np.ones((1, 1), dtype)
+    fields[f"empty{dtype.name}"] = np.empty((0, 7), dtype)
+
+io = adios2.Adios().declare_io("output")
+io.set_engine(engine_type)
+io.set_parameters({"StatsLevel": "0"})
+engine = io.open(file, adios2.Mode.Write)
+engine.begin_step()
+for name, field in fields.items():
+    for mode in ("abs", "rel"):
+        for place in places:
+            variable = io.define_variable(f"{name} {mode} {place}", field, field.shape, [0] * field.ndim, field.shape)
+            plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3", "mode": mode}
+            variable.add_operation_string("plugin", {**plugin, "backend": backend if place != "reference" else "cpu"})
+            if place in ("device", "lost"):
+                engine.impl.Put(variable.impl, on_device(field), adios2.Mode.Sync)
+            else:
+                engine.put(variable, field, adios2.Mode.Sync)
+engine.end_step()
+engine.close()
+
+io = adios2.Adios().declare_io("input")
+engine = io.open(file, adios2.Mode.Read)
+engine.begin_step()
+for name, field in fields.items():
+    for mode in ("abs", "rel"):
+        for place in places:
+            if field.size == 0:
+                continue
+            got = np.zeros_like(field)
+            engine.get(io.inquire_variable(f"{name} {mode} {place}"), got, adios2.Mode.Sync)
+            bound = support.absolute_bound(field, 1e-3, mode)
+            assert np.isnan(got).all() if place == "lost" else not support.violations(field, got, bound), (name, place)
+engine.end_step()
+engine.close()
+print("closed")
+"""
+
+
+def archives(file: Path) -> dict[str, bytes]:
+    """The archive of every variable, by its name."""
+    adios2 = pytest.importorskip("adios2")
+    plugin, found = Plugin(), {}
+    io = adios2.Adios().declare_io("archives")
+    engine = io.open(str(file), adios2.Mode.Read)
+    engine.begin_step()
+    for name, description in io.available_variables().items():
+        shape = [int(extent) for extent in description["Shape"].split(",")]
+        target = np.zeros(shape, {"float": np.float32, "double": np.float64}[description["Type"]])
+        if target.size:
+            variable = io.inquire_variable(name)
+            archive = plugin.capture(
+                name, target.nbytes + 48, lambda v=variable, t=target: engine.get(v, t, adios2.Mode.Sync)
+            )
+            assert archive is not None
+            found[name] = archive.tobytes()
+    engine.end_step()
+    engine.close()
+    return found
+
+
+def assert_same_bytes(file: Path, place: str) -> None:
+    """The archives of `place` are those of "reference", byte for byte."""
+    found = archives(file)
+    names = [name for name in found if name.endswith(" reference")]
+    assert len(names) == 16
+    for name in names:
+        assert found[name] == found[name.replace(" reference", f" {place}")], name
+
+
+def test_backend_cuda_on_host_memory(engine: str, cuda: str, python: Callable, tmp_path: Path) -> None:
+    """Without CUDA or a device, one message, and the CPU makes the same archives."""
+    file = tmp_path / "out.bp"
+    done = python(WRITE, file, engine, "cuda", "reference", "host")
+    assert_same_bytes(file, "host")
+    messages = messages_of(done.stderr)
+    if cuda == "device":
+        assert messages == []
+    elif cuda == "absent":
+        (message,) = messages
+        assert "parameter 'backend' = 'cuda', but this build of the plugin has no CUDA; 'auto' is used" in message
+    else:
+        (message,) = messages
+        assert "parameter 'backend' = 'cuda', but a block" in message
+        assert "is compressed on the CPU (the archives are the same): device failure" in message
+
+
+@pytest.fixture
+def write_device(device: Any, python: Callable) -> Callable:
+    """Runs WRITE with access to the device: write_device(arguments..., broken=...)."""
+
+    def write(*arguments: str | Path, broken: bool = False) -> Any:
+        if broken and device.broken is None:
+            pytest.skip("this device cannot be made to fail")
+        return python(device.code + WRITE, *arguments, env=device.broken if broken else device.env)
+
+    return write
+
+
+@pytest.mark.parametrize("backend", ["auto", "cuda"])
+def test_device_memory(backend: str, engine: str, write_device: Callable, tmp_path: Path) -> None:
+    file = tmp_path / "out.bp"
+    done = write_device(file, engine, backend, "reference", "host", "device")
+    assert messages_of(done.stderr) == []
+    assert_same_bytes(file, "host")
+    assert_same_bytes(file, "device")
+
+
+def test_backend_cpu_on_device_memory(engine: str, write_device: Callable, tmp_path: Path) -> None:
+    """The device is used all the same, and one message says so."""
+    file = tmp_path / "out.bp"
+    done = write_device(file, engine, "cpu", "reference", "device")
+    (message,) = messages_of(done.stderr)
+    assert "parameter 'backend' = 'cpu', but a block" in message
+    assert "lies in memory of CUDA device 0 and is compressed there (the archives are the same)" in message
+    assert_same_bytes(file, "device")
+
+
+def test_broken_device_with_host_memory(engine: str, write_device: Callable, tmp_path: Path) -> None:
+    file = tmp_path / "out.bp"
+    done = write_device(file, engine, "cuda", "reference", "host", broken=True)
+    (message,) = messages_of(done.stderr)
+    assert "is compressed on the CPU (the archives are the same): " in message
+    assert_same_bytes(file, "host")
+
+
+def test_broken_device_with_device_memory(engine: str, write_device: Callable, tmp_path: Path) -> None:
+    """Neither an exception nor a signal: NaN, and a message for every variable."""
+    done = write_device(tmp_path / "out.bp", engine, "auto", "reference", "lost", broken=True)
+    assert done.stdout == "closed\n"
+    messages = messages_of(done.stderr)
+    written = [message for message in messages if LOST in message]
+    read = [message for message in messages if "was LOST when it was written" in message]
+    assert len(written) == len(read) == (16 if engine == "BP5" else 1)
+    assert len(messages) == len(written) + len(read)
