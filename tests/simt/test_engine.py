@@ -516,8 +516,8 @@ def leaves_nothing(simt: Library, context: Context, held: tuple[int, int, int]) 
 
 #: Functions that give something back: the engine goes on if they fail.
 OF_RELEASE = {"cudaFreeAsync", "cudaFreeHost", "cudaEventDestroy"}
-#: Without memory for the whole field it tries parts; for the pointers see the next test.
-MAY_GO_ON = {*OF_RELEASE, "cudaMallocAsync", "cudaMallocHost", "cudaPointerGetAttributes"}
+#: Without memory for the whole field it tries parts.
+MAY_GO_ON = {*OF_RELEASE, "cudaMallocAsync", "cudaMallocHost"}
 
 
 def functions_of_the_runtime() -> list[str]:
@@ -564,6 +564,8 @@ def test_every_call_may_fail(simt: Library, eb: float, mode: int, direction: str
         failed = 0
         for kept in (False, True):  # a new context, and one that has its memory
             for function in functions_of_the_runtime():
+                if function == "cudaPointerGetAttributes":
+                    continue  # the next test
                 with Context(simt) as context:
                     if kept:
                         call(context)
@@ -600,7 +602,10 @@ def test_every_call_may_fail(simt: Library, eb: float, mode: int, direction: str
 @pytest.mark.parametrize("direction", ["compress", "decompress", "check", "inspect", "value_range"])
 @pytest.mark.xfail(reason="a device's memory is taken for the host's where CUDA cannot say whose it is")
 def test_memory_of_the_device_is_not_taken_for_the_hosts(simt: Library, context: Context, direction: str) -> None:
-    """After a failure on the device CUDA answers every question with it; to read the pointer would end the process."""
+    """After a failure on the device CUDA answers every question with it; to read the pointer would end the process.
+
+    Nor may one question have two answers within a call: that once meant a relative bound to be absolute.
+    """
     x = support.smooth((40, 40, 50), DTYPES[0])
     data = cpu_archive(context, x, 1e-3)
     with (
@@ -609,7 +614,7 @@ def test_memory_of_the_device_is_not_taken_for_the_hosts(simt: Library, context:
         simt.memory(DEVICE, data) as good,
     ):
         calls = {
-            "compress": lambda: context.compress_into(archive, field, x.dtype, x.shape, 1e-3),
+            "compress": lambda: context.compress_into(archive, field, x.dtype, x.shape, 1e-3, REL),
             "decompress": lambda: context.decompress_into(field, good),
             "check": lambda: context.check(good),
             "inspect": lambda: context.inspect(good),
