@@ -185,7 +185,6 @@ def test_every_sort_of_damage_has_its_message(simt: Library, reused: Context) ->
     assert wanted <= messages
 
 
-@pytest.mark.xfail(reason="blocks that start after a tile was found bad leave out theirs")
 def test_the_first_bad_tile_is_named(simt: Library, reused: Context) -> None:
     """In whichever order the tiles are read."""
     x = support.smooth((16, 64, 64), support.F32)

@@ -7,13 +7,10 @@ namespace cusz::cuda {
 
 namespace {
 
-// Memory that a device's own copies reach: its own, or pinned. If CUDA does not say, it has to do without staging.
+// Memory that a device's own copies reach: its own, or pinned.
 bool is_reachable(const void* pointer) {
     cudaPointerAttributes attributes{};
-    if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
-        return true;
-    }
+    CUSZ_CUDA(cudaPointerGetAttributes(&attributes, pointer));
     return attributes.type != cudaMemoryTypeUnregistered;
 }
 
