@@ -191,7 +191,9 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
 
 // Tiles of a block. They share the table; more of them would leave room for fewer blocks.
 template <class T>
-inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 3 : 2;
+inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 4 : 2;
+template <class T>
+inline constexpr std::uint32_t decode_threads = decode_warps<T> * warp_lanes;
 inline constexpr std::uint32_t shared_table_entries = 1
                                                       << 12; // of the default alphabet; a larger one stays where it is
 
@@ -202,12 +204,12 @@ struct DecompressMemory {
 };
 
 template <class T>
-__global__ void __launch_bounds__(decode_warps<T>* warp_lanes) decompress_kernel(const DecompressArguments<T> a) {
+__global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const DecompressArguments<T> a) {
     auto& shared = shared_memory<DecompressMemory<T>>();
     if (a.result->words != a.words || a.result->error != 0) return; // the index is wrong: nothing of it may be followed
     DecodeTable table = a.table;
     if (table.width <= 12) {
-        for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += decode_warps<T> * warp_lanes)
+        for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += decode_threads<T>)
             shared.table[i] = table.entry[i];
         table.entry = &shared.table[0];
     }
@@ -361,7 +363,7 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
 template <class T>
 void decompress_tiles(const DecompressArguments<T>& a, cudaStream_t stream) {
     const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
-    launch<decompress_kernel<T>>(a, decode_warps<T> * warp_lanes, sizeof(DecompressMemory<T>), parts, false, stream);
+    launch<decompress_kernel<T>>(a, decode_threads<T>, sizeof(DecompressMemory<T>), parts, false, stream);
 }
 
 void sum_pieces(const PieceArguments& a, cudaStream_t stream) {

@@ -89,18 +89,81 @@ __device__ void sum_columns(WarpMemory<T>& tile, bool has_holes) {
     __syncwarp();
 }
 
+// The same for a full tile of three dimensions without holes: a lane keeps its columns in registers, 16 rows at a time,
+// whose sums along x do not wait for each other. second_y, second_z: undo second differences first, along x and y, and
+// along z.
+template <class T, std::uint32_t order>
+__device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool second_z, typename Traits<T>::Int anchor,
+                             T step, T* field) {
+    using Int = typename Traits<T>::Int;
+    using U = typename Traits<T>::Bits;
+    constexpr std::uint32_t rows = 16, planes = 8;
+    const TileBox& box = tile.box;
+    U plane_before[rows] = {}, second_before[rows] = {};
+    for (std::uint32_t z = 0; z < planes; ++z) {
+        U v[rows];
+#pragma unroll
+        for (std::uint32_t y = 0; y < rows; ++y)
+            v[y] = static_cast<U>(tile.value[(z * rows + y) * warp_lanes + lane()]);
+        if constexpr (order == 3) {
+            if (second_z) {
+#pragma unroll
+                for (std::uint32_t y = 0; y < rows; ++y) {
+                    if (z >= 2) v[y] += second_before[y];
+                    second_before[y] = v[y];
+                }
+            }
+            if (second_y) {
+#pragma unroll
+                for (std::uint32_t y = 2; y < rows; ++y) v[y] += v[y - 1];
+#pragma unroll
+                for (std::uint32_t y = 0; y < rows; ++y) {
+                    const U sum = warp_inclusive_sum(lane() == 0 ? U{0} : v[y]);
+                    if (lane() > 0) v[y] = sum;
+                }
+            }
+            U column = 0;
+#pragma unroll
+            for (std::uint32_t y = 0; y < rows; ++y) {
+                column += v[y];
+                plane_before[y] = v[y] = column + plane_before[y];
+            }
+        } else if (order == 2 || (order == 1 && lane() == 0)) { // order 1 sums along x, save in the first column
+            v[0] += plane_before[0];
+#pragma unroll
+            for (std::uint32_t y = 1; y < rows; ++y) v[y] += v[y - 1];
+            plane_before[0] = v[0];
+        }
+        T* const values = field + (box.offset + z * box.stride[2] + lane());
+#pragma unroll
+        for (std::uint32_t y = 0; y < rows; ++y) {
+            const U sum = (order > 0 ? warp_inclusive_sum(v[y]) : v[y]) + static_cast<U>(anchor);
+            values[y * box.stride[1]] = dequantise<T>(static_cast<Int>(sum), step);
+        }
+    }
+}
+
 // Deltas, with delta outliers put in, to the field's values; the special pattern at holes.
 template <class T>
 __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_holes, typename Traits<T>::Int anchor,
                         const Quantiser<T>& quantiser, T* field) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-    if (predictor == second_xyz) take_second_sums(tile, 2);
-    if (predictor >= second_xy) {
+    const std::uint32_t order = std::min(predictor, 3u);
+    const bool second_y = predictor >= second_xy, second_z = predictor == second_xyz;
+    if (!has_holes && FullPositions::is_shape_of(tile.box)) {
+        switch (order) {
+        case 0: return reverse_full<T, 0>(tile, false, false, anchor, quantiser.step, field);
+        case 1: return reverse_full<T, 1>(tile, false, false, anchor, quantiser.step, field);
+        case 2: return reverse_full<T, 2>(tile, false, false, anchor, quantiser.step, field);
+        default: return reverse_full<T, 3>(tile, second_y, second_z, anchor, quantiser.step, field);
+        }
+    }
+    if (second_z) take_second_sums(tile, 2);
+    if (second_y) {
         take_second_sums(tile, 1);
         take_second_sums_along_x(tile);
     }
-    const std::uint32_t order = std::min(predictor, 3u);
     if (order == 1) sum_columns<T, 1>(tile, has_holes);
     if (order == 2) sum_columns<T, 2>(tile, has_holes);
     if (order == 3) sum_columns<T, 3>(tile, has_holes);
