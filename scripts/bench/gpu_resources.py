@@ -146,4 +146,5 @@ def write(figures: dict[str, Any], path: Path = FIGURES) -> None:
 
 def spilling(figures: dict[str, Any]) -> list[str]:
     """Kernels that keep registers in memory, and where."""
-    return [f"{row['kernel']} (sm_{row['architecture']})" for row in figures["rows"] if row["spills"] > 0]
+    found = [f"{row['kernel']} (sm_{row['architecture']})" for row in figures["rows"] if row["spills"] > 0]
+    return list(dict.fromkeys(found))
