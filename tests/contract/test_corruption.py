@@ -146,6 +146,14 @@ def test_a_failed_call_leaves_no_trace(name):
         assert support.same_bits(cusz.decompress(archive), wanted)
 
 
+def test_archives_from_before_the_format_was_settled_are_refused():
+    archive = bytearray(archive_of("noisy"))
+    archive[4] = 0
+    for read in (cusz.inspect, cusz.decompress, cusz.check):
+        with pytest.raises(cusz.UnsupportedError, match="version 0"):
+            read(archive)
+
+
 def test_newer_versions_are_refused_by_name():
     archive = bytearray(archive_of("noisy"))
     archive[4] = 200

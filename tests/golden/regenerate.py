@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the golden archives of the present format version, and says which of them changed.
+"""Writes the golden archives of the present format version that are missing: those of new cases, or of a new version.
 
-Run it only when the format changes on purpose; the archives are what every backend is held to.
-
-usage: tests/golden/regenerate.py [--dry-run]
+Archives that are there are frozen, and every backend is held to them. If one of them would come out different, nothing
+is written.
 """
 
 from __future__ import annotations
@@ -22,11 +21,9 @@ import support  # noqa: E402
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--dry-run", action="store_true", help="write nothing")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
 
-    manifest, changed, target = {}, [], None
+    manifest, archives, changed, target = {}, {}, [], None
     for name, case in CASES.items():
         x = case.make()
         archive = case.compress(x, backend="cpu", threads=1)
@@ -39,21 +36,22 @@ def main() -> int:
             return 1
         target = folder(info.version)
         path = target / f"{name}.cusz"
-        if not path.exists() or path.read_bytes() != archive:
+        if not path.exists():
+            archives[path] = archive
+        elif path.read_bytes() != archive:
             changed.append(name)
-            if not options.dry_run:
-                target.mkdir(exist_ok=True)
-                path.write_bytes(archive)
         manifest[name] = {"field": digest(x.tobytes()), "decoded": digest(y.tobytes()), "bytes": len(archive)}
 
     assert target is not None
-    stale = sorted(p.name for p in target.glob("*.cusz") if p.stem not in CASES)
-    if not options.dry_run:
-        for name in stale:
-            (target / name).unlink()
-        (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    if changed:
+        print(f"not what {target} has, which is frozen: {' '.join(changed)}", file=sys.stderr)
+        return 1
+    target.mkdir(exist_ok=True)
+    for path, archive in archives.items():
+        path.write_bytes(archive)
+    (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     print(f"{len(CASES)} archives, {sum(entry['bytes'] for entry in manifest.values())} bytes, in {target}")
-    print(f"changed: {' '.join(changed) or 'none'}; removed: {' '.join(stale) or 'none'}")
+    print(f"new: {' '.join(path.stem for path in archives) or 'none'}")
     return 0
 
 

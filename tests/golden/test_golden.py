@@ -1,7 +1,7 @@
 """Archives kept in the repository: what is written today, and what was written before and must stay readable.
 
-A difference means that the format changed. If that was meant, raise its version or, until version 1 is frozen, run
-tests/golden/regenerate.py.
+A difference means that the format changed. If that was meant, raise its version; tests/golden/regenerate.py then writes
+its archives.
 """
 
 import json

@@ -22,7 +22,7 @@ GOLDEN64 = 0x9E3779B97F4A7C15
 GOLDEN32 = 0x9E3779B1
 
 MAGIC = b"cuSZ"
-VERSION = 0
+VERSION = 1
 KIND_RAW, KIND_TILED = 0, 1
 HEADER_BYTES, CODING_HEADER_BYTES = 48, 80
 TILE_VALUES = 4096
@@ -920,7 +920,7 @@ def read_header(archive: bytes) -> tuple[int, Type, list[int]]:
     require(len(archive) >= HEADER_BYTES, "too short")
     magic, version, kind, dtype, ndim, *extents = struct.unpack("<4s4B4Q", archive[:40])
     require(magic == MAGIC, "no archive")
-    require(version <= VERSION, "an archive of a newer version")
+    require(version == VERSION, "an archive of another version")
     require(kind in (KIND_RAW, KIND_TILED) and dtype in (F32.id, F64.id) and 1 <= ndim <= 4, "illegal header")
     ty = F32 if dtype == F32.id else F64
     require(not any(extents[ndim:]), "extents beyond ndim")

@@ -54,6 +54,8 @@ SIMT_API unsigned long simt_launch_count();
 SIMT_API std::size_t simt_launched(char* buffer, std::size_t size);
 // Waits of the host for a stream, an event or the device, and blocking copies, so far.
 SIMT_API unsigned long simt_synchronizations();
+// Kernels, copies and fills that this stream was given since simt_clear(); of blocking ones, the default stream.
+SIMT_API unsigned long simt_work(cudaStream_t stream);
 
 // The last report, empty if there was none since simt_clear(); valid until the next one.
 SIMT_API const char* simt_report();

@@ -112,6 +112,7 @@ struct Runtime {
     std::map<const void*, Kernel> kernels;
     std::map<std::string, unsigned long, std::less<>> calls;
     std::map<std::string, int, std::less<>> to_fail; // calls left until then
+    std::map<CUstream_st*, unsigned long> work_of;   // pieces of work of each stream
     unsigned long synchronizations = 0;
     std::string report;
 };
@@ -201,6 +202,11 @@ bool is_stream(cudaStream_t stream) {
            runtime().streams.contains(stream);
 }
 bool is_legacy(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
+
+void add_work(Runtime& r, cudaStream_t stream) {
+    ++r.work;
+    ++r.work_of[stream];
+}
 
 // Lets the copies arrive that this is true of.
 template <class Which>
@@ -294,7 +300,7 @@ cudaError_t copy(void* target, const void* source, std::size_t bytes, cudaMemcpy
     } else if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
         return cudaErrorInvalidMemcpyDirection;
     }
-    ++r.work;
+    add_work(r, stream);
     if (wait) ++r.synchronizations;
     cudaError_t error = wait ? arrive_all() : cudaSuccess;
     if (bytes == 0) return error;
@@ -321,7 +327,7 @@ cudaError_t copy(void* target, const void* source, std::size_t bytes, cudaMemcpy
 
 cudaError_t set(void* pointer, int value, std::size_t bytes, cudaStream_t stream) {
     if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-    ++runtime().work;
+    add_work(runtime(), stream);
     if (bytes == 0) return cudaSuccess;
     if (!is_fit(pointer, bytes, true)) return cudaErrorInvalidValue;
     std::memset(pointer, value, bytes);
@@ -378,7 +384,7 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*
             return cudaErrorInvalidConfiguration;
         Kernel& of_kernel = r.kernels[kernel];
         if (config->dynamicSmemBytes > of_kernel.shared_limit) return cudaErrorInvalidValue;
-        ++r.work;
+        add_work(r, config->stream);
         ++of_kernel.launches;
         std::string text;
         const cudaError_t error =
@@ -747,6 +753,11 @@ std::size_t simt_launched(char* buffer, std::size_t size) {
     }
     return text.size() + 1;
 }
+unsigned long simt_work(cudaStream_t stream) {
+    const std::lock_guard lock(runtime().mutex);
+    const auto it = runtime().work_of.find(stream);
+    return it == runtime().work_of.end() ? 0 : it->second;
+}
 unsigned long simt_synchronizations() {
     const std::lock_guard lock(runtime().mutex);
     return runtime().synchronizations;
@@ -758,6 +769,7 @@ void simt_clear() {
     r.report.clear();
     r.calls.clear();
     r.to_fail.clear();
+    r.work_of.clear();
     r.synchronizations = 0;
     for (auto& [address, kernel] : r.kernels) kernel.launches = 0; // limits of shared memory stay
 }

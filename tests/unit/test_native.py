@@ -245,4 +245,4 @@ def _seconds_per_call(call):
 def test_a_field_that_cannot_be_allocated():
     """An honest archive of a field larger than memory, made by hand: only the header is looked at."""
     with pytest.raises((cusz.OutOfMemoryError, cusz.CorruptArchiveError)):
-        cusz.decompress(b"cuSZ\0\0\1\1" + (2**60).to_bytes(8, "little") + bytes(32))
+        cusz.decompress(b"cuSZ\1\0\1\1" + (2**60).to_bytes(8, "little") + bytes(32))

@@ -31,8 +31,8 @@ extern "C" {
 #endif
 
 #define CUSZ_MAX_NDIM 4
-/* Newest archive format this library reads, and the one it writes. */
-#define CUSZ_FORMAT_VERSION 0
+/* The archive format that this library writes, and the newest that it reads. */
+#define CUSZ_FORMAT_VERSION 1
 /* An archive is never larger than the raw field plus this many bytes. */
 #define CUSZ_RAW_OVERHEAD_BYTES 48
 

@@ -29,20 +29,24 @@ struct Batch {
           n_values(tiling.first_value(first_layer + layers) - first_value) {}
 };
 
-// Calls use(batch) for the whole field; where there is no memory for that, make_room(), and again for batches of half
-// of the layers.
-template <class MakeRoom, class Use>
-void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeRoom& make_room, const Use& use) {
+// Calls reserve(batch), then use(batch), for the whole field. Where there is no memory to reserve for that,
+// make_room(), and again for batches of half of the layers.
+template <class MakeRoom, class Reserve, class Use>
+void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeRoom& make_room, const Reserve& reserve,
+                const Use& use) {
     for (std::uint64_t layer = 0; layer < tiling.layers();) {
         const std::uint64_t layers = std::min(layers_at_once, tiling.layers() - layer);
+        const Batch batch(tiling, layer, layers);
         try {
-            use(Batch(tiling, layer, layers));
-            layer += layers;
+            reserve(batch);
         } catch (const Error& error) {
             if (error.status() != CUSZ_ERROR_MEMORY || layers == 1) throw;
             make_room();
             layers_at_once = (layers + 1) / 2;
+            continue;
         }
+        use(batch);
+        layer += layers;
     }
 }
 
@@ -316,6 +320,16 @@ private:
             release_batch();
             kept = no_batch;
         };
+        const std::uint64_t most_words = (most - in_front) / 4;
+        const auto capacity_of = [&](const Batch& batch) {
+            return std::min(most_words, batch.n_tiles + batch.n_values * words_of<T>);
+        };
+        const auto reserve = [&](const Batch& batch) {
+            if (!from_device) field_.reserve<T>(source_, batch.n_values);
+            if (!to_device) index_.reserve<std::uint16_t>(source_, batch.n_tiles);
+            if (!to_device) payloads_.reserve<std::uint32_t>(source_, capacity_of(batch));
+            states_.reserve<std::uint64_t>(source_, batch.n_tiles);
+        };
 
         const bool finds_range = from_device && coding.mode == CUSZ_REL;
         const std::size_t n_ranges = finds_range ? most_blocks() : 0;
@@ -330,7 +344,7 @@ private:
                            stream());
 
         const Sample sample(n_tiles, coding.r);
-        in_batches(tiling, layers, make_room, [&](const Batch& batch) {
+        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             const T* const values = field_of(field, batch, kept);
             count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.counts},
                           stream());
@@ -341,13 +355,12 @@ private:
 
         auto* const bytes = static_cast<std::byte*>(archive);
         std::byte *const index = bytes + body_offset(coding.r), *const payloads = bytes + in_front;
-        const std::uint64_t most_words = (most - in_front) / 4;
         std::vector<std::byte> fetched(work.fetched_bytes);
         std::uint64_t words = 0; // of the batches before
         bool is_raw = false;
-        in_batches(tiling, layers, make_room, [&](const Batch& batch) {
+        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             if (is_raw) return;
-            const std::uint64_t capacity = std::min(most_words - words, batch.n_tiles + batch.n_values * words_of<T>);
+            const std::uint64_t capacity = std::min(most_words - words, capacity_of(batch));
             const CompressArguments<T> a{
                 .batch = tiles_of(batch),
                 .field = field_of(field, batch, kept),
@@ -425,18 +438,30 @@ private:
         std::uint64_t layers = tiling.layers(), words_before = 0, checksum = 0;
         std::vector<std::uint16_t> index; // on the host, where there are several batches
         const auto make_room = [&] { release_batch(); };
-        in_batches(tiling, layers, make_room, [&](const Batch& batch) {
-            std::uint64_t words = payload_words;
-            if (batch.n_tiles != n_tiles) {
-                if (index.empty()) {
-                    std::vector<std::uint16_t> whole(n_tiles);
-                    staging_.copy(whole.data(), body, whole.size() * 2, stream());
-                    index.swap(whole);
-                }
-                words = 0;
-                for (std::uint64_t t = 0; t < batch.n_tiles; ++t) words += index[batch.first_tile + t];
-                if (words > payload_words - words_before) fail_index(words_before + words, payload_words);
+        const auto words_of_batch = [&](const Batch& batch) {
+            if (batch.n_tiles == n_tiles) return payload_words;
+            if (index.empty()) {
+                std::vector<std::uint16_t> whole(n_tiles);
+                staging_.copy(whole.data(), body, whole.size() * 2, stream());
+                index.swap(whole);
             }
+            std::uint64_t words = 0;
+            for (std::uint64_t t = 0; t < batch.n_tiles; ++t) words += index[batch.first_tile + t];
+            if (words > payload_words - words_before) fail_index(words_before + words, payload_words);
+            return words;
+        };
+        const auto starts_of = [](const Batch& batch) { return (batch.n_tiles + tiles_of_start - 1) / tiles_of_start; };
+        const auto states_of = [](const Batch& batch) {
+            return (batch.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
+        };
+        const auto reserve = [&](const Batch& batch) {
+            if (field != nullptr && !to_device) field_.reserve<T>(source_, batch.n_values);
+            if (!from_device) index_.reserve<std::uint16_t>(source_, batch.n_tiles + 1);
+            if (!from_device) payloads_.reserve<std::uint32_t>(source_, words_of_batch(batch));
+            states_.reserve<std::uint64_t>(source_, states_of(batch) + starts_of(batch));
+        };
+        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
+            const std::uint64_t words = words_of_batch(batch);
             const bool padded = n_tiles % 2 != 0 && batch.first_tile + batch.n_tiles == n_tiles;
             const std::byte* const own_index = body + 2 * batch.first_tile;
             const std::byte* const own_payloads = payloads + 4 * words_before;
@@ -444,7 +469,7 @@ private:
             auto const* payload_words_at = reinterpret_cast<const std::uint32_t*>(own_payloads);
             if (!from_device) {
                 const std::uint64_t entries_of_index = batch.n_tiles + (padded ? 1 : 0);
-                auto* const index_copy = index_.reserve<std::uint16_t>(source_, entries_of_index);
+                auto* const index_copy = index_.reserve<std::uint16_t>(source_, batch.n_tiles + 1);
                 auto* const payload_copy = payloads_.reserve<std::uint32_t>(source_, words);
                 staging_.copy(index_copy, own_index, static_cast<std::size_t>(entries_of_index) * 2, stream());
                 staging_.copy(payload_copy, own_payloads, static_cast<std::size_t>(words) * 4, stream());
@@ -454,9 +479,7 @@ private:
             T* const values = field == nullptr ? nullptr
                               : to_device      ? field + batch.first_value
                                                : field_.reserve<T>(source_, batch.n_values);
-            const std::uint64_t n_starts = (batch.n_tiles + tiles_of_start - 1) / tiles_of_start;
-            const std::uint64_t n_states = (batch.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
-            auto* const states = cleared<std::uint64_t>(states_, n_states + n_starts);
+            auto* const states = cleared<std::uint64_t>(states_, states_of(batch) + starts_of(batch));
             auto* const result = cleared<DecompressResult>(result_, 1);
             const IndexArguments starts{
                 .index = index_words,
@@ -464,7 +487,7 @@ private:
                 .n_tiles = batch.n_tiles,
                 .padded = padded,
                 .longest = 1 + max_tile_values * static_cast<std::uint32_t>(words_of<T>),
-                .starts = states + n_states,
+                .starts = states + states_of(batch),
                 .states = states,
                 .result = result,
             };

@@ -289,9 +289,9 @@ int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t
     const std::uint64_t key = std::uint64_t{shared_bytes} << 32 | static_cast<std::uint32_t>(device.number) << 8;
     const std::uint64_t last = known.load(std::memory_order_relaxed);
     if (last >> 8 == key >> 8 && last % 256 != 0) return static_cast<int>(last % 256);
-    CUSZ_CUDA(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-    int blocks = 0;
+    int most_shared_bytes = 0, blocks = 0; // the same limit every time: another thread may be launching with more
+    CUSZ_CUDA(cudaDeviceGetAttribute(&most_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
+    CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
     CUSZ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes));
     blocks = std::clamp(blocks, 1, static_cast<int>(most_blocks_of_processor));
     known.store(key | static_cast<std::uint64_t>(blocks), std::memory_order_relaxed);

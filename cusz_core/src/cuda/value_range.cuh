@@ -43,13 +43,21 @@ template <class T>
 __device__ typename RangeArguments<T>::Result range_of_field(const RangeArguments<T>& a, RangeMemory<T>& shared) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     typename RangeArguments<T>::Result own{infinity, -infinity, 0};
+    constexpr std::uint32_t at_once = 4; // loads on their way: the memory takes its time
     const std::uint64_t stride = std::uint64_t{gridDim.x} * block_threads;
-    for (std::uint64_t i = std::uint64_t{blockIdx.x} * block_threads + threadIdx.x; i < a.n; i += stride) {
-        const T value = a.field[i];
-        if (!(magnitude(value) < infinity) || bits_of(value) == a.special) continue;
-        own.min = value < own.min ? value : own.min;
-        own.max = value > own.max ? value : own.max;
-        ++own.n_valid;
+    std::uint64_t i = std::uint64_t{blockIdx.x} * block_threads + threadIdx.x;
+    for (; i < a.n; i += at_once * stride) {
+        T values[at_once];
+#pragma unroll
+        for (std::uint32_t k = 0; k < at_once; ++k)
+            values[k] = i + k * stride < a.n ? a.field[i + k * stride] : infinity;
+#pragma unroll
+        for (const T value : values) {
+            const bool counts = magnitude(value) < infinity && bits_of(value) != a.special;
+            own.min = counts && value < own.min ? value : own.min;
+            own.max = counts && value > own.max ? value : own.max;
+            own.n_valid += counts ? 1 : 0;
+        }
     }
     return range_of_block(own, shared);
 }

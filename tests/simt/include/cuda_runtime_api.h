@@ -198,6 +198,7 @@ struct cudaLaunchConfig_t {
     unsigned numAttrs;
 };
 
+#pragma GCC visibility push(default) // tests call them too
 extern "C" {
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -249,3 +250,4 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int block_size,
                                                           std::size_t dynamic_shared);
 }
+#pragma GCC visibility pop

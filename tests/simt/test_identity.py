@@ -1,0 +1,245 @@
+"""The CUDA engine writes the archives of the CPU's, byte for byte, and reads from them the same values."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_cases import CASES, HERE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+from simt_fields import KINDS, SHAPES, Kind
+from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Info, Library
+
+import support
+
+pytestmark = pytest.mark.simt
+
+DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
+REAL = sorted(Path(os.environ["CUSZ_TEST_DATA"]).glob("*.npy")) if os.environ.get("CUSZ_TEST_DATA") else []
+
+
+def check_identity(context: Context, x: NDArray, eb: float, mode: int = ABS, **options: object) -> bytes:
+    """On the device all the way, against the CPU. Returns the archive."""
+    library = context.library
+    wanted = context.compress(x, eb, mode, backend=CPU, **options)
+    before = library.launches
+    archive = context.compress(x, eb, mode, field=DEVICE, archive=DEVICE, **options)
+    assert len(archive) == len(wanted)
+    differ = np.flatnonzero(np.frombuffer(archive, np.uint8) != np.frombuffer(wanted, np.uint8))
+    assert differ.size == 0, f"{differ.size} of {len(wanted)} bytes differ, from byte {differ[0]} on"
+    assert library.launches > before or x.size == 0
+
+    decoded = context.decompress(wanted, x.nbytes, backend=CPU)
+    before = library.launches
+    assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
+    assert library.launches > before or x.size == 0
+    return archive
+
+
+def heads(archive: bytes, info: Info) -> list[int]:
+    """The first word of every tile's payload."""
+    index_at = info.header_bytes + info.codebook_bytes
+    at = index_at + info.index_bytes
+    found = []
+    for words in struct.unpack_from(f"<{info.n_tiles}H", archive, index_at):
+        found.append(struct.unpack_from("<I", archive, at)[0])
+        at += 4 * words
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    kind = KINDS[name]
+    check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+
+
+#: What a kind is there for: what has to be true of an archive of it, and of the heads of its tiles.
+REACHED = {
+    "smooth": lambda info, all_: info.kind == 1 and {head >> 2 & 15 for head in all_} & {1, 2, 3},
+    "noise": lambda info, all_: info.kind == 1,
+    "constant": lambda info, all_: all(head >> 9 & 1 for head in all_),
+    "sparse": lambda info, all_: any(head >> 14 & 1 for head in all_),
+    "lonely": lambda info, all_: any(head >> 6 & 1 for head in all_),
+    "corner": lambda info, all_: any(head >> 6 & 1 and not head >> 14 & 1 for head in all_),
+    "nan": lambda info, all_: info.n_special > 0 and any(head >> 7 & 1 for head in all_),
+    "inf": lambda info, all_: info.n_value_outliers > 0 and any(head >> 7 & 1 for head in all_),
+    "fill": lambda info, all_: info.n_special > 0 and info.has_fill,
+    "mixture": lambda info, all_: info.n_special > 0 and info.n_value_outliers > 0,
+    "holes_first": lambda info, all_: info.n_special > 0,
+    "far": lambda info, all_: info.n_delta_outliers > 0,
+    "far_128": lambda info, all_: info.n_delta_outliers > 0,
+    "beyond": lambda info, all_: info.n_value_outliers > 0 and info.n_special == 0,
+    "steep": lambda info, all_: info.kind == 1 and info.n_delta_outliers > 0,
+    "ties": lambda info, all_: info.n_value_outliers > 0 and info.n_special == 0,
+    "all_nan": lambda info, all_: {head & 3 for head in all_} == {1},
+    "all_fill": lambda info, all_: info.kind == 0 or {head & 3 for head in all_} == {1},
+    "incompressible": lambda info, all_: info.kind == 0,
+    "tiny_bound": lambda info, all_: info.kind == 0,
+    "lossless": lambda info, all_: info.kind == 0,
+    "huge_bound": lambda info, all_: all(head >> 9 & 1 for head in all_),
+    "raw_tiles": lambda info, all_: {head & 3 for head in all_} == {0, 2},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", REACHED)
+def test_kinds_reach_what_they_are_for(simt: Library, reused: Context, name: str, dtype: np.dtype) -> None:
+    kind, reached = KINDS[name], []
+    for shape in ((20000,), (130, 150), (18, 33, 40), (4, 18, 17, 40)):
+        archive = check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+        info = reused.info_of(archive)
+        reached.append(bool(REACHED[name](info, heads(archive, info) if info.kind == 1 else [])))
+    assert any(reached)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_predictor_is_reached(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    predictors: set[int] = set()
+    with_holes: set[int] = set()
+    ranks_of_fine_masks = set()
+    for name, shape in (
+        *[(name, (18, 33, 40)) for name in ("smooth", "ripples", "plane_wave", "nan", "noise", "constant")],
+        *[("holes_first", (40, 40, 40)), ("nan", (130, 150)), ("nan", (9000,)), ("mixture", (2, 9, 17, 33))],
+        *[("sparse", shape) for shape in ((9000,), (130, 150), (18, 33, 40), (4, 18, 17, 40))],
+    ):
+        kind = KINDS[name]
+        archive = check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+        for head in heads(archive, reused.info_of(archive)):
+            if head & 3 == 0:
+                predictors.add(head >> 2 & 15)
+                if head >> 7 & 1:
+                    with_holes.add(head >> 2 & 15)
+                if head >> 14 & 1:
+                    ranks_of_fine_masks.add(len(shape))
+    assert predictors == set(range(6))
+    assert with_holes == {0, 1, 2, 3}
+    assert ranks_of_fine_masks == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_codes_beyond_the_sample(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """Where only some tiles are counted, others have symbols that the codebook does not: they are escaped."""
+    x = support.smooth((40, 200, 200), dtype) * dtype.type(1e-3)
+    x[20:22] *= 2000
+    x[30, ::3] = np.nan
+    archive = check_identity(reused, x, 1e-3)
+    assert reused.info_of(archive).n_tiles > 128  # a sample
+
+
+@pytest.mark.parametrize("fill", [np.nan, np.inf, -0.0, 0.0, 1e300])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_fills_of_every_sort(simt: Library, reused: Context, dtype: np.dtype, fill: float) -> None:
+    x = support.smooth((9, 17, 33), dtype).round(1)
+    with np.errstate(over="ignore"):
+        x.reshape(-1)[::7] = dtype.type(fill)
+    x.reshape(-1)[1::77] = -0.0
+    x.reshape(-1)[3::77] = np.nan
+    for eb, mode in ((1e-2, REL), (1e-1, ABS)):
+        check_identity(reused, x, eb, mode, fill=fill)
+
+
+def test_an_empty_field(simt: Library, reused: Context) -> None:
+    for shape in ((0,), (3, 0, 2)):
+        check_identity(reused, np.zeros(shape, np.float32), 1e-3)
+
+
+# ---- Fields found by hypothesis
+
+settings.register_profile("simt", deadline=None, max_examples=120, derandomize=True)
+
+dtypes = st.sampled_from(DTYPES)
+shapes = arrays.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=18)
+bounds = st.one_of(st.floats(1e-9, 1e3), st.sampled_from([5e-324, 1.2e-38, 2.3e-308, 1 / 3, 1e38, 1.7e308]))
+fills = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1e20, -9999.0, float("nan"), float("inf")]))
+some_bins = st.sampled_from([64, 64, 128, 1024, 8192])
+
+
+@st.composite
+def any_fields(draw: st.DrawFn) -> NDArray:
+    """Any values, special ones included, in any small shape."""
+    dtype = draw(dtypes)
+    elements = st.one_of(
+        st.floats(width=8 * dtype.itemsize),
+        st.floats(width=8 * dtype.itemsize, min_value=-1, max_value=1),
+        st.sampled_from([0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1e20, 1.0]).map(
+            lambda v: float(dtype.type(v))
+        ),
+    )
+    return draw(arrays.arrays(dtype, draw(shapes), elements=elements))
+
+
+@st.composite
+def patched_fields(draw: st.DrawFn) -> NDArray:
+    """A field of one kind with boxes of others, in any shape of some tiles."""
+    dtype = draw(dtypes)
+    shape = draw(st.sampled_from([(draw(st.integers(1, 9000)),), draw(shapes), (20, 40, 50), (100, 90)]))
+    x = np.zeros(shape, dtype)
+    for _ in range(draw(st.integers(1, 4))):
+        kind: Kind = KINDS[draw(st.sampled_from(sorted(KINDS)))]
+        begin = [draw(st.integers(0, extent - 1)) for extent in shape]
+        box = tuple(slice(b, draw(st.integers(b + 1, n))) for b, n in zip(begin, shape, strict=True))
+        x[box] = kind.make(x[box].shape, dtype)
+    return x
+
+
+@given(x=any_fields(), eb=bounds, mode=st.sampled_from([ABS, REL]), fill=fills, bins=some_bins)
+@settings(settings.get_profile("simt"))
+def test_any_field(loaded: Library, reused: Context, x: NDArray, eb: float, mode: int, fill: float, bins: int) -> None:
+    check_identity(reused, x, eb, mode, fill=fill, bins=bins)
+    assert loaded.report == ""
+
+
+@given(x=patched_fields(), eb=bounds, mode=st.sampled_from([ABS, REL]), fill=fills, bins=some_bins)
+@settings(settings.get_profile("simt"))
+def test_any_patches(
+    loaded: Library, reused: Context, x: NDArray, eb: float, mode: int, fill: float, bins: int
+) -> None:
+    check_identity(reused, x, eb, mode, fill=fill, bins=bins)
+    assert loaded.report == ""
+
+
+# ---- Archives of the repository, and fields of science
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_archives(simt: Library, reused: Context, name: str) -> None:
+    case = CASES[name]
+    x = case.make()
+    golden = (HERE / "v0" / f"{name}.cusz").read_bytes()
+    mode = REL if case.mode == "rel" else ABS
+    assert reused.compress(x, case.eb, mode, field=DEVICE, archive=DEVICE, **case.options) == golden
+    assert reused.compress(x, case.eb, mode, backend=CUDA, **case.options) == golden
+    decoded = reused.decompress(golden, x.nbytes, field=DEVICE, archive=DEVICE)
+    assert decoded == reused.decompress(golden, x.nbytes, backend=CPU)
+
+
+@pytest.mark.skipif(not REAL, reason="CUSZ_TEST_DATA is not set")
+@pytest.mark.parametrize(
+    ("path", "eb"),
+    [
+        *[pytest.param(path, 1e-3, id=path.stem) for path in REAL],
+        *[pytest.param(path, eb, id=f"{path.stem}-{eb}", marks=pytest.mark.slow)
+          for path in REAL for eb in (1e-2, 1e-4, 1e-6)],
+    ],
+)  # fmt: skip
+def test_real_fields(simt: Library, reused: Context, path: Path, eb: float) -> None:
+    x = np.ascontiguousarray(np.load(path))
+    fill = 1e20 if path.stem.startswith("ipsl_tos") else None
+    archive = check_identity(reused, x, eb, REL, fill=fill)
+    assert len(archive) < x.nbytes + RAW_OVERHEAD
+
+
+def test_fields_on_the_host_take_the_same_way(simt: Library, reused: Context) -> None:
+    for name in ("smooth", "mixture", "incompressible"):
+        kind = KINDS[name]
+        x = kind.make((18, 33, 40), DTYPES[0])
+        wanted = reused.compress(x, kind.eb, kind.mode, backend=CPU, **kind.options)
+        assert reused.compress(x, kind.eb, kind.mode, backend=CUDA, field=HOST, **kind.options) == wanted
