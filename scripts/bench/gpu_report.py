@@ -190,9 +190,9 @@ def conditions(document: Document) -> str:
 
 - GB/s is 10^9 raw bytes a second: the median of {repeat} whole calls or more of `compress` and `decompress` from device
   memory to device memory, between two CUDA events, with everything allocated before. Of the copy's speed: bytes that
-  have to be read and written (the field, twice if its range has to be found, and the archive) over the time, relative to
-  what a copy of the field moves.
-- Host to host: numpy arrays with `backend="cuda"` into memory that is there already, both directions, by the host's clock.
+  have to be read and written (the field, twice if its range has to be found, and the archive) over the time, relative
+  to what a copy of the field moves.
+- Host to host: numpy arrays with `backend="cuda"` into memory that is there already, by the host's clock.
 - Violations are counted on the device; whatever is as far off as the bound is looked at once more, in exact arithmetic.
 - Kernels: medians of CUDA events between them, with cold caches. `nothing` is two events in a row, and is in each."""
 
@@ -222,9 +222,9 @@ def section(measured: Sequence[Document], figures: dict[str, Any] | None) -> str
     if figures is not None:
         parts += [
             "### What the compiler made of the kernels",
-            f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks of a processor: what registers, shared "
-            f"memory and threads leave room for, at most the {gpu_resources.MOST_BLOCKS} that the engine asks for; worked "
-            "out, not measured.",
+            f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks of a processor: what registers, "
+            f"shared memory and threads leave room for, at most the {gpu_resources.MOST_BLOCKS} that the engine asks "
+            "for; worked out, not measured. Stack bytes that are not spilled registers are small arrays.",
             resources_table(figures),
         ]
     return "\n\n".join(parts)

@@ -218,8 +218,8 @@ std::uint64_t time_compression(const Layout& layout, const Coding& coding, const
                                              stream);
                       }});
     stages.push_back({"count_symbols", [&](cudaStream_t stream) {
-                          count_symbols(
-                              CountArguments<T>{batch, field, coding.r, sample, state.data(), counts.data()}, stream);
+                          count_symbols(CountArguments<T>{batch, field, coding.r, sample, state.data(), counts.data()},
+                                        stream);
                       }});
     stages.push_back({"make_book", [&](cudaStream_t stream) {
                           make_book(BookArguments{counts.data(), coding.r, sample, lengths.data(), small.data(),

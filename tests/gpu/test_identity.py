@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from field_kinds import KINDS, SHAPES
 from golden_cases import CASES, folder
 
 import cusz_core as cusz
 import support
 from cusz_core import _native
+from field_kinds import KINDS, SHAPES
 
 pytestmark = pytest.mark.gpu
 
@@ -99,7 +99,9 @@ def test_fields_on_the_host(cupy: Any, dtype: np.dtype, name: str) -> None:
     parameters: dict[str, Any] = {"mode": kind.mode, **kind.options}
     wanted = cusz.compress(x, kind.eb, backend="cpu", **parameters)
     assert cusz.compress(x, kind.eb, backend="cuda", **parameters) == wanted
-    assert bytes(cusz.compress(x, kind.eb, backend="cuda", out=bytearray(len(wanted) + x.nbytes), **parameters)) == wanted
+    assert (
+        bytes(cusz.compress(x, kind.eb, backend="cuda", out=bytearray(len(wanted) + x.nbytes), **parameters)) == wanted
+    )
     assert support.same_bits(cusz.decompress(wanted, backend="cuda"), cusz.decompress(wanted, backend="cpu"))
     cusz.verify(x, wanted, backend="cuda")
 

@@ -27,7 +27,7 @@ def test_a_stream_of_ones_own(cupy: Any) -> None:
 
 @pytest.mark.parametrize("non_blocking", [True, False])
 def test_work_before_and_after_on_the_stream(cupy: Any, non_blocking: bool) -> None:
-    """What the stream was given before the call is in the archive, what it is given afterwards is not, without any wait."""
+    """What the stream was given before the call is in the archive, what it is given afterwards is not."""
     x = support.smooth((200, 200, 200), support.F32)
     wanted = cusz.compress(x, 1e-4, backend="cpu")
     source = cupy.asarray(x)
