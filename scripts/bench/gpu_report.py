@@ -165,7 +165,7 @@ def stages_table(rows: Sequence[Row]) -> str:
 
 def resources_table(figures: dict[str, Any]) -> str:
     head = (
-        *("kernel", "for", "architecture", "registers", "spilled bytes", "stack bytes", "threads"),
+        *("kernel", "for", "architecture", "registers", "spill stores + loads, bytes", "stack bytes", "threads"),
         *("static shared bytes", "dynamic shared bytes", "blocks of a processor"),
     )
     lines = []

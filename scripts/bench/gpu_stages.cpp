@@ -90,7 +90,7 @@ struct cusz_stage_times {
     char name[most_stages][32];
     double time[most_stages];
     double nothing;              // two events in a row
-    std::uint64_t archive_bytes; // 0: the field is stored raw, and nothing but its range was timed
+    std::uint64_t archive_bytes; // 0: the field is stored raw, and no reading was timed
 };
 
 // field, archive (of cusz_max_archive_bytes), decoded: device memory. Returns 0, or 1 with a message.

@@ -51,7 +51,8 @@ def row(**changes):
         "mode": "rel", "eb": 1e-3, "ratio": 5.4321, "psnr": 64.8, "max_error_over_eb": 0.999999, "violations": 0,
         "compress_gbps": 1234.5, "decompress_gbps": 1500.25, "end_to_end_gbps": 20.5,
         "compress_us": 400.0, "decompress_us": 300.0, "compress_wall_us": 410.0, "decompress_wall_us": 305.0,
-        "decompress_end_to_end_gbps": 25.5, "copy_gbps": 4000.0, "compress_roofline": 0.5, "decompress_roofline": 0.4, "repeat": 20, "note": "",
+        "decompress_end_to_end_gbps": 25.5, "copy_gbps": 4000.0, "compress_roofline": 0.5, "decompress_roofline": 0.4,
+        "repeat": 20, "note": "",
         "stages": {"clear": 2.0, "compute_range": 150.0, "compress_tiles": 200.0, "finish_header": 3.0,
                    "decompress_tiles": 250.0, "nothing": 1.5}, **changes,
     }  # fmt: skip

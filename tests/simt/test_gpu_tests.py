@@ -48,9 +48,9 @@ def pretended(simt_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Run
 @pytest.mark.parametrize(
     ("file", "some"),
     [
-        ("test_identity.py", "(test_every_kind and float32) or test_bins or test_damaged or test_value_range"),
-        ("test_streams.py", "own or other_arrays or contiguous or any_value"),
-        ("test_memory.py", "test_release or (batches_of_a_field and 10 and float32) or test_other_failures"),
+        ("test_identity.py", "(test_every_kind and (mixture or raw_tiles)) or test_damaged or test_value_range"),
+        ("test_streams.py", "other_arrays or contiguous or any_value"),
+        ("test_memory.py", "test_release or test_other_failures"),
     ],
 )
 def test_tests_of_the_gpu(pretended: Run, file: str, some: str) -> None:
@@ -74,10 +74,11 @@ def test_measuring(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
     assert document["gpu"] == "executor"
     assert len(document["rows"]) == 2 * len(fields)
     for row in document["rows"]:
-        assert (row["violations"], row["note"]) == (0, "")
+        tiny = row["dataset"] == "orbitals@4"
+        assert (row["violations"], row["note"]) == (0, "stored raw" if tiny else "")
         assert row["max_error_over_eb"] <= 1
         assert all(value is not None for value in row.values())
-        assert len(row["stages"]) == 12
+        assert len(row["stages"]) == (9 if tiny else 12)  # not those of reading
         assert f"| {row['dataset']} |" in done.stdout
     before = result.stat().st_mtime_ns
     assert pretended(*command).returncode == 0
