@@ -100,7 +100,8 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
     int device = cuda::host;
     for (const Passed& passed : all) {
         const int own = cuda::device_of(passed.pointer);
-        if (own == cuda::host) continue;
+        if (own == cuda::host || (own == cuda::unknown && wanted == CUSZ_BACKEND_CPU)) continue;
+        if (own == cuda::unknown) cuda::fail_unknown(passed.name);
         if (device != cuda::host && own != device)
             fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", device, ", ", passed.name, " on device ", own,
                  ": copy one of them");
@@ -114,12 +115,13 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
     return on_device(context, device);
 }
 
-bool is_on_device(const void* pointer) { return cuda::device_of(pointer) != cuda::host; }
+bool is_on_device(const void* pointer) { return cuda::device_of(pointer) >= 0; }
 
 // A parsed archive, wherever it lies.
 Frame parse_anywhere(cusz_context& context, const void* archive, std::size_t archive_bytes) {
     const int device = cuda::device_of(archive);
     if (device == cuda::host) return parse(archive, archive, archive_bytes);
+    if (device == cuda::unknown) cuda::fail_unknown("archive");
     std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
     on_device(context, device).copy(header.data(), archive, header.size());
     return parse(header.data(), archive, archive_bytes);
@@ -129,7 +131,7 @@ std::size_t compress_raw(cusz_context& context, Backend& backend, const Layout& 
                          void* archive) {
     auto* body = static_cast<std::byte*>(archive) + raw_header_bytes;
     const std::uint32_t checksum = backend.piece_checksum(field, layout.bytes(), threads, body);
-    if (is_on_device(archive)) {
+    if (&backend == context.cuda.get()) { // the archive may lie on the device
         std::byte header[raw_header_bytes];
         write_raw_header(header, layout, checksum);
         context.cuda->copy(archive, header, raw_header_bytes);

@@ -41,6 +41,10 @@ SIMT_API unsigned long simt_calls(const char* function);
 SIMT_API void simt_set_memory_limit(std::size_t bytes);
 SIMT_API void simt_set_device_count(int count); // 0 or 1
 
+// Whether device memory can be accessed by kernels and functions of the runtime alone, as on a real device, so that
+// the host's code ends with a fault where it does. At first it cannot be told from the host's own.
+SIMT_API void simt_hide_device_memory(int hide);
+
 // What is allocated now: device memory, its peak since the last reset, pinned memory; streams and events.
 SIMT_API std::size_t simt_allocated_bytes();
 SIMT_API std::size_t simt_peak_bytes();

@@ -46,6 +46,8 @@ public:
         munmap(begin_ - page, bytes_ + 2 * page);
     }
 
+    void protect(int access) const { mprotect(begin_, bytes_, access); }
+
     std::byte* begin() const { return begin_; }
     std::byte* end() const { return begin_ + bytes_; }
     std::size_t size() const { return bytes_; }

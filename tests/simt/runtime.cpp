@@ -24,28 +24,26 @@ namespace simt {
 namespace {
 
 constexpr std::size_t red_zone = 256, alignment = 512;
-constexpr auto red = std::byte{0x5A}, fresh = std::byte{0xDB}, gone = std::byte{0xDD}, in_transit = std::byte{0xE7};
+constexpr auto red = std::byte{0x5A}, fresh = std::byte{0xDB}, in_transit = std::byte{0xE7};
 constexpr std::size_t memory_total = std::size_t{8} << 30;
 
 // Memory of the device or pinned memory, with a red zone on either side.
 class Allocation {
 public:
-    Allocation(std::size_t bytes, bool device)
-        : bytes_(bytes), device_(device),
-          all_(static_cast<std::byte*>(operator new(total(), std::align_val_t{alignment}))) {
-        fill(all_.get(), alignment, red);
+    Allocation(std::size_t bytes, bool device) : bytes_(bytes), device_(device), pages_(total()), all_(pages_.begin()) {
+        fill(all_, alignment, red);
         fill(begin(), bytes_, fresh);
         fill(begin() + bytes_, red_zone, red);
         guard();
     }
     ~Allocation() {
+        show();
         unguard();
-        fill(all_.get(), total(), gone);
     }
     Allocation(const Allocation&) = delete;
     Allocation& operator=(const Allocation&) = delete;
 
-    std::byte* begin() const { return all_.get() + alignment; }
+    std::byte* begin() const { return all_ + alignment; }
     std::size_t bytes() const { return bytes_; }
     bool device() const { return device_; }
     bool contains(const void* pointer, std::size_t bytes) const {
@@ -53,36 +51,37 @@ public:
         return offset <= bytes_ && bytes <= bytes_ - offset;
     }
 
+    // Whether the host can access it.
+    void hide() const { pages_.protect(PROT_NONE); }
+    void show() const { pages_.protect(PROT_READ | PROT_WRITE); }
+
     // Offset from the beginning of a byte in the red zones that was written; they are made good.
     std::optional<std::ptrdiff_t> damage() {
         if constexpr (with_asan) return {};
         std::optional<std::ptrdiff_t> at;
-        if (const std::size_t n = intact(all_.get(), alignment, red); n < alignment)
+        if (const std::size_t n = intact(all_, alignment, red); n < alignment)
             at = static_cast<std::ptrdiff_t>(n) - static_cast<std::ptrdiff_t>(alignment);
         else if (const std::size_t k = intact(begin() + bytes_, red_zone, red); k < red_zone)
             at = static_cast<std::ptrdiff_t>(bytes_ + k);
         if (at) {
-            fill(all_.get(), alignment, red);
+            fill(all_, alignment, red);
             fill(begin() + bytes_, red_zone, red);
         }
         return at;
     }
 
 private:
-    struct Release {
-        void operator()(std::byte* all) const { operator delete(all, std::align_val_t{alignment}); }
-    };
-
     std::size_t total() const { return alignment + bytes_ + red_zone; }
     void guard() const {
-        poison(all_.get(), alignment);
+        poison(all_, alignment);
         poison(begin() + bytes_, red_zone);
     }
-    void unguard() const { unpoison(all_.get(), total()); }
+    void unguard() const { unpoison(all_, total()); }
 
     std::size_t bytes_;
     bool device_;
-    std::unique_ptr<std::byte, Release> all_;
+    Pages pages_;
+    std::byte* all_;
 };
 
 // A copy between device and pinned memory that the host has not waited for.
@@ -115,6 +114,7 @@ struct Runtime {
     std::map<CUstream_st*, unsigned long> work_of;   // pieces of work of each stream
     unsigned long synchronizations = 0;
     std::string report;
+    bool hides = false; // device memory from the host
 };
 
 // Never destroyed: what other static objects own may be given back later than that.
@@ -152,6 +152,28 @@ bool is_due(std::string_view function) {
     return true;
 }
 
+// Device memory as the runtime and kernels need it; from the host it may be hidden.
+class Visible {
+public:
+    explicit Visible(Runtime& r) : r_(r) {
+        if (r_.hides) each([](const Allocation& allocation) { allocation.show(); });
+    }
+    ~Visible() {
+        if (r_.hides) each([](const Allocation& allocation) { allocation.hide(); });
+    }
+    Visible(const Visible&) = delete;
+    Visible& operator=(const Visible&) = delete;
+
+private:
+    template <class Use>
+    void each(const Use& use) {
+        for (const auto& [address, allocation] : r_.allocations)
+            if (allocation->device()) use(*allocation);
+    }
+
+    Runtime& r_;
+};
+
 // Every function of the runtime but those about errors: takes the lock, counts, fails if it is to fail, and else does
 // the work. What it does returns an error.
 template <class Work>
@@ -163,6 +185,8 @@ cudaError_t api(std::string_view function, Work&& work) {
     const bool due = is_due(function), any_due = is_due("*");
     if (due || any_due) return result(typical_error(function));
     if (r.devices == 0 && function != "cudaGetDeviceCount") return result(cudaErrorNoDevice);
+    if (function.starts_with("cudaGet") || function == "cudaPointerGetAttributes") return result(work(r));
+    const Visible visible(r);
     return result(work(r));
 }
 
@@ -712,6 +736,13 @@ void simt_set_memory_limit(std::size_t bytes) {
 void simt_set_device_count(int count) {
     const std::lock_guard lock(runtime().mutex);
     runtime().devices = count > 0 ? 1 : 0;
+}
+void simt_hide_device_memory(int hide) {
+    Runtime& r = runtime();
+    const std::lock_guard lock(r.mutex);
+    r.hides = hide != 0;
+    for (const auto& [address, allocation] : r.allocations)
+        if (allocation->device()) hide != 0 ? allocation->hide() : allocation->show();
 }
 std::size_t simt_allocated_bytes() {
     const std::lock_guard lock(runtime().mutex);

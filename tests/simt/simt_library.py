@@ -135,6 +135,7 @@ class Library:
             ("simt_calls", ctypes.c_ulong, [c_char_p]),
             ("simt_set_memory_limit", None, [c_size_t]),
             ("simt_set_device_count", None, [c_int]),
+            ("simt_hide_device_memory", None, [c_int]),
             ("simt_allocated_bytes", c_size_t, []),
             ("simt_peak_bytes", c_size_t, []),
             ("simt_reset_peak", None, []),
@@ -165,6 +166,10 @@ class Library:
     def set_memory_limit(self, nbytes: int | None = None) -> None:
         """How much may be allocated on the device in all; None: as much as there is."""
         self.c.simt_set_memory_limit(8 << 30 if nbytes is None else nbytes)
+
+    def hide_device_memory(self, hide: bool = True) -> None:
+        """From the host: it ends with a fault where it reads or writes there, as with a real device."""
+        self.c.simt_hide_device_memory(hide)
 
     @property
     def allocated(self) -> int:
@@ -203,6 +208,7 @@ class Library:
         self.set_schedule()
         self.set_memory_limit()
         self.c.simt_set_device_count(1)
+        self.hide_device_memory(False)
 
     # ---- The runtime
 

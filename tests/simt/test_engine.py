@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +51,33 @@ def cpu_archive(context: Context, x: NDArray, eb: float, mode: int = ABS, **opti
 # ---- Where fields and archives lie
 
 
+def test_device_memory_can_be_hidden(simt: Library) -> None:
+    """A system call sees whether the host could read it, without a fault."""
+    read_end, write_end = os.pipe()
+    write = ctypes.CDLL(None, use_errno=True).write
+    write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+    with simt.memory(DEVICE, b"data") as memory:
+        assert write(write_end, memory.pointer, 4) == 4
+        assert os.read(read_end, 4) == b"data"
+        simt.hide_device_memory()
+        assert write(write_end, memory.pointer, 4) == -1
+        assert ctypes.get_errno() == errno.EFAULT
+        assert memory.get() == b"data"
+        with simt.memory(DEVICE, 10) as later:
+            assert write(write_end, later.pointer, 4) == -1
+        simt.hide_device_memory(False)
+        assert write(write_end, memory.pointer, 4) == 4
+    os.close(read_end)
+    os.close(write_end)
+
+
+@pytest.fixture
+def hidden(simt: Library) -> None:
+    """No test may end well where the host's code touches a device's memory."""
+    simt.hide_device_memory()
+
+
+@pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("archive_place", PLACES)
 @pytest.mark.parametrize("field_place", PLACES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -76,6 +105,7 @@ def test_places(
                 assert took_device == (not on_host or backend == CUDA)
 
 
+@pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["smooth_rel", "mixture", "incompressible", "lossless"])
 def test_inspect_and_check(simt: Library, context: Context, name: str, place: str) -> None:
@@ -99,6 +129,7 @@ def test_inspect_and_check(simt: Library, context: Context, name: str, place: st
             assert failure.value.status == Status.CORRUPT
 
 
+@pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("name", ["smooth", "mixture", "all_nan", "signed_zeros", "denormal_abs", "random_bits"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_value_range(simt: Library, context: Context, name: str, dtype: np.dtype) -> None:
@@ -143,6 +174,7 @@ def failure_of(call: Callable[[], object]) -> Failure | None:
     return None
 
 
+@pytest.mark.usefixtures("hidden")
 def test_what_is_refused(simt: Library, context: Context) -> None:
     x = support.smooth(SHAPE, DTYPES[0])
     capacity = x.nbytes + RAW_OVERHEAD
@@ -199,6 +231,7 @@ def test_what_is_refused(simt: Library, context: Context) -> None:
         assert device_archive.get(len(data)) == data
 
 
+@pytest.mark.usefixtures("hidden")
 def test_archives_of_doubles_need_no_more_alignment_than_words(simt: Library, context: Context) -> None:
     x = support.smooth(SHAPE, DTYPES[1])
     for eb in (1e-2, 0.0):
@@ -211,6 +244,7 @@ def test_archives_of_doubles_need_no_more_alignment_than_words(simt: Library, co
             assert field.get() == context.decompress(data, x.nbytes, backend=CPU)
 
 
+@pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("shift", [1, 2, 3, 5, 7])
 def test_host_memory_of_any_alignment(simt: Library, context: Context, shift: int) -> None:
     x = support.smooth(SHAPE, DTYPES[0])
@@ -234,6 +268,7 @@ def test_nothing_beyond_the_archive_is_written(simt: Library, context: Context) 
                 assert archive.get()[x.nbytes + RAW_OVERHEAD :] == b"\x5c" * 4096
 
 
+@pytest.mark.usefixtures("hidden")
 def test_a_lossless_stage_over_an_archive_from_the_device(simt: Library, context: Context) -> None:
     if not simt.c.cusz_has_lossless(1):
         pytest.skip("this build has no zstd stage")
@@ -367,6 +402,7 @@ def places(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"field": field, "archive": archive}
 
 
+@pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["smooth_rel", "mixture", "raw_tiles", "lossless"])
 def test_batches(simt: Library, context: Context, name: str, dtype: np.dtype, places: dict[str, str]) -> None:
@@ -401,6 +437,7 @@ def test_batches(simt: Library, context: Context, name: str, dtype: np.dtype, pl
             assert launches[-1] > launches[0]
 
 
+@pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_too_little_memory(simt: Library, context: Context, dtype: np.dtype, places: dict[str, str]) -> None:
     """The call fails, and the context works."""
@@ -440,6 +477,7 @@ def test_too_little_memory(simt: Library, context: Context, dtype: np.dtype, pla
             assert simt.held == free
 
 
+@pytest.mark.usefixtures("hidden")
 def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, str]) -> None:
     x, mode = support.smooth((128, 96, 100), DTYPES[0]), REL
     capacity = x.nbytes + RAW_OVERHEAD
@@ -478,8 +516,8 @@ def leaves_nothing(simt: Library, context: Context, held: tuple[int, int, int]) 
 
 #: Functions that give something back: the engine goes on if they fail.
 OF_RELEASE = {"cudaFreeAsync", "cudaFreeHost", "cudaEventDestroy"}
-#: Without memory for the whole field it tries parts; for the pointers see the next test.
-MAY_GO_ON = {*OF_RELEASE, "cudaMallocAsync", "cudaMallocHost", "cudaPointerGetAttributes"}
+#: Without memory for the whole field it tries parts.
+MAY_GO_ON = {*OF_RELEASE, "cudaMallocAsync", "cudaMallocHost"}
 
 
 def functions_of_the_runtime() -> list[str]:
@@ -526,6 +564,8 @@ def test_every_call_may_fail(simt: Library, eb: float, mode: int, direction: str
         failed = 0
         for kept in (False, True):  # a new context, and one that has its memory
             for function in functions_of_the_runtime():
+                if function == "cudaPointerGetAttributes":
+                    continue  # the next test
                 with Context(simt) as context:
                     if kept:
                         call(context)
@@ -562,7 +602,10 @@ def test_every_call_may_fail(simt: Library, eb: float, mode: int, direction: str
 @pytest.mark.parametrize("direction", ["compress", "decompress", "check", "inspect", "value_range"])
 @pytest.mark.xfail(reason="a device's memory is taken for the host's where CUDA cannot say whose it is")
 def test_memory_of_the_device_is_not_taken_for_the_hosts(simt: Library, context: Context, direction: str) -> None:
-    """After a failure on the device CUDA answers every question with it; to read the pointer would end the process."""
+    """After a failure on the device CUDA answers every question with it; to read the pointer would end the process.
+
+    Nor may one question have two answers within a call: that once meant a relative bound to be absolute.
+    """
     x = support.smooth((40, 40, 50), DTYPES[0])
     data = cpu_archive(context, x, 1e-3)
     with (
@@ -571,7 +614,7 @@ def test_memory_of_the_device_is_not_taken_for_the_hosts(simt: Library, context:
         simt.memory(DEVICE, data) as good,
     ):
         calls = {
-            "compress": lambda: context.compress_into(archive, field, x.dtype, x.shape, 1e-3),
+            "compress": lambda: context.compress_into(archive, field, x.dtype, x.shape, 1e-3, REL),
             "decompress": lambda: context.decompress_into(field, good),
             "check": lambda: context.check(good),
             "inspect": lambda: context.inspect(good),
@@ -591,6 +634,7 @@ def test_memory_of_the_device_is_not_taken_for_the_hosts(simt: Library, context:
 # ---- Streams and allocators
 
 
+@pytest.mark.usefixtures("hidden")
 def test_work_goes_to_the_stream(simt: Library, context: Context) -> None:
     x = support.smooth(SHAPE, DTYPES[0])
     first, second = simt.new_stream(), simt.new_stream()
@@ -661,6 +705,7 @@ class Pool:
             held.free()
 
 
+@pytest.mark.usefixtures("hidden")
 def test_allocator(simt: Library, context: Context, places: dict[str, str]) -> None:
     pool = Pool(simt)
     stream = simt.new_stream()

@@ -151,7 +151,8 @@ CUSZ_API cusz_status cusz_set_allocator(cusz_context* context, const cusz_alloca
 CUSZ_API int32_t cusz_device_count(const char** reason);
 /* Writes the name of a device, cut to fit. Errors: PARAMETER, DEVICE. */
 CUSZ_API cusz_status cusz_device_name(int32_t device, char* name, size_t name_bytes);
-/* Number of the CUDA device whose memory this is, -1 for memory of the host. */
+/* Number of the CUDA device whose memory this is, -1 for memory of the host; -2 where CUDA does not say, as after a
+ * device has failed. Calls with such a pointer fail with DEVICE, but for those with the backend cpu. */
 CUSZ_API int32_t cusz_device_of(const void* pointer);
 
 CUSZ_API void cusz_params_init(cusz_params* params);

@@ -44,9 +44,13 @@ bool driver_is_loaded() noexcept {
 int device_of(const void* pointer) noexcept {
     if (pointer == nullptr || !driver_is_loaded()) return host;
     cudaPointerAttributes attributes{};
-    if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
+    if (error != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
-        return host;
+        // Without a device, or in a child of the process that has one, no pointer can be a device's.
+        const bool no_device = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
+                               error == cudaErrorInitializationError || error == cudaErrorInvalidValue;
+        return no_device ? host : unknown;
     }
     const bool of_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
     return of_device ? attributes.device : host;
@@ -65,6 +69,12 @@ int device_count(const char** reason) noexcept {
                   : error != cudaSuccess               ? cudaGetErrorString(error)
                                                        : "";
     return count;
+}
+
+void fail_unknown(const char* name) {
+    fail(CUSZ_ERROR_DEVICE, "CUDA does not say where ", name,
+         " lies, as after a device has failed; memory of the host can "
+         "be used with the backend cpu");
 }
 
 std::string device_name(int device) {

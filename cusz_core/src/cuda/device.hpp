@@ -11,11 +11,15 @@
 
 namespace cusz::cuda {
 
-inline constexpr int host = -1; // in place of a device's number
+inline constexpr int host = -1, unknown = -2; // in place of a device's number
 
-// The device in whose memory this lies, or `host`. Managed memory belongs to its device, pinned memory to the host.
-// Does not load the CUDA driver into a process that has not: there no pointer can be a device's.
+// The device in whose memory this lies, or `host`; `unknown` where CUDA does not say, as after a device has failed.
+// Managed memory belongs to its device, pinned memory to the host. Does not load the CUDA driver into a process that
+// has not: there no pointer can be a device's.
 int device_of(const void* pointer) noexcept;
+
+// For a pointer of which CUDA does not say where it lies. Throws DEVICE.
+[[noreturn]] void fail_unknown(const char* name);
 
 // Devices that this process can use. 0: `reason` says why.
 int device_count(const char** reason) noexcept;

@@ -18,7 +18,12 @@ namespace cusz::cuda {
 
 namespace {
 
-bool is_on_device(const void* pointer) { return device_of(pointer) != host; }
+// To be asked once in a call: after a failure of the device CUDA may answer otherwise. Throws DEVICE.
+bool is_on_device(const void* pointer, const char* name) {
+    const int device = device_of(pointer);
+    if (device == unknown) fail_unknown(name);
+    return device != host;
+}
 
 // Layers of tiles, with their tiles and values.
 struct Batch {
@@ -156,7 +161,7 @@ public:
 
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
                            int threads) override {
-        if (!is_on_device(field)) return cpu_->value_range(dtype, values, field, special, threads);
+        if (!is_on_device(field, "field")) return cpu_->value_range(dtype, values, field, special, threads);
         return on_stream([&] {
             return dtype == CUSZ_F32
                        ? value_range_of(static_cast<const float*>(field), values, static_cast<std::uint32_t>(special))
@@ -165,13 +170,16 @@ public:
     }
 
     std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
-        if (!is_on_device(field)) { // the host is the faster one to look at it
+        const bool from_device = is_on_device(field, "field"), to_device = is_on_device(archive, "archive");
+        if (!from_device) { // the host is the faster one to look at it
             settle_bound(*this, layout, coding, field, threads);
             if (coding.step == 0) return 0;
         }
         return on_stream([&] {
-            return layout.dtype == CUSZ_F32 ? compress_as(layout, coding, static_cast<const float*>(field), archive)
-                                            : compress_as(layout, coding, static_cast<const double*>(field), archive);
+            return layout.dtype == CUSZ_F32
+                       ? compress_as(layout, coding, static_cast<const float*>(field), from_device, archive, to_device)
+                       : compress_as(layout, coding, static_cast<const double*>(field), from_device, archive,
+                                     to_device);
         });
     }
 
@@ -185,7 +193,8 @@ public:
     }
 
     std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) override {
-        const bool from_device = is_on_device(data), to_device = is_on_device(target);
+        const bool from_device = is_on_device(data, "field or archive");
+        const bool to_device = is_on_device(target, "archive or field");
         if (!from_device && !to_device) return cpu_->piece_checksum(data, bytes, threads, target);
         return on_stream([&] {
             if (!from_device) staging_.copy(target, data, static_cast<std::size_t>(bytes), stream());
@@ -290,8 +299,8 @@ private:
 
     // The batch's values on the device: where they are, or copied there. kept: the batch that the buffer has already.
     template <class T>
-    const T* field_of(const T* field, const Batch& batch, std::uint64_t& kept) {
-        if (is_on_device(field)) return field + batch.first_value;
+    const T* field_of(const T* field, bool from_device, const Batch& batch, std::uint64_t& kept) {
+        if (from_device) return field + batch.first_value;
         T* const copy = field_.reserve<T>(source_, batch.n_values);
         if (kept != batch.first_tile)
             staging_.copy(copy, field + batch.first_value, static_cast<std::size_t>(batch.n_values) * sizeof(T),
@@ -302,8 +311,8 @@ private:
     static constexpr std::uint64_t no_batch = ~std::uint64_t{0};
 
     template <class T>
-    std::size_t compress_as(const Layout& layout, Coding coding, const T* field, void* archive) {
-        const bool from_device = is_on_device(field), to_device = is_on_device(archive);
+    std::size_t compress_as(const Layout& layout, const Coding& coding, const T* field, bool from_device, void* archive,
+                            bool to_device) {
         if (from_device) require_aligned(field, sizeof(T), "field");
         if (to_device) require_aligned(archive, 4, "archive");
         const Tiling tiling(layout.ndim, layout.shape.data());
@@ -345,7 +354,7 @@ private:
 
         const Sample sample(n_tiles, coding.r);
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
-            const T* const values = field_of(field, batch, kept);
+            const T* const values = field_of(field, from_device, batch, kept);
             count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.counts},
                           stream());
         });
@@ -363,7 +372,7 @@ private:
             const std::uint64_t capacity = std::min(most_words - words, capacity_of(batch));
             const CompressArguments<T> a{
                 .batch = tiles_of(batch),
-                .field = field_of(field, batch, kept),
+                .field = field_of(field, from_device, batch, kept),
                 .r = coding.r,
                 .tables = {work.small, work.of_symbol},
                 .state = work.state,
@@ -420,7 +429,7 @@ private:
 
     template <class T>
     void decompress_as(const Frame& frame, const std::byte* body, T* field) {
-        const bool from_device = is_on_device(body), to_device = is_on_device(field);
+        const bool from_device = is_on_device(body, "archive"), to_device = is_on_device(field, "field");
         if (from_device) require_aligned(body, 4, "archive");
         if (to_device) require_aligned(field, sizeof(T), "field");
         const Tiling tiling(frame.layout.ndim, frame.layout.shape.data());
@@ -505,8 +514,8 @@ private:
             find_starts(starts, stream());
             decompress_tiles(a, stream());
             const DecompressResult own = fetched(a.result);
-            if (own.error != 0) {
-                const std::uint64_t report = ~own.error;
+            if (own.index_error != 0 || own.error != 0) {
+                const std::uint64_t report = ~(own.index_error != 0 ? own.index_error : own.error);
                 const auto what = static_cast<TileError>(report & 255);
                 if (what == TileError::index_padding) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", text_of(what));
                 fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ", text_of(what));

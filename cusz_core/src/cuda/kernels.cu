@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(block_threads) header_kernel(const HeaderArgum
 // ---- Decompression: one warp, one tile at a time
 
 // The tile with the lowest number is the one to report.
-__device__ inline void report(DecompressResult* result, std::uint64_t tile, TileError error) {
-    atomicMax(reinterpret_cast<unsigned long long*>(&result->error),
+__device__ inline void report(std::uint64_t* first, std::uint64_t tile, TileError error) {
+    atomicMax(reinterpret_cast<unsigned long long*>(first),
               static_cast<unsigned long long>(~((tile + 1) << 8 | static_cast<std::uint32_t>(error))));
 }
 
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
     std::uint64_t words = 0;
     for (std::uint64_t t = first; t < last; ++t) {
         const std::uint32_t n = a.index[t];
-        if (n == 0 || n > a.longest) report(a.result, a.first_tile + t, TileError::index_entry);
+        if (n == 0 || n > a.longest) report(&a.result->index_error, a.first_tile + t, TileError::index_entry);
         words += n;
     }
     std::uint64_t end = warp_inclusive_sum(words);
@@ -186,7 +186,8 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
     if (first < a.n_tiles) a.starts[start] = shared.place + end - words;
     if (!is_first_thread() || (part + 1) * tiles_of_index_block < a.n_tiles) return;
     a.result->words = shared.place + sum;
-    if (a.padded && a.index[a.n_tiles] != 0) report(a.result, a.first_tile + a.n_tiles, TileError::index_padding);
+    if (a.padded && a.index[a.n_tiles] != 0)
+        report(&a.result->index_error, a.first_tile + a.n_tiles, TileError::index_padding);
 }
 
 // Tiles of a block. They share the table; more of them would leave room for fewer blocks.
@@ -206,7 +207,7 @@ struct DecompressMemory {
 template <class T>
 __global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const DecompressArguments<T> a) {
     auto& shared = shared_memory<DecompressMemory<T>>();
-    if (a.result->words != a.words || a.result->error != 0) return; // the index is wrong: nothing of it may be followed
+    if (a.result->words != a.words || a.result->index_error != 0) return; // nothing of the index may be followed
     DecodeTable table = a.table;
     if (table.width <= 12) {
         for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += decode_threads<T>)
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const 
         }
         __syncwarp();
         const TileError error = read_payload(a.batch.tiling, a.quantiser, table, words, n, tile, a.field);
-        if (error != TileError::none && lane() == 0) report(a.result, a.batch.first_tile + number, error);
+        if (error != TileError::none && lane() == 0) report(&a.result->error, a.batch.first_tile + number, error);
     }
     if (lane() == 0) add(&a.result->checksum, checksum);
 }

@@ -130,7 +130,7 @@ inline constexpr std::uint32_t tiles_of_start = 32;
 // What reading a batch of tiles came to. Zeros before the kernels begin.
 struct DecompressResult {
     std::uint64_t ticket, words, checksum;
-    std::uint64_t error; // of the first bad tile: (number + 1) << 8 | TileError, inverted; or 0
+    std::uint64_t index_error, error; // of the first bad entry, tile: (number + 1) << 8 | TileError, inverted; or 0
 };
 
 // What is wrong with a tile, or with the index.

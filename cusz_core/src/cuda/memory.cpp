@@ -7,12 +7,12 @@ namespace cusz::cuda {
 
 namespace {
 
-// Memory that a device's own copies reach: its own, or pinned.
+// Memory that a device's own copies reach: its own, or pinned. If CUDA does not say, it has to do without staging.
 bool is_reachable(const void* pointer) {
     cudaPointerAttributes attributes{};
     if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
-        return false;
+        return true;
     }
     return attributes.type != cudaMemoryTypeUnregistered;
 }
