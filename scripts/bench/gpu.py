@@ -1,0 +1,493 @@
+#!/usr/bin/env python3
+"""Measures the CUDA engine on this machine's GPU: every kernel, whole calls, calls on host memory, latency.
+
+    scripts/bench/gpu.py                         # everything, into scripts/bench/results/<gpu>_<date>.json
+    scripts/bench/gpu.py turbulence@64 --eb 1e-3 # one field, 64^3
+    scripts/bench/gpu.py --limit 500             # stops after 500 s; the same command again goes on
+    scripts/bench/gpu.py --resources             # the compiler's figures of the kernels; needs nvcc, but no GPU
+    scripts/bench/gpu.py --docs                  # docs/performance.md anew, from the results there are
+
+Fields are generated ones, NAME@N of a size (turbulence@512 is 512^3), and .npy files. Needs CuPy. The kernels are timed
+by gpu_stages.so, which CMake builds with CUSZ_BUILD_BENCH=ON (scripts/gpu build); without it only whole calls are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import dataclasses
+import datetime
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gpu_report
+import gpu_resources
+import numpy as np
+
+import cusz_core as cusz
+from cusz_core import verification
+from cusz_core.bench import fields
+from cusz_core.bench.measure import SHORT, Row
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = ROOT / "build/gpu/scripts/bench/gpu_stages.so"
+
+#: What is measured without FIELD: sizes that fill a GPU, the usual ones, and what a rank has in its block.
+DEFAULT_FIELDS = (
+    *("turbulence@512", "density@512", "turbulence@256", "density@256", "turbulence@128", "turbulence@64"),
+    *("flux@7200", "flux@1800", "clouds@1800", "particles_x@256", "particles_vx@256", "orbitals@64"),
+)
+#: Bytes overwritten before every round of the stages: more than any cache, and time for the host to get ahead.
+FLUSH_BYTES = 1 << 30
+MOST_STAGES = 16  # gpu_stages.cpp
+
+
+class BenchError(Exception):
+    """Something that is needed is not there."""
+
+
+# ----------------------------------------------------------------------------------------------------------- fields
+
+
+def load(name: str, cache: Path | None) -> fields.Field:
+    """A generated field NAME@N, which is kept in `cache`, or a .npy file."""
+    if name.endswith(".npy"):
+        return next(iter(fields.load([name])))
+    kind, _, size = name.partition("@")
+    if kind not in fields.GENERATED or not size.isdigit():
+        raise BenchError(f"{name} is no .npy file and no generated field (turbulence@256, for example)")
+    kept = cache / f"{name}.npy" if cache else None
+    if kept and kept.exists():
+        return fields.Field(name, np.load(kept))
+    n = int(size)
+    make: Callable[..., fields.Array] = fields.GENERATED[kind]
+    x = make(n, 2 * n) if kind in ("flux", "clouds") else make(n)
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        np.save(kept, x)
+    return fields.Field(name, x)
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    if names:
+        return list(names)
+    folder = os.environ.get("CUSZ_TEST_DATA")
+    return [*DEFAULT_FIELDS, *(map(str, sorted(Path(folder).glob("*.npy"))) if folder else [])]
+
+
+# ------------------------------------------------------------------------------------------------------------ times
+
+
+class StageTimes(ctypes.Structure):
+    """cusz_stage_times of gpu_stages.cpp."""
+
+    _fields_ = (
+        ("n_stages", ctypes.c_int32),
+        ("name", ctypes.c_char * 32 * MOST_STAGES),
+        ("time", ctypes.c_double * MOST_STAGES),
+        ("nothing", ctypes.c_double),
+        ("archive_bytes", ctypes.c_uint64),
+    )
+
+
+class Params(ctypes.Structure):
+    """cusz_params of cusz.h."""
+
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("mode", ctypes.c_int32),
+        ("eb", ctypes.c_double),
+        *((name, ctypes.c_int32) for name in ("bins", "backend", "threads", "lossless", "has_fill")),
+        ("fill", ctypes.c_double),
+    )
+
+
+class Stages:
+    """gpu_stages.so."""
+
+    def __init__(self, path: Path) -> None:
+        self.function = ctypes.CDLL(str(path)).cusz_time_stages
+        self.function.argtypes = [
+            *(ctypes.POINTER(Params), ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64)),
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64),
+            *(ctypes.POINTER(StageTimes), ctypes.c_char_p, ctypes.c_uint64),
+        ]
+
+    def measure(self, task: Task, archive: Any, decoded: Any, repeat: int, flush: int) -> tuple[dict[str, float], int]:
+        """Microseconds of every stage, and the bytes of the archive that they wrote (0: it would be raw)."""
+        x = task.x
+        has_fill = task.fill is not None
+        params = Params(
+            ctypes.sizeof(Params), int(task.mode == "rel"), task.eb, task.bins, 0, 1, 0, int(has_fill), task.fill or 0.0
+        )
+        times, message = StageTimes(), ctypes.create_string_buffer(1024)
+        failed = self.function(
+            *(params, 1 if x.dtype == np.float32 else 2, x.ndim, (ctypes.c_uint64 * x.ndim)(*x.shape)),
+            *(x.data.ptr, archive.data.ptr, decoded.data.ptr, repeat, flush, times, message, len(message)),
+        )
+        if failed:
+            raise BenchError(f"gpu_stages.so: {message.value.decode()}")
+        found = {times.name[i].value.decode(): times.time[i] for i in range(times.n_stages)}
+        return {**found, "nothing": times.nothing}, int(times.archive_bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A field on the device, and a bound."""
+
+    x: Any
+    mode: cusz.codec.Mode
+    eb: float
+    fill: float | None
+    bins: int = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Medians, in microseconds: between two events around the calls, and by the host's clock."""
+
+    events: float
+    wall: float
+
+
+def timed(cupy: Any, call: Callable[[], object], repeat: int) -> Timing:
+    """Of whole calls, one after the other, after two that are not counted."""
+    for _ in range(2):
+        call()
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+    events, walls = [], []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        walls.append(1e6 * (time.perf_counter() - started))
+        events.append(1e3 * cupy.cuda.get_elapsed_time(begin, end))
+    return Timing(statistics.median(events), statistics.median(walls))
+
+
+def wall_seconds(call: Callable[[], object], repeat: int) -> float:
+    """Of calls that return when all is done."""
+    call()
+    seconds = []
+    for _ in range(repeat):
+        calls, spent, started = 0, 0.0, time.perf_counter()
+        while spent < SHORT:
+            call()
+            calls += 1
+            spent = time.perf_counter() - started
+        seconds.append(spent / calls)
+    return statistics.median(seconds)
+
+
+def copy_bandwidth(cupy: Any, x: Any, repeat: int) -> float:
+    """GB/s, read and written, of a copy of this array from device to device."""
+    target = cupy.empty_like(x)
+    timing = timed(cupy, lambda: cupy.copyto(target, x), repeat)
+    return 2 * float(x.nbytes) / timing.events / 1e3
+
+
+# ---------------------------------------------------------------------------------------------------------- quality
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    psnr: float
+    max_error_over_eb: float
+    violations: int
+
+
+def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Quality:
+    """What came back, compared on the device. Whatever is as far off as the bound is looked at once more, exactly, on
+    the host; NaN, infinities and fill values have to be the same bits."""
+    bits = np.uint32 if x.dtype == np.float32 else np.uint64
+    largest, squares, count, broken = 0.0, 0.0, 0, 0
+    low, high = math.inf, -math.inf
+    a, b = x.reshape(-1), y.reshape(-1)
+    part = 1 << 27
+    for start in range(0, a.size, part):
+        p, q = a[start : start + part], b[start : start + part]
+        counted = cupy.isfinite(p)
+        if fill is not None:
+            with np.errstate(over="ignore"):
+                counted &= p.view(bits) != np.asarray([fill]).astype(x.dtype).view(bits)[0]
+        differs = p.view(bits) != q.view(bits)
+        broken += int((differs & ~counted).sum())
+        if not bool(counted.any()):
+            continue
+        error = cupy.where(counted, cupy.abs(p.astype(np.float64) - q.astype(np.float64)), 0.0)
+        largest = max(largest, float(error.max()))
+        squares += float((error * error).sum())
+        count += int(counted.sum())
+        low = min(low, float(cupy.where(counted, p, np.inf).min()))
+        high = max(high, float(cupy.where(counted, p, -np.inf).max()))
+        close = differs & counted & ~(error < 0.999999 * eb_abs)  # NaN among them
+        if bool(close.any()):
+            broken += verification.compare(p[close].get(), q[close].get(), eb_abs, fill)[0].count
+    if squares == 0 or count == 0:
+        return Quality(math.inf, 0.0, broken)
+    psnr = 20 * math.log10((high - low) / math.sqrt(squares / count)) if high > low else -math.inf
+    return Quality(psnr, largest / eb_abs if eb_abs else math.inf, broken)
+
+
+# ------------------------------------------------------------------------------------------------------------- rows
+
+
+class Machine:
+    """What is measured, and with what."""
+
+    def __init__(self, cupy: Any, stages: Stages | None, repeat: int, flush: int = FLUSH_BYTES) -> None:
+        self.cupy, self.stages, self.repeat, self.flush = cupy, stages, repeat, flush
+
+    def row(self, name: str, host: fields.Array, task: Task) -> Row:
+        """Everything about one field under one bound."""
+        cupy, x, repeat = self.cupy, task.x, self.repeat
+        archive = cupy.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8)
+        y = cupy.empty(x.shape, x.dtype)
+        parameters: dict[str, Any] = {"fill": task.fill, "bins": task.bins}
+        written = cusz.compress(x, task.eb, task.mode, out=archive, **parameters)
+        info = cusz.inspect(written)
+        cusz.decompress(written, out=y)
+        found = quality(cupy, x, y, info.eb_abs, task.fill)
+
+        copy_gbps = copy_bandwidth(cupy, x, repeat)
+        compress = timed(cupy, lambda: cusz.compress(x, task.eb, task.mode, out=archive, **parameters), repeat)
+        decompress = timed(cupy, lambda: cusz.decompress(written, out=y), repeat)
+        on_host = written.get().tobytes()
+        buffer, back = bytearray(archive.size), np.empty_like(host)
+        few = max(3, repeat // 4)
+        from_host = wall_seconds(
+            lambda: cusz.compress(host, task.eb, task.mode, backend="cuda", out=buffer, **parameters), few
+        )
+        to_host = wall_seconds(lambda: cusz.decompress(on_host, backend="cuda", out=back), few)
+
+        stages: dict[str, float] | None = None
+        notes = ["stored raw"] if info.kind == "raw" else []
+        if bytes(buffer[: len(on_host)]) != on_host:
+            notes.append("WRONG: host memory gives another archive")
+        if not np.array_equal(back.view(np.uint8), y.get().view(np.uint8)):
+            notes.append("WRONG: host memory gives another field")
+        if self.stages is not None:
+            stages, wrong = self._stages(task, on_host, y)
+            notes += wrong
+        raw, packed = x.nbytes, len(on_host)
+        moved = {"compress": raw * (2 if task.mode == "rel" else 1) + packed, "decompress": packed + raw}
+        return {
+            "tool": gpu_report.OURS,
+            "version": cusz.__version__,
+            "dataset": name,
+            "shape": list(x.shape),
+            "dtype": x.dtype.name,
+            "mode": task.mode,
+            "eb": task.eb,
+            "ratio": raw / packed,
+            "psnr": found.psnr,
+            "max_error_over_eb": found.max_error_over_eb,
+            "violations": found.violations,
+            "compress_gbps": raw / compress.events / 1e3,
+            "decompress_gbps": raw / decompress.events / 1e3,
+            "end_to_end_gbps": raw / from_host / 1e9,
+            "decompress_end_to_end_gbps": raw / to_host / 1e9,
+            "compress_us": compress.events,
+            "decompress_us": decompress.events,
+            "compress_wall_us": compress.wall,
+            "decompress_wall_us": decompress.wall,
+            "copy_gbps": copy_gbps,
+            "compress_roofline": moved["compress"] / compress.events / 1e3 / copy_gbps,
+            "decompress_roofline": moved["decompress"] / decompress.events / 1e3 / copy_gbps,
+            "repeat": repeat,
+            "note": "; ".join(notes),
+            "stages": stages,
+        }
+
+    def _stages(self, task: Task, archive: bytes, y: Any) -> tuple[dict[str, float], list[str]]:
+        """Times of the kernels; what they wrote has to be what the library writes."""
+        assert self.stages is not None
+        own = self.cupy.zeros(cusz.max_archive_bytes(task.x.shape, task.x.dtype), np.uint8)
+        decoded = self.cupy.zeros(task.x.shape, task.x.dtype)
+        times, size = self.stages.measure(task, own, decoded, self.repeat, self.flush)
+        raw = cusz.inspect(archive).kind == "raw"
+        wrong = []
+        if (size == 0) != raw or (not raw and own[:size].get().tobytes() != archive):
+            wrong.append("WRONG: the kernels that were timed wrote another archive")
+        elif not raw and not np.array_equal(decoded.get().view(np.uint8), y.get().view(np.uint8)):
+            wrong.append("WRONG: the kernels that were timed wrote another field")
+        return times, wrong
+
+
+def key(row: Row) -> tuple[Any, ...]:
+    return row["dataset"], row["dtype"], row["mode"], row["eb"]
+
+
+def measure(machine: Machine, options: argparse.Namespace, document: dict[str, Any], path: Path) -> bool:
+    """Adds the rows that are missing. Returns whether all are there now."""
+    started = time.monotonic()
+    have = {key(row) for row in document["rows"]}
+    dtypes = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+    for name in chosen(options.fields):
+        label = Path(name).stem if name.endswith(".npy") else name
+        own_dtypes = [dtypes[d] for d in options.dtype]
+        if name.endswith(".npy"):
+            own_dtypes = [np.load(name, mmap_mode="r").dtype]
+        wanted = [(d, eb) for d in own_dtypes for eb in options.eb if (label, d.name, options.mode, eb) not in have]
+        if not wanted:
+            continue
+        if time.monotonic() - started > options.limit:
+            return False
+        say(f"{label}: making it")
+        field = load(name, options.cache)
+        for dtype in dict.fromkeys(d for d, _ in wanted):
+            host = np.ascontiguousarray(field.x, dtype)
+            x = machine.cupy.asarray(host)
+            for eb in (eb for d, eb in wanted if d == dtype):
+                if time.monotonic() - started > options.limit:
+                    return False
+                say(f"{label} {dtype.name} {eb:g}")
+                row = machine.row(label, host, Task(x, options.mode, eb, field.fill))
+                document["rows"].append(gpu_report.shortened(row))
+                gpu_report.write(document, path)
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------- head
+
+
+def head(cupy: Any) -> dict[str, Any]:
+    runtime = cupy.cuda.runtime
+    name = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
+    return {
+        "gpu": name.decode() if isinstance(name, bytes) else str(name),
+        "driver": driver_version(),
+        "cuda": "{}.{}".format(*divmod(runtime.runtimeGetVersion() // 10, 100)),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "cpu": cusz.devices()[0].device,
+        "python": sys.version.split()[0],
+        "cupy": cupy.__version__,
+        "flush_bytes": FLUSH_BYTES,
+    }
+
+
+def driver_version() -> str:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return "unknown"
+    found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
+    return found[1] if found else "unknown"
+
+
+def commit() -> str:
+    """Of the sources; CUSZ_COMMIT says it where they are a copy without history."""
+    if given := os.environ.get("CUSZ_COMMIT"):
+        return given
+    git = ["git", "-C", str(ROOT)]
+    try:
+        done = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        status = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip() + ("+" if status.stdout.strip() else "")
+
+
+def say(text: str) -> None:
+    print(f"== {text}", file=sys.stderr, flush=True)
+
+
+def open_machine(options: argparse.Namespace) -> Machine:
+    """CuPy and a device, or what is missing of them."""
+    cuda = {backend.name: backend for backend in cusz.devices()}["cuda"]
+    if not cuda.available:
+        raise BenchError(f"there is no GPU to measure: {cuda.device}")
+    try:
+        import cupy
+    except ImportError as error:
+        raise BenchError(f"CuPy is needed, and cannot be imported: {error}") from None
+    stages = None
+    if options.stages.exists():
+        stages = Stages(options.stages)
+    else:
+        say(f"no {options.stages}: kernels are not timed one by one (scripts/gpu build makes it)")
+    free = int(cupy.cuda.runtime.memGetInfo()[0])
+    return Machine(cupy, stages, options.repeat, min(options.flush, free // 4))
+
+
+def default_path(document_head: dict[str, Any]) -> Path:
+    name = re.sub(r"[^a-z0-9]+", "-", str(document_head["gpu"]).lower()).strip("-")
+    return gpu_report.RESULTS / f"{name}_{document_head['date']}.json"
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.resources:
+        wanted = options.architectures or gpu_resources.architectures()
+        say(f"compiling the kernels for {', '.join(map(str, wanted))}, about a minute each")
+        figures = gpu_resources.measure(wanted)
+        gpu_resources.write(figures)
+        print(gpu_report.resources_table(figures))
+        gpu_report.write_docs(options.docs_file)
+        spilling = gpu_resources.spilling(figures)
+        if spilling:
+            print(f"error: registers are spilled by {', '.join(spilling)}", file=sys.stderr)
+        return 1 if spilling else 0
+    if options.docs:
+        gpu_report.write_docs(options.docs_file)
+        return 0
+    machine = open_machine(options)
+    first = head(machine.cupy)
+    path = options.json or default_path(first)
+    document: dict[str, Any] = {**first, "rows": []}
+    if path.exists():
+        earlier = gpu_report.read(path)
+        if all(earlier.get(k) == first[k] for k in ("gpu", "driver", "cuda", "commit")):
+            document = earlier  # goes on with it
+    complete = measure(machine, options, document, path)
+    print(gpu_report.full(document))
+    wrong = [row for row in document["rows"] if row["violations"] or "WRONG" in row["note"]]
+    for row in wrong:
+        print(f"error: {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the bound; "
+              f"{row['note']}", file=sys.stderr)  # fmt: skip
+    if not complete:
+        say("the time is up: the same command again measures what is left")
+    return 1 if wrong else 0 if complete else 3
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1 failure, 3 time is up."
+    )
+    options.add_argument("fields", nargs="*", metavar="FIELD", help="NAME@N or .npy file")
+    options.add_argument("--eb", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4])
+    options.add_argument("--mode", choices=("abs", "rel"), default="rel")
+    options.add_argument("--dtype", choices=("f32", "f64"), nargs="+", default=["f32", "f64"])
+    options.add_argument("--repeat", type=int, default=20, help="calls of which the median is kept (default: 20)")
+    options.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after that")
+    options.add_argument("--json", type=Path, metavar="FILE", help="default: scripts/bench/results/<gpu>_<date>.json")
+    options.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="gpu_stages.so")
+    options.add_argument("--flush", type=int, default=FLUSH_BYTES, metavar="BYTES", help=argparse.SUPPRESS)
+    options.add_argument("--cache", type=Path, metavar="FOLDER", help="where generated fields are kept")
+    options.add_argument("--resources", action="store_true", help="registers, spills, shared memory of the kernels")
+    options.add_argument("--architectures", type=int, nargs="+", metavar="N", help="for --resources, such as 90")
+    options.add_argument("--docs", action="store_true", help="write the section of docs/performance.md anew")
+    options.add_argument("--docs-file", type=Path, default=gpu_report.DOCS, metavar="FILE", help=argparse.SUPPRESS)
+    return options
+
+
+def main(words: Sequence[str]) -> int:
+    try:
+        return run(parser().parse_args(words))
+    except (BenchError, cusz.CuszError, gpu_resources.CompilerError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

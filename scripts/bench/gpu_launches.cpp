@@ -1,0 +1,129 @@
+// Prints how the engine launches its kernels: one line each, "mangled name, what for, threads, dynamic shared bytes".
+// It is linked with the object of kernels.cu and, in place of the CUDA runtime, with the functions below, which do
+// nothing but remember; so the numbers are those of the compiled code, and no device is needed. (gpu_resources.py)
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "cuda/kernels.hpp"
+
+namespace {
+
+std::map<const void*, std::string>& names() {
+    static std::map<const void*, std::string> of_function;
+    return of_function;
+}
+const char* purpose = "";
+
+} // namespace
+
+extern "C" {
+void** __cudaRegisterFatBinary(void*) {
+    static void* handle = nullptr;
+    return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*,
+                            int*) {
+    names()[host] = name;
+}
+void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
+cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, std::size_t*, void*) { return cudaErrorNotSupported; }
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
+    *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(host));
+    return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t) {
+    return cudaErrorNotSupported;
+}
+}
+
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, std::size_t, cudaStream_t) {
+    return cudaErrorNotSupported;
+}
+const char* cudaGetErrorName(cudaError_t) { return "error"; }
+const char* cudaGetErrorString(cudaError_t) { return "error"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) {
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+    *value = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, std::size_t,
+                                                                   unsigned) {
+    *blocks = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, std::size_t) {
+    *blocks = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void**) {
+    std::printf("%s,%s,%u,%zu\n", names().at(function).c_str(), purpose, config->blockDim.x, config->dynamicSmemBytes);
+    return cudaSuccess;
+}
+
+namespace {
+
+using namespace cusz::cuda;
+
+// A batch of one tile, so that there is work to be launched for.
+TileBatch one_tile() {
+    const std::uint64_t extent = 1;
+    return {cusz::Tiling(1, &extent), 0, 1, 0};
+}
+
+constexpr std::pair<int, const char*> alphabets[] = {{5, "64 bins"}, {9, "1024 bins"}, {12, "8192 bins"}};
+
+template <class T>
+void compression() {
+    compute_range(RangeArguments<T>{}, nullptr);
+    settle_bound(BoundArguments<T>{}, nullptr);
+    for (const auto& [r, bins] : alphabets) {
+        purpose = bins;
+        count_symbols(CountArguments<T>{one_tile(), nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, nullptr);
+    }
+    purpose = "";
+    compress_tiles(CompressArguments<T>{one_tile(), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}, nullptr);
+    finish_header(HeaderArguments<T>{}, nullptr);
+}
+
+void codebooks() {
+    for (const auto& [r, bins] : alphabets) {
+        purpose = bins;
+        char memory = 0; // where it takes global memory, it is told so by an address
+        BookArguments book{nullptr, r, cusz::Sample(1, r), nullptr, nullptr, nullptr, nullptr, nullptr};
+        if (book_memory_bytes(r) != 0) book.memory = &memory;
+        make_book(book, nullptr);
+    }
+    purpose = "";
+}
+
+template <class T>
+void decompression() {
+    decompress_tiles(DecompressArguments<T>{one_tile(), {}, {}, {}, {}, {}, {}, {}, {}}, nullptr);
+}
+
+} // namespace
+
+int main() {
+    compression<float>();
+    compression<double>();
+    codebooks();
+    IndexArguments index{};
+    index.n_tiles = 1;
+    find_starts(index, nullptr);
+    decompression<float>();
+    decompression<double>();
+    PieceArguments piece{};
+    piece.n = 1;
+    sum_pieces(piece, nullptr);
+}

@@ -1,0 +1,240 @@
+"""What gpu.py measured, as JSON and as the section "On a GPU" of docs/performance.md, which has nothing else in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gpu_resources
+
+from cusz_core.bench.measure import Row
+from cusz_core.bench.report import significant
+from cusz_core.info import json_value
+
+OURS = "cusz_core"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).with_name("results")
+DOCS = ROOT / "docs/performance.md"
+BEGIN, END = "<!-- gpu: begin -->", "<!-- gpu: end -->"
+NOT_MEASURED = "Not measured on a GPU yet: no speed of the CUDA engine is known."
+
+#: Members of every row; rows of other tools need have no more.
+COLUMNS = (
+    *("tool", "version", "dataset", "shape", "dtype", "mode", "eb", "ratio", "psnr", "max_error_over_eb"),
+    *("compress_gbps", "decompress_gbps", "end_to_end_gbps", "note"),
+)
+_EXACT = {"eb", "max_error_over_eb"}
+
+Document = dict[str, Any]  # gpu, driver, cuda, commit, ..., rows
+
+
+# ------------------------------------------------------------------------------------------------------------ files
+
+
+def shortened(row: Row) -> Row:
+    """A row without digits that mean nothing."""
+    short: Row = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            short[name] = {stage: float(f"{time:.5g}") for stage, time in value.items()}
+        elif isinstance(value, float) and name not in _EXACT:
+            short[name] = float(f"{value:.6g}")
+        else:
+            short[name] = value
+    return short
+
+
+def write(document: Document, path: Path) -> None:
+    """One row a line; NaN and infinities are strings."""
+    rows = ",\n".join(
+        " " + json.dumps({name: json_value(value) for name, value in row.items()}, allow_nan=False)
+        for row in document["rows"]
+    )
+    members = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in document.items() if name != "rows"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{" + ",\n".join([*members, f'"rows": [\n{rows}\n]']) + "}\n")
+
+
+def read(path: Path) -> Document:
+    document: Document = json.loads(path.read_text())
+    for row in document["rows"]:
+        missing = [name for name in COLUMNS if name not in row]
+        if missing:
+            raise ValueError(f"{path}: a row has no {missing[0]!r}")
+        for name in ("ratio", "psnr", "max_error_over_eb"):
+            row[name] = None if row[name] is None else float(row[name])
+    return document
+
+
+def documents(folder: Path = RESULTS) -> list[Document]:
+    """All results there are, the latest of every GPU."""
+    latest: dict[str, Document] = {}
+    for path in sorted(folder.glob("*_*.json")):
+        document = read(path)
+        before = latest.get(document["gpu"])
+        if before is None or before.get("date", "") <= document.get("date", ""):
+            latest[document["gpu"]] = document
+    return [latest[gpu] for gpu in sorted(latest)]
+
+
+# ----------------------------------------------------------------------------------------------------------- tables
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *lines])
+
+
+def _number(row: Row, name: str) -> str:
+    return significant(row.get(name))
+
+
+def _percent(row: Row, name: str) -> str:
+    value = row.get(name)
+    return "–" if value is None else f"{100 * value:.0f}%"
+
+
+def _title(row: Row) -> list[str]:
+    shape = "x".join(map(str, row["shape"]))
+    return [str(row["dataset"]), shape, str(row["dtype"]), f"{row['mode']} {row['eb']:g}"]
+
+
+_TITLE = ("field", "shape", "type", "bound")
+
+
+def speeds(rows: Sequence[Row]) -> str:
+    head = (
+        *_TITLE,
+        *("tool", "ratio", "PSNR", "max error / bound", "beyond it", "compress GB/s", "decompress GB/s"),
+        *("of the copy's speed", "host to host GB/s", "note"),
+    )
+    lines = []
+    for row in rows:
+        worst = row["max_error_over_eb"]
+        lines.append(
+            [
+                *_title(row),
+                str(row["tool"]),
+                _number(row, "ratio"),
+                "–" if row["psnr"] is None else f"{row['psnr']:.1f}",
+                "–" if worst is None else f"{worst:.6f}",
+                str(row.get("violations", "–")),
+                _number(row, "compress_gbps"),
+                _number(row, "decompress_gbps"),
+                f"{_percent(row, 'compress_roofline')} / {_percent(row, 'decompress_roofline')}",
+                f"{_number(row, 'end_to_end_gbps')} / {_number(row, 'decompress_end_to_end_gbps')}",
+                str(row["note"]) or "–",
+            ]
+        )
+    return _table(head, lines)
+
+
+def latency(rows: Sequence[Row]) -> str:
+    """Microseconds of whole calls on small fields: a rank's block."""
+    lines = []
+    for row in rows:
+        stages = row.get("stages") or {}
+        lines.append(
+            [
+                *_title(row),
+                f"{_number(row, 'compress_us')} / {_number(row, 'decompress_us')}",
+                f"{_number(row, 'compress_wall_us')} / {_number(row, 'decompress_wall_us')}",
+                f"{significant(_sum(stages, COMPRESSION))} / {significant(_sum(stages, DECOMPRESSION))}",
+            ]
+        )
+    return _table((*_TITLE, "between events", "by the host's clock", "kernels alone"), lines)
+
+
+COMPRESSION = (
+    *("clear", "compute_range", "settle_bound", "count_symbols", "make_book", "compress_tiles", "finish_header"),
+)
+DECOMPRESSION = ("clear_for_reading", "find_starts", "decompress_tiles")
+
+
+def _sum(stages: dict[str, float], names: Sequence[str]) -> float | None:
+    found = [stages[name] for name in names if name in stages]
+    return sum(found) if found and names[-1] in stages else None
+
+
+def stages_table(rows: Sequence[Row]) -> str:
+    names = [*COMPRESSION, *DECOMPRESSION, "sum_pieces", "nothing"]
+    lines = [[*_title(row), *(significant(row["stages"].get(name)) for name in names)] for row in rows]
+    return _table((*_TITLE, *(f"`{name}`" for name in names)), lines)
+
+
+def resources_table(figures: dict[str, Any]) -> str:
+    head = (
+        *("kernel", "for", "architecture", "registers", "spill stores + loads, bytes", "stack bytes", "threads"),
+        *("static shared bytes", "dynamic shared bytes", "blocks of a processor"),
+    )
+    lines = []
+    for row in figures["rows"]:
+        kernel = f"`{row['kernel']}`"
+        numbers = [row[name] for name in ("registers", "spills", "stack", "threads", "static_shared", "dynamic_shared")]
+        blocks = "–" if row["blocks"] is None else str(row["blocks"])
+        lines.append([kernel, row["for"] or "–", f"sm_{row['architecture']}", *map(str, numbers), blocks])
+    return _table(head, lines)
+
+
+# ------------------------------------------------------------------------------------------------------------ texts
+
+
+def conditions(document: Document) -> str:
+    ours = [row for row in document["rows"] if row["tool"] == OURS]
+    bandwidth = max((row.get("copy_gbps") or 0.0 for row in ours), default=0.0)
+    repeat = min((row.get("repeat", 0) for row in ours), default=0)
+    return f"""\
+{document["gpu"]}; driver {document["driver"]}, CUDA {document["cuda"]}; commit {document["commit"]}; \
+{document.get("date", "")}. A copy from device to device moves {bandwidth:.0f} GB/s (read and written).
+
+- GB/s is 10^9 raw bytes a second: the median of {repeat} whole calls or more of `compress` and `decompress` from device
+  memory to device memory, between two CUDA events, with everything allocated before. Of the copy's speed: bytes that
+  have to be read and written (the field, twice if its range has to be found, and the archive) over the time, relative
+  to what a copy of the field moves.
+- Host to host: numpy arrays with `backend="cuda"` into memory that is there already, by the host's clock.
+- Violations are counted on the device; whatever is as far off as the bound is looked at once more, in exact arithmetic.
+- Kernels: medians of CUDA events between them, with cold caches. `nothing` is two events in a row, and is in each."""
+
+
+def full(document: Document) -> str:
+    """Everything, for a terminal or for the documentation."""
+    rows: list[Row] = document["rows"]
+    parts = [conditions(document), "Speed.", speeds(rows)]
+    small = [row for row in rows if "compress_us" in row and _bytes(row) <= 1 << 27]
+    if small:
+        parts += ["Latency on small fields, microseconds, compress / decompress.", latency(small)]
+    staged = [row for row in rows if row.get("stages")]
+    if staged:
+        parts += ["Kernels, microseconds.", stages_table(staged)]
+    return "\n\n".join(parts)
+
+
+def _bytes(row: Row) -> int:
+    size = 4 if row["dtype"] == "float32" else 8
+    for extent in row["shape"]:
+        size *= extent
+    return size
+
+
+def section(measured: Sequence[Document], figures: dict[str, Any] | None) -> str:
+    parts = [full(document) for document in measured] or [NOT_MEASURED]
+    if figures is not None:
+        parts += [
+            "### What the compiler made of the kernels",
+            f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks of a processor: what registers, "
+            f"shared memory and threads leave room for, at most the {gpu_resources.MOST_BLOCKS} that the engine asks "
+            "for; worked out, not measured. Stack bytes that are not spilled registers are small arrays.",
+            resources_table(figures),
+        ]
+    return "\n\n".join(parts)
+
+
+def write_docs(path: Path = DOCS, results: Path = RESULTS, resources: Path = gpu_resources.FIGURES) -> None:
+    """Puts all of it between the two markers of a Markdown file."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{path} has no lines {BEGIN} and {END} for the tables to go between")
+    figures = json.loads(resources.read_text()) if resources.exists() else None
+    path.write_text(f"{before}{BEGIN}\n\n{section(documents(results), figures)}\n\n{END}{after}")

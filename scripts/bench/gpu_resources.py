@@ -1,0 +1,150 @@
+"""What the compiler made of the CUDA kernels: registers, spills, shared memory, and how many blocks a processor holds.
+
+Needs nvcc and a C++ compiler, but no GPU. Used by `gpu.py --resources`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "cusz_core"
+KERNELS = CORE / "src/cuda/kernels.cu"
+FIGURES = Path(__file__).with_name("gpu_resources.json")
+
+#: What a processor has, by architecture: shared memory in KiB, threads, blocks. Each has 65536 registers.
+PROCESSORS = {80: (164, 2048, 32), 86: (100, 1536, 16), 89: (100, 1536, 24), 90: (228, 2048, 32), 100: (228, 2048, 32)}
+#: The engine asks for no more blocks than this (kernels.cu, most_blocks_of_processor).
+MOST_BLOCKS = 8
+
+Row = dict[str, Any]
+
+
+class CompilerError(Exception):
+    """nvcc is missing, or failed."""
+
+
+def architectures() -> list[int]:
+    """Those that the build is for by default."""
+    found = re.search(r"set\(CUSZ_CUDA_ARCHITECTURES ([^)]*?) CACHE", (ROOT / "CMakeLists.txt").read_text())
+    assert found is not None, "CMakeLists.txt sets no CUSZ_CUDA_ARCHITECTURES"
+    return sorted({int(word.split("-")[0]) for word in found[1].split()})
+
+
+def measure(wanted: Sequence[int]) -> dict[str, Any]:
+    """Compiles the kernels for these architectures, which takes about a minute for each."""
+    nvcc = find_nvcc()
+    with tempfile.TemporaryDirectory(prefix="cusz-resources-") as folder:
+        kernels = Path(folder) / "kernels.o"
+        codes = [f"--generate-code=arch=compute_{n},code=sm_{n}" for n in wanted]
+        # As cusz_core/CMakeLists.txt has it.
+        flags = ["-O3", "-DNDEBUG", "-std=c++20", "-fmad=false", "--expt-relaxed-constexpr", "-I", CORE / "include"]
+        text = _run(nvcc, "-c", *flags, *codes, "-Xptxas=-v", KERNELS, "-o", kernels)
+        launches = _launches(nvcc, kernels, Path(folder) / "launches")
+    version = re.search(r"release [\d.]+, V([\d.]+)", _run(nvcc, "--version"))
+    return {"nvcc": version[1] if version else "unknown", "rows": joined(parse(text), launches)}
+
+
+def find_nvcc() -> str:
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if nvcc is None:
+        raise CompilerError("nvcc was not found: put it on PATH, or point CUDACXX at it")
+    return nvcc
+
+
+def _run(*command: object) -> str:
+    """Standard output and error of a command."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise CompilerError(f"{' '.join(words)}\n{done.stdout}")
+    return done.stdout
+
+
+def _include_folder(nvcc: str) -> str:
+    """Where the headers of the CUDA runtime are."""
+    for line in _run(nvcc, "--dryrun", "-c", "-x", "cu", "/dev/null", "-o", "/dev/null").splitlines():
+        if found := re.match(r'#\$ INCLUDES="-I([^"]*)"', line):
+            return found[1].strip().removeprefix("-I")
+    return str(Path(nvcc).resolve().parents[1] / "include")
+
+
+def _launches(nvcc: str, kernels: Path, program: Path) -> list[tuple[str, str, int, int]]:
+    """Kernel, what for, threads and dynamic shared memory of every launch (gpu_launches.cpp)."""
+    sources = [Path(__file__).with_name("gpu_launches.cpp"), CORE / "src/tiling.cpp"]
+    folders = ["-I", CORE / "src", "-I", CORE / "include", "-isystem", _include_folder(nvcc)]
+    _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *sources, kernels, "-o", program)
+    lines = [line.split(",") for line in _run(program).splitlines()]
+    return [(name, purpose, int(threads), int(shared)) for name, purpose, threads, shared in lines]
+
+
+def parse(text: str) -> list[Row]:
+    """What `ptxas -v` says of every kernel, by its mangled name."""
+    rows: list[Row] = []
+    for line in text.splitlines():
+        if found := re.search(r"Compiling entry function '(\w+)' for 'sm_(\d+)\w?'", line):
+            rows.append({"kernel": found[1], "architecture": int(found[2])})
+        elif found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            if rows and "stack" not in rows[-1]:
+                rows[-1] |= {"stack": int(found[1]), "spills": int(found[2]) + int(found[3])}
+        elif rows and (found := re.search(r"Used (\d+) registers", line)):
+            static = re.search(r"(\d+) bytes smem", line)
+            rows[-1] |= {"registers": int(found[1]), "static_shared": int(static[1]) if static else 0}
+    return rows
+
+
+def joined(compiled: Iterable[Row], launches: Iterable[tuple[str, str, int, int]]) -> list[Row]:
+    """A row for every kernel, architecture and way that it is launched."""
+    by_name: dict[str, list[Row]] = {}
+    for row in compiled:
+        by_name.setdefault(row["kernel"], []).append(row)
+    rows = []
+    for mangled, purpose, threads, shared in launches:
+        for row in by_name[mangled]:
+            launch = {"kernel": short_name(mangled), "for": purpose, "threads": threads, "dynamic_shared": shared}
+            rows.append({**row, **launch, "blocks": resident_blocks(row, threads, shared)})
+    missing = by_name.keys() - {name for name, *_ in launches}
+    if missing:
+        raise CompilerError(f"gpu_launches.cpp does not launch {', '.join(map(short_name, sorted(missing)))}")
+    return sorted(rows, key=lambda row: int(row["architecture"]))
+
+
+def short_name(mangled: str) -> str:
+    """compress_kernel<float> of _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE."""
+    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])E)?", mangled)
+    assert found is not None, mangled
+    types = {"f": "<float>", "d": "<double>", None: ""}
+    return found[1] + types[found[2]]
+
+
+def resident_blocks(row: Row, threads: int, dynamic_shared: int) -> int | None:
+    """Blocks that a processor holds at once, for registers, shared memory and threads; None if it is not known."""
+    processor = PROCESSORS.get(row["architecture"])
+    if processor is None:
+        return None
+    shared, most_threads, most_blocks = processor
+    warps = -(-threads // 32)
+    of_warp = -(-row["registers"] * 32 // 256) * 256
+    of_registers = 16384 // of_warp * 4 // warps  # a processor's four parts have a quarter each
+    of_block = row["static_shared"] + dynamic_shared + 1024  # the system's
+    of_shared = shared * 1024 // (-(-of_block // 128) * 128)
+    return int(min(of_registers, of_shared, most_threads // (warps * 32), most_blocks, MOST_BLOCKS))
+
+
+def write(figures: dict[str, Any], path: Path = FIGURES) -> None:
+    rows = ",\n".join(" " + json.dumps(row) for row in figures["rows"])
+    path.write_text(f'{{"nvcc": {json.dumps(figures["nvcc"])},\n"rows": [\n{rows}\n]}}\n')
+
+
+def spilling(figures: dict[str, Any]) -> list[str]:
+    """Kernels that keep registers in memory, and where."""
+    found = [f"{row['kernel']} (sm_{row['architecture']})" for row in figures["rows"] if row["spills"] > 0]
+    return list(dict.fromkeys(found))

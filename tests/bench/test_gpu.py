@@ -1,0 +1,239 @@
+"""scripts/bench/gpu.py and what is beside it, as far as they go without a GPU."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import support
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts/bench"
+KERNELS = ROOT / "cusz_core/src/cuda/kernels.cu"
+
+PTXAS = """\
+ptxas info    : 17 bytes gmem
+ptxas info    : Compiling entry function '_ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE' for 'sm_90'
+ptxas info    : Function properties for _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 80 registers, used 1 barriers, 8 bytes cumulative stack size, 24 bytes smem
+ptxas info    : Compiling entry function '_ZN4cusz4cuda12piece_kernelENS0_14PieceArgumentsE' for 'sm_90a'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, used 1 barriers
+"""
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+
+
+@pytest.fixture
+def gpu(scripts):
+    return pytest.importorskip("gpu")
+
+
+@pytest.fixture
+def report(scripts):
+    return pytest.importorskip("gpu_report")
+
+
+@pytest.fixture
+def resources(scripts):
+    return pytest.importorskip("gpu_resources")
+
+
+def row(**changes):
+    return {
+        "tool": "cusz_core", "version": "1", "dataset": "turbulence@512", "shape": [512, 512, 512], "dtype": "float32",
+        "mode": "rel", "eb": 1e-3, "ratio": 5.4321, "psnr": 64.8, "max_error_over_eb": 0.999999, "violations": 0,
+        "compress_gbps": 1234.5, "decompress_gbps": 1500.25, "end_to_end_gbps": 20.5,
+        "compress_us": 400.0, "decompress_us": 300.0, "compress_wall_us": 410.0, "decompress_wall_us": 305.0,
+        "decompress_end_to_end_gbps": 25.5, "copy_gbps": 4000.0, "compress_roofline": 0.5, "decompress_roofline": 0.4,
+        "repeat": 20, "note": "",
+        "stages": {"clear": 2.0, "compute_range": 150.0, "compress_tiles": 200.0, "finish_header": 3.0,
+                   "decompress_tiles": 250.0, "nothing": 1.5}, **changes,
+    }  # fmt: skip
+
+
+def document(*rows, **changes):
+    head = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "commit": "abc", "date": "2026-01-02"}
+    return {**head, **changes, "rows": list(rows)}
+
+
+# ----------------------------------------------------------------------------------------------------------- report
+
+
+def test_results_can_be_read_again(report, tmp_path):
+    path = tmp_path / "new" / "h200_2026-01-02.json"
+    report.write(document(row(), row(psnr=float("inf"), stages=None)), path)
+    again = report.read(path)
+    assert (again["gpu"], len(again["rows"]), again["rows"][1]["psnr"]) == ("NVIDIA H200", 2, float("inf"))
+    assert set(report.COLUMNS) <= set(json.loads(path.read_text())["rows"][0])
+
+
+def test_a_row_without_a_column_is_refused(report, tmp_path):
+    path = tmp_path / "h200_2026-01-02.json"
+    incomplete = row()
+    del incomplete["ratio"]
+    report.write(document(incomplete), path)
+    with pytest.raises(ValueError, match="no 'ratio'"):
+        report.read(path)
+
+
+def test_the_latest_result_of_each_gpu_counts(report, tmp_path):
+    for gpu, date in (("H200", "2026-01-02"), ("H200", "2026-03-02"), ("A100", "2026-02-02")):
+        report.write(document(row(), gpu=gpu, date=date), tmp_path / f"{gpu}_{date}.json")
+    assert [(d["gpu"], d["date"]) for d in report.documents(tmp_path)] == [
+        ("A100", "2026-02-02"),
+        ("H200", "2026-03-02"),
+    ]
+
+
+def test_the_section_has_what_was_measured(report):
+    other = dict.fromkeys(report.COLUMNS) | {
+        "tool": "cuSZ", "dataset": "turbulence@512", "shape": [512, 512, 512], "dtype": "float32", "mode": "rel",
+        "eb": 1e-3, "ratio": 5.0, "compress_gbps": 300.0, "decompress_gbps": 200.0, "note": "of its own repository",
+    }  # fmt: skip
+    small = row(dataset="turbulence@64", shape=[64, 64, 64])
+    text = report.section([document(row(), other, small)], None)
+    for part in ("NVIDIA H200", "4000 GB/s", "1234", "64.8", "50% / 40%", "300", "of its own repository", "355 / 250"):
+        assert part in text
+    assert report.NOT_MEASURED not in text
+    assert text.count("turbulence@64") == 3  # speed, latency, kernels
+
+
+def test_the_documentation_is_what_the_files_say(report, tmp_path):
+    """docs/performance.md has no figure of a GPU that is not in the results."""
+    path = tmp_path / "performance.md"
+    shutil.copy(report.DOCS, path)
+    report.write_docs(path)
+    assert path.read_text() == report.DOCS.read_text(), "run scripts/bench/gpu.py --docs"
+    if not list(report.RESULTS.glob("*.json")):
+        assert report.NOT_MEASURED in path.read_text()
+
+
+def test_a_file_without_markers_is_refused(report, tmp_path):
+    (tmp_path / "a.md").write_text("nothing")
+    with pytest.raises(ValueError, match="no lines"):
+        report.write_docs(tmp_path / "a.md")
+
+
+# -------------------------------------------------------------------------------------------------------- resources
+
+
+def test_what_the_compiler_says(resources):
+    first, second = resources.parse(PTXAS)
+    assert (first["registers"], first["spills"], first["stack"], first["static_shared"]) == (80, 16, 8, 24)
+    assert (second["registers"], second["spills"], second["architecture"]) == (32, 0, 90)
+    launches = [(first["kernel"], "64 bins", 256, 42200), (second["kernel"], "", 256, 64)]
+    rows = resources.joined([first, second], launches)
+    assert [(r["kernel"], r["for"], r["blocks"]) for r in rows] == [
+        ("compress_kernel<float>", "64 bins", 3),
+        ("piece_kernel", "", 8),
+    ]
+    assert resources.spilling({"rows": rows}) == ["compress_kernel<float> (sm_90)"]
+    with pytest.raises(resources.CompilerError, match="does not launch compress_kernel<float>"):
+        resources.joined([first, second], launches[1:])
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "shared", "blocks"),
+    [
+        (80, 256, 42200, 3),  # registers: 6 warps of each part
+        (128, 256, 74968, 2),  # registers, and shared memory as well
+        (48, 96, 71872, 3),  # shared memory
+        (32, 1024, 0, 2),  # threads
+        (16, 32, 0, 8),  # no more are asked for
+    ],
+)
+def test_blocks_of_a_processor(resources, registers, threads, shared, blocks):
+    figures = {"architecture": 90, "registers": registers, "static_shared": 0}
+    assert resources.resident_blocks(figures, threads, shared) == blocks
+    assert resources.resident_blocks({**figures, "architecture": 77}, threads, shared) is None
+
+
+def test_the_table_has_every_kernel(resources):
+    figures = json.loads(resources.FIGURES.read_text())
+    written = set()
+    for line in KERNELS.read_text().splitlines():
+        if "__global__" in line:
+            written.add(line.split("_kernel(")[0].split()[-1] + "_kernel")
+    assert written
+    for architecture in resources.architectures():
+        found = {r["kernel"].split("<")[0] for r in figures["rows"] if r["architecture"] == architecture}
+        assert found == written
+
+
+def test_no_kernel_spills_registers(resources):
+    """What the table says of the architectures that are measured on, and of the others no more than is known."""
+    spilling = resources.spilling(json.loads(resources.FIGURES.read_text()))
+    assert [name for name in spilling if "(sm_90)" in name] == []
+    assert set(spilling) <= KNOWN_TO_SPILL
+
+
+#: Kernels that still have to be mended, of architectures that nothing has run on.
+KNOWN_TO_SPILL = {
+    "book_kernel (sm_80)",
+    "count_kernel<float> (sm_100)",
+    "compress_kernel<float> (sm_100)",
+    "compress_kernel<double> (sm_100)",
+}
+
+
+@pytest.mark.slow
+def test_no_kernel_spills_when_it_is_compiled(resources):
+    try:
+        resources.find_nvcc()
+    except resources.CompilerError as error:
+        pytest.skip(str(error))
+    figures = resources.measure([90])
+    assert resources.spilling(figures) == []
+
+
+# -------------------------------------------------------------------------------------------------------------- gpu
+
+
+def test_without_a_gpu_it_says_so(gpu, capsys):
+    if "cuda" in support.BACKENDS:
+        pytest.skip("there is a CUDA device")
+    assert gpu.main(["turbulence@16"]) == 1
+    assert capsys.readouterr().err.startswith("error: there is no GPU to measure: ")
+
+
+def test_fields_are_kept(gpu, tmp_path):
+    first = gpu.load("turbulence@16", tmp_path)
+    assert (first.x.shape, first.x.dtype) == ((16, 16, 16), np.float32)
+    assert (tmp_path / "turbulence@16.npy").exists()
+    assert support.same_bits(gpu.load("turbulence@16", tmp_path).x, first.x)
+    assert gpu.load("flux@20", None).x.shape == (20, 40)
+    for name in ("turbulence", "nothing@16", "turbulence@x"):
+        with pytest.raises(gpu.BenchError, match="no generated field"):
+            gpu.load(name, None)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+@pytest.mark.parametrize("fill", [None, 1e20])
+def test_quality_is_that_of_the_exact_comparison(gpu, dtype, fill):
+    """With numpy in place of CuPy."""
+    from cusz_core.bench import measure
+
+    class Array(np.ndarray):
+        def get(self):
+            return np.asarray(self)
+
+    x = support.smooth((20, 30, 40), dtype)
+    x.reshape(-1)[::17] = np.nan
+    if fill is not None:
+        x.reshape(-1)[::19] = fill
+    y = x.copy()
+    y[3] += dtype.type(1e-3)
+    y[4, 5, 6:9] += dtype.type(2e-3)
+    y.reshape(-1)[:400:17] = 0
+    found = gpu.quality(np, x.view(Array), y.view(Array), 1e-3, fill)
+    wanted = measure.quality(x, y, 1e-3, fill)
+    assert found.violations == wanted.violations > 0
+    assert found.max_error_over_eb == wanted.max_error_over_eb
+    assert found.psnr == pytest.approx(wanted.psnr)

@@ -1,0 +1,154 @@
+"""The CUDA engine on a device writes the CPU's archives, byte for byte, and reads the same values from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_cases import CASES, folder
+
+import cusz_core as cusz
+import support
+from cusz_core import _native
+from field_kinds import KINDS, SHAPES
+
+pytestmark = pytest.mark.gpu
+
+REAL = sorted(Path(os.environ["CUSZ_TEST_DATA"]).glob("*.npy")) if os.environ.get("CUSZ_TEST_DATA") else []
+Identical = Callable[..., bytes]
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_and_shapes(identical: Identical, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    kind = KINDS[name]
+    identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind(identical: Identical, name: str, dtype: np.dtype) -> None:
+    """A few tiles of each: what scripts/gpu sanitize runs."""
+    kind = KINDS[name]
+    for shape in ((9000,), (70, 130), (18, 33, 40), (2, 9, 17, 33)):
+        identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+@pytest.mark.parametrize("shape", support.ALL_SHAPES, ids=str)
+def test_shapes(identical: Identical, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Empty ones as well."""
+    identical(support.smooth(shape, dtype), 1e-3, "rel")
+
+
+@pytest.mark.parametrize("bins", [64, 128, 256, 512, 1024, 2048, 4096, 8192])
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_bins(identical: Identical, dtype: np.dtype, bins: int) -> None:
+    identical(support.smooth((40, 70, 90), dtype), 1e-5, "rel", bins=bins)
+
+
+@pytest.mark.parametrize("fill", [np.nan, np.inf, -0.0, 0.0, 1e300])
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_fills(identical: Identical, dtype: np.dtype, fill: float) -> None:
+    x = support.smooth((9, 17, 33), dtype).round(1)
+    with np.errstate(over="ignore"):
+        x.reshape(-1)[::7] = dtype.type(fill)
+    x.reshape(-1)[1::77] = -0.0
+    x.reshape(-1)[3::77] = np.nan
+    for eb, mode in ((1e-2, "rel"), (1e-1, "abs")):
+        identical(x, eb, mode, fill=fill)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_many_tiles(identical: Identical, dtype: np.dtype) -> None:
+    """More tiles than blocks run at once: look-back over many of them, a sampled codebook, escapes from it."""
+    x = support.smooth((130, 200, 300), dtype) * dtype.type(1e-3)
+    x[20:22] *= 2000
+    x[30, ::3] = np.nan
+    x[77:80] = support.random_bits(x[77:80].shape, dtype, 3)
+    archive = identical(x, 1e-3)
+    assert cusz.inspect(archive).tiles > 2000
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_archives(cupy: Any, name: str) -> None:
+    """Written, and read, as they are kept in the repository."""
+    case = CASES[name]
+    golden = (folder(_native.FORMAT_VERSION) / f"{name}.cusz").read_bytes()
+    x = case.make()
+    assert case.compress(cupy.asarray(x), device="cuda").get().tobytes() == golden
+    assert case.compress(x, backend="cuda") == golden
+    decoded = cusz.decompress(golden, backend="cpu")
+    on_device = cupy.asarray(np.frombuffer(golden, np.uint8))
+    cusz.check(on_device)
+    assert support.same_bits(cusz.decompress(on_device, like=cupy).get(), decoded)
+    assert support.same_bits(cusz.decompress(golden, backend="cuda"), decoded)
+
+
+@pytest.mark.parametrize("name", ["smooth", "mixture", "incompressible", "lossless"])
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_fields_on_the_host(cupy: Any, dtype: np.dtype, name: str) -> None:
+    """backend="cuda": the same archive from host memory."""
+    kind = KINDS[name]
+    x = kind.make((50, 60, 70), dtype)
+    parameters: dict[str, Any] = {"mode": kind.mode, **kind.options}
+    wanted = cusz.compress(x, kind.eb, backend="cpu", **parameters)
+    assert cusz.compress(x, kind.eb, backend="cuda", **parameters) == wanted
+    assert (
+        bytes(cusz.compress(x, kind.eb, backend="cuda", out=bytearray(len(wanted) + x.nbytes), **parameters)) == wanted
+    )
+    assert support.same_bits(cusz.decompress(wanted, backend="cuda"), cusz.decompress(wanted, backend="cpu"))
+    cusz.verify(x, wanted, backend="cuda")
+
+
+@pytest.mark.parametrize("name", ["smooth", "mixture", "all_nan"])
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_value_range(cupy: Any, dtype: np.dtype, name: str) -> None:
+    kind = KINDS[name]
+    x = kind.make((50, 60, 70), dtype)
+    fill = kind.options.get("fill")
+    assert cusz.value_range(cupy.asarray(x), fill) == cusz.value_range(x, fill)
+
+
+@pytest.mark.skipif(not REAL, reason="CUSZ_TEST_DATA is not set")
+@pytest.mark.parametrize("path", REAL, ids=[path.stem for path in REAL])
+@pytest.mark.parametrize("eb", [1e-2, 1e-3, 1e-4])
+def test_real_fields(identical: Identical, path: Path, eb: float) -> None:
+    fill = 1e20 if path.stem.startswith("ipsl_tos") else None
+    identical(np.ascontiguousarray(np.load(path)), eb, "rel", fill=fill)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_damaged_archives(cupy: Any, dtype: np.dtype) -> None:
+    """The device finds what the CPU finds, and is as well as before."""
+    x = KINDS["mixture"].make((18, 33, 40), dtype)
+    good = np.frombuffer(cusz.compress(x, 1e-2, fill=1e20), np.uint8)
+    refused = 0
+    for seed in range(100):
+        bad = good.copy()
+        at = int(support.integers(1, 0, bad.size, seed)[0])
+        bad[at] ^= 1 << seed % 8
+        verdicts = []
+        for archive in (bad.tobytes(), cupy.asarray(bad)):
+            try:
+                decoded = cusz.decompress(archive)
+            except cusz.CuszError as error:
+                verdicts.append((type(error), str(error)))
+            else:
+                verdicts.append((None, decoded.tobytes()))
+        assert verdicts[0] == verdicts[1], f"byte {at}"
+        refused += verdicts[0][0] is not None
+    assert refused > 90
+    assert cusz.decompress(cupy.asarray(good)).tobytes() == cusz.decompress(good).tobytes()
+
+
+def test_the_same_again(cupy: Any) -> None:
+    """Blocks finish in another order every time; bytes do not change."""
+    x = cupy.asarray(support.smooth((200, 200, 200), support.F32))
+    archives = {cusz.compress(x, 1e-4, "rel") for _ in range(20)}
+    assert len(archives) == 1
