@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -222,9 +223,13 @@ def section(measured: Sequence[Document], figures: dict[str, Any] | None) -> str
     if figures is not None:
         parts += [
             "### What the compiler made of the kernels",
-            f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks of a processor: what registers, "
-            f"shared memory and threads leave room for, at most the {gpu_resources.MOST_BLOCKS} that the engine asks "
-            "for; worked out, not measured. Stack bytes that are not spilled registers are small arrays.",
+            textwrap.fill(
+                f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks of a processor: what "
+                "registers, shared memory and threads leave room for, at most the "
+                f"{gpu_resources.MOST_BLOCKS} that the engine asks for; worked out, not measured. Stack bytes that are "
+                "not spilled registers are small arrays.",
+                120,
+            ),
             resources_table(figures),
         ]
     return "\n\n".join(parts)
