@@ -42,7 +42,8 @@ static int run(cusz_context* context, float* field, float* back, unsigned char* 
     cusz_info info = {.struct_bytes = sizeof info};
     if (failed(context, "inspect", cusz_inspect(context, archive, archive_bytes, &info))) return 1;
     if (failed(context, "decompress",
-               cusz_decompress(context, archive, archive_bytes, CUSZ_BACKEND_AUTO, params.threads, back, COUNT * sizeof *back)))
+               cusz_decompress(context, archive, archive_bytes, CUSZ_BACKEND_AUTO, params.threads, back,
+                               COUNT * sizeof *back)))
         return 1;
 
     /* The difference of two floats of like size is exact in double: this needs no tolerance. */
@@ -58,7 +59,8 @@ static int run(cusz_context* context, float* field, float* back, unsigned char* 
 
     /* A damaged archive is refused, never decoded to wrong data. */
     archive[archive_bytes / 2] ^= 1;
-    const cusz_status status = cusz_decompress(context, archive, archive_bytes, CUSZ_BACKEND_AUTO, 0, back, COUNT * sizeof *back);
+    const cusz_status status =
+        cusz_decompress(context, archive, archive_bytes, CUSZ_BACKEND_AUTO, 0, back, COUNT * sizeof *back);
     printf("one bit flipped: %s\n", cusz_last_error(context));
     if (status != CUSZ_ERROR_CORRUPT) {
         fprintf(stderr, "a damaged archive was accepted\n");

@@ -24,8 +24,8 @@ public:
     virtual ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
                                    int threads) = 0;
 
-    // Codes a non-empty field under the bound coding.eb > 0 into a tiled archive, of which coding brings mode, r, eb and
-    // special. Returns the archive's bytes, or 0 where a raw archive would be no larger, or the bound needs one.
+    // Codes a non-empty field under the bound coding.eb > 0 into a tiled archive, of which coding brings mode, r, eb
+    // and special. Returns the archive's bytes, or 0 where a raw archive would be no larger, or the bound needs one.
     virtual std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads,
                                  void* archive) = 0;
 

@@ -144,8 +144,9 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
         fail(CUSZ_ERROR_TOO_NEW, "archive of format version ", version, "; this library reads up to version ",
              CUSZ_FORMAT_VERSION, ": use a newer release");
     if (version == 0)
-        fail(CUSZ_ERROR_UNSUPPORTED, "archive of format version 0, from before the format was settled; this library reads "
-                                     "version 1: compress the field again");
+        fail(CUSZ_ERROR_UNSUPPORTED,
+             "archive of format version 0, from before the format was settled; this library reads "
+             "version 1: compress the field again");
     const auto need = [&](std::size_t bytes) {
         if (archive_bytes < bytes)
             fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes, the header alone takes ", bytes);
