@@ -483,7 +483,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     try:
-        return run(parser().parse_args(words))
+        return run(parser().parse_intermixed_args(words))
     except (BenchError, cusz.CuszError, gpu_resources.CompilerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
