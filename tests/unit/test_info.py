@@ -16,7 +16,7 @@ def test_a_coded_archive():
     x[3, 4, 5], x[0, 0, 0] = np.nan, 1e20
     archive = cusz.compress(x, 1e-3, "rel", bins=128, fill=1e20)
     info = cusz.inspect(archive)
-    assert (info.version, info.kind, info.mode, info.lossless) == (0, "tiled", "rel", "none")
+    assert (info.version, info.kind, info.mode, info.lossless) == (1, "tiled", "rel", "none")
     assert (info.shape, info.dtype, info.size) == ((20, 30, 40), np.dtype(np.float64), 24000)
     assert (info.eb, info.eb_abs) == (1e-3, support.absolute_bound(x, 1e-3, "rel", 1e20))
     assert info.eb_abs < info.step <= 2 * info.eb_abs
