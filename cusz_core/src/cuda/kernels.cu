@@ -28,8 +28,18 @@ __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArgumen
     settle(a, shared_memory<RangeMemory<T>>());
 }
 
+// Blocks of a processor: as many as registers have room for without spilling any, of which code for newer processors
+// takes more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 template <class T>
-__global__ void __launch_bounds__(block_threads) count_kernel(const CountArguments<T> a) {
+inline constexpr int prepare_blocks = sizeof(T) == 4 ? 2 : 1;
+#else
+template <class T>
+inline constexpr int prepare_blocks = sizeof(T) == 4 ? 3 : 2;
+#endif
+
+template <class T>
+__global__ void __launch_bounds__(block_threads, prepare_blocks<T>) count_kernel(const CountArguments<T> a) {
     auto& shared = shared_memory<CountMemory<T>>();
     const Alphabet alphabet(a.r);
     if (a.state->raw != 0) return;
@@ -46,7 +56,7 @@ __global__ void __launch_bounds__(block_threads) count_kernel(const CountArgumen
                       static_cast<unsigned long long>(shared.count[s]));
 }
 
-__global__ void __launch_bounds__(book_threads) book_kernel(const BookArguments a) {
+__global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArguments a) {
     struct Shared {
         BookShared book;
         std::uint64_t memory[1];
@@ -55,10 +65,6 @@ __global__ void __launch_bounds__(book_threads) book_kernel(const BookArguments 
     BookMemory memory(a.memory != nullptr ? a.memory : shared.memory, Alphabet(a.r).size());
     make_book(a, memory, shared.book);
 }
-
-// Blocks of a processor: as many as registers have room for without spilling any.
-template <class T>
-inline constexpr int compress_blocks = sizeof(T) == 4 ? 3 : 2;
 
 template <class T>
 struct CompressMemory {
@@ -73,7 +79,7 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_kernel(const CompressArguments<T> a) {
+__global__ void __launch_bounds__(block_threads, prepare_blocks<T>) compress_kernel(const CompressArguments<T> a) {
     auto& shared = shared_memory<CompressMemory<T>>();
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
