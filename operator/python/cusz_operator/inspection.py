@@ -85,12 +85,12 @@ def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
     path = os.fspath(path)
     if not Path(path).exists():
         raise FileNotFoundError(f"{path!r} does not exist")
-    adios2 = _import_adios2()
+    adios2 = import_adios2()
     plugin = Plugin()
     return _blocks(adios2, plugin, path)
 
 
-def _import_adios2() -> Any:
+def import_adios2() -> Any:
     try:
         import adios2
     except ImportError as error:

@@ -85,10 +85,8 @@ class Plugin:
         self._library.cusz_operator_capture_begin.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
         self._library.cusz_operator_capture_end.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
         self._library.cusz_operator_offer.restype = ctypes.c_size_t
-        self._library.cusz_operator_offer.argtypes = [
-            *[ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32],
-            *[ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p],
-        ]
+        block: list[Any] = [ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
+        self._library.cusz_operator_offer.argtypes = [ctypes.c_char_p, ctypes.c_size_t, *block]
         self._library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
         _refuse_several_copies()
 
@@ -153,8 +151,8 @@ class Plugin:
         )
         if token == 0:
             raise PluginError(
-                f"variable {variable!r}: the plugin does not take {len(archive)} bytes for a block of {dtype.name} with "
-                f"extents {tuple(count)} (names have at most 1023 bytes, blocks at most {MAX_NDIM} dimensions, and "
+                f"variable {variable!r}: the plugin does not take {len(archive)} bytes for a block of {dtype.name} "
+                f"with extents {tuple(count)} (names have at most 1023 bytes, blocks at most {MAX_NDIM} extents, and "
                 "archives 48 bytes more than their blocks)"
             )
         outcome = None
