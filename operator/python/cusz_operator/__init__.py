@@ -20,6 +20,7 @@ from .device import Binding, bind_device
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
+from .reader import Reader
 from .writer import VariableSummary, Writer
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "PLUGIN_NAME",
     "Binding",
     "Block",
+    "Reader",
     "VariableSummary",
     "Writer",
     "bind_device",

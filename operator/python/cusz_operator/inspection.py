@@ -131,9 +131,9 @@ def _describe(name: str, description: dict[str, str], step: int, info: dict[str,
         block["writer"] = int(info["WriterID"])
     is_value = info["IsValue"] == "True"
     if description["Shape"] and not is_value:
-        block["start"] = _extents(info["Start"])
+        block["start"] = extents_of(info["Start"])
     # BP4 gives a global array of no elements no extents.
-    block["count"] = () if is_value else _extents(info["Count"]) or (0,)
+    block["count"] = () if is_value else extents_of(info["Count"]) or (0,)
     block["operator"] = "none or other" if math.prod(block["count"]) > 0 else ""
     return block
 
@@ -210,5 +210,5 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
     )
 
 
-def _extents(text: str) -> tuple[int, ...]:
+def extents_of(text: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in text.split(",") if extent)
