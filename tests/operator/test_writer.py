@@ -156,6 +156,16 @@ def test_settings_by_variable_and_by_block(tmp_path: Path) -> None:
     assert summary["A"].ratio == found["A"]["ratio"]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F32)
+    write_one(tmp_path / "run.bp", x, eb=1e-3, engine=engine)
+    (block,) = json.loads(program(["cusz", "inspect", "--json", tmp_path / "run.bp"]).stdout)
+    assert (block["variable"], block["device"], block["min"], block["max"]) == ("T", -1, x.min(), x.max())
+    assert block["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
+    assert block["seconds"] > 0
+
+
 def test_a_shape_may_change_and_a_type_may_not(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
         for n in (10, 12):

@@ -34,8 +34,8 @@ class Reader:
             for step in run:  # or run[i], run[-1]
                 u = step.read("U")
 
-    Every rank reads for itself: nothing but the ranks' numbers is needed of the communicator, no call is collective, and
-    an error is that rank's alone.
+    Every rank reads for itself: nothing but the ranks' numbers is needed of the communicator, no call is collective,
+    and an error is that rank's alone.
     """
 
     def __init__(self, path: str | os.PathLike[str], comm: Any = None, *, threads: int | None = None) -> None:
