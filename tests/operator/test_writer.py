@@ -119,6 +119,21 @@ def test_the_same_archives_whoever_writes_the_block(by_layer: Callable) -> None:
     assert block["archive_bytes"] == len(cusz_core.compress(values("u3", 1), 1e-3))
 
 
+@pytest.mark.mpi
+def test_sending_steps_through_sst(start_ranks: Callable, tmp_path: Path) -> None:
+    stream = str(tmp_path / "stream")
+    processes = [start_ranks(2, "layer_write.py", stream, "SST"), start_ranks(3, "layer_receive.py", stream)]
+    try:
+        outputs = [process.communicate(timeout=90)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    assert "received 3" in outputs[1]
+
+
 # -------------------------------------------------------------------------------------------------- without ranks
 
 

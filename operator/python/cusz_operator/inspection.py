@@ -43,8 +43,8 @@ class Block(TypedDict, total=False):
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, delta_outliers, value_outliers, version.
     From the block table of a Writer:
-        device (number of the CUDA device it was compressed on, -1: host memory), min, max (of values that are finite and
-        not fill), checksum (of the archive's payload), seconds (spent compressing).
+        device (number of the CUDA device it was compressed on, -1: host memory), min, max (of values that are finite
+        and not fill), checksum (of the archive's payload), seconds (spent compressing).
     For blocks that the plugin could not make archives of:
         raw_bytes, archive_bytes, ratio, and as kind "plain" (as they are) or "lost" (NaN, because the memory could not
         be read when it was written; `error` says so).
