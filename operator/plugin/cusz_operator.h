@@ -1,8 +1,12 @@
 /* cusz_operator.h: what libcusz_operator.so offers beyond ADIOS2's plugin interface.
  *
- * ADIOS2 has no call that returns the compressed bytes of a block. While capture is on, the plugin hands the next
- * block's archive over instead of decoding it, so that a reader can inspect it, or decode it itself. The functions act
- * on the copy of the library that they are called in: it must be the one that ADIOS2 loaded.
+ * Reading: ADIOS2 has no call that returns the compressed bytes of a block. While capture is on, the plugin hands the
+ * next block's archive over instead of decoding it, so that a reader can inspect it, or decode it itself.
+ *
+ * Writing: ADIOS2 has no call that takes bytes which are compressed already. An archive that is offered here gets a
+ * token, and a Put of that token as the address of the block makes the plugin store the archive.
+ *
+ * The functions act on the copy of the library that they are called in: it must be the one that ADIOS2 loaded.
  *
  * All functions may be called from any thread; none throws or aborts.
  */
@@ -23,7 +27,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function below changes its meaning. */
-#define CUSZ_OPERATOR_INTERFACE 1
+#define CUSZ_OPERATOR_INTERFACE 2
 CUSZ_OPERATOR_API int32_t cusz_operator_interface(void);
 
 /* "major.minor.patch" of the library. */
@@ -44,6 +48,32 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_begin(const char* variable, void
  * Returns a cusz_status: CUSZ_ERROR_PARAMETER if capture is not on, `archive_bytes` is NULL, or the archive did not fit
  * (`archive_bytes` then says how much it needs, and nothing was copied). */
 CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
+
+/* Extents that a block may have, and offers that may wait at once, in the process. */
+#define CUSZ_OPERATOR_MAX_NDIM 32
+#define CUSZ_OPERATOR_MAX_OFFERS 256
+
+/* What became of an offer. */
+enum {
+    CUSZ_OPERATOR_WAITING = 0, /* no block came to this copy of the plugin under this address */
+    CUSZ_OPERATOR_USED = 1,    /* the archive was stored */
+    CUSZ_OPERATOR_REFUSED = 2, /* it came for a block of another variable, type or count, which was stored as lost */
+    CUSZ_OPERATOR_UNKNOWN = 3  /* no such token, or it was withdrawn before */
+};
+
+/* Offers an archive for the block that a Put will name.
+ *   archive         `archive_bytes` bytes, unchanged until cusz_operator_withdraw(); no more than the block's raw bytes
+ * + CUSZ_RAW_OVERHEAD_BYTES dtype           of the block: a cusz_dtype ndim, count     extents of the block, as the Put
+ * has them; copied variable        name of the variable, at most 1023 bytes; copied. BP4 does not tell names: there it
+ * is not checked Returns a token, good for one Put of the variable in mode Sync, with StatsLevel 0: otherwise ADIOS2
+ * reads behind the address, and crashes, because a token is an address of memory that cannot be read. A block that
+ * comes under a token that does not wait (any more) is stored as lost. Returns 0 if an argument makes no sense, the
+ * archive is too large, or too many offers wait. */
+CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t dtype, int32_t ndim,
+                                                const uint64_t* count, const char* variable);
+
+/* Forgets an offer, used or not, and tells what became of it. The archive is not touched afterwards. */
+CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t token);
 
 /* Gives back the scratch memory that the plugin keeps for reuse between blocks (that of calls in progress is kept). */
 CUSZ_OPERATOR_API void cusz_operator_release_scratch(void);

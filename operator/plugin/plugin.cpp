@@ -9,6 +9,7 @@
 #include "capture.hpp"
 #include "contexts.hpp"
 #include "cusz_operator.h"
+#include "handover.hpp"
 #include "parameters.hpp"
 #include "readable.hpp"
 #include "report.hpp"
@@ -141,6 +142,19 @@ public:
             return store_plain(field, field_bytes, out, "type",
                                format("its ADIOS2 data type is %d", static_cast<int>(type)));
         }
+
+        // A token, where somebody has compressed the block already; it may be an empty one.
+        const cusz_dtype dtype = type == adios2::DataType::Float ? CUSZ_F32 : CUSZ_F64;
+        std::size_t archive_bytes = 0;
+        switch (take_offer(field, m_variable.c_str(), dtype, count.data(), count.size(), out, &archive_bytes)) {
+        case HandOver::none: break;
+        case HandOver::taken: return archive_bytes;
+        case HandOver::refused:
+            return store_lost(field_bytes, out, format("the archive that was handed over is for another block"));
+        case HandOver::late:
+            return store_lost(field_bytes, out, format("no archive is handed over under this token any more"));
+        }
+
         if (m_parameters.missing_bound) {
             report_once("no bound",
                         "no error bound is given (parameter 'accuracy'); blocks are stored raw (nothing is lost, "
@@ -174,9 +188,7 @@ public:
             field = static_cast<const char*>(aligned.get());
         }
 
-        const cusz_dtype dtype = type == adios2::DataType::Float ? CUSZ_F32 : CUSZ_F64;
         const Shape shape = block_shape(count, m_parameters.column_major);
-        std::size_t archive_bytes = 0;
         const auto compress = [&](const cusz_params& params) {
             return cusz_compress(context.get(), &params, dtype, shape.ndim, shape.extents.data(), field, out,
                                  field_bytes + CUSZ_RAW_OVERHEAD_BYTES, &archive_bytes);
@@ -280,16 +292,19 @@ private:
     std::size_t store_plain(const char* field, std::size_t bytes, char* out, const char* reason,
                             const Text& why) const noexcept {
         const bool is_plain = copy_readable(out + sizeof(Mark), field, bytes);
-        std::memcpy(out, is_plain ? plain_mark.data() : lost_mark.data(), sizeof(Mark));
-        if (is_plain) {
-            report_raw(reason, why);
-        } else {
-            std::memset(out + sizeof(Mark), 0xff, bytes);
-            report_once(format("lost%s", of_variable().c_str).c_str,
-                        "a block%s cannot be read: its values are LOST, and NaN is stored in their place (said once "
-                        "per variable): %s",
-                        of_variable().c_str, why.c_str);
-        }
+        if (!is_plain) return store_lost(bytes, out, why);
+        std::memcpy(out, plain_mark.data(), sizeof(Mark));
+        report_raw(reason, why);
+        return sizeof(Mark) + bytes;
+    }
+
+    std::size_t store_lost(std::size_t bytes, char* out, const Text& why) const noexcept {
+        std::memcpy(out, lost_mark.data(), sizeof(Mark));
+        std::memset(out + sizeof(Mark), 0xff, bytes);
+        report_once(format("lost%s", of_variable().c_str).c_str,
+                    "a block%s cannot be read: its values are LOST, and NaN is stored in their place (said once "
+                    "per variable): %s",
+                    of_variable().c_str, why.c_str);
         return sizeof(Mark) + bytes;
     }
 

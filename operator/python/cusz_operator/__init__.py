@@ -16,14 +16,22 @@ process, when it writes and when it reads:
         print(block["variable"], block["step"], block["block"], block.get("ratio"))
 """
 
+from .device import Binding, bind_device
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
+from .reader import Reader
+from .writer import VariableSummary, Writer
 
 __all__ = [
     "PLUGIN_LIBRARY",
     "PLUGIN_NAME",
+    "Binding",
     "Block",
+    "Reader",
+    "VariableSummary",
+    "Writer",
+    "bind_device",
     "define_operator",
     "inspect_bp",
     "operator_parameters",

@@ -13,6 +13,7 @@ import numpy as np
 import cusz_core
 from cusz_core.errors import CorruptArchiveError, CuszError, PluginError
 
+from . import blocktable
 from .plugin import PLUGIN_NAME, Plugin, without_colours
 
 __all__ = ["Block", "inspect_bp"]
@@ -41,6 +42,9 @@ class Block(TypedDict, total=False):
         error: why the block cannot be read, or its archive is not valid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, delta_outliers, value_outliers, version.
+    From the block table of a Writer:
+        device (number of the CUDA device it was compressed on, -1: host memory), min, max (of values that are finite
+        and not fill), checksum (of the archive's payload), seconds (spent compressing).
     For blocks that the plugin could not make archives of:
         raw_bytes, archive_bytes, ratio, and as kind "plain" (as they are) or "lost" (NaN, because the memory could not
         be read when it was written; `error` says so).
@@ -66,6 +70,11 @@ class Block(TypedDict, total=False):
     delta_outliers: int
     value_outliers: int
     version: int
+    device: int
+    min: float
+    max: float
+    checksum: int
+    seconds: float
     error: str
 
 
@@ -73,7 +82,8 @@ def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
     """Every block in a BP file (BP5 or BP4), by step, variable and block.
 
     Archives are fetched whole but not decoded: only their headers are read. Variables that are not compressed by this
-    plugin are listed as such. A file that is still being written is listed as far as it is complete.
+    plugin are listed as such, but for block tables, which add to what is told of their variables' blocks. A file that
+    is still being written is listed as far as it is complete.
 
     Args:
         path: the .bp folder or file.
@@ -85,12 +95,12 @@ def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
     path = os.fspath(path)
     if not Path(path).exists():
         raise FileNotFoundError(f"{path!r} does not exist")
-    adios2 = _import_adios2()
+    adios2 = import_adios2()
     plugin = Plugin()
     return _blocks(adios2, plugin, path)
 
 
-def _import_adios2() -> Any:
+def import_adios2() -> Any:
     try:
         import adios2
     except ImportError as error:
@@ -113,12 +123,15 @@ def _blocks(adios2: Any, plugin: Plugin, path: str) -> Iterator[Block]:
         while engine.begin_step(adios2.StepMode.Read, 0.0) == adios2.StepStatus.OK:
             step = engine.current_step()
             for name, description in sorted(io.available_variables().items()):
+                if blocktable.is_table(name):
+                    continue
                 infos = engine.blocks_info(name, step)
                 blocks = [_describe(name, description, step, info, tells_writer) for info in infos]
                 for block, overlaps in zip(blocks, _overlap_at_start(blocks), strict=True):
                     if block["type"] in _DTYPES and block["count"] and math.prod(block["count"]) > 0:
                         _add_archive(block, overlaps, adios2, plugin, engine, io.inquire_variable(name))
-                    yield block
+                _add_table(blocks, name, adios2, engine, io)
+                yield from blocks
             engine.end_step()
     finally:
         engine.close()
@@ -131,11 +144,39 @@ def _describe(name: str, description: dict[str, str], step: int, info: dict[str,
         block["writer"] = int(info["WriterID"])
     is_value = info["IsValue"] == "True"
     if description["Shape"] and not is_value:
-        block["start"] = _extents(info["Start"])
+        block["start"] = extents_of(info["Start"])
     # BP4 gives a global array of no elements no extents.
-    block["count"] = () if is_value else _extents(info["Count"]) or (0,)
+    block["count"] = () if is_value else extents_of(info["Count"]) or (0,)
     block["operator"] = "none or other" if math.prod(block["count"]) > 0 else ""
     return block
+
+
+def _add_table(blocks: list[Block], name: str, adios2: Any, engine: Any, io: Any) -> None:
+    """What the variable's block table says of its blocks, if there is a table, and it is of these blocks."""
+    variable = io.inquire_variable(blocktable.table_name(name))
+    if variable is None:
+        return
+    shape = variable.shape()
+    rows = np.empty(shape, np.float64)
+    try:
+        variable.set_selection([[0] * len(shape), shape])
+        engine.get(variable, rows, adios2.Mode.Sync)
+        table = blocktable.table_of(rows, name)
+    except Exception:  # the blocks are told all the same
+        return
+    if len(table) != len(blocks):
+        return
+    for block, row in zip(blocks, table, strict=True):
+        if block["count"] == tuple(row["count"].tolist()):
+            block.update(
+                Block(
+                    device=int(row["device"]),
+                    min=float(row["min"]),
+                    max=float(row["max"]),
+                    checksum=int(row["checksum"]),
+                    seconds=float(row["seconds"]),
+                )
+            )
 
 
 def _overlap_at_start(blocks: list[Block]) -> list[bool]:
@@ -210,5 +251,5 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
     )
 
 
-def _extents(text: str) -> tuple[int, ...]:
+def extents_of(text: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in text.split(",") if extent)

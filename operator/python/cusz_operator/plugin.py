@@ -6,12 +6,14 @@ import ctypes
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cusz_core import arguments
 from cusz_core.errors import PluginError
 
 __all__ = ["PLUGIN_LIBRARY", "PLUGIN_NAME", "Plugin", "add_to_plugin_path", "plugin_path", "without_colours"]
@@ -22,8 +24,10 @@ PLUGIN_LIBRARY = "cusz_operator"
 
 _FILE_NAME = f"lib{PLUGIN_LIBRARY}.so"
 _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
-_INTERFACE = 1  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
+_INTERFACE = 2  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
 _OK = 0
+_WAITING, _USED, _REFUSED = 0, 1, 2  # what became of an offer
+MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
 
 
 def plugin_path() -> Path:
@@ -80,6 +84,10 @@ class Plugin:
         self._library.cusz_operator_version.restype = ctypes.c_char_p
         self._library.cusz_operator_capture_begin.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
         self._library.cusz_operator_capture_end.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
+        self._library.cusz_operator_offer.restype = ctypes.c_size_t
+        block: list[Any] = [ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
+        self._library.cusz_operator_offer.argtypes = [ctypes.c_char_p, ctypes.c_size_t, *block]
+        self._library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
         _refuse_several_copies()
 
     @property
@@ -120,6 +128,48 @@ class Plugin:
             _refuse_several_copies()
             return None
         return buffer[: captured.value]
+
+    def hand_over(
+        self, variable: str, dtype: np.dtype[Any], count: Sequence[int], archive: bytes, put: Callable[[int], object]
+    ) -> None:
+        """Has the plugin store a finished archive as the block that `put` puts.
+
+        Args:
+            variable: its name.
+            dtype: of the block: float32 or float64.
+            count: its extents, as ADIOS2 has them.
+            archive: of a field of this dtype and as many values.
+            put: puts the block, Sync and with StatsLevel 0, at the address that it is called with.
+
+        Raises:
+            PluginError: the archive was not stored: ADIOS2 loaded another copy of the plugin, or did something else
+                with the address. The block is lost then, if one was put.
+        """
+        extents = (ctypes.c_uint64 * len(count))(*count)
+        token = self._library.cusz_operator_offer(
+            archive, len(archive), arguments.dtype_id_of(dtype), len(count), extents, variable.encode()
+        )
+        if token == 0:
+            raise PluginError(
+                f"variable {variable!r}: the plugin does not take {len(archive)} bytes for a block of {dtype.name} "
+                f"with extents {tuple(count)} (names have at most 1023 bytes, blocks at most {MAX_NDIM} extents, and "
+                "archives 48 bytes more than their blocks)"
+            )
+        outcome = None
+        try:
+            put(token)
+        finally:
+            outcome = self._library.cusz_operator_withdraw(token)
+        if outcome == _USED:
+            return
+        if outcome == _WAITING:
+            _refuse_several_copies()
+        reason = {
+            _WAITING: "ADIOS2 did not ask this copy of the plugin for the block: it loaded another one, or the "
+            "variable has no cusz operator",
+            _REFUSED: "ADIOS2 passed it on for another variable, type or extents",
+        }.get(outcome, f"its token was withdrawn by somebody else ({outcome})")
+        raise PluginError(f"variable {variable!r}: the archive handed over to the plugin was not stored: {reason}")
 
 
 def without_colours(error: Exception) -> str:

@@ -1,0 +1,146 @@
+"""Blocks: boxes of a global array, and the fields in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core import arguments, device_memory
+from cusz_core.errors import ParameterError, UnsupportedError
+
+from .plugin import MAX_NDIM
+
+__all__ = ["Block", "Extents", "Settings", "extents", "field_shape", "first_overlap", "intersection", "prepare"]
+
+Extents = tuple[int, ...]
+_MOST_FIELD_DIMENSIONS = 4
+
+
+class Settings(NamedTuple):
+    """How a variable is compressed; the same for all of its blocks at a step."""
+
+    eb: float
+    mode: str
+    fill: float | None
+    bins: int
+
+    def __str__(self) -> str:
+        return f"eb={self.eb!r}, mode={self.mode!r}, fill={self.fill!r}, bins={self.bins}"
+
+    def same(self, other: Settings) -> bool:
+        """Equal, where NaN is equal to itself."""
+        return repr(self) == repr(other)
+
+
+@dataclasses.dataclass
+class Block:
+    """What a rank puts.
+
+    Attributes:
+        name: of the variable.
+        field: array of 1 to 4 dimensions, C-contiguous, in host or device memory.
+        dtype: float32 or float64.
+        shape, start, count: of the global array, and where the block lies in it.
+        device: number of the CUDA device that the field lies on, -1 for host memory.
+    """
+
+    name: str
+    field: Any
+    dtype: np.dtype[Any]
+    shape: Extents
+    start: Extents
+    count: Extents
+    settings: Settings
+    device: int
+
+
+def prepare(name: str, array: Any, shape: Sequence[int] | None, start: Sequence[int] | None, how: Settings) -> Block:
+    """A block as it is going to be compressed; copied only if it is not C-contiguous and aligned.
+
+    Raises:
+        UnsupportedError: a type or layout that is not accepted.
+        ParameterError: it does not lie within the global shape.
+    """
+    what = f"the block of {name!r}"
+    count = getattr(array, "shape", None)
+    if isinstance(count, tuple) and _MOST_FIELD_DIMENSIONS < len(count) <= MAX_NDIM:
+        if not hasattr(array, "reshape"):
+            raise UnsupportedError(f"{what} has {len(count)} dimensions and cannot be reshaped to 4")
+        merged = array.reshape(field_shape(count))
+    else:
+        merged = array
+    prepared = device_memory.field(merged, what)
+    field, device = prepared, -1
+    if isinstance(prepared, device_memory.DeviceArray):
+        field, device = prepared.owner[0], prepared.device  # type: ignore[index]
+    count = tuple(int(extent) for extent in count) if isinstance(count, tuple) else prepared.shape
+    whole = extents(shape, "shape", name) if shape is not None else count
+    first = extents(start, "start", name) if start is not None else (0,) * len(count)
+    if not len(whole) == len(first) == len(count):
+        raise ParameterError(
+            f"{what} has {len(count)} dimensions, shape has {len(whole)} and start has {len(first)}: they must agree"
+        )
+    for axis, (s, c, n) in enumerate(zip(first, count, whole, strict=True)):
+        if s + c > n:
+            raise ParameterError(
+                f"{what} begins at {first} and has extents {count}: along axis {axis} it ends at {s + c}, outside the "
+                f"global shape {whole}"
+            )
+    return Block(name, field, prepared.dtype, whole, first, count, how, device)
+
+
+def extents(values: Any, what: str, name: str) -> Extents:
+    """A tuple of integers that are not negative."""
+    try:
+        result = tuple(operator.index(value) for value in ([values] if isinstance(values, int) else values))
+    except TypeError:
+        raise ParameterError(f"{what} of {name!r} is {arguments.describe(values)}; it must be integers") from None
+    if any(value < 0 or value >= 2**63 for value in result):
+        raise ParameterError(f"{what} of {name!r} is {result}; its numbers must be from 0 to 2**63 - 1")
+    return result
+
+
+def field_shape(count: Sequence[int]) -> Extents:
+    """A block's extents as the compressor takes them: of more than four, those of 1 are dropped, the slowest merged.
+
+    (As block_shape of plugin.cpp.)
+    """
+    if len(count) <= _MOST_FIELD_DIMENSIONS:
+        return tuple(count)
+    kept = [extent for extent in count if extent != 1] or [1]
+    n_merged = max(len(kept) - _MOST_FIELD_DIMENSIONS, 0) + 1
+    return (math.prod(kept[:n_merged]), *kept[n_merged:])
+
+
+def intersection(a: tuple[Extents, Extents], b: tuple[Extents, Extents]) -> tuple[Extents, Extents] | None:
+    """What two boxes, as (start, count), have in common; None if nothing."""
+    start = tuple(max(s, t) for s, t in zip(a[0], b[0], strict=True))
+    ends = (min(s + c, t + d) for s, c, t, d in zip(*a, *b, strict=True))
+    count = tuple(end - s for end, s in zip(ends, start, strict=True))
+    return (start, count) if all(extent > 0 for extent in count) else None
+
+
+def first_overlap(boxes: Iterable[tuple[Extents, Extents]]) -> tuple[int, int] | None:
+    """Numbers of two boxes, as (start, count), that have elements in common; None if there are none."""
+    listed = list(boxes)
+    if len(listed) < 2:
+        return None
+    starts = np.array([start for start, _ in listed], np.int64)
+    counts = np.array([count for _, count in listed], np.int64)
+    numbers = np.flatnonzero((counts > 0).all(axis=1))
+    numbers = numbers[np.argsort(starts[numbers, 0], kind="stable")]
+    starts, ends = starts[numbers], starts[numbers] + counts[numbers]
+    # In the order of their starts along the first axis, a box can meet those that start before it ends.
+    last: NDArray[np.int64] = np.searchsorted(starts[:, 0], ends[:, 0])
+    for i in range(len(numbers)):
+        others = slice(i + 1, int(last[i]))
+        met = ((starts[others] < ends[i]) & (starts[i] < ends[others])).all(axis=1)
+        if met.any():
+            return int(numbers[i]), int(numbers[i + 1 + int(np.argmax(met))])
+    return None

@@ -1,0 +1,85 @@
+"""The block table: what is known of every block of a variable at a step, beside the variable itself.
+
+It is an ordinary ADIOS2 variable of doubles, one row a block, in the order of ADIOS2's block numbers: by rank, and then
+in the order in which a rank put them. The number of dimensions decides about the columns (`columns_of`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core.errors import CorruptArchiveError
+
+__all__ = [
+    "TABLE_PREFIX",
+    "columns_of",
+    "is_table",
+    "rows_of",
+    "table_dtype",
+    "table_name",
+    "table_of",
+]
+
+#: Names of block tables begin with this.
+TABLE_PREFIX = "cusz/blocks/"
+_BEFORE = ("rank", "step", "device")
+_AFTER = ("raw_bytes", "archive_bytes", "eb_abs", "min", "max", "outliers", "checksum", "seconds")
+_INTEGERS = ("rank", "step", "device", "raw_bytes", "archive_bytes", "outliers", "checksum")
+
+
+def table_name(variable: str) -> str:
+    """The name of a variable's block table."""
+    return TABLE_PREFIX + variable
+
+
+def is_table(name: str) -> bool:
+    """Whether a variable of this name is a block table."""
+    return name.startswith(TABLE_PREFIX)
+
+
+def columns_of(ndim: int) -> list[str]:
+    """The columns of the table of a variable with so many dimensions."""
+    axes = range(ndim)
+    return [*_BEFORE, *(f"start{i}" for i in axes), *(f"count{i}" for i in axes), *_AFTER]
+
+
+def table_dtype(ndim: int) -> np.dtype[Any]:
+    """A row, as users get it."""
+    fields: list[tuple[str, Any] | tuple[str, Any, tuple[int, ...]]] = []
+    for name in (*_BEFORE, "start", "count", *_AFTER):
+        if name in ("start", "count"):
+            fields.append((name, np.int64, (ndim,)))
+        else:
+            fields.append((name, np.int64 if name in _INTEGERS else np.float64))
+    return np.dtype(fields)
+
+
+def rows_of(table: NDArray[Any]) -> NDArray[np.float64]:
+    """A table of `table_dtype` as it is stored: doubles of shape (blocks, columns)."""
+    columns = [np.asarray(table[name], np.float64).reshape(len(table), -1) for name in table.dtype.names or ()]
+    return np.ascontiguousarray(np.concatenate(columns, axis=1))
+
+
+def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
+    """A stored table as a structured array.
+
+    Raises:
+        CorruptArchiveError: it is none.
+    """
+    extra = len(_BEFORE) + len(_AFTER)
+    ndim, odd = divmod(rows.shape[1] - extra, 2)
+    whole = [
+        i for i, name in enumerate(columns_of(max(ndim, 0))) if name[:5] in ("start", "count") or name in _INTEGERS
+    ]
+    if ndim < 1 or odd or not (np.abs(rows[:, whole]) < 2.0**63).all() or (rows[:, whole] % 1 != 0).any():
+        raise CorruptArchiveError(f"the block table of {variable!r} is damaged, or not one of this package")
+    table = np.empty(len(rows), table_dtype(ndim))
+    at = 0
+    for name in table.dtype.names or ():
+        width = ndim if name in ("start", "count") else 1
+        table[name] = rows[:, at : at + width].reshape(table[name].shape)
+        at += width
+    return table

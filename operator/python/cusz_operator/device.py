@@ -1,0 +1,123 @@
+"""Which rank works with which device."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import Any
+
+import cusz_core
+
+__all__ = ["Binding", "bind_device"]
+
+#: What launchers tell a process: its rank on its node, and how many there are.
+_NODE_RANK = (
+    *("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
+    *("PMI_LOCAL_RANK", "SLURM_LOCALID"),
+)
+_NODE_SIZE = (
+    *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
+    *("PMI_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Binding:
+    """What a rank works with.
+
+    Attributes:
+        rank: in the communicator.
+        node: name of the machine.
+        node_rank, node_size: rank on the node, and ranks there.
+        device: number of the CUDA device among those that this process sees; None: the CPU.
+        name: of the device, or of the processor.
+        sharing: ranks of the node that work with the same device; those on the CPU share nothing.
+        threads: CPU threads of this rank.
+    """
+
+    rank: int
+    node: str
+    node_rank: int
+    node_size: int
+    device: int | None
+    name: str
+    sharing: int
+    threads: int
+
+
+def bind_device(comm: Any = None) -> Binding:
+    """Gives each rank a CUDA device, by its rank on the node, or its share of the cores (collective).
+
+    Ranks take the devices that they see (CUDA_VISIBLE_DEVICES) in turn; those that see the same ones share them evenly,
+    with a notice on stderr where ranks outnumber devices. The device becomes CuPy's current one, if CuPy is there.
+    Where there is no device, compression is done by the CPU; OMP_NUM_THREADS is then set to the rank's share of the
+    cores that the ranks of the node may use, unless it is set already.
+
+    Args:
+        comm: a communicator of mpi4py; None: what the launcher's environment variables tell, with every rank of the
+            node taken to see the same devices.
+
+    Raises:
+        DeviceError: a device cannot be used (on this rank).
+    """
+    cuda = next((backend for backend in cusz_core.devices() if backend.name == "cuda"), None)
+    names = cuda.devices if cuda is not None else ()
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if comm is None:
+        rank = node_rank = _from_environment(_NODE_RANK, 0)
+        node_size = max(_from_environment(_NODE_SIZE, 1), node_rank + 1)
+        like_me, place = node_size, node_rank
+        on_my_cores = node_size
+    else:
+        node_comm = comm.Split_type(_shared())
+        rank, node_rank, node_size = comm.rank, node_comm.rank, node_comm.size
+        seen = node_comm.allgather((visible, names, cores))
+        node_comm.Free()
+        alike = [i for i, other in enumerate(seen) if other[:2] == (visible, names)]
+        like_me, place = len(alike), alike.index(node_rank)
+        on_my_cores = sum(other[2] == cores for other in seen)
+    threads = max(len(cores) // on_my_cores, 1)
+    node = os.uname().nodename
+    if not names:
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+        name = next(backend.device for backend in cusz_core.devices() if backend.name == "cpu")
+        return Binding(rank, node, node_rank, node_size, None, name, 1, cusz_core.default_threads())
+
+    device = place % len(names)
+    sharing = len(range(device, like_me, len(names)))
+    if like_me > len(names) and place == 0:
+        print(
+            f"cusz_operator: {like_me} ranks on {node} share {len(names)} CUDA device{'s' * (len(names) > 1)}: up to "
+            f"{-(-like_me // len(names))} ranks a device",
+            file=sys.stderr,
+            flush=True,
+        )
+    _make_current(device)
+    return Binding(rank, node, node_rank, node_size, device, names[device], sharing, threads)
+
+
+def _make_current(device: int) -> None:
+    try:
+        import cupy
+    except ImportError:
+        return  # arrays of other packages say where they are
+    try:
+        cupy.cuda.Device(device).use()
+    except Exception as error:
+        raise cusz_core.DeviceError(f"CUDA device {device} cannot be used: {error}") from error
+
+
+def _from_environment(names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return default
+
+
+def _shared() -> Any:
+    from mpi4py import MPI
+
+    return MPI.COMM_TYPE_SHARED

@@ -1,0 +1,102 @@
+"""The ranks that write or read together, and how they fail together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from cusz_core import errors
+from cusz_core.errors import CuszError, OutOfMemoryError
+
+from .plugin import without_colours
+
+__all__ = ["Failure", "Ranks", "failure_of", "raise_first"]
+
+
+class Failure(NamedTuple):
+    """An error, as ranks tell each other: the class of cusz_core.errors, and the message."""
+
+    kind: str
+    message: str
+
+    def error(self) -> CuszError:
+        """The same on every rank."""
+        kind = getattr(errors, self.kind) if self.kind in errors.__all__ else CuszError
+        error: CuszError = kind(self.message)
+        return error
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What to tell the other ranks of an error."""
+    if isinstance(error, CuszError):
+        return Failure(type(error).__name__, str(error))
+    if isinstance(error, MemoryError):
+        return Failure(OutOfMemoryError.__name__, f"out of memory: {error}")
+    text = without_colours(error) if isinstance(error, Exception) else str(error)
+    return Failure(CuszError.__name__, f"{type(error).__name__}: {' '.join(text.split())}")
+
+
+def raise_first(failures: Iterable[Failure | None], where: str, own: BaseException | None = None) -> None:
+    """Raises the error of the first rank that has one; nothing if none has.
+
+    Args:
+        failures: of all ranks, in their order.
+        where: what was being done, for the message.
+        own: this rank's own error, if it has one, to be named as the cause.
+    """
+    failed = [(rank, failure) for rank, failure in enumerate(failures) if failure is not None]
+    if not failed:
+        return
+    rank, first = failed[0]
+    others = f" (and {len(failed) - 1} other ranks failed)" if len(failed) > 1 else ""
+    raise Failure(first.kind, f"{where}: rank {rank}: {first.message}{others}").error() from own
+
+
+class Ranks:
+    """An MPI communicator of its own, or this process alone."""
+
+    def __init__(self, comm: Any) -> None:
+        """
+        Args:
+            comm: a communicator of mpi4py, which is duplicated (collective); None: this process alone.
+        """
+        self.comm = comm.Dup() if comm is not None else None
+        self.rank: int = self.comm.rank if self.comm is not None else 0
+        self.size: int = self.comm.size if self.comm is not None else 1
+
+    def allgather(self, item: Any) -> list[Any]:
+        """The items of all ranks (collective)."""
+        if self.comm is None:
+            return [item]
+        items: list[Any] = self.comm.allgather(item)
+        return items
+
+    def gather(self, item: Any) -> list[Any]:
+        """The items of all ranks, on rank 0; nothing on the others (collective)."""
+        if self.comm is None:
+            return [item]
+        items: list[Any] | None = self.comm.gather(item)
+        return items or []
+
+    def agree(self, error: BaseException | None, where: str) -> None:
+        """Raises the same error on every rank if one of them has one (collective)."""
+        if self.comm is None:
+            raise_first([failure_of(error) if error is not None else None], where, error)
+            return
+        first = -self.comm.allreduce(-self.rank if error is not None else -self.size, _max())
+        if first == self.size:
+            return
+        failure = self.comm.bcast(failure_of(error) if error is not None else None, root=first)
+        raise_first([None] * first + [failure], where, error)
+
+    def free(self) -> None:
+        """Gives the communicator back (collective)."""
+        if self.comm is not None:
+            self.comm.Free()
+            self.comm = None
+
+
+def _max() -> Any:
+    from mpi4py import MPI
+
+    return MPI.MAX

@@ -1,0 +1,594 @@
+"""Writing: every rank compresses its blocks, all agree, and ADIOS2 stores the archives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+from cusz_core import _native, arguments
+from cusz_core.errors import CuszError, ParameterError, UnsupportedError
+
+from . import blocktable
+from .blocks import Block, Extents, Settings, first_overlap, prepare
+from .inspection import import_adios2
+from .parameters import Backend, Mode, define_operator
+from .plugin import Plugin, plugin_path, without_colours
+from .ranks import Failure, Ranks, failure_of, raise_first
+
+__all__ = ["VariableSummary", "Writer", "WriterStep"]
+
+Engine = Literal["BP5", "BP4", "SST"]
+_ENGINES = ("BP5", "BP4", "SST")
+_SETTINGS = ("eb", "mode", "fill", "bins")
+
+
+class _Description(NamedTuple):
+    """What ranks tell each other of a block before it is compressed."""
+
+    name: str
+    dtype: str
+    shape: Extents
+    start: Extents
+    extents: Extents
+    settings: Settings
+    range: cusz_core.ValueRange
+
+
+class _Report(NamedTuple):
+    """What a rank tells the others at the end of a step, or when it closes the Writer."""
+
+    what: str
+    failure: Failure | None
+    blocks: tuple[_Description, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableSummary:
+    """What was written of a variable.
+
+    Attributes:
+        name: of the variable.
+        steps, blocks: how many were written.
+        raw_bytes, archive_bytes: before and after compression.
+        seconds: spent compressing, summed up over ranks.
+    """
+
+    name: str
+    steps: int
+    blocks: int
+    raw_bytes: int
+    archive_bytes: int
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Compression ratio: raw bytes over archive bytes."""
+        return self.raw_bytes / self.archive_bytes if self.archive_bytes else 1.0
+
+
+class Writer:
+    """Writes steps of compressed variables, from all ranks of a communicator.
+
+        with Writer("run.bp", comm, eb=1e-3, mode="rel") as out:
+            for ...:
+                with out.step():
+                    out.put("U", u, shape=global_shape, start=offset)
+
+    Constructing, the end of a step and `close` are collective: all ranks have to come there. Where one of them fails,
+    all of them raise the same error: the class is that of the first rank that failed, and the message names it. The
+    step is not written then, and steps before it are complete. More can be written, unless it was ADIOS2 that failed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        comm: Any = None,
+        *,
+        eb: float | None = None,
+        mode: Mode = "abs",
+        fill: float | None = None,
+        bins: int = 64,
+        variables: Mapping[str, Mapping[str, Any]] | None = None,
+        engine: Engine = "BP5",
+        parameters: Mapping[str, Any] | None = None,
+        append: bool = False,
+        backend: Backend = "auto",
+        threads: int | None = None,
+    ) -> None:
+        """
+        Args:
+            path: the .bp folder, or the stream, to write. A folder of this name is replaced, unless `append`.
+            comm: a communicator of mpi4py; None: this process alone.
+            eb: the error bound of variables that have none of their own, finite and >= 0: in the variable's unit (mode
+                "abs"), or a fraction of its value range (mode "rel"). 0 is lossless.
+            mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of the whole variable at the step, over all
+                ranks and over values that are finite and not `fill`. A range of 0 means lossless.
+            fill: the value that stands for "no data"; None: there is none.
+            bins: quantisation bins coded directly, a power of two from 64 to 8192.
+            variables: for some variables by name, a dictionary with "eb", "mode", "fill" or "bins" that differ.
+            engine: "BP5", "BP4" or "SST".
+            parameters: of the engine, as ADIOS2 takes them. StatsLevel is 0 always.
+            append: adds steps to a file (BP5, BP4) that is there already.
+            backend: "auto": blocks are compressed where they lie; "cuda": those of the host, too, on the current
+                device; "cpu": arrays in host memory alone.
+            threads: CPU threads of this rank; None as in `cusz_core.compress`.
+
+        Raises:
+            ParameterError: a value out of its legal range, a path that cannot be written to, or ranks that disagree.
+            UnsupportedError: an engine that is not one of the three, or an ADIOS2 without MPI.
+            PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
+            CuszError: ADIOS2 cannot open the file.
+        """
+        self._path = os.fspath(path)
+        self._ranks = Ranks(comm)
+        self._engine: Any = None
+        self._blocks: list[Block] = []
+        self._in_step = False
+        self._closing_agreed = False
+        self._shapes: dict[str, str] = {}
+        self._checked: Any = None
+        self._operated: dict[str, Any] = {}
+        self._tables: dict[str, Any] = {}
+        self._written: dict[str, VariableSummary] = {}
+        self._steps = 0
+        where = f"cannot write {self._path!r}"
+        error: Exception | None = None
+        try:
+            self._defaults = _settings({}, eb=eb, mode=mode, fill=fill, bins=bins)
+            self._of_variable = {
+                name: _settings(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
+            }
+            arguments.backend(backend)
+            arguments.threads(threads)
+            self._backend, self._threads = backend, threads
+            engine_parameters = _engine_parameters(engine, parameters, append)
+            self._adios2 = import_adios2()
+            if comm is not None and not self._adios2.is_built_with_mpi:
+                raise UnsupportedError(
+                    "this adios2 was built without MPI (as the one on PyPI is): run scripts/setup, which builds one "
+                    "with it, or pass comm=None"
+                )
+            if self._ranks.rank == 0:
+                _check_path(Path(self._path), engine, append)
+            plugin_path()
+        except Exception as caught:
+            error = caught
+        try:
+            given = (self._path, engine, append)
+            told = self._ranks.allgather((failure_of(error) if error is not None else None, given))
+            raise_first([failure for failure, _ in told], where, error)
+            for rank, (_, other) in enumerate(told):
+                if other != told[0][1]:
+                    raise ParameterError(
+                        f"{where}: rank 0 opens {told[0][1]} (path, engine, append), and rank {rank} opens {other}"
+                    )
+            # From here on ADIOS2 communicates.
+            self._adios = self._adios2.Adios() if comm is None else self._adios2.Adios(comm=self._ranks.comm)
+            try:
+                self._operator = define_operator(self._adios, eb=0.0)  # never asked to compress
+                self._plugin = Plugin()
+                self._io = self._adios.declare_io("cusz_writer")
+                self._io.set_engine(engine)
+                self._engine_name = engine
+                self._io.set_parameters(engine_parameters)
+            except Exception as caught:
+                error = caught
+            self._ranks.agree(error, where)
+            self._open(append)
+            self._ranks.agree(self._open_error, where)
+        except BaseException:
+            self._engine = None
+            self._ranks.free()
+            raise
+
+    def _open(self, append: bool) -> None:
+        self._open_error: Exception | None = None
+        mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
+        try:
+            comm = [] if self._ranks.comm is None else [self._ranks.comm]
+            self._engine = self._io.open(self._path, mode, *comm)
+        except Exception as error:
+            self._open_error = CuszError(f"ADIOS2 cannot open it: {without_colours(error)}")
+
+    # ------------------------------------------------------------------------------------------------- for users
+
+    def step(self) -> WriterStep:
+        """The next step, to be used with `with`; its end writes what was put in between (collective).
+
+        Raises:
+            ParameterError: a step is open already, or the Writer is closed.
+        """
+        self._require_open()
+        if self._in_step:
+            raise ParameterError("a step is open already: its 'with' block has to end first")
+        return WriterStep(self)
+
+    def put(
+        self,
+        name: str,
+        array: Any,
+        shape: Sequence[int] | None = None,
+        start: Sequence[int] | None = None,
+        *,
+        eb: float | None = None,
+        mode: Mode | None = None,
+        fill: float | None = None,
+        bins: int | None = None,
+    ) -> None:
+        """Adds a block of a variable to the open step.
+
+        A rank may put any number of blocks, or none. Blocks of a variable must not overlap; what they leave out has no
+        values. The array is not copied: it must stay as it is until the step ends.
+
+        Args:
+            name: of the variable.
+            array: float32 or float64, numpy's or on a CUDA device, 1 to 32 dimensions. One that is not C-contiguous is
+                copied once.
+            shape: of the global array, the same on all ranks; None: that of this block.
+            start: where the block begins in it; None: at its origin.
+            eb, mode, fill, bins: for this variable at this step, where they differ from what the Writer was given. The
+                same for all of its blocks on all ranks.
+
+        Raises:
+            UnsupportedError: a type or layout that is not accepted.
+            ParameterError: no step is open, a value out of its legal range, or a block outside the global shape.
+        """
+        self._require_open()
+        if not self._in_step:
+            raise ParameterError("put needs an open step: with writer.step(): writer.put(...)")
+        if not isinstance(name, str) or not name or len(name.encode()) > 1000:
+            raise ParameterError(f"name is {arguments.describe(name)}; it must be a text of 1 to 1000 bytes")
+        if blocktable.is_table(name):
+            raise ParameterError(
+                f"{name!r} is the name of a block table: choose one that does not begin with "
+                f"{blocktable.TABLE_PREFIX!r}"
+            )
+        of_variable = self._of_variable.get(name, self._defaults)
+        merged = _settings(of_variable, eb=eb, mode=mode, fill=fill, bins=bins)
+        if "eb" not in merged:
+            raise ParameterError(
+                f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
+            )
+        how = Settings(merged["eb"], merged["mode"], merged.get("fill"), merged["bins"])
+        self._blocks.append(prepare(name, array, shape, start, how))
+
+    def attribute(self, name: str, value: Any) -> None:
+        """Stores an attribute of the file; every rank should, with the same value.
+
+        Args:
+            name: of the attribute.
+            value: a text, a list of texts (not with BP4), a number, or a numpy array of numbers.
+
+        Raises:
+            UnsupportedError: a list of texts with BP4, which writes out of bounds there.
+            ParameterError: ADIOS2 refuses it, as it does a second value of another type.
+        """
+        self._require_open()
+        if self._engine_name == "BP4" and isinstance(value, list):
+            raise UnsupportedError(f"the attribute {name!r} is a list, which BP4 cannot write: pass a text or an array")
+        try:
+            self._io.define_attribute(name, value)
+        except Exception as error:
+            raise ParameterError(f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}") from error
+
+    def summary(self) -> list[VariableSummary]:
+        """What was written so far, by variable; on rank 0 (the others get an empty list)."""
+        return list(self._written.values())
+
+    def close(self) -> None:
+        """Closes the file (collective). A second call does nothing."""
+        self._close(None)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, Exception):
+            return  # the process is told to stop: it waits for nobody
+        self._close(error)
+
+    # ----------------------------------------------------------------------------------------------------- inside
+
+    def _require_open(self) -> None:
+        if self._engine is None:
+            raise ParameterError(f"the Writer of {self._path!r} is closed")
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._engine is None:
+            return
+        try:
+            if not self._closing_agreed:
+                # A rank that closes while others end a step has failed in between.
+                failure = failure_of(error) if error is not None else None
+                told = self._ranks.allgather(_Report("close", failure, ()))
+                others = [report for report in told if report.what != "close"]
+                if others and error is None:
+                    self._finish()
+                    raise _out_of_order(told, f"{self._path!r}: step {self._steps} of this Writer is not written")
+            self._finish()
+        finally:
+            self._engine = None
+
+    def _finish(self) -> None:
+        try:
+            self._engine.close()
+        except Exception as error:
+            raise CuszError(f"ADIOS2 cannot close {self._path!r}: {without_colours(error)}") from error
+        finally:
+            self._engine = None
+            self._ranks.free()
+
+    def _abandon(self) -> None:
+        """Leaves the file without the open step. (Closing would complete it.)"""
+        self._engine = None
+        self._operated.clear()
+        self._tables.clear()
+        self._io = self._operator = self._adios = None
+        self._ranks.free()
+
+    def _end_step(self, error: Exception | None) -> None:
+        blocks, self._blocks = self._blocks, []
+        where = f"{self._path!r}: step {self._steps} of this Writer is not written"
+        described: tuple[_Description, ...] = ()
+        try:
+            if error is None:
+                described = tuple(self._describe(block) for block in blocks)
+        except Exception as caught:
+            error = caught
+        report = _Report("step", failure_of(error) if error is not None else None, described)
+        told: list[_Report] = self._ranks.allgather(report)
+        if any(other.what != "step" for other in told):
+            self._closing_agreed = True  # by the rank that is closing
+            raise _out_of_order(told, where) from error
+        raise_first([other.failure for other in told], where, error)
+        bounds = self._agree_on_bounds([other.blocks for other in told], where)
+
+        archives: list[bytes] = []
+        own_tables, rows = _tables_of(blocks, self._ranks.rank)
+        try:
+            for block, description, row in zip(blocks, described, rows, strict=True):
+                archives.append(self._compress(block, description, bounds[block.name], row))
+        except Exception as caught:
+            error = caught
+        self._ranks.agree(error, where)
+        tables = self._ranks.gather(own_tables)
+
+        try:
+            self._engine.begin_step()
+            step = self._engine.current_step()
+            for block, archive in zip(blocks, archives, strict=True):
+                self._hand_over(block, archive)
+            for name in bounds if self._ranks.rank == 0 else ():
+                self._put_table(name, np.concatenate([own[name] for own in tables if name in own]), step)
+        except Exception as caught:
+            error = caught
+            if not isinstance(caught, CuszError):
+                error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
+        try:
+            self._ranks.agree(error, where)
+        except CuszError:
+            self._abandon()
+            raise
+        try:
+            self._engine.end_step()
+        except Exception as caught:
+            self._abandon()
+            raise CuszError(f"{where}: ADIOS2 failed: {without_colours(caught)}") from caught
+        self._steps += 1
+
+    def _describe(self, block: Block) -> _Description:
+        found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
+        return _Description(block.name, block.dtype.name, block.shape, block.start, block.count, block.settings, found)
+
+    def _agree_on_bounds(self, told: Sequence[tuple[_Description, ...]], where: str) -> dict[str, float]:
+        """The absolute bound of every variable of the step; all ranks find the same, or raise the same error."""
+        of_name: dict[str, list[tuple[int, _Description]]] = {}
+        for rank, descriptions in enumerate(told):
+            for description in descriptions:
+                of_name.setdefault(description.name, []).append((rank, description))
+        geometry = [[d[:5] for d in descriptions] for descriptions in told]
+        bounds = {}
+        for name, blocks in of_name.items():
+            first_rank, first = blocks[0]
+            for rank, block in blocks:
+                for what, mine, theirs in (
+                    ("dtype", block.dtype, first.dtype),
+                    ("shape", block.shape, first.shape),
+                    ("settings", str(block.settings), str(first.settings)),
+                ):
+                    if mine != theirs:
+                        raise ParameterError(
+                            f"{where}: variable {name!r} has {what} {mine} on rank {rank} and {theirs} on rank "
+                            f"{first_rank}: they must be the same"
+                        )
+            kind = f"{first.dtype}, {len(first.shape)} dimensions"
+            if self._shapes.setdefault(name, kind) != kind:
+                raise ParameterError(
+                    f"{where}: variable {name!r} is {kind}, and was {self._shapes[name]} in earlier steps: a variable "
+                    "cannot change its type"
+                )
+            if geometry != self._checked and (pair := first_overlap((d.start, d.extents) for _, d in blocks)):
+                (rank, one), (other_rank, two) = blocks[pair[0]], blocks[pair[1]]
+                raise ParameterError(
+                    f"{where}: variable {name!r}: the block at {one.start} with extents {one.extents} of rank {rank} "
+                    f"overlaps that at {two.start} with extents {two.extents} of rank {other_rank}"
+                )
+            bounds[name] = first.settings.eb
+            if first.settings.mode == "rel":
+                counted = [d.range for _, d in blocks if d.range.values > 0]
+                low = min((r.min for r in counted), default=0.0)
+                high = max((r.max for r in counted), default=0.0)
+                bounds[name] = _native.absolute_bound(first.settings.eb, low, high)
+        self._checked = geometry
+        return bounds
+
+    def _compress(self, block: Block, description: _Description, bound: float, row: NDArray[Any]) -> bytes:
+        started = time.perf_counter()
+        archive = cusz_core.compress(
+            block.field,
+            bound,
+            bins=block.settings.bins,
+            fill=block.settings.fill,
+            backend=self._backend,
+            threads=self._threads,
+        )
+        seconds = time.perf_counter() - started
+        info = cusz_core.inspect(archive)
+        row["device"] = block.device
+        row["start"], row["count"] = block.start, block.count
+        row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
+        row["eb_abs"], row["min"], row["max"] = bound, description.range.min, description.range.max
+        row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
+        return archive
+
+    def _hand_over(self, block: Block, archive: bytes) -> None:
+        variable = self._operated.get(block.name)
+        if variable is None:
+            zeros = [0] * len(block.shape)
+            kind = np.zeros(1, block.dtype)
+            variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
+            variable.add_operation(self._operator)
+            self._operated[block.name] = variable
+        variable.set_shape(list(block.shape))
+        variable.set_selection([list(block.start), list(block.count)])
+
+        def put(address: int) -> None:
+            self._engine.impl.Put(variable.impl, address, self._adios2.Mode.Sync)
+
+        self._plugin.hand_over(block.name, block.dtype, block.count, archive, put)
+
+    def _put_table(self, name: str, table: NDArray[Any], step: int) -> None:
+        table["step"] = step
+        rows = blocktable.rows_of(table)
+        variable = self._tables.get(name)
+        if variable is None:
+            variable = self._io.define_variable(
+                blocktable.table_name(name), rows, list(rows.shape), [0, 0], list(rows.shape)
+            )
+            self._tables[name] = variable
+        variable.set_shape(list(rows.shape))
+        variable.set_selection([[0, 0], list(rows.shape)])
+        self._engine.put(variable, rows, self._adios2.Mode.Sync)
+        before = self._written.get(name, VariableSummary(name, 0, 0, 0, 0, 0.0))
+        self._written[name] = VariableSummary(
+            name,
+            before.steps + 1,
+            before.blocks + len(table),
+            before.raw_bytes + int(table["raw_bytes"].sum()),
+            before.archive_bytes + int(table["archive_bytes"].sum()),
+            before.seconds + float(table["seconds"].sum()),
+        )
+
+
+class WriterStep:
+    """A step of a Writer, for `with`."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def __enter__(self) -> Writer:
+        self._writer._require_open()
+        if self._writer._in_step:
+            raise ParameterError("a step is open already: its 'with' block has to end first")
+        self._writer._in_step = True
+        return self._writer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._writer._in_step = False
+        if error is not None and not isinstance(error, Exception):
+            return
+        self._writer._end_step(error)
+
+
+def _settings(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """Checked settings over those of `base`."""
+    merged = dict(base)
+    if given.get("eb") is not None:
+        merged["eb"] = arguments.error_bound(given["eb"])
+    if given.get("mode") is not None:
+        arguments.mode(given["mode"])
+        merged["mode"] = given["mode"]
+    if given.get("fill") is not None:
+        merged["fill"] = arguments.fill(given["fill"])[1]
+    if given.get("bins") is not None:
+        merged["bins"] = arguments.bins(given["bins"])
+    return merged
+
+
+def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = [key for key in own if key not in _SETTINGS]
+    if unknown:
+        raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_SETTINGS)}")
+    return own
+
+
+def _engine_parameters(engine: str, parameters: Mapping[str, Any] | None, append: bool) -> dict[str, str]:
+    if engine not in _ENGINES:
+        raise UnsupportedError(f"engine is {engine!r}; it must be one of {', '.join(_ENGINES)}")
+    if append and engine == "SST":
+        raise ParameterError("append needs a file: a stream (SST) cannot be appended to")
+    result = {str(key): str(value) for key, value in (parameters or {}).items()}
+    for key, value in result.items():
+        if key.lower() == "statslevel" and value != "0":
+            raise ParameterError(
+                f"parameters has {key} = {value}; it must be 0, because ADIOS2 would read the data for its statistics "
+                "(minimum and maximum are in the block table)"
+            )
+    return {**{key: value for key, value in result.items() if key.lower() != "statslevel"}, "StatsLevel": "0"}
+
+
+def _check_path(path: Path, engine: str, append: bool) -> None:
+    """Refuses what ADIOS2 would fail at on one rank alone."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ParameterError(f"the folder {str(folder)!r} does not exist")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ParameterError(f"the folder {str(folder)!r} is not writable")
+    if engine == "SST":
+        return
+    if path.exists() and not path.is_dir():
+        raise ParameterError("a file is in the way, where ADIOS2 makes a folder of this name: remove it")
+    if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+        raise ParameterError("it is there already, and not writable")
+    if append:
+        if not path.is_dir():
+            raise ParameterError("append needs a file that is there already")
+        found = "BP5" if (path / "mmd.0").exists() else "BP4"
+        if found != engine:
+            raise ParameterError(f"append: it was written with engine {found}, not {engine}")
+
+
+def _tables_of(blocks: Sequence[Block], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
+    """This rank's part of the table of every variable; and for every block its row there, an array of one."""
+    numbers: dict[str, int] = {}
+    row_of = []
+    for block in blocks:
+        row_of.append(numbers.setdefault(block.name, 0))
+        numbers[block.name] += 1
+    ndims = {block.name: len(block.shape) for block in blocks}
+    tables = {name: np.zeros(n, blocktable.table_dtype(ndims[name])) for name, n in numbers.items()}
+    for table in tables.values():
+        table["rank"] = rank
+    return tables, [tables[block.name][row : row + 1] for block, row in zip(blocks, row_of, strict=True)]
+
+
+def _out_of_order(told: Sequence[_Report], where: str) -> CuszError:
+    """The error for ranks of which some close the Writer while others end a step."""
+    rank = next(i for i, report in enumerate(told) if report.what == "close")
+    failure = told[rank].failure
+    if failure is not None:
+        return Failure(failure.kind, f"{where}: rank {rank}: {failure.message}").error()
+    return ParameterError(f"{where}: rank {rank} closed the Writer while others ended a step")

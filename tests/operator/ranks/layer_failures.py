@@ -1,0 +1,103 @@
+"""A step that fails on one rank: mpirun python layer_failures.py FILE ENGINE KIND
+
+Writes a good step, one in which the last rank does something wrong, and if that is possible another good one. Rank 0
+prints, as JSON, the errors that the ranks got.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+comm = MPI.COMM_WORLD
+path, engine, kind = sys.argv[1:]
+is_wrong = comm.rank == comm.size - 1
+u = support.smooth((10, 20), support.F32, seed=comm.rank)
+shape, start = (10 * comm.size, 20), (10 * comm.rank, 0)
+
+
+def good_step(out: cz.Writer) -> None:
+    with out.step():
+        out.put("U", u, shape, start)
+
+
+def bad_step(out: cz.Writer) -> None:
+    if kind == "between steps" and is_wrong:
+        raise ValueError("not in a step")
+    if kind == "compression" and is_wrong:
+
+        def fail(*_: Any, **__: Any) -> bytes:
+            raise cusz_core.OutOfMemoryError("no memory for this")
+
+        cusz_core.compress = fail  # type: ignore[assignment]
+    if kind == "hand-over" and is_wrong:
+        out._plugin.hand_over = lambda *_: (_ for _ in ()).throw(cusz_core.PluginError("not stored"))  # type: ignore
+    with out.step():
+        block: Any = u
+        where: dict[str, Any] = {"shape": shape, "start": start}
+        if is_wrong:
+            if kind == "dtype":
+                block = u.astype(np.float64)
+            elif kind == "shape":
+                where["shape"] = (10 * comm.size, 21)
+            elif kind == "settings":
+                where["eb"] = 0.5
+            elif kind == "overlap":
+                where["start"] = (10 * comm.rank - 3, 0)
+            elif kind == "outside":
+                where["start"] = (10 * comm.rank + 1, 0)
+            elif kind == "integers":
+                block = np.arange(200).reshape(10, 20)
+            elif kind == "no name":
+                out.put("", u)
+            elif kind == "dimensions":
+                where["start"] = (0,)
+            elif kind == "user":
+                raise ValueError("of the simulation")
+        if not (kind == "missing" and is_wrong):
+            out.put("U", block, **where)
+
+
+def main() -> None:
+    errors = []
+    options: dict[str, Any] = {"eb": 1e-3, "engine": engine}
+    target = path
+    if kind == "engines" and is_wrong:
+        options["engine"] = "BP4" if engine == "BP5" else "BP5"
+    if kind == "folder":
+        target = os.path.join(path, "not there", "run.bp")
+    if kind == "bound" and is_wrong:
+        options["eb"] = -1.0
+    if kind == "parameter" and is_wrong:
+        options["parameters"] = {"StatsLevel": 1}
+    try:
+        with cz.Writer(target, comm, **options) as out:
+            good_step(out)
+            try:
+                bad_step(out)
+            except cusz_core.CuszError as error:
+                errors.append([type(error).__name__, str(error)])
+            if errors and kind not in ("hand-over", "between steps"):
+                if kind == "compression" and is_wrong:
+                    sys.modules["cusz_core"].compress = keep  # type: ignore[attr-defined]
+                good_step(out)
+            if errors and kind == "between steps":
+                raise ValueError("after that")
+    except Exception as error:
+        errors.append([type(error).__name__, str(error)])
+    told = comm.gather(errors)
+    if comm.rank == 0:
+        print(json.dumps(told), flush=True)
+
+
+keep = cusz_core.compress
+main()

@@ -1,0 +1,45 @@
+"""Receives what layer_write.py sends, by plain ADIOS2, and checks it: mpirun python layer_receive.py STREAM"""
+
+from __future__ import annotations
+
+import sys
+
+import adios2
+import numpy as np
+from cases import STEPS, values
+from layer import LAYER_CASES, problems
+from mpi4py import MPI
+
+import cusz_operator  # noqa: F401  (tells ADIOS2 where the plugin is)
+
+comm = MPI.COMM_WORLD
+
+
+def main() -> None:
+    io = adios2.Adios(comm=comm).declare_io("input")
+    io.set_engine("SST")
+    io.set_parameters({"OpenTimeoutSecs": "60"})
+    engine = io.open(sys.argv[1], adios2.Mode.Read, comm)
+    for step in range(STEPS):
+        assert engine.begin_step() == adios2.StepStatus.OK
+        for case in LAYER_CASES:
+            if step not in case.steps:
+                continue
+            variable = io.inquire_variable(case.name)
+            zeros = (0,) * len(case.shape)
+            variable.set_selection([list(zeros), list(case.shape)])
+            got = np.empty(case.shape, values(case.name, step).dtype)
+            engine.get(variable, got, adios2.Mode.Sync)
+            found = problems(case, step, (zeros, case.shape), got)
+            assert not found, (case.name, step, found)
+        engine.end_step()
+    engine.close()
+    if comm.rank == 0:
+        print("received", STEPS, flush=True)
+
+
+try:
+    main()
+except BaseException as error:
+    print(f"rank {comm.rank}: {error!r}", file=sys.stderr, flush=True)
+    comm.Abort(1)

@@ -1,0 +1,25 @@
+"""Writes the variables of cases.py with a Writer: mpirun python layer_write.py FILE ENGINE [FILE ENGINE]..."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from cases import STEPS
+from layer import SST, put_all
+from mpi4py import MPI
+
+import cusz_operator as cz
+
+comm = MPI.COMM_WORLD
+for path, engine in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+    parameters = SST if engine == "SST" else {}
+    with cz.Writer(path, comm, engine=engine, parameters=parameters) as out:
+        out.attribute("writers", np.array([comm.size]))
+        out.attribute("purpose", "a test")
+        for step in range(STEPS):
+            with out.step():
+                put_all(out, step, comm.rank, comm.size)
+        n = len(out.summary())
+    if comm.rank == 0:
+        print(f"{path}: {n} variables", flush=True)

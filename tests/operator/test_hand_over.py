@@ -1,0 +1,224 @@
+"""Finished archives reach the file as they are, and nothing but the block they were made for."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator
+import support
+from cusz_core.errors import PluginError
+from cusz_operator.plugin import MAX_NDIM, Plugin
+
+adios2 = pytest.importorskip("adios2")
+
+LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
+FIELD = support.smooth((30, 40), support.F32)
+MAX_OFFERS = 256  # cusz_operator.h
+UNKNOWN = 3
+
+
+class Output:
+    """A file with the compressed variable T of shape (60, 40)."""
+
+    def __init__(self, path: Path, engine: str) -> None:
+        self.adios = adios2.Adios()
+        operator = cusz_operator.define_operator(self.adios, eb=0.0)
+        self.io = self.adios.declare_io("output")
+        self.io.set_engine(engine)
+        self.io.set_parameters({"StatsLevel": "0"})
+        self.variable = self.io.define_variable("T", FIELD, [60, 40], [0, 0], [60, 40])
+        self.variable.add_operation(operator)
+        self.engine = self.io.open(str(path), adios2.Mode.Write)
+        self.engine.begin_step()
+
+    def put_at(self, start: tuple[int, ...], count: tuple[int, ...]) -> Callable[[int], object]:
+        def put(address: int) -> None:
+            self.variable.set_selection([list(start), list(count)])
+            self.engine.impl.Put(self.variable.impl, address, adios2.Mode.Sync)
+
+        return put
+
+    def close(self) -> None:
+        self.engine.end_step()
+        self.engine.close()
+
+
+@pytest.fixture(params=["BP5", "BP4"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def offer(library: Any, archive: bytes, dtype: int = 1, count: tuple[int, ...] = (30, 40), name: bytes = b"T") -> int:
+    return library.cusz_operator_offer(
+        archive, len(archive), dtype, len(count), (ctypes.c_uint64 * max(len(count), 1))(*count), name
+    )
+
+
+@pytest.fixture
+def library() -> Any:
+    Plugin()  # sets the types of the functions
+    library = ctypes.CDLL(str(LIBRARY))
+    library.cusz_operator_offer.restype = ctypes.c_size_t
+    library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
+    return library
+
+
+def test_archives_are_stored_as_they_are(engine: str, tmp_path: Path) -> None:
+    plugin = Plugin()
+    out = Output(tmp_path / "out.bp", engine)
+    bounds = (1e-3, 1e-1)
+    archives = [cusz_core.compress(FIELD, eb) for eb in bounds]  # the same array twice
+    plugin.hand_over("T", FIELD.dtype, (30, 40), archives[0], out.put_at((0, 0), (30, 40)))
+    plugin.hand_over("T", FIELD.dtype, (0, 40), cusz_core.compress(FIELD[:0], 1.0), out.put_at((0, 0), (0, 40)))
+    plugin.hand_over("T", FIELD.dtype, (30, 40), archives[1], out.put_at((30, 0), (30, 40)))
+    out.close()
+    blocks = [block for block in cusz_operator.inspect_bp(tmp_path / "out.bp") if block["count"] == (30, 40)]
+    assert [block["archive_bytes"] for block in blocks] == [len(archive) for archive in archives]
+    assert [block["eb_abs"] for block in blocks] == list(bounds)
+    with adios2.FileReader(str(tmp_path / "out.bp")) as run:
+        values = run.read("T")
+    for i, archive in enumerate(archives):
+        assert support.same_bits(np.ascontiguousarray(values[30 * i : 30 * i + 30]), cusz_core.decompress(archive))
+
+
+@pytest.mark.parametrize("wrong", ["variable", "dtype", "extents"])
+def test_a_token_is_for_one_block_alone(wrong: str, engine: str, tmp_path: Path) -> None:
+    name = "other" if wrong == "variable" else "T"
+    dtype = support.F64 if wrong == "dtype" else support.F32
+    count = (40, 30) if wrong == "extents" else (30, 40)
+    out = Output(tmp_path / "out.bp", engine)
+    archive = cusz_core.compress(FIELD, 1e-3)
+    put = out.put_at((0, 0), (30, 40))
+    if wrong == "variable" and engine == "BP4":  # does not tell names
+        Plugin().hand_over(name, dtype, count, archive, put)
+        out.close()
+        return
+    with pytest.raises(PluginError, match="passed it on for another variable, type or extents"):
+        Plugin().hand_over(name, dtype, count, archive, put)
+    out.close()
+    (block,) = cusz_operator.inspect_bp(tmp_path / "out.bp")
+    assert block["kind"] == "lost"
+
+
+def test_a_token_is_good_once(engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = Output(tmp_path / "out.bp", engine)
+    first, second = out.put_at((0, 0), (30, 40)), out.put_at((30, 0), (30, 40))
+    tokens = []
+
+    def put_twice(token: int) -> None:
+        first(token)
+        second(token)
+        tokens.append(token)
+
+    Plugin().hand_over("T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), put_twice)
+    out.engine.end_step()
+    out.engine.begin_step()
+    first(tokens[0])  # withdrawn
+    out.close()
+    kinds = [block["kind"] for block in cusz_operator.inspect_bp(tmp_path / "out.bp")]
+    assert kinds == ["tiled", "lost", "lost"]
+
+
+def test_a_put_that_does_not_happen(library: Any) -> None:
+    """Nothing is left behind, whatever goes wrong: the table of offers would be full otherwise."""
+    plugin = Plugin()
+    archive = cusz_core.compress(FIELD, 1e-3)
+    for _ in range(2 * MAX_OFFERS):
+        with pytest.raises(PluginError, match="did not ask this copy of the plugin"):
+            plugin.hand_over("T", FIELD.dtype, (30, 40), archive, lambda token: None)
+        with pytest.raises(ZeroDivisionError):
+            plugin.hand_over("T", FIELD.dtype, (30, 40), archive, lambda token: 1 // 0)
+
+
+def test_what_cannot_be_offered(library: Any) -> None:
+    archive = cusz_core.compress(FIELD, 1e-3)
+    assert offer(library, archive, dtype=3) == 0
+    assert offer(library, archive, count=()) == 0
+    assert offer(library, archive, count=(1,) * (MAX_NDIM + 1)) == 0
+    assert offer(library, archive, count=(2, 3)) == 0, "larger than ADIOS2 has room for"
+    assert offer(library, archive, count=(2**63, 2**63)) == 0
+    assert offer(library, archive, name=b"") == 0
+    assert offer(library, archive, name=b"x" * 1024) == 0
+    assert offer(library, b"") == 0
+    assert library.cusz_operator_withdraw(1) == UNKNOWN
+    assert library.cusz_operator_withdraw(0) == UNKNOWN
+
+
+def test_the_table_has_an_end_and_tokens_are_new(library: Any) -> None:
+    archive = cusz_core.compress(FIELD, 1e-3)
+    tokens = [offer(library, archive) for _ in range(MAX_OFFERS)]
+    assert all(tokens)
+    assert len(set(tokens)) == MAX_OFFERS
+    assert offer(library, archive) == 0
+    assert {library.cusz_operator_withdraw(token) for token in tokens} == {0}
+    assert {library.cusz_operator_withdraw(token) for token in tokens} == {UNKNOWN}
+    again = offer(library, archive)
+    assert again not in (0, *tokens)
+    assert library.cusz_operator_withdraw(again) == 0
+
+
+def test_any_thread_may_offer(library: Any) -> None:
+    archive = cusz_core.compress(FIELD, 1e-3)
+
+    def offer_and_withdraw(n: int) -> int:
+        seen = 0
+        for _ in range(n):
+            token = offer(library, archive)
+            seen += token != 0 and library.cusz_operator_withdraw(token) == 0
+        return seen
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(offer_and_withdraw, [500] * 8)) == [500] * 8
+
+
+TWO_COPIES = """
+import sys
+import adios2
+import numpy as np
+import cusz_core, cusz_operator
+from cusz_operator import plugin
+
+folder, file, hidden = sys.argv[1:]
+own = plugin.Plugin()  # loads the copy of the package
+if hidden == "hidden":
+    plugin._loaded_copies = lambda: []
+import os
+os.environ["ADIOS2_PLUGIN_PATH"] = folder
+adios = adios2.Adios()
+operator = adios.define_operator("cusz", "plugin", cusz_operator.operator_parameters(eb=0.0))
+x = np.zeros((10, 10), np.float32)
+io = adios.declare_io("output")
+io.set_parameters({"StatsLevel": "0"})
+variable = io.define_variable("T", x, x.shape, [0, 0], x.shape)
+variable.add_operation(operator)
+engine = io.open(file, adios2.Mode.Write)
+engine.begin_step()
+put = lambda token: engine.impl.Put(variable.impl, token, adios2.Mode.Sync)
+try:
+    own.hand_over("T", x.dtype, x.shape, cusz_core.compress(x, 1e-3), put)
+except cusz_core.PluginError as error:
+    print("refused:", error)
+engine.end_step()
+engine.close()
+"""
+
+
+@pytest.mark.parametrize("hidden", ["seen", "hidden"])
+def test_another_copy_of_the_plugin_is_noticed(hidden: str, python: Callable, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    shutil.copy(LIBRARY, tmp_path / "copy")
+    core = Path(cusz_core.__file__).parent
+    env = {"LD_LIBRARY_PATH": str(core)}
+    done = python(TWO_COPIES, tmp_path / "copy", tmp_path / "out.bp", hidden, env=env)
+    reason = "several copies of the ADIOS2 plugin" if hidden == "seen" else "it loaded another one"
+    assert "refused:" in done.stdout
+    assert reason in done.stdout

@@ -1,0 +1,116 @@
+"""The Reader: any number of ranks, any box, the values that plain ADIOS2 reads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+from layer import written_by_layer
+
+pytest.importorskip("adios2")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("readers", [1, 2, 3, 7])
+def test_any_number_of_ranks_reads(readers: int, mpirun: Callable, written_by_four: list[Path]) -> None:
+    done = mpirun(readers, "layer_read.py", *written_by_four, timeout=100)
+    assert "read 2" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def written_by_four(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    files = written_by_layer(4, tmp_path_factory.mktemp("by_four"))
+    mpirun(4, "layer_write.py", *(word for file in files for word in (file, file.stem.split("_")[1])), timeout=60)
+    return files
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> tuple[Path, np.ndarray]:
+    """T in two blocks, which leave rows 20 to 24 out; S at the second step alone."""
+    x = support.smooth((30, 40), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for step in range(2):
+            with out.step():
+                out.put("T", x[:20], x.shape)
+                out.put("T", x[25:], x.shape, (25, 0))
+                if step == 1:
+                    out.put("S", x)
+    return tmp_path / "run.bp", x
+
+
+def test_reading(file: tuple[Path, np.ndarray]) -> None:
+    path, x = file
+    with cz.Reader(path) as run:
+        assert len(run) == 2
+        assert [step.variables for step in run] == [["T"], ["S", "T"]]
+        step = run[-1]
+        whole = step.read("T")
+        assert not support.violations(x[:20], whole[:20], 1e-3)
+        assert (whole[20:25] == 0).all()
+        out = np.full((10, 5), 7, np.float32)
+        assert step.read("T", (18, 3), (10, 5), out=out) is out
+        assert support.same_bits(np.ascontiguousarray(out[:2]), np.ascontiguousarray(whole[18:20, 3:8]))
+        assert (out[2:7] == 7).all()
+        assert support.same_bits(step.read("T", (26, 0)), np.ascontiguousarray(whole[26:]))
+        assert isinstance(step.read("S", like=np), np.ndarray)
+        assert step.blocks("T")["count"].tolist() == [[20, 40], [5, 40]]
+        with pytest.raises(cusz_core.ParameterError, match="no variable 'S' at step 0"):
+            run[0].read("S")
+        with pytest.raises(cusz_core.ParameterError, match="no variable 'X'"):
+            step.read("X")
+        with pytest.raises(cusz_core.ParameterError, match="not a box within"):
+            step.read("T", (18, 3), (10, 50))
+        with pytest.raises(cusz_core.ParameterError, match="out must be a C-contiguous array of float32"):
+            step.read("T", (0, 0), (10, 5), out=np.empty((10, 5)))
+        with pytest.raises(IndexError):
+            run[2]
+    with pytest.raises(cusz_core.ParameterError, match="is closed"):
+        step.read("S")
+
+
+def test_damage_is_an_error_or_does_not_matter(file: tuple[Path, np.ndarray]) -> None:
+    path, _ = file
+    with cz.Reader(path) as run:
+        before = run[1].read("T")
+    data = path / "data.0"
+    whole = data.read_bytes()
+    outcomes = set()
+    for at in range(60, len(whole), len(whole) // 40):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x10
+        data.write_bytes(damaged)
+        with cz.Reader(path) as run:
+            try:
+                same = support.same_bits(before, run[1].read("T"))
+                assert same, at
+                outcomes.add("right")
+            except cusz_core.CuszError:
+                outcomes.add("error")
+    assert outcomes == {"right", "error"}
+
+
+def test_a_table_that_lies_about_places(file: tuple[Path, np.ndarray]) -> None:
+    """The start of a block is in no archive: the table's is compared with ADIOS2's."""
+    path, _ = file
+    with cz.Reader(path) as run:
+        row = cz.blocktable.rows_of(run[0].blocks("T"))[1]
+    data = (path / "data.0").read_bytes()
+    at = data.index(row.tobytes()[16:]) - 16  # rank and step are 0, as much else
+    row[3] = 24.0  # start0, 25 in truth
+    (path / "data.0").write_bytes(data[:at] + row.tobytes() + data[at + row.nbytes :])
+    with cz.Reader(path) as run, pytest.raises(cusz_core.CorruptArchiveError, match="disagree about where"):
+        run[0].read("T")
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        cz.Reader(tmp_path / "run.bp")

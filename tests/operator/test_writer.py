@@ -1,0 +1,335 @@
+"""The Writer: one bound for all ranks, ordinary files, a block table, and ranks that fail together."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+from cases import values
+from layer import LAYER_CASES, bound, problems, written_by_layer
+
+adios2 = pytest.importorskip("adios2")
+WRITERS = (1, 2, 4)
+ENGINES = ("BP5", "BP4")
+
+
+@pytest.fixture(scope="module")
+def by_layer(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, str], Path]:
+    """by_layer(ranks, engine): the file that layer_write.py writes."""
+    folder = tmp_path_factory.mktemp("by_layer")
+    done: set[int] = set()
+
+    def write(ranks: int, engine: str) -> Path:
+        files = written_by_layer(ranks, folder)
+        if ranks not in done:
+            mpirun(ranks, "layer_write.py", *(word for file in files for word in (file, file.stem.split("_")[1])))
+            done.add(ranks)
+        return files[ENGINES.index(engine)]
+
+    return write
+
+
+def steps_of(path: Path) -> int:
+    with adios2.FileReader(str(path)) as run:
+        return int(run.num_steps())
+
+
+# ---------------------------------------------------------------------------------------------- what is in the file
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("ranks", WRITERS)
+def test_plain_adios2_reads_every_value_within_the_bound_of_the_whole_field(
+    ranks: int, engine: str, by_layer: Callable
+) -> None:
+    """With StatsLevel 0 and tokens for addresses, which nobody can read, ADIOS2 has not touched any value."""
+    with adios2.FileReader(str(by_layer(ranks, engine))) as run:
+        for case in LAYER_CASES:
+            for i, step in enumerate(case.steps):
+                got = run.read(case.name, step_selection=[i, 1]).reshape(case.shape)
+                assert not problems(case, step, ((0,) * got.ndim, case.shape), got), (case.name, step)
+        assert run.read_attribute("writers") == ranks
+        assert run.read_attribute("purpose") == "a test"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_bound_does_not_depend_on_the_number_of_writers(engine: str, by_layer: Callable) -> None:
+    for ranks in WRITERS:
+        seen = {name: set() for name in (case.name for case in LAYER_CASES)}
+        for block in cz.inspect_bp(by_layer(ranks, engine)):
+            if block["variable"] in seen and block.get("kind") == "tiled":
+                seen[block["variable"]].add((block["step"], block["eb_abs"]))
+                assert block["mode"] == "abs"
+        for name, found in seen.items():
+            for step, eb_abs in found:
+                assert eb_abs == bound(name, step), (name, step, ranks)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_block_table(engine: str, by_layer: Callable) -> None:
+    path = by_layer(4, engine)
+    archives = [block for block in cz.inspect_bp(path) if not cz.blocktable.is_table(block["variable"])]
+    with adios2.FileReader(str(path)) as run:
+        for case in LAYER_CASES:
+            columns = cz.blocktable.columns_of(len(case.shape))
+            for i, step in enumerate(case.steps):
+                rows = run.read(f"cusz/blocks/{case.name}", step_selection=[i, 1]).reshape(-1, len(columns))
+                table = cz.blocktable.table_of(rows, case.name)
+                assert support.same_bits(cz.blocktable.rows_of(table), np.ascontiguousarray(rows))
+                boxes = [(rank, box) for rank in range(4) for box in case.blocks(rank, 4)]
+                assert table["rank"].tolist() == [rank for rank, _ in boxes]
+                assert table["start"].tolist() == [list(box[0]) for _, box in boxes]
+                assert table["count"].tolist() == [list(box[1]) for _, box in boxes]
+                assert (table["step"] == step).all()
+                assert (table["device"] == -1).all()
+                assert (table["eb_abs"] == bound(case.name, step)).all()
+                assert (table["seconds"] > 0).all()
+                of_step = [b for b in archives if (b["variable"], b["step"]) == (case.name, step)]
+                for row, block in zip(table, of_step, strict=True):
+                    assert tuple(row["count"]) == block["count"]
+                    if block["operator"]:
+                        assert row["archive_bytes"] == block["archive_bytes"]
+                        assert row["outliers"] == block["delta_outliers"] + block["value_outliers"]
+                field = values(case.name, step)
+                low, high = support.value_range(field, case.fill)
+                filled = table[table["raw_bytes"] > 0]
+                if np.isfinite(field).all():
+                    assert (filled["min"].min(), filled["max"].max()) == (low, high)
+
+
+@pytest.mark.mpi
+def test_the_same_archives_whoever_writes_the_block(by_layer: Callable) -> None:
+    """An archive depends on the block and the bound alone, and the hand-over leaves it as it is."""
+    (block,) = (b for b in cz.inspect_bp(by_layer(1, "BP5")) if (b["variable"], b["step"]) == ("u3", 1))
+    assert block["archive_bytes"] == len(cusz_core.compress(values("u3", 1), 1e-3))
+
+
+@pytest.mark.mpi
+def test_sending_steps_through_sst(start_ranks: Callable, tmp_path: Path) -> None:
+    stream = str(tmp_path / "stream")
+    processes = [start_ranks(2, "layer_write.py", stream, "SST"), start_ranks(3, "layer_receive.py", stream)]
+    try:
+        outputs = [process.communicate(timeout=90)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    assert "received 3" in outputs[1]
+
+
+# -------------------------------------------------------------------------------------------------- without ranks
+
+
+def write_one(path: Path, x: np.ndarray, **options: Any) -> None:
+    with cz.Writer(path, **options) as out, out.step():
+        out.put("T", x)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_append(engine: Any, tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F32)
+    for i in range(3):
+        write_one(tmp_path / "run.bp", x + i, eb=1e-3, engine=engine, append=i > 0)
+    assert steps_of(tmp_path / "run.bp") == 3
+    with adios2.FileReader(str(tmp_path / "run.bp")) as run:
+        for i in range(3):
+            assert not support.violations(x + i, run.read("T", step_selection=[i, 1]).reshape(x.shape), 1e-3)
+            assert run.read("cusz/blocks/T", step_selection=[i, 1]).reshape(-1)[1] == i
+
+
+def test_settings_by_variable_and_by_block(tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F64)
+    own = {"B": {"eb": 1e-2, "mode": "rel"}, "C": {"bins": 1024}}
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, variables=own) as out, out.step():
+        for name in "ABC":
+            out.put(name, x)
+        out.put("D", x, eb=0.5, mode="abs")
+    found = {b["variable"]: b for b in cz.inspect_bp(tmp_path / "run.bp") if len(b["variable"]) == 1}
+    assert found["A"]["eb_abs"] == 1e-3
+    assert found["B"]["eb_abs"] == support.absolute_bound(x, 1e-2, "rel")
+    assert found["C"]["bins"] == 1024
+    assert found["D"]["eb_abs"] == 0.5
+    summary = {s.name: s for s in out.summary()}
+    assert summary["A"].raw_bytes == x.nbytes
+    assert summary["A"].ratio == found["A"]["ratio"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F32)
+    write_one(tmp_path / "run.bp", x, eb=1e-3, engine=engine)
+    (block,) = json.loads(program(["cusz", "inspect", "--json", tmp_path / "run.bp"]).stdout)
+    assert (block["variable"], block["device"], block["min"], block["max"]) == ("T", -1, x.min(), x.max())
+    assert block["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
+    assert block["seconds"] > 0
+
+
+def test_a_shape_may_change_and_a_type_may_not(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for n in (10, 12):
+            with out.step():
+                out.put("T", np.ones((n, 5), np.float32))
+        with pytest.raises(cusz_core.ParameterError, match="float64, 2 dimensions, and was float32"), out.step():
+            out.put("T", np.ones((10, 5)))
+    blocks = [block for block in cz.inspect_bp(tmp_path / "run.bp") if block["variable"] == "T"]
+    assert [(block["step"], block["count"]) for block in blocks] == [(0, (10, 5)), (1, (12, 5))]
+    assert steps_of(tmp_path / "run.bp") == 2
+
+
+def test_a_step_without_variables(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        with out.step():
+            pass
+        with out.step():
+            out.put("T", np.ones(5))
+    assert steps_of(tmp_path / "run.bp") == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        ({"eb": -1}, cusz_core.ParameterError, "eb is -1"),
+        ({"eb": 1, "mode": "relative"}, cusz_core.ParameterError, "mode is 'relative'"),
+        ({"eb": 1, "engine": "HDF5"}, cusz_core.UnsupportedError, "engine is 'HDF5'; it must be one of BP5, BP4, SST"),
+        ({"eb": 1, "parameters": {"statslevel": 1}}, cusz_core.ParameterError, "statslevel = 1; it must be 0"),
+        ({"eb": 1, "variables": {"T": {"accuracy": 1}}}, cusz_core.ParameterError, "has 'accuracy'; known are eb"),
+        ({"eb": 1, "append": True}, cusz_core.ParameterError, "append needs a file that is there already"),
+        ({"eb": 1, "append": True, "engine": "SST"}, cusz_core.ParameterError, "a stream"),
+        ({}, cusz_core.ParameterError, "there is no error bound for 'T'"),
+    ],
+)
+def test_mistakes(wrong: dict[str, Any], kind: type, message: str, tmp_path: Path) -> None:
+    with pytest.raises(kind, match=message):
+        write_one(tmp_path / "run.bp", np.ones(5), **wrong)
+
+
+def test_puts_and_steps_in_their_order(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        with pytest.raises(cusz_core.ParameterError, match="needs an open step"):
+            out.put("T", np.ones(5))
+        with out.step(), pytest.raises(cusz_core.ParameterError, match="a step is open already"):
+            out.step()
+        with out.step(), pytest.raises(cusz_core.ParameterError, match="name of a block table"):
+            out.put("cusz/blocks/T", np.ones(5))
+    with pytest.raises(cusz_core.ParameterError, match="is closed"):
+        out.step()
+    out.close()
+
+
+def test_lists_of_texts(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "five.bp", eb=1) as out:
+        out.attribute("axes", ["x", "y"])
+    with adios2.FileReader(str(tmp_path / "five.bp")) as run:
+        assert run.read_attribute_string("axes") == ["x", "y"]
+    with (
+        cz.Writer(tmp_path / "four.bp", eb=1, engine="BP4") as out,
+        pytest.raises(cusz_core.UnsupportedError, match="BP4 cannot write"),
+    ):
+        out.attribute("axes", ["x", "y"])
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "run.bp").write_text("", encoding="utf-8")
+    with pytest.raises(cusz_core.ParameterError, match="a file is in the way"):
+        write_one(tmp_path / "run.bp", np.ones(5), eb=1)
+
+
+def test_first_overlap() -> None:
+    from cusz_operator.blocks import first_overlap
+
+    grid = [((i, j), (3, 4)) for i in range(0, 30, 3) for j in range(0, 40, 4)]
+    assert first_overlap(grid) is None
+    assert first_overlap([*grid, ((7, 7), (0, 5))]) is None, "an empty box overlaps nothing"
+    assert first_overlap([*grid, ((29, 39), (1, 1))]) == (99, 100)
+    assert first_overlap([((0,), (5,)), ((5,), (5,)), ((4,), (1,))]) == (0, 2)
+
+
+# ---------------------------------------------------------------------------------------------- ranks that fail
+
+
+FAILURES = {
+    "dtype": ("ParameterError", "variable 'U' has dtype float64 on rank"),
+    "shape": ("ParameterError", "variable 'U' has shape"),
+    "settings": ("ParameterError", "variable 'U' has settings eb=0.5"),
+    "overlap": ("ParameterError", "overlaps that at"),
+    "outside": ("ParameterError", "outside the global shape"),
+    "integers": ("UnsupportedError", "has dtype <i8 (int64)"),
+    "no name": ("ParameterError", "it must be a text of 1 to 1000 bytes"),
+    "dimensions": ("ParameterError", "they must agree"),
+    "compression": ("OutOfMemoryError", "no memory for this"),
+    "user": ("CuszError", "ValueError: of the simulation"),
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", FAILURES)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_that_fails(kind: str, ranks: int, mpirun: Callable, tmp_path: Path) -> None:
+    """All ranks raise the same error, the step is not written, and those before and after it are."""
+    engine = ENGINES[len(kind) % 2]
+    done = mpirun(ranks, "layer_failures.py", tmp_path / "run.bp", engine, kind, timeout=60)
+    told = json.loads(done.stdout)
+    assert told == [told[0]] * ranks
+    ((name, message),) = told[0]
+    expected = FAILURES[kind]
+    assert name == expected[0]
+    assert expected[1] in message
+    assert "step 1 of this Writer is not written" in message
+    assert steps_of(tmp_path / "run.bp") == 2
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_archive_that_is_not_stored(engine: str, mpirun: Callable, tmp_path: Path) -> None:
+    """The step has begun, and is left out all the same; nothing can be written after it."""
+    done = mpirun(3, "layer_failures.py", tmp_path / "run.bp", engine, "hand-over", timeout=60)
+    told = json.loads(done.stdout)
+    assert told == [told[0]] * 3
+    assert told[0][0][0] == "PluginError"
+    assert "rank 2: not stored" in told[0][0][1]
+    assert steps_of(tmp_path / "run.bp") == 1
+
+
+@pytest.mark.mpi
+def test_a_rank_that_leaves_between_steps(mpirun: Callable, tmp_path: Path) -> None:
+    told = json.loads(mpirun(3, "layer_failures.py", tmp_path / "run.bp", "BP5", "between steps", timeout=60).stdout)
+    assert told[2] == [["ValueError", "not in a step"]]
+    assert told[0] == told[1]
+    assert told[0][0][0] == "CuszError"
+    assert "rank 2: ValueError: not in a step" in told[0][0][1]
+    assert steps_of(tmp_path / "run.bp") == 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("engines", "ParameterError", "and rank 2 opens"),
+        ("folder", "ParameterError", "does not exist"),
+        ("bound", "ParameterError", "rank 2: eb is -1.0"),
+        ("parameter", "ParameterError", "rank 2: parameters has StatsLevel = 1"),
+    ],
+)
+def test_opening_fails_on_all_ranks(kind: str, name: str, message: str, mpirun: Callable, tmp_path: Path) -> None:
+    told = json.loads(mpirun(3, "layer_failures.py", tmp_path / "run.bp", "BP5", kind, timeout=60).stdout)
+    assert told == [told[0]] * 3
+    assert told[0][0][0] == name
+    assert message in told[0][0][1]
+    assert not os.path.exists(tmp_path / "run.bp")
