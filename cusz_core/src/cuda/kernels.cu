@@ -28,18 +28,8 @@ __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArgumen
     settle(a, shared_memory<RangeMemory<T>>());
 }
 
-// Blocks of a processor: as many as registers have room for without spilling any, of which code for newer processors
-// takes more.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 template <class T>
-inline constexpr int prepare_blocks = sizeof(T) == 4 ? 2 : 1;
-#else
-template <class T>
-inline constexpr int prepare_blocks = sizeof(T) == 4 ? 3 : 2;
-#endif
-
-template <class T>
-__global__ void __launch_bounds__(block_threads, prepare_blocks<T>) count_kernel(const CountArguments<T> a) {
+__global__ void __launch_bounds__(block_threads) count_kernel(const CountArguments<T> a) {
     auto& shared = shared_memory<CountMemory<T>>();
     const Alphabet alphabet(a.r);
     if (a.state->raw != 0) return;
@@ -66,6 +56,16 @@ __global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArgumen
     make_book(a, memory, shared.book);
 }
 
+// Blocks of a processor: as many as registers have room for without spilling any, of which code for newer processors
+// takes more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+template <class T>
+inline constexpr int compress_blocks = sizeof(T) == 4 ? 2 : 1;
+#else
+template <class T>
+inline constexpr int compress_blocks = sizeof(T) == 4 ? 3 : 2;
+#endif
+
 template <class T>
 struct CompressMemory {
     TileMemory<T> tile;
@@ -79,7 +79,7 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(block_threads, prepare_blocks<T>) compress_kernel(const CompressArguments<T> a) {
+__global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_kernel(const CompressArguments<T> a) {
     auto& shared = shared_memory<CompressMemory<T>>();
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
