@@ -189,7 +189,7 @@ def first_payload(data: bytes, info: Info, wanted: Callable[[int], bool]) -> tup
 def test_lengths_of_substreams_in_too_many_bits(simt: Library, reused: Context, dtype: np.dtype) -> None:
     """They say what is so, in fields of up to 13 bits, which is allowed, or of more, which is not."""
     x = support.smooth((8, 16, 32), dtype)
-    data = reused.compress(x, 1e-4, backend=CPU)
+    data = reused.compress(x, 1e-2 if dtype == support.F32 else 1e-4, backend=CPU)  # neither masks nor outliers
     info = reused.info_of(data)
     _, payload = first_payload(data, info, lambda head: head >> 6 & 1 == 0 and head >> 8 & 1 == 0)
     width, at = payload[0] >> 10 & 15, 1 + dtype.itemsize // 4
