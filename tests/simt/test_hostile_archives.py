@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,24 @@ def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[st
             seen.add(kind)
             for bit in range(BITS):
                 yield changed(f"bit {bit} of the head at {at}", (at, 4, word(at) ^ 1 << bit))
+            for predictor in range(16):
+                yield changed(f"predictor {predictor} at {at}", (at, 4, word(at) & ~(15 << 2) | predictor << 2))
+            yield changed(f"kind 3 at {at}", (at, 4, word(at) | 3))
+            if word(at) >> 8 & 1 and word(at) & 3 == 0:  # positions of outliers
+                each = 2 if info.dtype == 2 else 1
+                n_delta, n_value = word(at + 4 * (1 + each), 2), word(at + 4 * (1 + each) + 2, 2)
+                value_at = at + 4 * (words - (n_value + 1) // 2 - n_value * each)
+                delta_at = value_at - 4 * ((n_delta + 1) // 2 + n_delta * each)
+                for begin, n in ((delta_at, n_delta), (value_at, n_value)):
+                    for k in {0, n // 2, n - 1} if n else ():
+                        for value in (
+                            word(begin + 2 * k, 2) - 1,
+                            word(begin + 2 * max(k - 1, 0), 2),
+                            4095,
+                            4096,
+                            65535,
+                        ):
+                            yield changed(f"position {k} of {n} at {at} is {value}", (begin + 2 * k, 2, value))
             for i in range(1, min(words, 12)):
                 for value in (0, 0xFFFFFFFF, word(at + 4 * i) ^ 1, word(at + 4 * i) ^ 1 << 31, 0x00010001, 0x10001000):
                     yield changed(f"word {i} at {at} is {value:x}", (at + 4 * i, 4, value))
@@ -144,6 +162,72 @@ def test_damaged_archives(simt: Library, reused: Context, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_archives_at_length(simt: Library, reused: Context, name: str, seed: int) -> None:
     run(reused, name, 3000, seed)
+
+
+def with_payload(data: bytes, info: Info, tile: int, payload: list[int]) -> bytes:
+    """The archive with another payload for a tile, and all that says how long it is."""
+    at, words = tiles(data, info)[tile]
+    mutant = bytearray(data)
+    mutant[at : at + 4 * words] = struct.pack(f"<{len(payload)}I", *payload)
+    struct.pack_into("<H", mutant, info.header_bytes + info.codebook_bytes + 2 * tile, len(payload))
+    body = len(mutant) - info.header_bytes - info.codebook_bytes
+    struct.pack_into("<QQ", mutant, 88, body, body)
+    hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+    return bytes(mutant)
+
+
+def first_payload(data: bytes, info: Info, wanted: Callable[[int], bool]) -> tuple[int, list[int]]:
+    """Number and words of the first coded tile of a sort."""
+    for number, (at, words) in enumerate(tiles(data, info)):
+        payload = list(struct.unpack_from(f"<{words}I", data, at))
+        if payload[0] & 3 == 0 and wanted(payload[0]):
+            return number, payload
+    raise AssertionError("there is no such tile")
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_lengths_of_substreams_in_too_many_bits(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """They say what is so, in fields of up to 13 bits, which is allowed, or of more, which is not."""
+    x = support.smooth((8, 16, 32), dtype)
+    data = reused.compress(x, 1e-2 if dtype == support.F32 else 1e-4, backend=CPU)  # neither masks nor outliers
+    info = reused.info_of(data)
+    _, payload = first_payload(data, info, lambda head: head >> 6 & 1 == 0 and head >> 8 & 1 == 0)
+    width, at = payload[0] >> 10 & 15, 1 + dtype.itemsize // 4
+    assert width > 0
+    old = (32 * width + 31) // 32
+    bits = sum(word << 32 * i for i, word in enumerate(payload[at : at + old]))
+    lengths = [bits >> width * i & ((1 << width) - 1) for i in range(32)]
+    decoded = reused.decompress(data, x.nbytes, backend=CPU)
+    for other in range(16):
+        if max(lengths) >> other:
+            continue
+        packed = sum(length << other * i for i, length in enumerate(lengths))
+        words = [packed >> 32 * i & 0xFFFFFFFF for i in range(other)]
+        changed = [payload[0] & ~(15 << 10) | other << 10, *payload[1:at], *words, *payload[at + old :]]
+        mutant = with_payload(data, info, 0, changed)
+        status = same_as_cpu(reused, mutant, x.nbytes, f"width {other}")
+        assert status == (Status.OK if other <= 13 else Status.CORRUPT)
+        if status == Status.OK:
+            assert reused.decompress(mutant, x.nbytes, backend=CPU) == decoded
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_masks_that_leave_nothing(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    name = f"sparse_{dtype}"
+    data, info = good_archive(reused, name)
+    nbytes = hostile.CASES[name][0](dtype).nbytes
+    number, payload = first_payload(data, info, lambda head: head >> 14 & 1 == 1 and head >> 8 & 1 == 0)
+    each = dtype.itemsize // 4
+    mask = payload[1 + each : 3 + each]
+    fine = [0] * ((sum(word.bit_count() for word in mask) * 8 + 31) // 32)
+    plain = payload[0] & 0x00007FFF & ~(15 << 10)  # substreams of no bits
+    for what, changed in {
+        "fine mask": [plain, *payload[1 : 3 + each], *fine],
+        "mask": [plain & ~(1 << 14), *payload[1 : 1 + each], 0, 0],
+        "mask, and a fine one": [plain, *payload[1 : 1 + each], 0, 0],
+    }.items():
+        status = same_as_cpu(reused, with_payload(data, info, number, changed), nbytes, what)
+        assert status == Status.CORRUPT, what
 
 
 @pytest.mark.parametrize("name", NAMES)

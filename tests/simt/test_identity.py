@@ -146,6 +146,20 @@ def test_fills_of_every_sort(simt: Library, reused: Context, dtype: np.dtype, fi
         check_identity(reused, x, eb, mode, fill=fill)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_values_at_the_limit_of_the_quanta(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """The largest that are quantised, and those just beyond."""
+    limit = dtype.type(2.0 ** (22 if dtype.itemsize == 4 else 51))
+    for shape in ((4096,), (70, 130), (8, 16, 32), (9, 17, 33)):
+        x = support.smooth(shape, dtype)
+        flat = x.reshape(-1)
+        flat[::50], flat[7::50] = limit, -limit
+        flat[1::50], flat[8::50] = np.nextafter(limit, dtype.type(np.inf)), -np.nextafter(limit, dtype.type(np.inf))
+        flat[2::50], flat[9::50] = np.nextafter(limit, dtype.type(0)), -np.nextafter(limit, dtype.type(0))
+        archive = check_identity(reused, x, 0.5)
+        assert 0 < reused.info_of(archive).n_value_outliers < x.size // 2
+
+
 def test_an_empty_field(simt: Library, reused: Context) -> None:
     for shape in ((0,), (3, 0, 2)):
         check_identity(reused, np.zeros(shape, np.float32), 1e-3)
