@@ -131,6 +131,8 @@ def test_the_library_has_no_symbols_of_adios2(program: Callable) -> None:
     ours = {name for name in exported if name.startswith("cusz_operator_")}
     assert ours == {
         "cusz_operator_interface",
+        "cusz_operator_offer",
+        "cusz_operator_withdraw",
         "cusz_operator_version",
         "cusz_operator_capture_begin",
         "cusz_operator_capture_end",
