@@ -406,6 +406,33 @@ void decompress_into(nb::handle object, nb::handle out, int32_t backend, int32_t
     }));
 }
 
+// out: an array with strides, of the box's extents; the caller has checked that it has the archive's number of
+// dimensions, and that the strides are positive.
+void decompress_box(nb::handle object, nb::handle out, const nb::tuple& start, int32_t threads,
+                    const nb::tuple& place) {
+    const Archive archive(object);
+    struct Target {
+        Py_buffer view{};
+        explicit Target(nb::handle array) {
+            if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDES | PyBUF_WRITABLE) != 0) throw nb::python_error();
+        }
+        ~Target() { PyBuffer_Release(&view); }
+        Target(const Target&) = delete;
+        Target& operator=(const Target&) = delete;
+    } const target(out);
+    std::vector<uint64_t> first, count, stride;
+    for (int i = 0; i < target.view.ndim; ++i) {
+        first.push_back(nb::cast<uint64_t>(start[static_cast<size_t>(i)]));
+        count.push_back(static_cast<uint64_t>(target.view.shape[i]));
+        stride.push_back(static_cast<uint64_t>(target.view.strides[i] / target.view.itemsize));
+    }
+    const Lease lease(place);
+    lease.check(run([&] {
+        return cusz_decompress_box(lease.context(), archive.view.data(), archive.view.bytes(), threads, first.data(),
+                                   count.data(), stride.data(), target.view.buf);
+    }));
+}
+
 std::tuple<double, double, uint64_t> value_range(nb::handle object, bool has_fill, double fill, int32_t threads,
                                                  const nb::tuple& place) {
     const Field field(object, false);
@@ -485,6 +512,7 @@ NB_MODULE(_native, m) {
     m.def("inspect", &inspect);
     m.def("check", &check);
     m.def("decompress_into", &decompress_into);
+    m.def("decompress_box", &decompress_box);
     m.def("value_range", &value_range);
 
     m.def("scratch_bytes", &scratch_bytes);

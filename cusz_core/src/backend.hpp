@@ -1,6 +1,7 @@
 // What a backend does: the whole way from a field to an archive's bytes and back. One instance belongs to one context.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,13 @@ namespace cusz {
 struct ValueRange {
     double min = 0, max = 0;
     std::uint64_t n_valid = 0;
+};
+
+// A box of a field, not empty, and the memory that it goes to: all by dimension, slowest first.
+struct Selection {
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> start{}, count{};
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> stride{}; // of the memory, in values
+    void* field = nullptr;
 };
 
 class Backend {
@@ -51,6 +59,13 @@ inline void settle_bound(Backend& backend, const Layout& layout, Coding& coding,
                                            : Quantiser<double>::from_bound(coding.eb_abs).step;
 }
 
-std::unique_ptr<Backend> make_cpu_backend();
+// The CPU's can give a part as well.
+class HostBackend : public Backend {
+public:
+    // As decompress, for a box of the field: tiles that do not meet it are verified, but not decoded.
+    virtual void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
+};
+
+std::unique_ptr<HostBackend> make_cpu_backend();
 
 } // namespace cusz

@@ -25,7 +25,7 @@
 #endif
 
 struct cusz_context {
-    std::unique_ptr<cusz::Backend> cpu = cusz::make_cpu_backend();
+    std::unique_ptr<cusz::HostBackend> cpu = cusz::make_cpu_backend();
     std::unique_ptr<cusz::cuda::DeviceBackend> cuda; // once it is needed
     void* stream = nullptr;
     cusz_allocator allocator{}; // if `allocate` is set
@@ -162,23 +162,46 @@ void check_pieces(Backend& backend, const Frame& frame, int threads, void* targe
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
 }
 
+// The verified body of a tiled archive with a lossless stage, in front of that.
+const std::byte* unpack(cusz_context& context, const Frame& frame, int threads) {
+    check_pieces(*context.cpu, frame, threads, nullptr);
+    const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
+    auto* unpacked = static_cast<std::byte*>(context.body.reserve(bytes));
+    zstd_unpack(frame.body, static_cast<std::size_t>(frame.body_stored_bytes), unpacked, bytes);
+    return unpacked;
+}
+
 // Decodes, or with field == nullptr verifies the checksums only.
 void decode(cusz_context& context, const Frame& frame, std::int32_t wanted, std::int32_t threads, void* field) {
     const int n = resolve_threads(threads, frame.layout.bytes());
     Backend& backend = backend_for(context, wanted, {{frame.body, "archive"}, {field, "field"}});
     if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, n, field);
-    const std::byte* body = frame.body;
-    if (frame.coding.lossless != CUSZ_LOSSLESS_NONE) {
-        if (is_on_device(body))
-            fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which is the CPU's: copy it to the host");
-        check_pieces(*context.cpu, frame, n, nullptr);
-        if (field == nullptr) return;
-        const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
-        auto* unpacked = static_cast<std::byte*>(context.body.reserve(bytes));
-        zstd_unpack(frame.body, static_cast<std::size_t>(frame.body_stored_bytes), unpacked, bytes);
-        body = unpacked;
+    if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return backend.decompress(frame, frame.body, n, field);
+    if (is_on_device(frame.body))
+        fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which is the CPU's: copy it to the host");
+    if (field == nullptr) return check_pieces(*context.cpu, frame, n, nullptr);
+    backend.decompress(frame, unpack(context, frame, n), n, field);
+}
+
+// Copies a box of a raw archive's values of `size` bytes each.
+void copy_box(const Frame& frame, const Selection& box) {
+    const auto& [start, count, stride, field] = box;
+    const std::size_t size = frame.layout.value_bytes();
+    std::uint64_t rows = 1;
+    const auto ndim = static_cast<std::size_t>(frame.layout.ndim), last = ndim - 1;
+    for (std::size_t d = 0; d < last; ++d) rows *= count[d];
+    for (std::uint64_t row = 0; row < rows; ++row) {
+        std::uint64_t rest = row, from = 0, to = 0, values = frame.layout.shape[last];
+        for (std::size_t d = last; d-- > 0; values *= frame.layout.shape[d]) {
+            const std::uint64_t i = rest % count[d];
+            rest /= count[d];
+            from += (start[d] + i) * values;
+            to += i * stride[d];
+        }
+        for (std::uint64_t i = 0; i < count[last]; ++i)
+            std::memcpy(static_cast<std::byte*>(field) + (to + i * stride[last]) * size,
+                        frame.body + (from + start[last] + i) * size, size);
     }
-    backend.decompress(frame, body, n, field);
 }
 
 } // namespace
@@ -410,5 +433,38 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
                  frame.layout.bytes());
         if (field_bytes > 0) need(field, "field");
         decode(*context, frame, backend, threads, field);
+    });
+}
+
+cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads,
+                                const uint64_t* start, const uint64_t* count, const uint64_t* stride, void* field) {
+    return guarded(context, [&] {
+        need(context, "context");
+        need(start, "start");
+        need(count, "count");
+        need(stride, "stride");
+        backend_for(*context, CUSZ_BACKEND_CPU, {{archive, "archive"}, {field, "field"}});
+        const Frame frame = parse(archive, archive, archive_bytes);
+        Selection box{.start = {}, .count = {}, .stride = {}, .field = field};
+        std::uint64_t values = 1;
+        for (std::size_t d = 0; d < static_cast<std::size_t>(frame.layout.ndim); ++d) {
+            const std::uint64_t extent = frame.layout.shape[d];
+            if (start[d] > extent || count[d] > extent - start[d])
+                fail(CUSZ_ERROR_PARAMETER, "the box begins at ", start[d], " along dimension ", d, " and has ",
+                     count[d], " values there; the field has ", extent);
+            box.start[d] = start[d];
+            box.count[d] = count[d];
+            box.stride[d] = stride[d];
+            values *= count[d];
+        }
+        const int n = resolve_threads(threads, frame.layout.bytes());
+        if (values == 0) return decode(*context, frame, CUSZ_BACKEND_CPU, threads, nullptr);
+        need(field, "field");
+        if (frame.kind == CUSZ_KIND_RAW) {
+            check_pieces(*context->cpu, frame, n, nullptr);
+            return copy_box(frame, box);
+        }
+        const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
+        context->cpu->decompress_box(frame, packed ? unpack(*context, frame, n) : frame.body, n, box);
     });
 }

@@ -48,6 +48,15 @@ Tiling::Tiling(int ndim, const std::uint64_t* shape) {
     }
 }
 
+std::array<std::uint64_t, 4> Tiling::by_axis(int ndim, const std::uint64_t* shape, const std::uint64_t* given,
+                                             std::uint64_t rest) {
+    std::array<std::uint64_t, 4> out{rest, rest, rest, rest};
+    std::size_t axis = 0;
+    for (int i = ndim - 1; i >= 0; --i)
+        if (shape[i] != 1) out[axis++] = given[i];
+    return out;
+}
+
 std::uint64_t Tiling::first_value(std::uint64_t layer) const {
     const std::uint64_t row = std::min(layer * tile_[slowest()], extent_[slowest()]);
     return row * (extent_[0] * extent_[1] * extent_[2] * extent_[3] / extent_[slowest()]);

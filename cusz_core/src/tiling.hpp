@@ -29,19 +29,30 @@ public:
     constexpr int dimensions() const { return dimensions_; } // those of extent > 1, at least 1
     constexpr const std::array<std::uint32_t, 4>& group() const { return group_; }
     constexpr const std::array<std::uint32_t, 4>& subgroup() const { return subgroup_; }
-    constexpr TileBox box(std::uint64_t tile) const {
+    constexpr TileBox box(std::uint64_t tile) const { return box_at(origin(tile)); }
+    // Position of a tile's first value along every axis.
+    constexpr std::array<std::uint64_t, 4> origin(std::uint64_t tile) const {
+        std::array<std::uint64_t, 4> at{};
+        for (std::size_t a = 0; a < 4; ++a) {
+            at[a] = tile % count_[a] * tile_[a];
+            tile /= count_[a];
+        }
+        return at;
+    }
+    constexpr TileBox box_at(const std::array<std::uint64_t, 4>& origin) const {
         TileBox box{};
         std::uint64_t stride = 1;
         for (std::size_t a = 0; a < 4; ++a) {
-            const std::uint64_t at = tile % count_[a] * tile_[a];
-            tile /= count_[a];
-            box.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_[a], extent_[a] - at));
+            box.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_[a], extent_[a] - origin[a]));
             box.stride[a] = stride;
-            box.offset += at * stride;
+            box.offset += origin[a] * stride;
             stride *= extent_[a];
         }
         return box;
     }
+    // What is given for every dimension of a field, slowest first, by axis; `rest` for axes that it does not have.
+    static std::array<std::uint64_t, 4> by_axis(int ndim, const std::uint64_t* shape, const std::uint64_t* given,
+                                                std::uint64_t rest);
     // Layers of tiles along the slowest axis: each is one run of tiles and one run of values.
     std::uint64_t layers() const { return count_[slowest()]; }
     std::uint64_t tiles_of_layer() const { return n_tiles_ / layers(); }

@@ -118,6 +118,9 @@ Bytes round_trip(cusz_context* context, const Case& c, std::uint64_t seed) {
                                n * sizeof(T)) == CUSZ_OK,
                "decompress");
         cusz_test::demand_bound(x.data(), y.data(), n, info.eb_abs, c.has_fill != 0, params.fill);
+        for (std::uint64_t k = 0; k < 3; ++k)
+            cusz_test::demand_boxes(context, archive[i].get() + i, size[0], info, hash(seed << 8 ^ k ^ i),
+                                    reinterpret_cast<const char*>(y.data()));
     }
     return {std::move(archive[0]), size[0]};
 }
@@ -141,6 +144,8 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
         const cusz_status status =
             cusz_decompress(context, bytes.get(), good.size, CUSZ_BACKEND_CPU, 1, out.get(), info.raw_bytes);
         demand(status == CUSZ_OK || status == CUSZ_ERROR_CORRUPT, "kind of error");
+        cusz_test::demand_boxes(context, bytes.get(), good.size, info, seed + i,
+                                status == CUSZ_OK ? out.get() : nullptr);
         decoded += status == CUSZ_OK ? 1 : 0;
     }
     return decoded;

@@ -25,7 +25,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         cusz_decompress(context, archive, size, CUSZ_BACKEND_CPU, threads, field.get(), info.raw_bytes);
     cusz_test::demand(status == CUSZ_OK || status == CUSZ_ERROR_CORRUPT, "kind of error");
     cusz_test::demand(status != CUSZ_OK || checked == CUSZ_OK, "what is decoded also passes the check");
-    if (status != CUSZ_OK) return 0;
+    const bool whole = status == CUSZ_OK;
+    cusz_test::demand_boxes(context, archive, size, info, info.checksum + size, whole ? field.get() : nullptr);
+    if (!whole) return 0;
 
     // The number of threads does not matter.
     const auto again = std::make_unique<char[]>(info.raw_bytes);

@@ -1,12 +1,16 @@
 // What the tests of the core demand. A broken promise ends the process, which a fuzzer takes notice of as well.
 #pragma once
 
+#include <cusz/cusz.h>
+
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <type_traits>
 
 namespace cusz_test {
@@ -35,6 +39,31 @@ void demand_bound(const T* x, const T* y, std::size_t n, double bound, bool has_
         demand(bound > 0, "lossless");
         demand(std::isfinite(x[i]) && !(has_fill && before == fill_bits), "NaN, infinity or fill, bit for bit");
         demand(std::isfinite(y[i]) && within(static_cast<double>(x[i]), static_cast<double>(y[i]), bound), "the bound");
+    }
+}
+
+// Boxes of a field are what `whole` has there, and nothing beyond them is written; any status where whole == nullptr.
+inline void demand_boxes(cusz_context* context, const void* archive, std::size_t archive_bytes, const cusz_info& info,
+                         std::uint64_t seed, const char* whole) {
+    const std::size_t size = info.dtype == CUSZ_F32 ? 4 : 8, ndim = static_cast<std::size_t>(info.ndim);
+    std::uint64_t start[CUSZ_MAX_NDIM] = {}, count[CUSZ_MAX_NDIM] = {}, stride[CUSZ_MAX_NDIM] = {}, values = 1;
+    for (std::size_t d = ndim; d-- > 0; seed = seed * 6364136223846793005u + 1442695040888963407u) {
+        start[d] = (seed >> 33) % (info.shape[d] + 1);
+        count[d] = (seed >> 13) % (info.shape[d] - start[d] + 1);
+        stride[d] = values;
+        values *= count[d];
+    }
+    const auto box = std::make_unique<char[]>(values * size); // of its own: its end is watched
+    const cusz_status status =
+        cusz_decompress_box(context, archive, archive_bytes, 1 + seed % 3, start, count, stride, box.get());
+    demand(status == CUSZ_OK || (whole == nullptr && status == CUSZ_ERROR_CORRUPT), "a box");
+    for (std::uint64_t i = 0; whole != nullptr && i < values; ++i) {
+        std::uint64_t rest = i, at = 0, distance = 1;
+        for (std::size_t d = ndim; d-- > 0; distance *= info.shape[d]) {
+            at += (start[d] + rest % count[d]) * distance;
+            rest /= count[d];
+        }
+        demand(std::memcmp(box.get() + i * size, whole + at * size, size) == 0, "a box's values");
     }
 }
 

@@ -111,6 +111,70 @@ def test_a_table_that_lies_about_places(file: tuple[Path, np.ndarray]) -> None:
         run[0].read("T")
 
 
+def test_checksums_without_decoding(file: tuple[Path, np.ndarray]) -> None:
+    path, x = file
+    with cz.Reader(path) as run:
+        assert [run[i].verify("T") for i in range(2)] == [2, 2]
+    data = bytearray((path / "data.0").read_bytes())
+    archive = cusz_core.compress(x[25:], 1e-3)
+    data[data.rindex(archive) + len(archive) - 3] ^= 0x40  # of the last step
+    (path / "data.0").write_bytes(data)
+    with cz.Reader(path) as run:
+        assert run[0].verify("T") == 2
+        with pytest.raises(cusz_core.CorruptArchiveError, match="checksum"):
+            run[1].verify("T")
+        with pytest.raises(cusz_core.ParameterError, match="no variable 'X'"):
+            run[1].verify("X")
+
+
+def test_archives_are_kept(file: tuple[Path, np.ndarray]) -> None:
+    """What was read once is not fetched again, as far as the limit allows; values are the same with and without."""
+    path, x = file
+    sizes = [len(cusz_core.compress(part, 1e-3)) for part in (x[:20], x[25:])]
+    with cz.Reader(path) as run:
+        before = run[0].read("T", (0, 0))
+    for limit, fetched in [(2**28, 2), (sum(sizes), 2), (sum(sizes) - 1, 4), (max(sizes) - 1, 3), (0, 4)]:
+        with cz.Reader(path, cache_bytes=limit) as run:
+            count = []
+            fetch = run._fetch
+            run._fetch = lambda *args, fetch=fetch, count=count: count.append(args) or fetch(*args)  # type: ignore
+            for _ in range(2):
+                assert support.same_bits(before, run[0].read("T", (0, 0)))
+            assert len(count) == fetched, limit
+    with pytest.raises(cusz_core.ParameterError, match="cache_bytes is -1"):
+        cz.Reader(path, cache_bytes=-1)
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_attributes(engine: str, tmp_path: Path) -> None:
+    given = {"purpose": "a test", "dt": np.array([0.25]), "n": np.arange(3)}
+    with cz.Writer(tmp_path / "run.bp", eb=1, engine=engine) as out:
+        for name, value in given.items():
+            out.attribute(name, value)
+        if engine == "BP5":
+            out.attribute("axes", ["x", "y"])
+        with out.step():
+            out.put("T", np.ones(3))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        found = run.attributes
+    assert found.pop("axes", ["x", "y"]) == ["x", "y"]
+    assert sorted(found) == sorted(given)
+    for name, value in given.items():
+        assert np.array_equal(found[name], value), name
+
+
+def test_more_dimensions_than_four(tmp_path: Path) -> None:
+    x = support.smooth((3, 1, 4, 5, 6, 7), support.F64)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        out.put("T", x[:2], x.shape)
+        out.put("T", x[2:], x.shape, (2, 0, 0, 0, 0, 0))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        whole = run[0].read("T")
+        assert not support.violations(x, whole, 1e-3)
+        box = run[0].read("T", (1, 0, 1, 1, 1, 1), (2, 1, 2, 2, 2, 2))
+        assert support.same_bits(box, np.ascontiguousarray(whole[1:, :, 1:3, 1:3, 1:3, 1:3]))
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         cz.Reader(tmp_path / "run.bp")

@@ -120,9 +120,10 @@ def test_the_same_archives_whoever_writes_the_block(by_layer: Callable) -> None:
 
 
 @pytest.mark.mpi
-def test_sending_steps_through_sst(start_ranks: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["Reader", "plain"])
+def test_sending_steps_through_sst(how: str, start_ranks: Callable, tmp_path: Path) -> None:
     stream = str(tmp_path / "stream")
-    processes = [start_ranks(2, "layer_write.py", stream, "SST"), start_ranks(3, "layer_receive.py", stream)]
+    processes = [start_ranks(2, "layer_write.py", stream, "SST"), start_ranks(3, "layer_receive.py", stream, how)]
     try:
         outputs = [process.communicate(timeout=90)[0] for process in processes]
     finally:
@@ -152,6 +153,47 @@ def test_append(engine: Any, tmp_path: Path) -> None:
         for i in range(3):
             assert not support.violations(x + i, run.read("T", step_selection=[i, 1]).reshape(x.shape), 1e-3)
             assert run.read("cusz/blocks/T", step_selection=[i, 1]).reshape(-1)[1] == i
+
+
+def test_writing_in_the_background(tmp_path: Path) -> None:
+    """A step is in the file when the next one has begun to be written; one that fails takes none with it."""
+    x = support.smooth((64, 64, 64), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, asynchronous=True) as out:
+        for i in range(4):
+            with out.step():
+                out.put("T", x + i)
+            with pytest.raises(cusz_core.UnsupportedError), out.step():
+                out.put("T", x.astype(np.int32))
+        with cz.Reader(tmp_path / "run.bp") as run:
+            assert len(run) >= 3
+            for i in range(3):
+                assert not support.violations(x + i, run[i].read("T"), 1e-3)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert len(run) == 4
+        assert not support.violations(x + 3, run[3].read("T"), 1e-3)
+
+
+def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    x = support.smooth((20, 30), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, progress=True) as out:
+        for _ in range(2):
+            with out.step():
+                out.put("T", x[:10], x.shape)
+                out.put("T", x[10:], x.shape, (10, 0))
+                out.put("S", x)
+        (of_s, of_t) = sorted(out.summary(), key=lambda own: own.name)
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in lines[:3]] == [
+        "step 0",
+        "step 1",
+        "2 steps written, " + lines[2].split(", ")[-1],
+    ]
+    assert "variables 2, blocks 3, 0.0 MB" in lines[0]
+    assert [line.split(":")[0].strip() for line in lines[3:]] == ["T", "S"]
+    assert (of_t.blocks, of_s.blocks, of_t.steps) == (4, 2, 2)
+    assert of_t.raw_bytes == 2 * x.nbytes
+    assert of_t.gbps == of_t.raw_bytes / of_t.seconds / 1e9
+    assert 0 < of_t.share + of_s.share < 1
 
 
 def test_settings_by_variable_and_by_block(tmp_path: Path) -> None:
@@ -212,6 +254,7 @@ def test_a_step_without_variables(tmp_path: Path) -> None:
         ({"eb": 1, "variables": {"T": {"accuracy": 1}}}, cusz_core.ParameterError, "has 'accuracy'; known are eb"),
         ({"eb": 1, "append": True}, cusz_core.ParameterError, "append needs a file that is there already"),
         ({"eb": 1, "append": True, "engine": "SST"}, cusz_core.ParameterError, "a stream"),
+        ({"eb": 1, "engine": "BP4", "asynchronous": True}, cusz_core.UnsupportedError, "BP4 writes within the step"),
         ({}, cusz_core.ParameterError, "there is no error bound for 'T'"),
     ],
 )

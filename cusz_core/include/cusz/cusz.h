@@ -210,6 +210,19 @@ CUSZ_API cusz_status cusz_check(cusz_context* context, const void* archive, size
 CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes,
                                      cusz_backend backend, int32_t threads, void* field, size_t field_bytes);
 
+/* Reconstructs a box of a field, on the CPU and in host memory. Only tiles that meet the box are decoded; the checksums
+ * of the whole archive are verified all the same.
+ *   threads       as in cusz_params
+ *   start, count  as many numbers as the field has dimensions: where the box begins, and its extents
+ *   stride        as many numbers: from a value to the next one along each dimension, in values. A box within a larger
+ *                 array has that array's strides; no two values may have one place. Rows with stride 1 are fastest
+ *   field         memory for the box's first value; not touched if the box is empty
+ * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE, MEMORY. After CORRUPT the contents of the box are
+ * undefined. */
+CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size_t archive_bytes,
+                                         int32_t threads, const uint64_t* start, const uint64_t* count,
+                                         const uint64_t* stride, void* field);
+
 #ifdef __cplusplus
 }
 #endif

@@ -98,6 +98,21 @@ def output_type(
         raise ParameterError(f"out is read-only; {_wanted_field(dtype, shape)}")
 
 
+def output_box(out: object, dtype: np.dtype[Any], count: tuple[int, ...]) -> None:
+    """Refuses an `out` that a box of a field of this dtype cannot be decompressed into."""
+    if not isinstance(out, np.ndarray):
+        raise UnsupportedError(f"out is {describe(out)}; it must be a numpy array")
+    if out.dtype != dtype:
+        raise UnsupportedError(f"out has dtype {out.dtype.str} ({out.dtype.name}); this archive needs {dtype.name}")
+    if out.shape != count:
+        raise ParameterError(f"out has shape {out.shape}; the box has extents {count}")
+    steps = [stride for stride, extent in zip(out.strides, count, strict=True) if extent > 1]
+    if not out.flags.aligned or any(step <= 0 or step % out.itemsize for step in steps):
+        raise ParameterError(f"out has strides {out.strides}; they must be positive multiples of {out.itemsize} bytes")
+    if not out.flags.writeable:
+        raise ParameterError("out is read-only")
+
+
 def _wanted_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     return (
         f"this archive needs a writable C-contiguous array (numpy's or on a device) of {dtype.name} and shape {shape}"
@@ -120,6 +135,17 @@ def archive(a: object) -> object:
     if not view.c_contiguous:
         raise UnsupportedError("archive is not contiguous: pass bytes(archive)")
     return a
+
+
+def extents(values: Any, what: str) -> tuple[int, ...]:
+    """A tuple of integers that are not negative, from a sequence of them or one alone."""
+    try:
+        result = tuple(operator.index(value) for value in ([values] if isinstance(values, int) else values))
+    except TypeError:
+        raise ParameterError(f"{what} is {describe(values)}; it must be integers") from None
+    if any(value < 0 or value >= 2**63 for value in result):
+        raise ParameterError(f"{what} is {result}; its numbers must be from 0 to 2**63 - 1")
+    return result
 
 
 def error_bound(eb: object) -> float:
@@ -151,10 +177,15 @@ def threads(n: object) -> int:
     return value
 
 
-def within_limit(size: int, max_bytes: object) -> None:
-    limit = _integer(max_bytes, "max_bytes")
+def bytes_limit(n: object, what: str) -> int:
+    limit = _integer(n, what)
     if limit < 0:
-        raise ParameterError(f"max_bytes is {limit}; it must not be negative")
+        raise ParameterError(f"{what} is {limit}; it must not be negative")
+    return limit
+
+
+def within_limit(size: int, max_bytes: object) -> None:
+    limit = bytes_limit(max_bytes, "max_bytes")
     if size > limit:
         raise ParameterError(f"the archive's field takes {size} bytes, more than max_bytes = {limit}")
 

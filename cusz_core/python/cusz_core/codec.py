@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = [
     "check",
     "compress",
     "decompress",
+    "decompress_box",
     "max_archive_bytes",
     "release_scratch",
     "scratch_bytes",
@@ -252,6 +254,60 @@ def decompress(
         target = device_memory.output_field(result, dtype, shape)
         at = device_memory.place(target, source)
     _native.decompress_into(bits, device_memory.memory(target), backend_id, n_threads, at)
+    return result
+
+
+def decompress_box(
+    archive: ArchiveLike,
+    start: Sequence[int],
+    count: Sequence[int] | None = None,
+    *,
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Reconstructs a box of an archive's field, in host memory.
+
+    Only tiles that meet the box are decoded; the checksums of the whole archive are verified all the same. The values
+    are those that `decompress` gives, bit for bit.
+
+    Args:
+        archive: as in `decompress`, in host memory.
+        start: where the box begins: an index for each of the field's dimensions.
+        count: its extents; None: those of `out`, or to the field's end.
+        out: a writable numpy array of the archive's dtype and the box's extents, to be filled and returned. It need not
+            be contiguous: a slice of a larger array will do.
+        threads: CPU threads; None as in `compress`.
+
+    Returns:
+        An array of the archive's dtype and the box's extents.
+
+    Raises:
+        CorruptArchiveError: not an archive, or a damaged one; the contents of `out` are undefined then.
+        ArchiveTooNewError: a newer format version.
+        UnsupportedError: an archive on a device, or `out` of another dtype.
+        ParameterError: a box that is not within the field, or `out` that does not fit.
+        OutOfMemoryError: not enough memory.
+    """
+    source = archive if type(archive) is bytes else device_memory.archive(archive)
+    if isinstance(source, device_memory.DeviceArray):
+        raise UnsupportedError("a box is decoded in host memory: copy the archive there, or use decompress")
+    dtype_id, shape = _native.layout(source, device_memory.HERE)
+    dtype = arguments.dtype_of(dtype_id)
+    first = arguments.extents(start, "start")
+    if count is None:
+        extent = out.shape if out is not None else tuple(max(n - s, 0) for s, n in zip(first, shape, strict=False))
+    else:
+        extent = arguments.extents(count, "count")
+    if not len(first) == len(extent) == len(shape) or any(
+        s + c > n for s, c, n in zip(first, extent, shape, strict=True)
+    ):
+        raise ParameterError(f"start {first} and count {extent} are not a box within {shape}, the shape of the field")
+    if out is None:
+        result: NDArray[Any] = np.empty(extent, dtype)
+    else:
+        arguments.output_box(out, dtype, extent)
+        result = out
+    _native.decompress_box(source, result, first, arguments.threads(threads), device_memory.HERE)
     return result
 
 

@@ -15,6 +15,7 @@
 #include "histogram.hpp"
 #include "kept_tiles.hpp"
 #include "kernels.hpp"
+#include "window.hpp"
 
 namespace cusz::cpu {
 
@@ -126,6 +127,7 @@ struct Worker {
     std::unique_ptr<Tile<float>> f32;
     std::unique_ptr<Tile<double>> f64;
     Buffer payload; // of one tile, aligned and padded
+    Buffer part;    // values of a tile that is not wanted whole
     KeptTiles kept;
     Segment segment;
 
@@ -141,11 +143,12 @@ struct Worker {
             return made(f64);
     }
     std::size_t bytes() const {
-        return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + kept.bytes() + segment.bytes();
+        return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + part.bytes() + kept.bytes() +
+               segment.bytes();
     }
 };
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
 public:
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
                            int threads) override {
@@ -178,10 +181,18 @@ public:
     }
 
     void decompress(const Frame& frame, const std::byte* body, int threads, void* field) override {
+        Selection all{.start = {}, .count = frame.layout.shape, .stride = {}, .field = field};
+        std::uint64_t stride = 1;
+        for (auto d = static_cast<std::size_t>(frame.layout.ndim); d-- > 0; stride *= all.count[d])
+            all.stride[d] = stride;
+        decompress_box(frame, body, threads, all);
+    }
+
+    void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
         if (frame.layout.dtype == CUSZ_F32)
-            decompress_as(frame, body, threads, static_cast<float*>(field));
+            decompress_as<float>(frame, body, threads, box);
         else
-            decompress_as(frame, body, threads, static_cast<double*>(field));
+            decompress_as<double>(frame, body, threads, box);
     }
 
     std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) override {
@@ -320,8 +331,9 @@ private:
     }
 
     template <class T>
-    void decompress_as(const Frame& frame, const std::byte* body, int threads, T* field) {
+    void decompress_as(const Frame& frame, const std::byte* body, int threads, const Selection& selected) {
         const Tiling tiling(frame.layout.ndim, frame.layout.shape.data());
+        const Window<T> window(tiling, frame.layout, selected);
         Quantiser<T> quantiser;
         quantiser.step = static_cast<T>(frame.coding.step);
         quantiser.special = static_cast<typename Traits<T>::Bits>(frame.coding.special);
@@ -377,7 +389,10 @@ private:
                 }
                 at += n;
                 if (verify) sum += part_of_sum(t, kernels().weigh(words, n), n);
-                if (field != nullptr) kernels().of<T>().read_payload(coder, book, t, words, n, tile, field);
+                T* const target = window.begin(t, tile, own.part);
+                if (target == nullptr) continue;
+                kernels().of<T>().read_payload(coder, book, t, words, n, tile, target);
+                if (target != window.field()) window.copy(t, tile.box, target);
             }
             checksum += sum;
         });
@@ -392,4 +407,4 @@ private:
 
 } // namespace cusz::cpu
 
-std::unique_ptr<cusz::Backend> cusz::make_cpu_backend() { return std::make_unique<cusz::cpu::CpuBackend>(); }
+std::unique_ptr<cusz::HostBackend> cusz::make_cpu_backend() { return std::make_unique<cusz::cpu::CpuBackend>(); }

@@ -40,7 +40,8 @@ struct TileKernels {
     std::uint32_t (*write_payload)(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number,
                                    const T* field, const PreparedTile& prepared, std::uint32_t* words, Counts& counts);
 
-    // Decodes a tile from exactly n_words words. Throws CORRUPT, having written nothing outside the tile.
+    // Decodes the tile that `tile` was prepared for (Tile::begin) from exactly n_words words to field + its box's
+    // offset. Throws CORRUPT, having written nothing outside the tile.
     void (*read_payload)(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number,
                          const std::uint32_t* words, std::uint32_t n_words, Tile<T>& tile, T* field);
 };

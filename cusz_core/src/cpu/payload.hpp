@@ -42,7 +42,7 @@ PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, std::uint64
     prepared.front = tile.front;
     prepared.delta = tile.delta;
     prepared.back = tile.back;
-    tile.begin(coder.tiling, number);
+    tile.begin(coder.tiling.box(number), coder.tiling.box(std::min(number + tiles_ahead, coder.tiling.n_tiles() - 1)));
     const std::uint32_t n = tile.n_values();
     if (!prequant(field, coder.quantiser, tile)) {
         prepared.head = tile_special;
@@ -126,7 +126,6 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
 template <class T>
 void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number, const std::uint32_t* words,
                   std::uint32_t n_words, Tile<T>& tile, T* field) {
-    tile.begin(coder.tiling, number);
     const std::uint32_t n = tile.n_values(), head = words[0], kind = head & 3;
     const std::uint32_t predictor = head >> 2 & 15, width = head >> 10 & 15, base = head >> 16;
 

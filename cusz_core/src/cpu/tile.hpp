@@ -58,13 +58,16 @@ struct PreparedTile {
 // Words in front of the codes, at most: anchor, counts, masks.
 inline constexpr std::size_t longest_front = 2 + 1 + 2 + max_tile_values / 32;
 
+// How many tiles ahead memory is asked for: two are time enough for it to answer (docs/performance.md).
+inline constexpr std::uint64_t tiles_ahead = 2;
+
 template <class T>
 struct Tile {
     using Int = typename Traits<T>::Int;
     using Bits = typename Traits<T>::Bits;
 
     TileBox box;
-    TileBox ahead; // a tile that will be worked on soon: its memory is asked for meanwhile
+    TileBox ahead; // of a tile that will be worked on soon: its memory is asked for meanwhile
     Int anchor;
     bool has_holes;
     std::uint8_t hole[max_tile_values];              // valid if has_holes
@@ -81,10 +84,10 @@ struct Tile {
     std::uint32_t n_values() const { return box.values(); }
     Int* row(std::uint32_t r) { return padded + r * (box.edge[0] + 1) + 1; }
 
-    // Prepares for a tile. Two tiles are time enough for the memory to answer (docs/performance.md).
-    void begin(const Tiling& tiling, std::uint64_t number) {
-        box = tiling.box(number);
-        ahead = tiling.box(std::min(number + 2, tiling.n_tiles() - 1));
+    // Prepares for a tile, and for one that comes later.
+    void begin(const TileBox& own, const TileBox& later) {
+        box = own;
+        ahead = later;
         has_holes = false;
         delta_outliers.count = value_outliers.count = 0;
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 from .plugin import MAX_NDIM
 
-__all__ = ["Block", "Extents", "Settings", "extents", "field_shape", "first_overlap", "intersection", "prepare"]
+__all__ = ["Block", "Extents", "Settings", "field_shape", "first_overlap", "intersection", "prepare"]
 
 Extents = tuple[int, ...]
 _MOST_FIELD_DIMENSIONS = 4
@@ -80,8 +79,8 @@ def prepare(name: str, array: Any, shape: Sequence[int] | None, start: Sequence[
     if isinstance(prepared, device_memory.DeviceArray):
         field, device = prepared.owner[0], prepared.device  # type: ignore[index]
     count = tuple(int(extent) for extent in count) if isinstance(count, tuple) else prepared.shape
-    whole = extents(shape, "shape", name) if shape is not None else count
-    first = extents(start, "start", name) if start is not None else (0,) * len(count)
+    whole = arguments.extents(shape, f"shape of {name!r}") if shape is not None else count
+    first = arguments.extents(start, f"start of {name!r}") if start is not None else (0,) * len(count)
     if not len(whole) == len(first) == len(count):
         raise ParameterError(
             f"{what} has {len(count)} dimensions, shape has {len(whole)} and start has {len(first)}: they must agree"
@@ -93,17 +92,6 @@ def prepare(name: str, array: Any, shape: Sequence[int] | None, start: Sequence[
                 f"global shape {whole}"
             )
     return Block(name, field, prepared.dtype, whole, first, count, how, device)
-
-
-def extents(values: Any, what: str, name: str) -> Extents:
-    """A tuple of integers that are not negative."""
-    try:
-        result = tuple(operator.index(value) for value in ([values] if isinstance(values, int) else values))
-    except TypeError:
-        raise ParameterError(f"{what} of {name!r} is {arguments.describe(values)}; it must be integers") from None
-    if any(value < 0 or value >= 2**63 for value in result):
-        raise ParameterError(f"{what} of {name!r} is {result}; its numbers must be from 0 to 2**63 - 1")
-    return result
 
 
 def field_shape(count: Sequence[int]) -> Extents:

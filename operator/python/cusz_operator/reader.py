@@ -5,10 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,64 +18,91 @@ from cusz_core import arguments, device_memory
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable
-from .blocks import Extents, extents, field_shape, intersection
+from .blocks import Extents, field_shape, intersection
 from .inspection import extents_of, import_adios2
 from .plugin import Plugin, without_colours
 
 __all__ = ["Reader", "ReaderStep"]
 
+Engine = Literal["BP5", "BP4", "SST"]
+Box = tuple[Extents, Extents]  # start and count
 _DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 class Reader:
-    """Reads a file that a Writer wrote (BP5 or BP4): its variables that have a block table.
+    """Reads what a Writer wrote: the variables of a file (BP5 or BP4) or stream (SST) that have a block table.
 
         with Reader("run.bp", comm) as run:
-            for step in run:  # or run[i], run[-1]
+            for step in run:  # of a file also run[i], run[-1]
                 u = step.read("U")
 
-    Every rank reads for itself: nothing but the ranks' numbers is needed of the communicator, no call is collective,
-    and an error is that rank's alone.
+    Every rank reads for itself: no call is collective, and an error is that rank's alone. But of a stream, opening it
+    and going to the next step are: all ranks have to do so together.
     """
 
-    def __init__(self, path: str | os.PathLike[str], comm: Any = None, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        comm: Any = None,
+        *,
+        engine: Engine | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        cache_bytes: int = 2**28,
+    ) -> None:
         """
         Args:
-            path: the .bp folder.
-            comm: a communicator of mpi4py, for the share of a rank; None: this process has all.
+            path: the .bp folder, or the name of the stream.
+            comm: a communicator of mpi4py, for the share of a rank, and for a stream; None: this process has all.
+            engine: "SST" for a stream, which has to be there within a minute (`OpenTimeoutSecs` in `parameters`);
+                "BP5" or "BP4" for a file, None: as it was written.
+            parameters: of the engine, as ADIOS2 takes them.
             threads: CPU threads that decode; None as in `cusz_core.compress`.
+            cache_bytes: archives are kept for later reads up to this many bytes; 0: none is. A stream's go with their
+                step.
 
         Raises:
             FileNotFoundError: there is no such file.
+            ParameterError: a parameter out of its legal range.
             PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.
             CuszError: ADIOS2 cannot open it.
         """
         self._path = os.fspath(path)
-        if not Path(self._path).is_dir():
+        if engine not in (None, "BP5", "BP4", "SST"):
+            raise ParameterError(f"engine is {engine!r}; it must be 'BP5', 'BP4', 'SST' or None")
+        self._is_stream = engine == "SST"
+        if not self._is_stream and not Path(self._path).is_dir():
             raise FileNotFoundError(f"{self._path!r} does not exist")
         self._rank: int = comm.rank if comm is not None else 0
         self._size: int = comm.size if comm is not None else 1
         self._threads = arguments.threads(threads) or cusz_core.default_threads()
+        self._cache = Cache(arguments.bytes_limit(cache_bytes, "cache_bytes"))
         self._adios2 = import_adios2()
         self._plugin = Plugin()
-        self._adios = self._adios2.Adios()
+        together = self._is_stream and comm is not None
+        self._adios = self._adios2.Adios(comm=comm) if together else self._adios2.Adios()
         self._io = self._adios.declare_io("cusz_reader")
-        self._io.set_engine("BP5" if (Path(self._path) / "mmd.0").exists() else "BP4")
-        self._io.set_parameters({"OpenTimeoutSecs": "1"})
+        self._io.set_engine(engine or ("BP5" if (Path(self._path) / "mmd.0").exists() else "BP4"))
+        given = {str(key): str(value) for key, value in (parameters or {}).items()}
+        self._io.set_parameters(given if self._is_stream else {"OpenTimeoutSecs": "1", **given})
+        mode = self._adios2.Mode.Read if self._is_stream else self._adios2.Mode.ReadRandomAccess
         try:
-            self._engine: Any = self._io.open(self._path, self._adios2.Mode.ReadRandomAccess)
+            self._engine: Any = self._io.open(self._path, mode, *([comm] if together else []))
         except Exception as error:
             raise CuszError(f"ADIOS2 cannot open {self._path!r}: {without_colours(error)}") from error
-        self._n_steps = int(self._engine.steps())
+        self._n_steps = 0 if self._is_stream else int(self._engine.steps())
+        self._current: int | None = None  # the step of a stream that is here
         self._own_steps: dict[str, dict[int, int]] = {}
         self._known_tables: dict[tuple[str, int], NDArray[Any]] = {}
 
     def __len__(self) -> int:
-        """The number of steps."""
+        """The number of steps of a file."""
+        if self._is_stream:
+            raise ParameterError(f"the stream {self._path!r} has no length: iterate over its steps")
         return self._n_steps
 
     def __getitem__(self, index: int) -> ReaderStep:
-        """A step by its number, from 0; negative ones count from the end.
+        """A step of a file by its number, from 0; negative ones count from the end.
 
         Raises:
             IndexError: there is no such step.
@@ -85,7 +112,8 @@ class Reader:
         return ReaderStep(self, index % len(self))
 
     def __iter__(self) -> Iterator[ReaderStep]:
-        return (self[i] for i in range(len(self)))
+        """Steps in their order. One of a stream is there until the next one is asked for, or the loop is left."""
+        return self._received() if self._is_stream else (self[i] for i in range(len(self)))
 
     def __enter__(self) -> Reader:
         return self
@@ -95,31 +123,78 @@ class Reader:
     ) -> None:
         self.close()
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes by name: a text, a list of texts, or an array of numbers. (Of a stream: those known by now.)"""
+        self._require_open()
+        found = {}
+        for name in sorted(self._io.available_attributes()):
+            attribute = self._io.inquire_attribute(name)
+            if attribute.type() == "string":
+                found[name] = attribute.data_string()
+            else:
+                found[name] = np.atleast_1d(attribute.data())  # BP4 does not tell one number from an array of one
+        return found
+
     def close(self) -> None:
-        """Closes the file. A second call does nothing."""
+        """Closes the file or stream. A second call does nothing."""
         if self._engine is not None:
             engine, self._engine = self._engine, None
+            self._cache.clear()
+            if self._current is not None:
+                engine.end_step()
             engine.close()
 
     # ----------------------------------------------------------------------------------------------------- inside
 
+    def _require_open(self) -> None:
+        if self._engine is None:
+            raise ParameterError(f"the Reader of {self._path!r} is closed")
+
+    def _received(self) -> Iterator[ReaderStep]:
+        statuses = self._adios2.StepStatus
+        self._require_open()
+        while self._engine is not None:
+            status = self._engine.begin_step()
+            if status == statuses.EndOfStream:
+                return
+            if status != statuses.OK:
+                raise CuszError(f"ADIOS2 cannot receive the next step of {self._path!r}: {status.name}")
+            self._current = int(self._engine.current_step())
+            try:
+                yield ReaderStep(self, self._current)
+            finally:
+                self._known_tables.clear()
+                self._cache.clear()
+                if self._engine is not None:
+                    self._current = None
+                    self._engine.end_step()
+
+    def _select_step(self, variable: Any, own_step: int) -> None:
+        if not self._is_stream:
+            variable.set_step_selection([own_step, 1])
+
+    def _shape(self, variable: Any, own_step: int) -> Extents:
+        shape = variable.shape() if self._is_stream else variable.shape(own_step)
+        return tuple(int(extent) for extent in shape)
+
     def _names(self) -> list[str]:
+        self._require_open()
         prefix = blocktable.TABLE_PREFIX
         return sorted(name[len(prefix) :] for name in self._io.available_variables() if name.startswith(prefix))
 
     def _variable(self, name: str) -> Any:
-        if self._engine is None:
-            raise ParameterError(f"the Reader of {self._path!r} is closed")
+        self._require_open()
         variable = self._io.inquire_variable(name)
         if variable is None:
             raise ParameterError(f"{self._path!r} has no variable {name!r}")
         return variable
 
     def _get_rows(self, variable: Any, own_step: int) -> NDArray[np.float64]:
-        shape = variable.shape(own_step)
+        shape = self._shape(variable, own_step)
         rows = np.empty(shape, np.float64)
-        variable.set_step_selection([own_step, 1])
-        variable.set_selection([[0] * len(shape), shape])
+        self._select_step(variable, own_step)
+        variable.set_selection([[0] * len(shape), list(shape)])
         try:
             self._engine.get(variable, rows, self._adios2.Mode.Sync)
         except Exception as error:
@@ -128,11 +203,15 @@ class Reader:
 
     def _steps_of(self, name: str) -> dict[int, int]:
         """Where a variable is: the file's steps, and what ADIOS2 calls them, which counts those with the variable."""
+        if self._is_stream and self._current is None:
+            raise ParameterError(f"no step of the stream {self._path!r} is here: read within the loop over its steps")
         if name not in self._own_steps:
             if name not in self._names():
                 raise ParameterError(
                     f"{self._path!r} has no variable {name!r} with a block table; there are {self._names()}"
                 )
+            if self._current is not None:
+                return {self._current: self._current}
             table = self._variable(blocktable.table_name(name))
             n = int(table.steps())
             if n == self._n_steps:
@@ -154,8 +233,8 @@ class Reader:
 
     def _require_agreement(self, name: str, step: int, own_step: int, table: NDArray[Any]) -> None:
         """Refuses a table that does not agree with ADIOS2 about where blocks are: one of them is damaged."""
-        # BP5 counts the steps that have the variable, BP4 those of the file.
-        counted = own_step if self._engine.impl.Type().startswith("BP5") else step
+        # In a file BP5 counts the steps that have the variable, BP4 those of the file.
+        counted = step if self._is_stream or self._engine.impl.Type().startswith("BP4") else own_step
         infos = self._engine.blocks_info(name, counted)
         known = ((extents_of(info["Start"]), extents_of(info["Count"])) for info in infos)
         told = ((tuple(row["start"].tolist()), tuple(row["count"].tolist())) for row in table)
@@ -173,12 +252,19 @@ class Reader:
             raise ParameterError(f"{self._path!r} has no variable {name!r} at step {step}")
         return steps[step]
 
-    def _archive(self, name: str, step: int, row: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
-        """The archive of a block, checked against its row of the table."""
+    def _archive(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
+        """The archive of a block, by its number in the table, and checked against its row there."""
+        known = self._cache.get((name, step, number))
+        if known is None:
+            known = self._fetch(name, step, self._table(name, step)[number], dtype)
+            self._cache.put((name, step, number), known)
+        return known
+
+    def _fetch(self, name: str, step: int, row: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         what = f"{self._path!r}: variable {name!r}, step {step}, the block at {tuple(row['start'].tolist())}"
         count = row["count"].tolist()
         variable = self._variable(name)
-        variable.set_step_selection([self._own_step(name, step), 1])
+        self._select_step(variable, self._own_step(name, step))
         variable.set_selection([row["start"].tolist(), [1] * len(count)])
         target = np.empty([1] * len(count), dtype)
 
@@ -203,6 +289,33 @@ class Reader:
         return archive
 
 
+class Cache:
+    """Archives that were used last, up to a number of bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._kept: dict[tuple[str, int, int], NDArray[np.uint8]] = {}  # the one used last comes last
+        self._bytes = 0
+
+    def get(self, key: tuple[str, int, int]) -> NDArray[np.uint8] | None:
+        archive = self._kept.pop(key, None)
+        if archive is not None:
+            self._kept[key] = archive
+        return archive
+
+    def put(self, key: tuple[str, int, int], archive: NDArray[np.uint8]) -> None:
+        if archive.nbytes > self._most_bytes:
+            return
+        self._kept[key] = archive
+        self._bytes += archive.nbytes
+        while self._bytes > self._most_bytes:
+            self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._bytes = 0
+
+
 class ReaderStep:
     """A step of a Reader.
 
@@ -222,7 +335,7 @@ class ReaderStep:
     def shape(self, name: str) -> Extents:
         """The global shape of a variable."""
         own = self._reader._own_step(name, self.index)
-        return tuple(int(extent) for extent in self._reader._variable(name).shape(own))
+        return self._reader._shape(self._reader._variable(name), own)
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """The type of a variable: float32 or float64."""
@@ -243,7 +356,7 @@ class ReaderStep:
         """
         return self._reader._table(name, self.index).copy()
 
-    def share(self, name: str, rank: int | None = None) -> tuple[Extents, Extents]:
+    def share(self, name: str, rank: int | None = None) -> Box:
         """The part of a variable that `read` gives a rank by default, as (start, count).
 
         Ranks get slabs along the first axis, cut so that they have about the same bytes of archives to decode. Slabs of
@@ -279,8 +392,8 @@ class ReaderStep:
     ) -> Any:
         """Reads a box of a variable.
 
-        Only blocks that meet the box are fetched, each once, and several are decoded at once. What no block covers is
-        0, or stays as it is in `out`.
+        Only blocks that meet the box are fetched, each once, and of them only tiles that do are decoded, several blocks
+        at once. What no block covers is 0, or stays as it is in `out`.
 
         Args:
             name: of the variable.
@@ -309,11 +422,12 @@ class ReaderStep:
             result = np.empty(box[1], dtype)
         table = self._reader._table(name, self.index)
         needed = []
-        for row in table:
-            common = intersection(box, (tuple(row["start"].tolist()), tuple(row["count"].tolist())))
+        for number, row in enumerate(table):
+            block = tuple(row["start"].tolist()), tuple(row["count"].tolist())
+            common = intersection(box, block)
             if common is not None:
-                needed.append((row, common))
-        if out is None and sum(math.prod(common[1]) for _, common in needed) < math.prod(box[1]):
+                needed.append((number, block, common))
+        if out is None and sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
             result[...] = 0
         if not needed:
             return result
@@ -321,25 +435,39 @@ class ReaderStep:
         threads = max(self._reader._threads // workers, 1)
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             pending = []
-            for row, common in needed:
-                archive = self._reader._archive(name, self.index, row, dtype)
-                first = tuple(row["start"].tolist())
-                extent = tuple(row["count"].tolist())
-                pending.append(pool.submit(_decode, archive, first, extent, common, box[0], result, threads))
+            for number, block, common in needed:
+                archive = self._reader._archive(name, self.index, number, dtype)
+                pending.append(pool.submit(_decode, archive, block, common, result[_slices(common, box[0])], threads))
             for future in pending:
                 future.result()
         return result
 
-    def _box(
-        self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None
-    ) -> tuple[Extents, Extents]:
+    def verify(self, name: str) -> int:
+        """Verifies the checksums of a variable's blocks, without decoding them: this rank's share of the blocks.
+
+        Returns:
+            How many blocks this rank has verified; over all ranks together it is every block.
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+            CorruptArchiveError: a block or the table is damaged.
+        """
+        dtype, table = self.dtype(name), self._reader._table(name, self.index)
+        mine = [
+            number for number in range(self._reader._rank, len(table), self._reader._size) if _has_values(table[number])
+        ]
+        for number in mine:
+            cusz_core.check(self._reader._archive(name, self.index, number, dtype), threads=self._reader._threads)
+        return len(mine)
+
+    def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:
         if start is None and count is None:
             return self.share(name)
-        first = extents(start, "start", name) if start is not None else (0,) * len(shape)
+        first = arguments.extents(start, f"start of {name!r}") if start is not None else (0,) * len(shape)
         if len(first) != len(shape):
             raise ParameterError(f"start is {first}; variable {name!r} has {len(shape)} dimensions")
         extent = (
-            extents(count, "count", name)
+            arguments.extents(count, f"count of {name!r}")
             if count is not None
             else tuple(n - s for n, s in zip(shape, first, strict=True))
         )
@@ -350,26 +478,25 @@ class ReaderStep:
         return first, extent
 
 
-def _decode(
-    archive: NDArray[np.uint8],
-    start: Extents,
-    count: Extents,
-    common: tuple[Extents, Extents],
-    origin: Extents,
-    result: Any,
-    threads: int,
-) -> None:
-    """Decodes a block, and puts what it has in common with the box that begins at `origin` into `result`."""
-    target = result[_slices(common, origin)]
-    if common == (start, count) and _is_contiguous(target):
+def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, threads: int) -> None:
+    """Decodes what a block has in common with the box that is read, into the part of the result for it."""
+    start, count = block
+    if isinstance(target, np.ndarray) and field_shape(count) == count:
+        first = [c - s for c, s in zip(common[0], start, strict=True)]
+        cusz_core.decompress_box(archive, first, out=target, threads=threads)
+    elif common == block and _is_contiguous(target):
         cusz_core.decompress(archive, out=target.reshape(field_shape(count)), threads=threads)
-        return
-    like = None if isinstance(result, np.ndarray) else result
-    block = cusz_core.decompress(archive, like=like, threads=threads)
-    target[...] = block.reshape(count)[_slices(common, start)]
+    else:
+        like = None if isinstance(target, np.ndarray) else target
+        values = cusz_core.decompress(archive, like=like, threads=threads)
+        target[...] = values.reshape(count)[_slices(common, start)]
 
 
-def _slices(box: tuple[Extents, Extents], origin: Extents) -> tuple[slice, ...]:
+def _has_values(row: NDArray[Any]) -> bool:
+    return bool((row["count"] > 0).all())
+
+
+def _slices(box: Box, origin: Extents) -> tuple[slice, ...]:
     return tuple(slice(s - o, s - o + c) for s, c, o in zip(*box, origin, strict=True))
 
 

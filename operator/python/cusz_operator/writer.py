@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,6 +61,8 @@ class VariableSummary:
         steps, blocks: how many were written.
         raw_bytes, archive_bytes: before and after compression.
         seconds: spent compressing, summed up over ranks.
+        share: of the time that ranks spent at the ends of steps (finding ranges, compressing, writing, waiting for each
+            other), the part that compressing this variable took.
     """
 
     name: str
@@ -68,6 +71,12 @@ class VariableSummary:
     raw_bytes: int
     archive_bytes: int
     seconds: float
+    share: float
+
+    @property
+    def gbps(self) -> float:
+        """Raw GB (10^9 bytes) compressed per second, by one rank."""
+        return self.raw_bytes / self.seconds / 1e9 if self.seconds else 0.0
 
     @property
     def ratio(self) -> float:
@@ -101,6 +110,8 @@ class Writer:
         engine: Engine = "BP5",
         parameters: Mapping[str, Any] | None = None,
         append: bool = False,
+        asynchronous: bool = False,
+        progress: bool | None = None,
         backend: Backend = "auto",
         threads: int | None = None,
     ) -> None:
@@ -118,13 +129,18 @@ class Writer:
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. StatsLevel is 0 always.
             append: adds steps to a file (BP5, BP4) that is there already.
+            asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is in the file for certain when the
+                next one has begun to be written, or the Writer is closed; without, when its `with` block has ended. SST
+                has a queue of its own in any case.
+            progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: if
+                that is a terminal.
             backend: "auto": blocks are compressed where they lie; "cuda": those of the host, too, on the current
                 device; "cpu": arrays in host memory alone.
             threads: CPU threads of this rank; None as in `cusz_core.compress`.
 
         Raises:
             ParameterError: a value out of its legal range, a path that cannot be written to, or ranks that disagree.
-            UnsupportedError: an engine that is not one of the three, or an ADIOS2 without MPI.
+            UnsupportedError: an engine that is not one of the three, `asynchronous` with BP4, or an ADIOS2 without MPI.
             PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
             CuszError: ADIOS2 cannot open the file.
         """
@@ -140,6 +156,9 @@ class Writer:
         self._tables: dict[str, Any] = {}
         self._written: dict[str, VariableSummary] = {}
         self._steps = 0
+        self._seconds = 0.0  # at the ends of steps
+        self._ranks_at_work = self._ranks.size
+        self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
         where = f"cannot write {self._path!r}"
         error: Exception | None = None
         try:
@@ -150,7 +169,7 @@ class Writer:
             arguments.backend(backend)
             arguments.threads(threads)
             self._backend, self._threads = backend, threads
-            engine_parameters = _engine_parameters(engine, parameters, append)
+            engine_parameters = _engine_parameters(engine, parameters, append, asynchronous)
             self._adios2 = import_adios2()
             if comm is not None and not self._adios2.is_built_with_mpi:
                 raise UnsupportedError(
@@ -163,13 +182,14 @@ class Writer:
         except Exception as caught:
             error = caught
         try:
-            given = (self._path, engine, append)
+            given = (self._path, engine, append, asynchronous)
             told = self._ranks.allgather((failure_of(error) if error is not None else None, given))
             raise_first([failure for failure, _ in told], where, error)
             for rank, (_, other) in enumerate(told):
                 if other != told[0][1]:
                     raise ParameterError(
-                        f"{where}: rank 0 opens {told[0][1]} (path, engine, append), and rank {rank} opens {other}"
+                        f"{where}: rank 0 opens {told[0][1]} (path, engine, append, asynchronous), and rank {rank} "
+                        f"opens {other}"
                     )
             # From here on ADIOS2 communicates.
             self._adios = self._adios2.Adios() if comm is None else self._adios2.Adios(comm=self._ranks.comm)
@@ -282,7 +302,11 @@ class Writer:
 
     def summary(self) -> list[VariableSummary]:
         """What was written so far, by variable; on rank 0 (the others get an empty list)."""
-        return list(self._written.values())
+        all_ranks = self._seconds * self._ranks_at_work
+        return [
+            dataclasses.replace(own, share=own.seconds / all_ranks if all_ranks else 0.0)
+            for own in self._written.values()
+        ]
 
     def close(self) -> None:
         """Closes the file (collective). A second call does nothing."""
@@ -323,6 +347,8 @@ class Writer:
     def _finish(self) -> None:
         try:
             self._engine.close()
+            if self._progress:
+                self._print_summary()
         except Exception as error:
             raise CuszError(f"ADIOS2 cannot close {self._path!r}: {without_colours(error)}") from error
         finally:
@@ -339,6 +365,7 @@ class Writer:
 
     def _end_step(self, error: Exception | None) -> None:
         blocks, self._blocks = self._blocks, []
+        clock = [time.perf_counter()]
         where = f"{self._path!r}: step {self._steps} of this Writer is not written"
         described: tuple[_Description, ...] = ()
         try:
@@ -353,6 +380,7 @@ class Writer:
             raise _out_of_order(told, where) from error
         raise_first([other.failure for other in told], where, error)
         bounds = self._agree_on_bounds([other.blocks for other in told], where)
+        clock.append(time.perf_counter())
 
         archives: list[bytes] = []
         own_tables, rows = _tables_of(blocks, self._ranks.rank)
@@ -363,6 +391,7 @@ class Writer:
             error = caught
         self._ranks.agree(error, where)
         tables = self._ranks.gather(own_tables)
+        clock.append(time.perf_counter())
 
         try:
             self._engine.begin_step()
@@ -386,6 +415,10 @@ class Writer:
             self._abandon()
             raise CuszError(f"{where}: ADIOS2 failed: {without_colours(caught)}") from caught
         self._steps += 1
+        clock.append(time.perf_counter())
+        self._seconds += clock[-1] - clock[0]
+        if self._progress:
+            self._print_step(tables, clock)
 
     def _describe(self, block: Block) -> _Description:
         found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
@@ -480,7 +513,7 @@ class Writer:
         variable.set_shape(list(rows.shape))
         variable.set_selection([[0, 0], list(rows.shape)])
         self._engine.put(variable, rows, self._adios2.Mode.Sync)
-        before = self._written.get(name, VariableSummary(name, 0, 0, 0, 0, 0.0))
+        before = self._written.get(name, VariableSummary(name, 0, 0, 0, 0, 0.0, 0.0))
         self._written[name] = VariableSummary(
             name,
             before.steps + 1,
@@ -488,7 +521,30 @@ class Writer:
             before.raw_bytes + int(table["raw_bytes"].sum()),
             before.archive_bytes + int(table["archive_bytes"].sum()),
             before.seconds + float(table["seconds"].sum()),
+            0.0,
         )
+
+    def _print_step(self, tables: Sequence[Mapping[str, NDArray[Any]]], clock: Sequence[float]) -> None:
+        parts = [table for own in tables for table in own.values()]
+        raw, archives = (sum(int(table[size].sum()) for table in parts) for size in ("raw_bytes", "archive_bytes"))
+        names, blocks = len({name for own in tables for name in own}), sum(len(table) for table in parts)
+        agreeing, compressing, writing = np.diff(clock)
+        print(
+            f"{self._path}: step {self._steps - 1}: variables {names}, blocks {blocks}, {raw / 1e6:.1f} MB -> "
+            f"{archives / 1e6:.1f} MB ({raw / archives if archives else 1:.2f}x), {clock[-1] - clock[0]:.3f} s: range "
+            f"{agreeing:.3f}, compress {compressing:.3f}, write {writing:.3f}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _print_summary(self) -> None:
+        print(f"{self._path}: {self._steps} steps written, {self._seconds:.3f} s at their ends", file=sys.stderr)
+        for own in self.summary():
+            print(
+                f"  {own.name}: {own.raw_bytes / 1e6:.1f} MB -> {own.archive_bytes / 1e6:.1f} MB ({own.ratio:.2f}x), "
+                f"compressed at {own.gbps:.2f} GB/s a rank, {own.share:.0%} of the time",
+                file=sys.stderr,
+            )
 
 
 class WriterStep:
@@ -535,12 +591,18 @@ def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
     return own
 
 
-def _engine_parameters(engine: str, parameters: Mapping[str, Any] | None, append: bool) -> dict[str, str]:
+def _engine_parameters(
+    engine: str, parameters: Mapping[str, Any] | None, append: bool, asynchronous: bool
+) -> dict[str, str]:
     if engine not in _ENGINES:
         raise UnsupportedError(f"engine is {engine!r}; it must be one of {', '.join(_ENGINES)}")
     if append and engine == "SST":
         raise ParameterError("append needs a file: a stream (SST) cannot be appended to")
+    if asynchronous and engine == "BP4":
+        raise UnsupportedError("asynchronous is for BP5 and SST: BP4 writes within the step")
     result = {str(key): str(value) for key, value in (parameters or {}).items()}
+    if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
+        result["AsyncWrite"] = "Naive"
     for key, value in result.items():
         if key.lower() == "statslevel" and value != "0":
             raise ParameterError(

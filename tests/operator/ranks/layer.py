@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cases import CASES, Box, Case, inside, values
@@ -43,6 +45,29 @@ def put_all(out: cusz_operator.Writer, step: int, rank: int, ranks: int) -> None
         for box in case.blocks(rank, ranks):
             block = inside(values(case.name, step), box)  # not contiguous, some of them
             out.put(case.name, block, case.shape, box[0], eb=case.eb, mode=case.mode, fill=case.fill)
+
+
+def read_and_check(comm: Any, step: Any, i: int) -> Iterator[tuple[Case, NDArray]]:
+    """Reads shares, boxes and whole variables of step i, and checks every value; gives each variable as a whole."""
+    assert step.index == i
+    assert set(step.variables) == {case.name for case in LAYER_CASES if i in case.steps}
+    for case in LAYER_CASES:
+        if i not in case.steps:
+            continue
+        assert step.shape(case.name) == case.shape
+        share = step.share(case.name)
+        draws = [int(d) for d in support.integers(2 * len(case.shape), 0, 1000, seed=i * 100 + comm.rank)]
+        start = tuple(d % n for d, n in zip(draws, case.shape, strict=False))
+        count = tuple(1 + d % (n - s) for d, n, s in zip(draws[::-1], case.shape, start, strict=False))
+        whole = ((0,) * len(case.shape), case.shape)
+        for box in (share, (start, count), whole):
+            got = step.read(case.name) if box is share else step.read(case.name, *box)
+            found = problems(case, i, box, got)
+            assert not found, (case.name, i, box, found)
+        shares = [step.share(case.name, rank) for rank in range(comm.size)]
+        assert sum(count[0] for _, count in shares) == case.shape[0]
+        assert comm.allreduce(step.verify(case.name)) == np.count_nonzero(step.blocks(case.name)["count"].all(axis=1))
+        yield case, got
 
 
 def written_by_layer(ranks: int, folder: Path) -> list[Path]:

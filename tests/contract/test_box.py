@@ -1,0 +1,129 @@
+"""A box of a field is what the whole field has there, bit for bit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import cusz_core as cusz
+from field_kinds import KINDS
+from support import ALL_SHAPES, DTYPES, F32, F64, bits, same_bits, smooth
+
+
+def boxes(shape: tuple[int, ...], seed: int, how_many: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(start, count) of the whole, of single values, thin and any ones."""
+    random = np.random.default_rng(seed)
+    found = [((0,) * len(shape), shape)]
+    if 0 in shape:
+        return found
+    for i in range(how_many):
+        start = [int(random.integers(n)) for n in shape]
+        count = [1 + int(random.integers(n - s)) for s, n in zip(start, shape, strict=True)]
+        if i % 4 == 0:  # one plane, or one value
+            count = [1 if random.random() < 0.5 else c for c in count]
+        if i % 4 == 1:  # to the end of an axis, from its beginning
+            axis = int(random.integers(len(shape)))
+            start[axis], count[axis] = 0, shape[axis]
+        found.append((tuple(start), tuple(count)))
+    found.append((tuple(n - 1 for n in shape), (1,) * len(shape)))
+    found.append((tuple(n // 2 for n in shape), (0,) * len(shape)))
+    return found
+
+
+def part(x: NDArray, start: tuple[int, ...], count: tuple[int, ...]) -> NDArray:
+    return np.ascontiguousarray(x[tuple(slice(s, s + c) for s, c in zip(start, count, strict=True))])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
+def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    x = smooth(shape, dtype, 3)
+    archive = cusz.compress(x, 1e-3, threads=1)
+    whole = cusz.decompress(archive, threads=1)
+    for number, (start, count) in enumerate(boxes(shape, math.prod(shape), 8)):
+        box = cusz.decompress_box(archive, start, count, threads=1 + number % 3)
+        assert same_bits(box, part(whole, start, count)), (start, count)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_field(kind: str, dtype: np.dtype) -> None:
+    how = KINDS[kind]
+    for shape in ((9000,), (70, 130), (17, 33, 65), (2, 9, 17, 33)):
+        archive = cusz.compress(how.make(shape, dtype), how.eb, how.mode, threads=1, **how.options)
+        whole = cusz.decompress(archive, threads=1)
+        for start, count in boxes(shape, 7, 6):
+            assert same_bits(cusz.decompress_box(archive, start, count, threads=1), part(whole, start, count))
+
+
+def test_behind_the_lossless_stage() -> None:
+    archive = cusz.compress(smooth((40, 40, 70), F32), 1e-3, lossless="zstd")
+    whole = cusz.decompress(archive)
+    for start, count in boxes(whole.shape, 1, 20):
+        assert same_bits(cusz.decompress_box(archive, start, count), part(whole, start, count))
+
+
+SLICES = st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 3))] * 3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(slices=SLICES, seed=st.integers(0, 9), order=st.permutations(range(3)))
+def test_into_part_of_a_larger_array(
+    slices: tuple[tuple[int, int, int], ...], seed: int, order: tuple[int, ...]
+) -> None:
+    """Any positive strides, whatever the order of the axes in memory; nothing else of that array is touched."""
+    whole = smooth((41, 41, 80), F64, seed)
+    archive = cusz.compress(whole, 1e-2, threads=1)
+    whole = cusz.decompress(archive, threads=1)
+    start = tuple(s for s, _, _ in slices)
+    count = tuple(min(c, n - s) for (s, c, _), n in zip(slices, whole.shape, strict=True))
+    steps = [step for _, _, step in slices]
+    extents = [2 + c * step for c, step in zip(count, steps, strict=True)]
+    larger = np.full([extents[axis] for axis in order], 7.0).transpose(np.argsort(order))
+    where = tuple(slice(1, 1 + c * step, step) for c, step in zip(count, steps, strict=True))
+    expected = larger.copy()
+    expected[where] = part(whole, start, count)
+    out = larger[where]
+    returned = cusz.decompress_box(archive, start, out=out, threads=1)
+    assert returned is out
+    assert same_bits(np.ascontiguousarray(larger), np.ascontiguousarray(expected))
+
+
+def test_tiles_that_are_not_wanted_are_verified() -> None:
+    archive = bytearray(cusz.compress(smooth((64, 64, 64), F32), 1e-3))
+    cusz.decompress_box(archive, (0, 0, 0), (1, 1, 1))
+    archive[-5] ^= 1
+    with pytest.raises(cusz.CorruptArchiveError, match="checksum"):
+        cusz.decompress_box(archive, (0, 0, 0), (1, 1, 1))
+    with pytest.raises(cusz.CorruptArchiveError):
+        cusz.decompress_box(archive, (0, 0, 0), (0, 1, 1))
+
+
+@pytest.mark.parametrize("eb", [1e-3, 0.0])
+def test_what_is_refused(eb: float) -> None:
+    archive = cusz.compress(smooth((20, 30), F32), eb)
+    for start, count in [((0,), (1,)), ((0, 0), (21, 1)), ((20, 1), (1, 1)), ((0, 31), (0, 0)), ((0, 0, 0), None)]:
+        with pytest.raises(cusz.ParameterError, match="not a box within"):
+            cusz.decompress_box(archive, start, count)
+    with pytest.raises(cusz.ParameterError, match="must be from 0"):
+        cusz.decompress_box(archive, (-1, 0))
+    with pytest.raises(cusz.ParameterError, match="must be integers"):
+        cusz.decompress_box(archive, (0.5, 0))  # type: ignore[arg-type]
+    with pytest.raises(cusz.UnsupportedError, match="float64"):
+        cusz.decompress_box(archive, (0, 0), out=np.empty((2, 2), F64))
+    with pytest.raises(cusz.UnsupportedError, match="numpy array"):
+        cusz.decompress_box(archive, (0, 0), (2, 2), out=[[0, 0], [0, 0]])  # type: ignore[arg-type]
+    with pytest.raises(cusz.ParameterError, match="extents"):
+        cusz.decompress_box(archive, (0, 0), (2, 3), out=np.empty((2, 2), F32))
+    with pytest.raises(cusz.ParameterError, match="strides"):
+        cusz.decompress_box(archive, (0, 0), out=np.empty((2, 2), F32)[::-1])
+    read_only = np.empty((2, 2), F32)
+    read_only.flags.writeable = False
+    with pytest.raises(cusz.ParameterError, match="read-only"):
+        cusz.decompress_box(archive, (0, 0), out=read_only)
+    assert bits(cusz.decompress_box(archive, (19, 29)))[0, 0] == bits(cusz.decompress(archive))[19, 29]

@@ -1,0 +1,67 @@
+"""apps/insitu_monitor.py, coupled with ranks that write."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+APP = Path(__file__).resolve().parents[2] / "apps" / "insitu_monitor.py"
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+
+pytest.importorskip("adios2")
+pytestmark = pytest.mark.mpi
+
+
+def check(folder: Path, steps: int) -> None:
+    from cases import values
+    from layer import bound
+
+    with open(folder / "statistics.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["variable"] == "u3"]
+    assert [int(row["step"]) for row in rows] == list(range(steps))
+    for row in rows:
+        step = int(row["step"])
+        x, eb = values("u3", step).astype(np.float64), bound("u3", step)
+        assert float(row["error_bound"]) == eb
+        assert int(row["values"]) == x.size
+        for name, exact in [("min", x.min()), ("max", x.max()), ("mean", x.mean())]:
+            assert abs(float(row[name]) - exact) <= eb, name
+        # No deviation changes by more than the values do.
+        assert abs(float(row["std"]) - x.std()) <= eb
+        assert float(row["ratio"]) > 1
+        assert (folder / f"u3_{step:05}.png").stat().st_size > 5000
+
+
+def test_a_stream(start_ranks: Callable, tmp_path: Path) -> None:
+    stream = str(tmp_path / "stream")
+    processes = [
+        start_ranks(2, "layer_write.py", stream, "SST"),
+        start_ranks(3, str(APP), stream, "--variable", "u3", "--out", str(tmp_path / "seen")),
+    ]
+    try:
+        outputs = [process.communicate(timeout=100)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    check(tmp_path / "seen", 3)
+
+
+def test_a_file(mpirun: Callable, tmp_path: Path) -> None:
+    mpirun(2, "layer_write.py", tmp_path / "run.bp", "BP5")
+    mpirun(2, str(APP), tmp_path / "run.bp", "--engine", "BP5", "--variable", "u3", "--out", tmp_path / "seen")
+    check(tmp_path / "seen", 3)
+
+
+def test_no_stream(mpirun: Callable, tmp_path: Path) -> None:
+    command = (str(APP), tmp_path / "nothing", "--out", tmp_path / "seen", "--wait", "1")
+    done = mpirun(2, *command, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "insitu_monitor: rank" in done.stderr
