@@ -96,6 +96,23 @@ def mpirun() -> Run:
 
 
 @pytest.fixture(scope="session")
+def shown_by_bpls() -> Callable[[Path, str, int], list[str]]:
+    """The values of a variable of so many dimensions at its first step, as bpls prints them."""
+    bpls = shutil.which("bpls", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if bpls is None:
+        pytest.skip("this ADIOS2 was installed without bpls")
+
+    def shown(file: Path, name: str, ndim: int) -> list[str]:
+        assert name in run([bpls, "--long", file]).stdout
+        box = ["--start", ",".join("0" * (ndim + 1)), "--count", ",".join(["1", *["-1"] * ndim])]
+        dump = ["--dump", name, *box, "--noindex", "--columns", "1", "--format", "%.17g"]
+        lines = (line.strip() for line in run([bpls, file, *dump]).stdout.splitlines())
+        return [line for line in lines if line and name not in line and "slice" not in line]
+
+    return shown
+
+
+@pytest.fixture(scope="session")
 def start_ranks() -> Callable[..., subprocess.Popen[str]]:
     """Starts a script of ranks/ and does not wait for it."""
 

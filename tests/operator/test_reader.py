@@ -26,6 +26,14 @@ def test_any_number_of_ranks_reads(readers: int, mpirun: Callable, written_by_fo
     assert "read 2" in done.stdout
 
 
+@pytest.mark.mpi
+def test_bpls_shows_what_is_read(written_by_four: list[Path], shown_by_bpls: Callable) -> None:
+    for file in written_by_four:
+        with cz.Reader(file) as run:
+            expected = run[0].read("u3", (0, 0, 0))
+        assert support.same_bits(np.array(shown_by_bpls(file, "u3", 3), np.float32), expected.reshape(-1))
+
+
 @pytest.fixture(scope="module")
 def written_by_four(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     files = written_by_layer(4, tmp_path_factory.mktemp("by_four"))
