@@ -169,7 +169,9 @@ class Climate(Simulation):
         rate[2] = -0.5 * (corner + west(corner))[2:-1] * along - (bernoulli[2:-1] - bernoulli[1:-2]) / self.dy
         for i in (1, 2):
             w = padded[i, 1:-1]
-            curvature = (east(w) - 2 * w + west(w))[1:-1] / self.dx[2:-2] ** 2 + (w[2:] - 2 * w[1:-1] + w[:-2]) / self.dy**2
+            curvature = (east(w) - 2 * w + west(w))[1:-1] / self.dx[2:-2] ** 2 + (
+                w[2:] - 2 * w[1:-1] + w[:-2]
+            ) / self.dy**2
             rate[i] += self.viscosity * curvature
         if self.slabs.stop == self.slabs.n:
             rate[2, -1] = 0.0
