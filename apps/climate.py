@@ -3,16 +3,16 @@
 
     mpirun -n 4 python apps/climate.py --grid 180x360 --eb 1e-4 --output climate.bp
 
-The shallow-water equations on a rotating sphere between the latitudes -75 and 75 degrees, over mountains, with a fluid
-of thickness h, vector-invariant on a C-grid (Sadourny 1975):
+The shallow-water equations on a rotating sphere between the latitudes -75 and 75 degrees, over mountains, with a
+fluid of thickness h, vector-invariant on a C-grid (Sadourny 1975):
 
     dh/dt + div(h v) = 0        dv/dt + (zeta + f) k x v + grad(g (h + b) + v^2 / 2) = nu lap(v)
 
-and vapour of mass h q per area carried along, which evaporates where air is dry and rains where it is saturated (after
-Bouchut et al. 2009). The cloud fraction follows from the relative humidity (Sundqvist 1978): 0 over much of the map, 1
-in places. Rows run from south to north; longitude is periodic, walls stand at both latitudes. Fields, all of shape
-(latitudes, longitudes): height (m, of the surface), zonal_wind, meridional_wind (m/s), vorticity (1/s), humidity
-(kg/kg), cloud_fraction, rain (kg/kg/s). CESM-ATM's fields in the cuSZ paper are of 1800 x 3600 values.
+and vapour of mass h q per area carried along, which evaporates where air is dry and rains where it is saturated
+(after Bouchut et al. 2009). The cloud fraction follows from the relative humidity (Sundqvist 1978): 0 over much of
+the map, 1 in places. Rows run from south to north; longitude is periodic, walls stand at both latitudes. Fields, all
+of shape (latitudes, longitudes): height (m, of the surface), zonal_wind, meridional_wind (m/s), vorticity (1/s),
+humidity (kg/kg), cloud_fraction, rain (kg/kg/s). CESM-ATM's fields in the cuSZ paper are of 1800 x 3600 values.
 """
 
 from __future__ import annotations

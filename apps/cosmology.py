@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Gas and dark matter in an expanding universe, standing for the data set Nyx (3-D: densities, temperature, velocities).
+"""Gas and dark matter in an expanding universe, standing for the data set Nyx (3-D: densities, temperature, winds).
 
     mpirun -n 4 python apps/cosmology.py --grid 64 --eb 1e-4 --output cosmology.bp
 
-Dark matter is particles (particle_mesh.py); the gas is a finite-volume solution of Euler's equations on the same mesh, and
-both feel the gravity of both. In the time of dt / a^2, with v = a^2 dx/dt, the equations of a gas with five thirds for its
-ratio of specific heats hold no expansion at all (Martel and Shapiro 1998):
+Dark matter is particles (particle_mesh.py); the gas is a finite-volume solution of Euler's equations on the same
+mesh, and both feel the gravity of both. In the time of dt / a^2, with v = a^2 dx/dt, the equations of a gas with five
+thirds for its ratio of specific heats hold no expansion at all (Martel and Shapiro 1998):
 
     d(rho)/dt + div(rho v) = 0        d(rho v)/dt + div(rho v v + p) = -a rho grad(phi)
     dE/dt + div((E + p) v) = -a rho v.grad(phi)        p = 2/3 (E - rho v^2 / 2)
 
-Each axis in turn is advanced by MUSCL-Hancock steps with the fluxes of Harten, Lax and van Leer (Toro, Riemann Solvers and
-Numerical Methods for Fluid Dynamics, 2009). Fields, all of shape (n, n, n): baryon_density and dark_matter_density
-over the mean of both, which span orders of magnitude, temperature (K), and velocity_x, velocity_y, velocity_z of the gas
-(km/s), with cells of 0.5 Mpc/h. Nyx's snapshot in the cuSZ paper is of 512 x 512 x 512 cells.
+Each axis in turn is advanced by MUSCL-Hancock steps with the fluxes of Harten, Lax and van Leer (Toro, Riemann
+Solvers and Numerical Methods for Fluid Dynamics, 2009). Fields, all of shape (n, n, n): baryon_density and
+dark_matter_density over the mean of both, which span orders of magnitude, temperature (K), and velocity_x,
+velocity_y, velocity_z of the gas (km/s), with cells of 0.5 Mpc/h. Nyx's snapshot in the cuSZ paper is of 512 x 512 x
+512 cells.
 """
 
 from __future__ import annotations

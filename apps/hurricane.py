@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""A moist vortex in a stratified, rotating atmosphere, standing for the data set Hurricane ISABEL (3-D, anisotropic grid).
+"""A moist vortex in a stratified, rotating atmosphere, standing for the data set Hurricane ISABEL (3-D, flat cells).
 
     mpirun -n 4 python apps/hurricane.py --grid 25x125x125 --eb 1e-4 --output hurricane.bp
 
-The incompressible (Boussinesq) equations in a box of 2000 km x 2000 km x 20 km, periodic along x and y, with a warm-core
-vortex in gradient-wind and hydrostatic balance and humid air near the sea, on a C-grid:
+The incompressible (Boussinesq) equations in a box of 2000 km x 2000 km x 20 km, periodic along x and y, with a
+warm-core vortex in gradient-wind and hydrostatic balance and humid air near the sea, on a C-grid:
 
     dv/dt + v.grad(v) + f k x v = -grad(p) + b k        div(v) = 0
 
-Buoyancy b and water follow from two quantities that parcels keep (Pauluis and Schumacher 2010): total water, which is cloud
-where it exceeds saturation, and the buoyancy that is left when the cloud evaporates. Cloud turns to rain, which falls,
-evaporates in dry air and leaves the box at the bottom (Kessler 1969). Advection is upwind with limited slopes; the
-pressure that keeps the flow free of divergence comes from Fourier transforms along x and y and tridiagonal systems
-along z. Fields, all of shape (nz, ny, nx): U, V, W (m/s), P (m^2/s^2, without that of the mean stratification), THETA (K, from the mean), QVAPOR, and QCLOUD and
-QRAIN (kg/kg), which are 0 almost everywhere. ISABEL's fields in the cuSZ paper are of 100 x 500 x 500 values.
+Buoyancy b and water follow from two quantities that parcels keep (Pauluis and Schumacher 2010): total water, which is
+cloud where it exceeds saturation, and the buoyancy that is left when the cloud evaporates. Cloud turns to rain, which
+falls, evaporates in dry air and leaves the box at the bottom (Kessler 1969). Advection is upwind with limited slopes;
+the pressure that keeps the flow free of divergence comes from Fourier transforms along x and y and tridiagonal
+systems along z. Fields, all of shape (nz, ny, nx): U, V, W (m/s), P (m^2/s^2, without that of the mean
+stratification), THETA (K, from the mean), QVAPOR, and QCLOUD and QRAIN (kg/kg), which are 0 almost everywhere.
+ISABEL's fields in the cuSZ paper are of 100 x 500 x 500 values.
 """
 
 from __future__ import annotations
@@ -24,8 +25,19 @@ from typing import Any
 
 import numpy as np
 from proxy import (
-    Array, Block, ProxyError, Simulation, Slabs, cuts, limited_slope, main, noise, run_alone, take, whole_slab,
-)  # fmt: skip
+    Array,
+    Block,
+    ProxyError,
+    Simulation,
+    Slabs,
+    cuts,
+    limited_slope,
+    main,
+    noise,
+    run_alone,
+    take,
+    whole_slab,
+)
 
 WIDTH, HEIGHT = 2.0e6, 2.0e4  # m
 CORIOLIS = 5e-5  # 1/s
@@ -59,8 +71,8 @@ class Hurricane(Simulation):
             raise ProxyError(f"--grid {'x'.join(map(str, grid))}: at least 4 cells along z, y and x are needed.")
         nz, ny, nx = self.grid = grid
         self.slabs = slabs = Slabs(comm, ny, halo=2)
-        self.spacing = dz, dy, dx = HEIGHT / nz, WIDTH / ny, WIDTH / nx
-        self.z = dz * (np.arange(nz) + 0.5)[:, None, None]
+        self.spacing = HEIGHT / nz, WIDTH / ny, WIDTH / nx
+        self.z = self.spacing[0] * (np.arange(nz) + 0.5)[:, None, None]
         self.saturated = WATER * np.exp(-self.z / WATER_HEIGHT)
         self.pressure = np.zeros((nz, slabs.count, nx))
         self.fallen = np.zeros((1, slabs.count, nx))
@@ -68,10 +80,10 @@ class Hurricane(Simulation):
         self._set_state(seed)
 
     def _set_state(self, seed: int) -> None:
-        nz, ny, nx = self.grid
-        dz, dy, dx = self.spacing
+        _, ny, nx = self.grid
+        _, dy, dx = self.spacing
         rows = self.slabs.own
-        # All of the vortex is products of factors along one axis: p = -Z G^2 (f V R sqrt(e) + Z V^2 e G^2 / 2), and so on.
+        # All of it is products of factors along one axis, of which every rank has the same bits.
         centre_x, centre_y = dx * (np.arange(nx) + 0.5) - WIDTH / 2, dy * (np.arange(ny) + 0.5) - WIDTH / 2
         face_x, face_y = centre_x - dx / 2, centre_y - dy / 2
         gauss = {name: np.exp(-0.5 * (x / RADIUS) ** 2) for name, x in

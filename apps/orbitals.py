@@ -3,12 +3,12 @@
 
     mpirun -n 4 python apps/orbitals.py --grid 32x40x36x36 --eb 1e-4 --output orbitals.bp
 
-The lowest eigenstates of -lap / 2 + V on a periodic grid, in atomic units, where V is a lattice of Gaussian wells of two
-kinds with atoms a little out of place, as oxygen and nickel are in QMCPACK's nickel oxide. Chebyshev-filtered subspace
-iteration (Zhou, Saad, Tiago, Chelikowsky 2006): polynomials of the Hamiltonian, with differences of fourth order for lap,
-damp what lies above the wanted states; then the orbitals are made orthonormal and turned into the eigenstates within
-their span. Each rank holds its slab along x of all orbitals. The field `orbitals` has the shape (orbitals, nx, ny, nz), and
-`energies` (hartree, f32) the shape (orbitals). The einspline orbitals in the cuSZ paper are of 288 x 115 x 69 x 69 values.
+The lowest eigenstates of -lap / 2 + V on a periodic grid, in atomic units, where V is a lattice of Gaussian wells of
+two kinds with atoms a little out of place, as oxygen and nickel are in QMCPACK's nickel oxide. Chebyshev-filtered
+subspace iteration (Zhou, Saad, Tiago, Chelikowsky 2006): polynomials of the Hamiltonian, with differences of fourth
+order for lap, damp what lies above the wanted states; then the orbitals are made orthonormal and turned into the
+eigenstates within their span. Each rank holds its slab along x of all orbitals. The field `orbitals` has the shape
+(orbitals, nx, ny, nz). The einspline orbitals in the cuSZ paper are of 288 x 115 x 69 x 69 values.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Orbitals(Simulation):
         self.wanted, *cells = grid
         if len(grid) != 4 or min(cells) < 5 or 2 * (self.wanted + SPARE) > math.prod(cells):
             raise ProxyError(
-                f"--grid {'x'.join(map(str, grid))}: at least 5 cells along x, y and z are needed, and more than twice as "
-                "many cells as orbitals."
+                f"--grid {'x'.join(map(str, grid))}: at least 5 cells along x, y and z are needed, and more than twice "
+                "as many cells as orbitals."
             )
         self.slabs = slabs = Slabs(comm, cells[0], halo=2)
         self.cells, self.volume = tuple(cells), SPACING**3
@@ -125,12 +125,7 @@ class Orbitals(Simulation):
         self._rotate()
 
     def fields(self) -> dict[str, Block]:
-        n = self.wanted
-        block = whole_slab(self.slabs, axis=1)(self.states[:n])
-        # The first rank's planes stand for all: every rank has the same energies.
-        mine = slice(0, n) if self.slabs.comm.rank == 0 else slice(n, n)
-        energies = Block(self.energies[mine].astype(np.float32), (n,), (mine.start,))
-        return {"orbitals": block, "energies": energies}
+        return {"orbitals": whole_slab(self.slabs, axis=1)(self.states[: self.wanted])}
 
     def conserved(self) -> dict[str, float]:
         """The largest deviation from orthonormal states, and the number of electrons that the density adds up to."""
@@ -147,7 +142,7 @@ class Orbitals(Simulation):
 
 def fields(scale: float = 1.0) -> dict[str, Array]:
     """The orbitals of a small run in this process alone; `scale` multiplies the numbers of orbitals and of cells."""
-    return {"orbitals": run_alone(Orbitals, scale)["orbitals"]}
+    return run_alone(Orbitals, scale)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Gravity of particles on a mesh: what apps/particles.py and apps/cosmology.py have in common.
 
-Einstein-de Sitter universe, expansion factor a, time in units of the Hubble time at a = 1, comoving lengths in cells of
-a periodic cubic mesh. With momenta p = a^2 dx/dt the equations of motion are
+Einstein-de Sitter universe, expansion factor a, time in units of the Hubble time at a = 1, comoving lengths in cells
+of a periodic cubic mesh. With momenta p = a^2 dx/dt the equations of motion are
 
     dx/dt = p / a^2        dp/dt = -grad(phi) / a        lap(phi) = 3/2 delta        da/dt = a^(-1/2)
 
-(Hockney and Eastwood, Computer Simulation Using Particles, 1988, for the method; Zel'dovich 1970 for the initial state).
-Particles are deposited by cloud-in-cell weights in fixed point, so that sums of masses are integers, which no order of
-summation changes: the mesh has the same bits for any number of ranks, and the mass on it is exact. Forces are read with
-the same weights from differences of the potential, which makes them equal and opposite: momentum is conserved.
+(Hockney and Eastwood, Computer Simulation Using Particles, 1988, for the method; Zel'dovich 1970 for the initial
+state). Particles are deposited by cloud-in-cell weights in fixed point, so that sums of masses are integers, which no
+order of summation changes: the mesh has the same bits for any number of ranks, and the mass on it is exact. Forces
+are read with the same weights from differences of the potential, which makes them equal and opposite: momentum is
+conserved.
 """
 
 from __future__ import annotations
@@ -25,10 +26,17 @@ LINEAR_RMS = 3.0  # of the density contrast at a = 1, if it grew linearly: well 
 TURNOVER = 4.0  # the power spectrum's maximum, in waves per box; it falls with k^-3 beyond
 
 
+def wrapped(positions: Array, n: int) -> Array:
+    """Positions in the periodic box: at least 0, and less than n."""
+    result = positions % n
+    result[result == n] = 0.0  # the remainder of a number just below 0
+    return result
+
+
 def corners(positions: Array, n: int, first: int) -> Iterator[tuple[Array, Array]]:
     """For each of the eight mesh points around particles: its number, and the particles' weights there.
 
-    positions  (3, particles), in cells, from 0 to n
+    positions  (3, particles), in cells, as `wrapped` gives them
     first      the plane that numbers are counted from: a slab's first one; they reach into the plane after its last one
 
     Weights are whole numbers; the eight of a particle add up to 2^36.
@@ -67,7 +75,7 @@ class ParticleMesh:
         self._zeldovich(seed)
 
     def linear_contrast(self, seed: int) -> Array:
-        """The Fourier transform, as of `Slabs.forward`, of a Gaussian random density contrast grown linearly to a = 1."""
+        """A Gaussian random density contrast grown linearly to a = 1, transformed as by `Slabs.forward`."""
         n, slabs = self.n, self.slabs
         square = sum(wave**2 for wave in self.waves)
         ratio = square * (n / (2 * np.pi * TURNOVER)) ** 2
@@ -96,8 +104,7 @@ class ParticleMesh:
 
     def _migrate(self) -> None:
         """Bring positions into the box, and every particle to the rank whose slab it is in."""
-        self.positions %= self.n
-        self.positions[self.positions == self.n] = 0.0  # what is left of a number just below 0
+        self.positions = wrapped(self.positions, self.n)
         comm = self.slabs.comm
         if comm.size == 1:
             return
@@ -123,7 +130,7 @@ class ParticleMesh:
         return mass[:-1] * 2.0 ** (-3 * FRACTION_BITS)
 
     def acceleration(self, density: Array) -> Array:
-        """-grad(phi) of a density with mean 1, at the mesh points: (3, planes + 1, n, n), as `corners` counts planes."""
+        """-grad(phi) at the mesh points, with the plane that follows: (3, planes + 1, n, n). The density's mean is 1."""
         n, slabs = self.n, self.slabs
         potential = slabs.backward(1.5 * self.green * slabs.forward(density), n, n)
         around = slabs.with_halo(potential, 2)

@@ -1,13 +1,13 @@
 """What the proxy simulations have in common: the ranks' slabs of a grid, the options, the output and the run itself.
 
-A proxy is a small solver whose fields are like those of a well-known data set. It is a class derived from `Simulation`;
-`main` runs it under mpirun and writes its fields with `cusz_operator.Writer`:
+A proxy is a small solver whose fields are like those of a well-known data set. It is a class derived from
+`Simulation`; `main` runs it under mpirun and writes its fields with `cusz_operator.Writer`:
 
     mpirun -n 4 python apps/cosmology.py --grid 64 --eb 1e-4 --output cosmology.bp --reference exact.bp
 
-and `run_alone` runs it in this process, without MPI. A rank holds nothing but its slab of the grid. The fields have the
-same bits whatever the number of ranks: every cell sees the same operations in the same order, one-dimensional Fourier
-transforms are done whole, and sums over ranks are exact or done in the order of the grid's planes.
+and `run_alone` runs it in this process, without MPI. A rank holds nothing but its slab of the grid. The fields have
+the same bits whatever the number of ranks: every cell sees the same operations in the same order, one-dimensional
+Fourier transforms are done whole, and sums over ranks are exact or done in the order of the grid's planes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Slabs:
         return slice(self.start, self.stop)
 
     def with_halo(self, field: Array, width: int, axis: int = 0) -> Array:
-        """A copy of `field` with `width` planes of the neighbours on either side along `axis`; the ranks form a ring."""
+        """A copy of `field` with `width` planes of both neighbours along `axis`; the ranks form a ring."""
         n = field.shape[axis]
         to_low, to_high = (np.ascontiguousarray(take(field, *ends, axis)) for ends in ((0, width), (n - width, n)))
         from_low, from_high = to_high, to_low
@@ -102,7 +102,7 @@ class Slabs:
         return np.concatenate([piece.reshape(each) for piece, each in zip(pieces, shapes, strict=True)], join)
 
     def forward(self, field: Array) -> Array:
-        """The real 3-D Fourier transform of a periodic field of shape (planes, ny, nz), divided along ky: (n, kys, kz)."""
+        """The 3-D Fourier transform of a real periodic field (planes, ny, nz): (n, ky of this rank, kz)."""
         return np.fft.fft(self.transpose(np.fft.rfftn(field, axes=(1, 2)), self.n, 1, 0), axis=0)
 
     def backward(self, transformed: Array, ny: int, nz: int) -> Array:
