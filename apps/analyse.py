@@ -115,11 +115,11 @@ class Comparison:
         return self._spectra(original, decoded, slabs, tuple(map(int, self.periodic.split(","))))
 
     def density_spectra(self) -> Spectrum:
-        """That of the density of particles at x, y, z on the simulation's mesh. (Each rank has a whole mesh for a time.)"""
+        """That of the density of particles at x, y, z on the simulation's mesh. (Each rank holds a whole one.)"""
         n = self.grid[0]
         slabs = Slabs(self.comm, n)
         places = [self.blocks(name)[:2] for name in "xyz"]
-        densities = []
+        densities: list[Array] = []
         for which in (0, 1):
             mass = np.zeros((n + 1, n, n))
             for index, weight in corners(wrapped(np.stack([place[which] for place in places]), n), n, 0):
@@ -127,7 +127,7 @@ class Comparison:
             mass[0] += mass[n]
             self.comm.Allreduce(MPI.IN_PLACE, mass)
             densities.append(mass[slabs.own] * 2.0 ** (-3 * FRACTION_BITS))
-        return self._spectra(*densities, slabs, (0, 1, 2))
+        return self._spectra(densities[0], densities[1], slabs, (0, 1, 2))
 
     def _spectra(self, original: Array, decoded: Array, slabs: Slabs, axes: tuple[int, ...]) -> Spectrum:
         shape = list(original.shape)
@@ -192,7 +192,9 @@ def spectrum_change(power: Spectrum) -> float:
 
 def print_tables(findings: dict[str, Finding], spectra: dict[str, Spectrum], which: str) -> None:
     """The fields, and the spectrum of one of them."""
-    rows = [("field", "ratio", "bound", "max error", "PSNR dB", "low -> decoded", "high -> decoded", "moved %")]
+    rows: list[tuple[str, ...]] = [
+        ("field", "ratio", "bound", "max error", "PSNR dB", "low -> decoded", "high -> decoded", "moved %")
+    ]
     for name, each in findings.items():
         numbers = (f"{each.ratio:.1f}", f"{each.bound:.3g}", f"{each.max_error:.3g}", f"{each.psnr:.1f}")
         extremes = (f"{each.low:.5g} -> {each.low_back:.5g}", f"{each.high:.5g} -> {each.high_back:.5g}")

@@ -61,7 +61,8 @@ class Climate(Simulation):
         self.dx, self.dx_north = RADIUS * dlon * self.cos, RADIUS * dlon * self.cos_north
         self.coriolis = 2 * ROTATION * np.sin(north)[here, None]
         self.dy *= RADIUS
-        self.dt = COURANT * RADIUS * dlon * math.cos(EDGE) / (math.sqrt(GRAVITY * DEPTH) + FASTEST)
+        narrowest = min(RADIUS * dlon * math.cos(EDGE), self.dy)
+        self.dt = COURANT * narrowest / (math.sqrt(GRAVITY * DEPTH) + FASTEST)
         self.viscosity = 0.02 * FASTEST * self.dy
         self.saturation = 0.02 * np.exp(-((centre / math.radians(35.0)) ** 2))[here, None]
         longitude = dlon * (np.arange(columns) + 0.5)
@@ -75,15 +76,14 @@ class Climate(Simulation):
         balanced = np.cumsum(slope) * self.dy - 0.5 * slope * self.dy
         balanced += DEPTH - balanced[2:-2].mean()
         amplitude, phase, place = noise(seed, range(3), (WAVES,))
-        disturbance, mountains = np.zeros((2, len(latitude), len(longitude)))
+        disturbance, self.mountains = np.zeros((2, len(latitude[here]), len(longitude)))
         for i in range(WAVES):
             band = np.exp(-(((latitude - math.radians(25.0) * place[i]) / math.radians(12.0)) ** 2))
-            disturbance += amplitude[i] * np.outer(band, np.cos((1 + i % 12) * (longitude - np.pi * phase[i])))
+            disturbance += amplitude[i] * np.outer(band[here], np.cos((1 + i % 12) * (longitude - np.pi * phase[i])))
         for at, width, peak in ((38.0, 12.0, 1200.0), (-25.0, 9.0, 900.0), (62.0, 8.0, 600.0)):
             across = np.exp(-(((latitude - math.radians(at)) / math.radians(width)) ** 2))
             along = np.exp(-4 * (1 - np.cos(longitude - math.radians(6 * at))) / math.radians(2 * width))
-            mountains += peak * np.outer(across, along)
-        disturbance, self.mountains = disturbance[here], mountains[here]
+            self.mountains += peak * np.outer(across[here], along)
         h = balanced[here, None] + 20.0 * disturbance - self.mountains
         u = np.repeat(wind[here, None], len(longitude), axis=1)
         humidity = 0.7 * self.saturation * (1 + 0.4 * np.tanh(disturbance))

@@ -130,7 +130,7 @@ class ParticleMesh:
         return mass[:-1] * 2.0 ** (-3 * FRACTION_BITS)
 
     def acceleration(self, density: Array) -> Array:
-        """-grad(phi) at the mesh points, with the plane that follows: (3, planes + 1, n, n). The density's mean is 1."""
+        """-grad(phi) at the mesh points, with the plane that follows: (3, planes + 1, n, n). The mean density is 1."""
         n, slabs = self.n, self.slabs
         potential = slabs.backward(1.5 * self.green * slabs.forward(density), n, n)
         around = slabs.with_halo(potential, 2)

@@ -137,8 +137,8 @@ def cuts(n: int, parts: int) -> list[int]:
     return [n * i // parts for i in range(parts + 1)]
 
 
-def take(field: Array, first: int, last: int, axis: int) -> Array:
-    """A view of the planes from `first` to `last` - 1 along `axis`."""
+def take(field: Array, first: int, last: int | None, axis: int) -> Array:
+    """A view of the planes along `axis` from `first` to before `last`, or to the end."""
     return field[(slice(None),) * (axis % field.ndim) + (slice(first, last),)]
 
 
