@@ -174,6 +174,9 @@ def _attributes(*paths: Path) -> dict[str, str] | Exception:
     for path in paths:
         if not path.is_dir():
             return ProxyError(f"{path} does not exist")
+        index = path / "md.idx"
+        if not index.is_file() or index.stat().st_size == 0:  # closing such a file, ADIOS2 crashes
+            return ProxyError(f"{path} holds no complete step")
         with adios2.FileReader(str(path)) as file:
             names = file.available_attributes()
             if not {"proxy", "grid", "periodic"} <= set(names):

@@ -119,12 +119,15 @@ def proxy_fields(name: str) -> list[str]:
 @pytest.mark.mpi
 def test_mistakes(ranks: Any, tmp_path: Path) -> None:
     """Each is one message, and exit status 1 on all ranks."""
+    (tmp_path / "begun.bp").mkdir()
+    (tmp_path / "begun.bp" / "md.idx").touch()  # as a run leaves it that ends before its first step
     for words, message in (
         (("particles.py", "--grid", "8x8x9"), "the box is a cube"),
         (("climate.py", "--grid", "8x8x8"), "neither N nor NxN"),
         (("hurricane.py", "--grid", "8x4x8"), "3 ranks cannot share 4 planes: each needs at least 2"),
         (("climate.py", "--eb", "-1"), "eb is -1.0"),
         (("analyse.py", "no.bp", "none.bp"), "no.bp does not exist"),
+        (("analyse.py", tmp_path / "begun.bp", "none.bp"), "begun.bp holds no complete step"),
     ):
         output = () if words[0] == "analyse.py" else ("--output", tmp_path / "never.bp")
         out = ranks(3, APPS / words[0], *words[1:], *output, status=1)
