@@ -118,7 +118,7 @@ def proxy_fields(name: str) -> list[str]:
 
 @pytest.mark.mpi
 def test_mistakes(ranks: Any, tmp_path: Path) -> None:
-    """Each is one message, and exit status 1 on all ranks."""
+    """Each is one message, and exit status 1."""
     (tmp_path / "begun.bp").mkdir()
     (tmp_path / "begun.bp" / "md.idx").touch()  # as a run leaves it that ends before its first step
     for words, message in (
@@ -130,7 +130,8 @@ def test_mistakes(ranks: Any, tmp_path: Path) -> None:
         (("analyse.py", tmp_path / "begun.bp", "none.bp"), "begun.bp holds no complete step"),
     ):
         output = () if words[0] == "analyse.py" else ("--output", tmp_path / "never.bp")
-        out = ranks(3, APPS / words[0], *words[1:], *output, status=1)
+        n = 3 if "3 ranks" in message else 2
+        out = ranks(n, APPS / words[0], *words[1:], *output, status=1)
         assert out.stderr.count(message) == 1
         assert "Traceback" not in out.stderr
     assert not (tmp_path / "never.bp").exists()
