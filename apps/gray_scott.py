@@ -352,14 +352,14 @@ def write_step(out: cusz_operator.Writer, sim: GrayScott, step: int) -> None:
 class RawFile:
     """U and V uncompressed, by ADIOS2 alone, to compare with."""
 
-    def __init__(self, path: Path, engine: str, sim: GrayScott) -> None:
+    def __init__(self, path: Path, sim: GrayScott) -> None:
         """Create the file (collective)."""
         import adios2
 
         self.sim = sim
         self.adios = adios2.Adios(comm=sim.grid.cart)
         io = self.adios.declare_io("reference")
-        io.set_engine(engine)
+        io.set_engine("BP5")
         io.set_parameter("StatsLevel", "0")  # min and max would cost a pass over the data
         grid, kind = sim.grid, np.zeros(1, sim.dtype)
         self.variables = [io.define_variable(name, kind, grid.size, grid.start, grid.count) for name in VARIABLES]
@@ -406,14 +406,12 @@ def read_restart(
 
     Every rank reads by itself, so this may fail on one rank alone. Any number of ranks may have written the file.
     """
-    import adios2
-
-    with cusz_operator.Reader(path) as run, adios2.FileReader(str(path)) as file:
+    with cusz_operator.Reader(path) as run:
         if len(run) == 0 or not {*VARIABLES, "step"} <= set(run[-1].variables):
             raise AppError(f"--restart {path}: it holds no complete step of U and V.")
-        known = file.available_attributes()
+        attributes = run.attributes
         for key, value in wanted.items():
-            found = float(file.read_attribute(key)) if key in known else None
+            found = float(attributes[key][0]) if key in attributes else None
             if found != value:
                 raise AppError(f"--restart {path}: its run had {key} = {found}, this one has {value}. Give the same.")
         last = run[-1]
@@ -488,7 +486,12 @@ def make_parser() -> Parser:
     add("--dtype", choices=("f32", "f64"), default="f32", help="type of the fields")
     add("--array", choices=("numpy", "cupy"), default="numpy", help="where the fields live: host or GPU memory")
     add("--output", type=Path, default=Path("gs.bp"), metavar="PATH", help="file to write")
-    add("--engine", choices=("BP5", "BP4"), default="BP5", help="ADIOS2 engine")
+    add(
+        "--engine",
+        choices=("BP5", "BP4", "SST"),
+        default="BP5",
+        help="ADIOS2 engine; SST: a stream, which waits for a reader",
+    )
     add("--eb", type=parse_number, default=1e-4, help="error bound; 0 is lossless")
     add(
         "--mode",
@@ -591,12 +594,14 @@ def run(comm: MPI.Intracomm) -> None:
                 raise AppError(f"--restart {options.restart} is at step {first} already. Give --steps beyond it.")
     writing, writing_raw = Clock(), Clock()
     try:
-        out = cusz_operator.Writer(options.output, grid.cart, eb=options.eb, mode=options.mode, engine=options.engine)
+        out = cusz_operator.Writer(
+            options.output, grid.cart, eb=options.eb, mode=options.mode, engine=options.engine, progress=False
+        )
     except CuszError as error:  # the same on all ranks
         raise AppError(str(error)) from error
     for key, value in physics_attributes(physics, options.seed).items():
         out.attribute(key, value)
-    reference = RawFile(options.reference, options.engine, sim) if options.reference is not None else None
+    reference = RawFile(options.reference, sim) if options.reference is not None else None
 
     progress = Progress(comm.rank, options.progress, options.steps)
     began = time.perf_counter()
