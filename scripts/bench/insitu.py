@@ -46,6 +46,7 @@ Row = dict[str, Any]
 REL = 1e-3  # of the field's range
 METHODS = ("ADIOS2 alone", "operator", "Writer", "Writer, asynchronous")
 BLOCKS_METHODS = METHODS[:3]
+OVERHEAD = ("range", "compress", "bytes", "operator", "Writer")
 STEPS = 4  # of a file
 BLOCKS_STEPS = 3
 BLOCK_CELLS = 16  # along each axis of the blocks of the part "blocks"
@@ -69,14 +70,14 @@ class Block:
 class Plain:
     """A file that ADIOS2 writes by itself: blocks as they are, or by the operator."""
 
-    def __init__(self, path: Path, comm: Any, eb: float | None = None) -> None:
+    def __init__(self, path: Path, comm: Any, eb: float | None = None, mode: Any = "abs") -> None:
         import adios2
 
         import cusz_operator
 
         self.adios2 = adios2
         self.adios = adios2.Adios(comm=comm)
-        self.operator = cusz_operator.define_operator(self.adios, eb, threads=1) if eb is not None else None
+        self.operator = cusz_operator.define_operator(self.adios, eb, mode, threads=1) if eb is not None else None
         self.io = self.adios.declare_io("plain")
         self.io.set_parameters({"StatsLevel": "0"})
         self.engine = self.io.open(str(path), adios2.Mode.Write, comm)
@@ -276,53 +277,57 @@ def write(part: Part) -> list[Row]:
 
 
 def overhead(part: Part) -> list[Row]:
-    """A Writer's step beside its two parts: compressing the same blocks, and writing the same bytes with ADIOS2."""
-    comm = part.comm
-    prepared = [part.blocks(step) for step in range(2)]
+    """A step by the operator and by a Writer beside its two parts: compressing, and ADIOS2 writing the same bytes."""
     rows = []
     for where, folder in part.folders.items():
         for mode, eb in (("abs", part.eb), ("rel", REL)):
-            times: dict[str, list[float]] = {"range": [], "compress": [], "bytes": [], "Writer": []}
+            times: dict[str, list[float]] = {name: [] for name in OVERHEAD}
+            cpu: dict[str, list[float]] = {name: [] for name in OVERHEAD}
             for counts in part.rounds():
-                layer = Layer(folder / "layer.bp", comm, eb, mode)
-                plain = Plain(folder / "bytes.bp", comm)
+                paths = {name: folder / f"{name}.bp" for name in OVERHEAD[2:]}
+                files: dict[str, Plain | Layer] = {
+                    "bytes": Plain(paths["bytes"], part.comm),
+                    "operator": Plain(paths["operator"], part.comm, eb, mode),
+                    "Writer": Layer(paths["Writer"], part.comm, eb, mode),
+                }
                 for step in range(STEPS):
-                    blocks = prepared[step % 2]
-                    archives: list[bytes] = []
-
-                    def compress(blocks: list[Block] = blocks, archives: list[bytes] = archives) -> None:
-                        for block in blocks:
-                            archives.append(cusz_core.compress(block.array, eb, mode, threads=1))  # noqa: B023
-
-                    ranging = part.seconds(lambda blocks=blocks: [find_range(block) for block in blocks])
-                    compressing = part.seconds(compress)
-                    lengths = comm.allgather([len(archive) for archive in archives])
-                    at = sum(map(sum, lengths[: comm.rank]))
-                    as_bytes = []
-                    for i, archive in enumerate(archives):
-                        stored = np.frombuffer(bytearray(archive), np.uint8)  # ADIOS2 wants it writable
-                        as_bytes.append(Block(f"T{i}.{step}", stored, (sum(map(sum, lengths)),), (at,)))
-                        at += len(archive)
-                    writing = part.seconds(lambda plain=plain, as_bytes=as_bytes: plain.step(as_bytes))
-                    both = part.seconds(lambda layer=layer, blocks=blocks: layer.step(blocks))
-                    if counts and step > 0:  # the first step makes ADIOS2's buffers
-                        times["range"].append(ranging)
-                        times["compress"].append(compressing)
-                        times["bytes"].append(writing)
-                        times["Writer"].append(both)
-                layer.close()
-                plain.close()
-                part.remove(folder / "layer.bp")
-                part.remove(folder / "bytes.bp")
-            medians = {f"{name}_seconds": statistics.median(seconds) for name, seconds in times.items()}
-            of_steps = zip(*times.values(), strict=True)
-            excess = statistics.median(both / (compressing + writing) - 1 for _, compressing, writing, both in of_steps)
-            rows.append({"where": where, "ranks": comm.size, "mode": mode, **medians, "excess": excess})
+                    for name, call in overhead_calls(part, step, files, mode, eb).items():
+                        began = time.process_time()
+                        seconds = part.seconds(call)
+                        if counts and step > 0:  # the first step makes ADIOS2's buffers
+                            times[name].append(seconds)
+                            cpu[name].append(time.process_time() - began)
+                for name, file in files.items():
+                    file.close()
+                    part.remove(paths[name])
+            row: Row = {"where": where, "ranks": part.comm.size, "mode": mode}
+            row |= {f"{name}_seconds": statistics.median(seconds) for name, seconds in times.items()}
+            for kind, found in (("excess", times), ("cpu_excess", cpu)):
+                both = [sum(of_step) for of_step in zip(found["compress"], found["bytes"], strict=True)]
+                row |= {
+                    f"{name}_{kind}": statistics.median(t / b - 1 for t, b in zip(found[name], both, strict=True))
+                    for name in OVERHEAD[3:]
+                }
+            rows.append(row)
     return rows
 
 
-def find_range(block: Block) -> object:
-    return cusz_core.value_range(block.array, threads=1)
+def overhead_calls(
+    part: Part, number: int, files: dict[str, Plain | Layer], mode: Any, eb: float
+) -> dict[str, Callable[[], object]]:
+    """What is timed of a step, by name."""
+    (block,) = part.blocks(number % 2)
+    archive = cusz_core.compress(block.array, eb, mode, threads=1)
+    lengths = part.comm.allgather(len(archive))
+    stored = np.frombuffer(bytearray(archive), np.uint8)  # ADIOS2 wants it writable
+    as_bytes = Block(f"T{number}", stored, (sum(lengths),), (sum(lengths[: part.comm.rank]),))
+    return {
+        "range": lambda: cusz_core.value_range(block.array, threads=1),
+        "compress": lambda: cusz_core.compress(block.array, eb, mode, threads=1),
+        "bytes": lambda: files["bytes"].step([as_bytes]),
+        "operator": lambda: files["operator"].step([block]),
+        "Writer": lambda: files["Writer"].step([block]),
+    }
 
 
 def make(part: Part) -> list[Row]:
@@ -616,18 +621,15 @@ def write_table(rows: list[Row]) -> str:
 
 
 def overhead_table(rows: list[Row]) -> str:
-    lines = [
-        [
-            row["where"],
-            str(row["ranks"]),
-            row["mode"],
-            *(ms(row[f"{name}_seconds"]) for name in ("range", "compress", "bytes", "Writer")),
-            f"{100 * row['excess']:.1f}%",
-        ]
-        for row in rows
-    ]
-    head = ["where", "ranks", "mode", "range alone", "compressing alone", "the archives' bytes by ADIOS2", "Writer"]
-    return table([*head, "Writer beyond the two before"], lines)
+    lines = []
+    for row in rows:
+        line = [row["where"], str(row["ranks"]), row["mode"], *(ms(row[f"{name}_seconds"]) for name in OVERHEAD)]
+        for name in OVERHEAD[3:]:
+            of_cpu = f" ({100 * row[f'{name}_cpu_excess']:.0f}%)" if row["ranks"] == 1 else ""
+            line.append(f"{100 * row[f'{name}_excess']:.0f}%{of_cpu}")
+        lines.append(line)
+    head = ["where", "ranks", "mode", "range alone", "compressing alone", "bytes by ADIOS2", "operator", "Writer"]
+    return table([*head, "operator beyond the two", "Writer beyond the two"], lines)
 
 
 def read_table(rows: list[Row]) -> str:
@@ -676,10 +678,12 @@ def report(document: dict[str, Any]) -> str:
         parts += ["### Writing", filled(text), write_table(document["write"])]
     if "overhead" in document:
         text = (
-            "Milliseconds a step without work in between: compressing the same blocks, writing the same bytes as a "
-            "plain variable, and a Writer's step, which does both, agrees with the other ranks and writes the block "
-            "table. What it takes beyond the two is the median over steps. A Writer finds the range of every block "
-            "first, for relative bounds and the block table; compressing alone does so where the bound is relative."
+            "Milliseconds a step without work in between: compressing a block; writing the bytes of its archive as a "
+            "plain variable; a step by the operator, and by a Writer, which do both. What these take beyond the two is "
+            "the median over steps, and in brackets the same of CPU time, which depends less on what else the machine "
+            "does (not for several ranks, as waiting for each other counts there). A Writer finds the range of every "
+            "block first, for relative bounds and the block table; compressing alone does so where the bound is "
+            "relative."
         )
         parts += ["### What a Writer adds", filled(text), overhead_table(document["overhead"])]
     if "read" in document:
