@@ -37,7 +37,7 @@ from cusz_core.bench.report import significant
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs/performance.md"
 MARKS = ("<!-- insitu: begin -->", "<!-- insitu: end -->")
-TIMEOUT_S = 300  # of one mpirun
+TIMEOUT_S = 600  # of one mpirun
 
 Array = np.ndarray[Any, Any]
 Extents = tuple[int, ...]
@@ -587,8 +587,8 @@ def collect(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def file_system(folder: Path) -> str:
-    done = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    done = subprocess.run(["df", "--output=fstype", folder], capture_output=True, text=True, check=True)
+    return done.stdout.split()[-1]
 
 
 # ----------------------------------------------------------------------------------------------------------- tables
@@ -665,7 +665,8 @@ def report(document: dict[str, Any]) -> str:
     conditions = (
         f"Blocks of {n}^3 f32 (turbulence, {4e-6 * n**3:.0f} MB), a bound of {REL:g} of the range, one thread a rank "
         f"where nothing else is said. Times are those of the slowest rank, medians of {head['repeat']} rounds. tmpfs "
-        f"is {head['tmpfs']}, and the disk has {head['disk']}. Where there are more ranks than cores, they share them."
+        f"is {head['tmpfs']}, and the disk's file system is {head['disk']}. Where there are more ranks than cores, "
+        "they share them."
     )
     parts = [filled(machine), filled(conditions)]
     if "write" in document:
