@@ -3,9 +3,9 @@
 
     mpirun -n 3 python apps/demo_check.py gs.bp reference.bp --eb 1e-4 --json check.json
 
-Each rank reads its share (a slab along the first axis) of every step of U and V from both files through ADIOS2, which
-decompresses with the operator plugin. The comparison is exact: see `count_violations`. Exit status 0 if every value
-keeps the bound, 1 if not.
+Each rank reads its share of every step of U and V (cusz_operator.Reader: slabs along the first axis), and the same from
+the uncompressed file. The comparison is exact: see `count_violations`. Exit status 0 if every value keeps the bound, 1
+if not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import adios2
 import numpy as np
 from mpi4py import MPI
 
-import cusz_operator  # noqa: F401  (tells ADIOS2 where the plugin is)
+import cusz_operator
 
 VARIABLES = ("U", "V")
 
@@ -53,26 +53,37 @@ def count_violations(original: np.ndarray, decoded: np.ndarray, eb: float) -> in
     return int(np.count_nonzero(np.where(finite, bad, ~same)))
 
 
-class Source:
-    """U and V of a BP file, read by selection."""
-
-    def __init__(self, adios: Any, name: str, path: Path) -> None:
-        self.io = adios.declare_io(name)
-        self.engine = self.io.open(str(path), adios2.Mode.ReadRandomAccess)
-        self.steps = self.engine.steps()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The global shape, (nx, ny, nz)."""
-        return tuple(self.io.inquire_variable(name).shape(0))
-
-    def read(self, name: str, step: int, start: tuple[int, ...], count: tuple[int, ...]) -> np.ndarray:
-        """The box of shape `count` at `start` in the given ADIOS2 step."""
-        variable = self.io.inquire_variable(name)
-        variable.set_step_selection([step, 1])
-        variable.set_selection([list(start), list(count)])
-        out = np.empty(count, {"float": np.float32, "double": np.float64}[variable.type()])
-        self.engine.get(variable, out)
-        return out
+def compare(run: cusz_operator.Reader, reference: Any, name: str, eb: float, comm: MPI.Intracomm) -> dict[str, Any]:
+    """What all ranks find of a variable over all steps (collective). `reference`: an adios2.FileReader."""
+    values = violations = 0
+    squares = seconds = max_error = 0.0
+    low, high = math.inf, -math.inf
+    for step in run:
+        start, count = step.share(name)
+        if 0 in count:
+            continue
+        began = time.perf_counter()
+        decoded = step.read(name)
+        seconds += time.perf_counter() - began
+        original = reference.read(name, start=list(start), count=list(count), step_selection=[step.index, 1])
+        original = original.reshape(count)
+        error = np.abs(original.astype(np.float64) - decoded)
+        values += original.size
+        violations += count_violations(original, decoded, eb)
+        max_error = max(max_error, float(error.max()))
+        squares += float(np.square(error).sum())
+        low, high = min(low, float(original.min())), max(high, float(original.max()))
+    values = comm.allreduce(values)
+    return {
+        "steps": len(run),
+        "values": values,
+        "violations": comm.allreduce(violations),
+        "max_error": comm.allreduce(max_error, MPI.MAX),
+        "rmse": math.sqrt(comm.allreduce(squares) / values),
+        "min": comm.allreduce(low, MPI.MIN),
+        "max": comm.allreduce(high, MPI.MAX),
+        "read_seconds": comm.allreduce(seconds, MPI.MAX),
+    }
 
 
 def main() -> int:
@@ -85,45 +96,15 @@ def main() -> int:
     options = parser.parse_args()
 
     comm = MPI.COMM_WORLD
-    adios = adios2.Adios(comm=comm)
-    compressed = Source(adios, "compressed", options.compressed)
-    reference = Source(adios, "reference", options.reference)
-    if compressed.steps != reference.steps or compressed.steps == 0:
-        if comm.rank == 0:
-            print(f"{options.compressed} has {compressed.steps} steps, {options.reference} {reference.steps}")
-        return 1
-    findings: dict[str, dict[str, Any]] = {}
-    for name in VARIABLES:
-        shape = reference.shape(name)
-        first, last = (shape[0] * r // comm.size for r in (comm.rank, comm.rank + 1))
-        start, count = (first, *(0 for _ in shape[1:])), (last - first, *shape[1:])
-        values = violations = 0
-        squares = seconds = max_error = 0.0
-        low, high = math.inf, -math.inf
-        for step in range(compressed.steps if last > first else 0):
-            began = time.perf_counter()
-            decoded = compressed.read(name, step, start, count)
-            seconds += time.perf_counter() - began
-            original = reference.read(name, step, start, count)
-            error = np.abs(original.astype(np.float64) - decoded)
-            values += original.size
-            violations += count_violations(original, decoded, options.eb)
-            max_error = max(max_error, float(error.max()))
-            squares += float(np.square(error).sum())
-            low, high = min(low, float(original.min())), max(high, float(original.max()))
-        values, violations = comm.allreduce(values), comm.allreduce(violations)
-        findings[name] = {
-            "steps": compressed.steps,
-            "values": values,
-            "violations": violations,
-            "max_error": comm.allreduce(max_error, MPI.MAX),
-            "rmse": math.sqrt(comm.allreduce(squares) / values),
-            "min": comm.allreduce(low, MPI.MIN),
-            "max": comm.allreduce(high, MPI.MAX),
-            "read_seconds": comm.allreduce(seconds, MPI.MAX),
-        }
-    compressed.engine.close()
-    reference.engine.close()
+    with (
+        cusz_operator.Reader(options.compressed, comm) as run,
+        adios2.FileReader(str(options.reference)) as reference,
+    ):
+        if len(run) != reference.num_steps() or len(run) == 0:
+            if comm.rank == 0:
+                print(f"{options.compressed} has {len(run)} steps, {options.reference} {reference.num_steps()}")
+            return 1
+        findings = {name: compare(run, reference, name, options.eb, comm) for name in VARIABLES}
 
     total = sum(found["values"] for found in findings.values())
     broken = sum(found["violations"] for found in findings.values())

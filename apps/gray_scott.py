@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gray-Scott reaction-diffusion in 3-D under MPI, writing error-bounded compressed steps through ADIOS2.
+"""Gray-Scott reaction-diffusion in 3-D under MPI, writing error-bounded compressed steps with cusz_operator.Writer.
 
     mpirun -n 4 python apps/gray_scott.py --size 96 --steps 1000 --interval 250 --eb 1e-4 --output gs.bp
 
@@ -12,14 +12,15 @@ Each rank owns a box of the grid, with a halo one cell wide that is exchanged at
 on how the grid is cut: every cell sees the same operations in the same order, nothing is summed over ranks, and the
 initial noise is a hash of the cell's global index. So one rank and four ranks agree to the last bit.
 
-U and V are written as ordinary global ADIOS2 variables of shape (nx, ny, nz), one block per rank, with the operator
-plugin `cusz` unless --operator none is given. A run can be continued from its compressed steps with --restart.
+U and V are written as global ADIOS2 variables of shape (nx, ny, nz), one block per rank; beside them stands the number
+of the step, without loss. A run can be continued from its compressed steps with --restart.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
@@ -31,13 +32,21 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 try:
     import numpy as np
     from mpi4py import MPI
+
+    import cusz_operator
+    from cusz_core import CuszError
 except ImportError as missing:
-    sys.exit(f"gray_scott: {missing}. Run scripts/setup, then use the Python of its environment (.venv/bin/python).")
+    print(
+        f"gray_scott: {missing}. Run scripts/setup, then use the Python of its environment (.venv/bin/python).",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(1)  # without MPI_Finalize, which would wait for ranks that lack nothing; mpirun ends them
 
 Triple = tuple[int, int, int]
 
@@ -281,10 +290,9 @@ class GrayScott:
         self.interior(self.u)[...] = self.xp.asarray(u)
         self.interior(self.v)[...] = self.xp.asarray(v)
 
-    def copy_state(self, u: np.ndarray, v: np.ndarray) -> None:
-        """Copy U and V into contiguous host arrays of shape `count`."""
-        for field, out in ((self.u, u), (self.v, v)):
-            out[...] = self.interior(field) if self.xp is np else self.interior(field).get()
+    def fields(self) -> dict[str, Any]:
+        """U and V without their halos: views of shape `count`, which the next step changes."""
+        return {"U": self.interior(self.u), "V": self.interior(self.v)}
 
     def step(self) -> None:
         """Advance by one step (collective)."""
@@ -329,79 +337,55 @@ class GrayScott:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Output and restart through ADIOS2
+# Output and restart
 
 
-def import_adios2(mpi: bool) -> Any:
-    """The adios2 package, or an AppError that says how to get it."""
-    try:
-        import adios2
-    except ImportError as error:
-        raise AppError(
-            f"the Python package adios2 is missing ({error}). Run scripts/setup and use its environment."
-        ) from None
-    if mpi and not adios2.is_built_with_mpi:
-        raise AppError(
-            f"the adios2 in {Path(adios2.__file__).parent} was built without MPI (as the one on PyPI is). "
-            "Run scripts/setup, which builds one with MPI, and use its environment."
-        )
-    return adios2
+def write_step(out: cusz_operator.Writer, sim: GrayScott, step: int) -> None:
+    """Write U, V and the number of the step (collective)."""
+    with out.step():
+        for name, field in sim.fields().items():
+            out.put(name, field, shape=sim.grid.size, start=sim.grid.start)
+        if sim.grid.cart.rank == 0:
+            out.put("step", np.array([step], np.float64), eb=0)
 
 
-def define_operator(adios: Any, eb: float, mode: Literal["abs", "rel"]) -> Any:
-    """The cusz operator of `adios`, or an AppError if the plugin cannot be had."""
-    try:
-        import cusz_operator
-    except ImportError as error:
-        raise AppError(
-            f"the Python package cusz_operator is missing ({error}). Run scripts/setup, or choose --operator none."
-        ) from None
-    return cusz_operator.define_operator(adios, eb=eb, mode=mode)
+class RawFile:
+    """U and V uncompressed, by ADIOS2 alone, to compare with."""
 
-
-class Output:
-    """One ADIOS2 file with the variables U, V (one block per rank) and step, one ADIOS2 step per output."""
-
-    def __init__(
-        self, adios: Any, name: str, path: Path, engine: str, sim: GrayScott, seed: int, operator: Any
-    ) -> None:
-        grid = sim.grid
-        self.path = path
-        self.seconds = 0.0
-        self.io = adios.declare_io(name)
-        self.io.set_engine(engine)
-        self.io.set_parameter("StatsLevel", "0")  # min and max would cost a pass over the raw data
-        self.fields = {}
-        kind = np.zeros(1, sim.dtype)
-        for variable in VARIABLES:
-            self.fields[variable] = self.io.define_variable(variable, kind, grid.size, grid.start, grid.count, True)
-            if operator is not None:
-                self.fields[variable].add_operation(operator)
-        self.step = self.io.define_variable("step", np.zeros(1, np.int64))
-        self.writes_step = grid.cart.rank == 0
-        for key, value in physics_attributes(sim.physics, seed).items():
-            self.io.define_attribute(key, np.array([value], np.float64))
-
-    def open(self, adios2: Any, comm: MPI.Intracomm) -> None:
+    def __init__(self, path: Path, sim: GrayScott) -> None:
         """Create the file (collective)."""
-        self.engine = self.io.open(str(self.path), adios2.Mode.Write, comm)
+        import adios2
 
-    def write(self, step: int, blocks: dict[str, np.ndarray]) -> None:
-        """Write U and V of `step` (collective). The blocks, C-contiguous and of shape `count`, are left as they are."""
-        began = time.perf_counter()
+        self.sim = sim
+        self.adios = adios2.Adios(comm=sim.grid.cart)
+        io = self.adios.declare_io("reference")
+        io.set_engine("BP5")
+        io.set_parameter("StatsLevel", "0")  # min and max would cost a pass over the data
+        grid, kind = sim.grid, np.zeros(1, sim.dtype)
+        self.variables = [io.define_variable(name, kind, grid.size, grid.start, grid.count) for name in VARIABLES]
+        self.engine = io.open(str(path), adios2.Mode.Write, grid.cart)
+        self.sync = adios2.Mode.Sync
+
+    def write(self) -> None:
+        """Write a step (collective)."""
         self.engine.begin_step()
-        if self.writes_step:
-            self.engine.put(self.step, np.array([step], np.int64))
-        for variable in VARIABLES:
-            self.engine.put(self.fields[variable], blocks[variable])
+        for variable, field in zip(self.variables, self.sim.fields().values(), strict=True):
+            block = field if self.sim.xp is np else field.get()
+            self.engine.put(variable, np.ascontiguousarray(block), self.sync)
         self.engine.end_step()
-        self.seconds += time.perf_counter() - began
 
-    def close(self) -> None:
-        """Close the file (collective)."""
-        began = time.perf_counter()
-        self.engine.close()
-        self.seconds += time.perf_counter() - began
+
+@dataclass
+class Clock:
+    """Sums up the time spent in `with clock:`."""
+
+    seconds: float = 0.0
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self.began
 
 
 def physics_attributes(physics: Physics, seed: int) -> dict[str, float]:
@@ -420,52 +404,25 @@ def read_restart(
 ) -> tuple[int, np.ndarray, np.ndarray]:
     """The last complete step in `path`: its number, and U and V of this rank's box.
 
-    Every rank opens the file by itself, so this may fail on one rank alone. The file may have been written by any
-    number of ranks, with the operator or without.
+    Every rank reads by itself, so this may fail on one rank alone. Any number of ranks may have written the file.
     """
-    adios2 = import_adios2(mpi=False)
-    with contextlib.suppress(ImportError):
-        import cusz_operator  # noqa: F401  (tells ADIOS2 where the plugin is; not needed for a file without operator)
-    if not path.exists():
-        raise AppError(f"--restart {path}: there is no such file.")
-    adios = adios2.Adios()  # lives until the end: the IO and the engine belong to it
-    io = adios.declare_io("restart")
-    io.set_engine("BP5" if (path / "mmd.0").exists() else "BP4")
-    try:
-        engine = io.open(str(path), adios2.Mode.ReadRandomAccess)
-    except RuntimeError as error:
-        raise AppError(f"--restart {path}: ADIOS2 cannot open it: {plain(error)}") from None
-    try:
-        variables = {name: io.inquire_variable(name) for name in (*VARIABLES, "step")}
-        steps = engine.steps()
-        if steps == 0 or any(variable is None for variable in variables.values()):
+    with cusz_operator.Reader(path) as run:
+        if len(run) == 0 or not {*VARIABLES, "step"} <= set(run[-1].variables):
             raise AppError(f"--restart {path}: it holds no complete step of U and V.")
+        attributes = run.attributes
         for key, value in wanted.items():
-            attribute = io.inquire_attribute(key)
-            found = None if attribute is None else float(np.ravel(attribute.data())[0])
+            found = float(attributes[key][0]) if key in attributes else None
             if found != value:
                 raise AppError(f"--restart {path}: its run had {key} = {found}, this one has {value}. Give the same.")
-        kind = {"float32": "float", "float64": "double"}[dtype.name]
-        blocks = []
+        last = run[-1]
         for name in VARIABLES:
-            variable = variables[name]
-            shape = tuple(variable.shape(steps - 1))
-            if shape != grid.size:
-                text = "x".join(map(str, shape))
+            if last.shape(name) != grid.size:
+                text = "x".join(map(str, last.shape(name)))
                 raise AppError(f"--restart {path}: its grid is {text}. Give --size {text}.")
-            if variable.type() != kind:
-                raise AppError(f"--restart {path}: {name} is of type {variable.type()}. Give the --dtype of its run.")
-            variable.set_step_selection([steps - 1, 1])
-            variable.set_selection([list(grid.start), list(grid.count)])
-            block = np.empty(grid.count, dtype)
-            engine.get(variable, block)
-            blocks.append(block)
-        number = np.zeros(1, np.int64)
-        variables["step"].set_step_selection([steps - 1, 1])
-        engine.get(variables["step"], number)
-    finally:
-        engine.close()
-    return int(number[0]), blocks[0], blocks[1]
+            if last.dtype(name) != dtype:
+                raise AppError(f"--restart {path}: {name} is {last.dtype(name)}. Give the --dtype of its run.")
+        u, v = (last.read(name, grid.start, grid.count) for name in VARIABLES)
+        return int(last.read("step", (0,), (1,))[0]), u, v
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -529,15 +486,18 @@ def make_parser() -> Parser:
     add("--dtype", choices=("f32", "f64"), default="f32", help="type of the fields")
     add("--array", choices=("numpy", "cupy"), default="numpy", help="where the fields live: host or GPU memory")
     add("--output", type=Path, default=Path("gs.bp"), metavar="PATH", help="file to write")
-    add("--engine", choices=("BP5", "BP4"), default="BP5", help="ADIOS2 engine")
-    add("--operator", choices=("cusz", "none"), default="cusz", help="compress U and V, or write them raw")
+    add(
+        "--engine",
+        choices=("BP5", "BP4", "SST"),
+        default="BP5",
+        help="ADIOS2 engine; SST: a stream, which waits for a reader",
+    )
     add("--eb", type=parse_number, default=1e-4, help="error bound; 0 is lossless")
     add(
         "--mode",
         choices=("abs", "rel"),
         default="abs",
-        help="abs: the bound as it stands; rel: times the value range of each block (an ADIOS2 operator sees only the "
-        "block of its own rank, so this bound depends on how the grid is cut)",
+        help="abs: the bound as it stands; rel: times the value range of the whole field at the step",
     )
     add("--restart", type=Path, metavar="PATH", help="continue from the last complete step of this file")
     add("--reference", type=Path, metavar="PATH", help="also write the fields uncompressed to this file")
@@ -557,17 +517,11 @@ def make_parser() -> Parser:
 
 def check_paths(options: argparse.Namespace) -> None:
     """Refuse paths that cannot be written, or that would overwrite what is read."""
-    outputs = [("--output", options.output), ("--reference", options.reference), ("--summary", options.summary)]
-    given = [(name, path) for name, path in outputs if path is not None]
+    paths = {f"--{name}": getattr(options, name) for name in ("output", "reference", "summary", "restart")}
+    given = [(name, path) for name, path in paths.items() if path is not None]
     for name, path in given:
         if not path.parent.is_dir():
             raise AppError(f"{name} {path}: the folder {path.parent} does not exist.")
-        if not os.access(path.parent, os.W_OK):
-            raise AppError(f"{name} {path}: the folder {path.parent} is not writable.")
-        if name != "--summary" and path.is_file():
-            raise AppError(f"{name} {path}: a file is in the way; ADIOS2 makes a folder of this name. Remove the file.")
-    if options.restart is not None:
-        given.append(("--restart", options.restart))
     for (name, path), (other, same) in itertools.combinations(given, 2):
         if path.resolve() == same.resolve():
             raise AppError(f"{name} and {other} are the same file, {path}. Choose another one for {name}.")
@@ -600,8 +554,8 @@ class Progress:
             print(text, flush=True)
 
 
-def array_module(name: str, node_rank: int) -> Any:
-    """numpy or cupy; with cupy, the ranks of a node take its GPUs in turn."""
+def array_module(name: str) -> Any:
+    """numpy or cupy."""
     if name == "numpy":
         return np
     try:
@@ -610,7 +564,6 @@ def array_module(name: str, node_rank: int) -> Any:
         raise AppError(
             f"--array cupy: the Python package cupy is missing ({error}). Install it or use numpy."
         ) from None
-    cupy.cuda.Device(node_rank % cupy.cuda.runtime.getDeviceCount()).use()
     return cupy
 
 
@@ -621,18 +574,16 @@ def run(comm: MPI.Intracomm) -> None:
     with agreed(comm, "paths"):
         if comm.rank == 0:
             check_paths(options)
-    node_rank = comm.Split_type(MPI.COMM_TYPE_SHARED).rank
     with agreed(comm, "set-up"):
         choose_ranks(options.size, comm.size)
-        adios2 = import_adios2(mpi=True)
-        xp = array_module(options.array, node_rank)
+        xp = array_module(options.array)
+    cusz_operator.bind_device(comm)
     grid = make_grid(comm, options.size)
     dtype = np.dtype({"f32": np.float32, "f64": np.float64}[options.dtype])
     physics = Physics(feed=options.feed, kill=options.kill)
     first = 0
     with agreed(comm, f"a grid of {'x'.join(map(str, grid.size))}"):
         sim = GrayScott(grid, physics, dtype, xp)
-        blocks = {name: np.empty(grid.count, dtype) for name in VARIABLES}
         if options.restart is None:
             sim.set_state(*initial_state(grid.size, grid.start, grid.count, options.seed, dtype))
     if options.restart is not None:
@@ -641,15 +592,16 @@ def run(comm: MPI.Intracomm) -> None:
             sim.set_state(u, v)
             if first >= options.steps:
                 raise AppError(f"--restart {options.restart} is at step {first} already. Give --steps beyond it.")
-    outputs: list[Output] = []
-    adios = adios2.Adios(comm=comm)
-    with agreed(comm, "--output"):
-        operator = define_operator(adios, options.eb, options.mode) if options.operator == "cusz" else None
-        outputs.append(Output(adios, "output", options.output, options.engine, sim, options.seed, operator))
-        if options.reference is not None:
-            outputs.append(Output(adios, "reference", options.reference, options.engine, sim, options.seed, None))
-    for output in outputs:
-        output.open(adios2, grid.cart)
+    writing, writing_raw = Clock(), Clock()
+    try:
+        out = cusz_operator.Writer(
+            options.output, grid.cart, eb=options.eb, mode=options.mode, engine=options.engine, progress=False
+        )
+    except CuszError as error:  # the same on all ranks
+        raise AppError(str(error)) from error
+    for key, value in physics_attributes(physics, options.seed).items():
+        out.attribute(key, value)
+    reference = RawFile(options.reference, sim) if options.reference is not None else None
 
     progress = Progress(comm.rank, options.progress, options.steps)
     began = time.perf_counter()
@@ -658,17 +610,22 @@ def run(comm: MPI.Intracomm) -> None:
         sim.step()
         progress.tick(step)
         if step % options.interval == 0 or step == options.steps:
-            sim.copy_state(blocks["U"], blocks["V"])
-            for output in outputs:
-                output.write(step, blocks)
+            with writing:
+                write_step(out, sim, step)
+            if reference is not None:
+                with writing_raw:
+                    reference.write()
             written += 1
             progress.line(f"step {step} of {options.steps} written to {options.output}")
-    for output in outputs:
-        output.close()
+    with writing:
+        out.close()
+    if reference is not None:
+        with writing_raw:
+            reference.engine.close()
     seconds = comm.allreduce(time.perf_counter() - began, MPI.MAX)
-    write_seconds = [comm.allreduce(output.seconds, MPI.MAX) for output in outputs]
-
-    raw = written * len(VARIABLES) * math.prod(grid.size) * dtype.itemsize
+    write_seconds, raw_write_seconds = (comm.allreduce(clock.seconds, MPI.MAX) for clock in (writing, writing_raw))
+    variables = [dataclasses.asdict(variable) for variable in out.summary() if variable.name in VARIABLES]
+    raw = sum(variable["raw_bytes"] for variable in variables)
     summary = {
         "size": grid.size,
         "dtype": dtype.name,
@@ -677,23 +634,22 @@ def run(comm: MPI.Intracomm) -> None:
         "first_step": first,
         "last_step": options.steps,
         "outputs": written,
-        "raw_bytes": raw,
-        "operator": options.operator,
         "eb": options.eb,
         "mode": options.mode,
+        "variables": variables,
         "seconds": seconds,
-        "write_seconds": write_seconds[0],
-        "reference_write_seconds": write_seconds[1] if options.reference is not None else None,
+        "write_seconds": write_seconds,
+        "reference_write_seconds": raw_write_seconds if reference is not None else None,
     }
     if comm.rank == 0 and options.summary is not None:
         options.summary.write_text(json.dumps(summary, indent=2) + "\n")
     cells = math.prod(grid.size) * (options.steps - first)
-    simulating = max(seconds - sum(write_seconds), 1e-9)
+    simulating = max(seconds - write_seconds - raw_write_seconds, 1e-9)
     size, cut = ("x".join(map(str, numbers)) for numbers in (grid.size, grid.ranks))
     progress.line(
         f"{options.steps - first} steps of {size} {dtype.name}, ranks {cut}: {simulating:.2f} s, "
         f"{cells / simulating / 1e6:.0f} million cells/s; outputs {written}, {raw / 1e6:.1f} MB raw: "
-        f"{write_seconds[0]:.2f} s"
+        f"{write_seconds:.2f} s"
     )
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cusz_core
+
 pytestmark = pytest.mark.mpi
 
 EB = 1e-4
@@ -40,8 +42,7 @@ def advance(app: Any, u: np.ndarray, v: np.ndarray, steps: int) -> tuple[np.ndar
     sim.set_state(u, v)
     for _ in range(steps):
         sim.step()
-    u, v = np.empty_like(u), np.empty_like(v)
-    sim.copy_state(u, v)
+    u, v = (np.ascontiguousarray(field) for field in sim.fields().values())
     return u, v
 
 
@@ -97,7 +98,7 @@ def test_cut(app: Any, size: tuple[int, int, int], ranks: int, cut: tuple[int, i
 def test_fields_do_not_depend_on_the_ranks(
     ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path, n: int, size: str, dtype: str
 ) -> None:
-    common = ("--size", size, "--dtype", dtype, "--steps", 60, "--interval", 25, "--operator", "none")
+    common = ("--size", size, "--dtype", dtype, "--steps", 60, "--interval", 25, "--eb", 0)
     ranks(1, gray_scott, *common, "--output", tmp_path / "one.bp")
     ranks(n, gray_scott, *common, "--output", tmp_path / "many.bp")
     one, many = read_bp(tmp_path / "one.bp"), read_bp(tmp_path / "many.bp")
@@ -129,7 +130,7 @@ def test_compressed_steps_and_restart(
             assert not same_bits(original, decoded)
     assert 2 * stored_bytes(tmp_path / "gs.bp") < stored_bytes(tmp_path / "reference.bp")
 
-    ranks(3, gray_scott, "--size", 32, "--steps", 55, "--interval", 100, "--operator", "none", "--engine", engine,
+    ranks(3, gray_scott, "--size", 32, "--steps", 55, "--interval", 100, "--eb", 0, "--engine", engine,
           "--restart", tmp_path / "gs.bp", "--output", tmp_path / "more.bp")  # fmt: skip
     more = read_bp(tmp_path / "more.bp")
     assert [int(step[0]) for step in more["step"]] == [55]
@@ -138,12 +139,9 @@ def test_compressed_steps_and_restart(
     assert same_bits(more["V"][0], v)
 
 
-@pytest.mark.parametrize("operator", [("none",), ("cusz", "--eb", 0)])
-def test_restart_without_loss_is_no_interruption(
-    ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path, operator: tuple[object, ...]
-) -> None:
-    """Without compression, and with a bound of 0, the restarted run has the bits of the uninterrupted one."""
-    common = ("--size", "21x20x22", "--interval", 15, "--operator", *operator)
+def test_restart_without_loss_is_no_interruption(ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path) -> None:
+    """With a bound of 0 the restarted run has the bits of the uninterrupted one."""
+    common = ("--size", "21x20x22", "--interval", 15, "--eb", 0)
     ranks(2, gray_scott, *common, "--steps", 45, "--output", tmp_path / "whole.bp")
     ranks(2, gray_scott, *common, "--steps", 30, "--output", tmp_path / "first.bp")
     ranks(3, gray_scott, *common, "--steps", 45, "--restart", tmp_path / "first.bp", "--output", tmp_path / "rest.bp")
@@ -167,7 +165,7 @@ def test_restart_of_a_killed_run(
     assert last == 150
     done = len(read_bp(tmp_path / "killed.bp")["step"])
     assert done >= 3
-    out = ranks(2, gray_scott, "--size", 32, "--steps", 50 * done + 10, "--operator", "none",
+    out = ranks(2, gray_scott, "--size", 32, "--steps", 50 * done + 10, "--eb", 0,
                 "--restart", tmp_path / "killed.bp", "--output", tmp_path / "on.bp")  # fmt: skip
     assert "10 steps of 32x32x32" in out.stdout
 
@@ -179,7 +177,7 @@ def test_summary_and_lines(ranks: Any, gray_scott: Path, tmp_path: Path) -> None
     assert lines[0] == f"step 5 of 10 written to {tmp_path / 'gs.bp'}"
     assert len(lines) == 3
     assert "\r" not in out.stdout
-    assert '"raw_bytes": 65536,' in (tmp_path / "run.json").read_text()
+    assert '"raw_bytes": 32768,' in (tmp_path / "run.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +186,8 @@ def test_summary_and_lines(ranks: Any, gray_scott: Path, tmp_path: Path) -> None
         (2, ["--size", "0"], "argument --size: '0' is neither N nor NXxNYxNZ with whole numbers of at least 1. See"),
         (4, ["--size", "1x1x3"], "4 ranks cannot share a grid of 1x1x3 cells"),
         (2, ["--size", "1000000"], "a grid of 1000000x1000000x1000000: out of memory"),
-        (2, ["--restart", "missing.bp"], "--restart missing.bp: there is no such file."),
+        (2, ["--output", "file.bp"], "cannot write 'file.bp': rank 0: a file is in the way"),
+        (2, ["--restart", "missing.bp"], "--restart missing.bp: 'missing.bp' does not exist"),
     ],
 )
 def test_mistakes(
@@ -202,10 +201,11 @@ def test_mistakes(
 ) -> None:
     """One message, exit status 1, no rank left waiting, nothing written."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.bp").touch()
     out = ranks(n, gray_scott, *options, status=1)
     assert out.stderr.count(f"gray_scott: {message}") == 1
     assert "Traceback" not in out.stderr
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [tmp_path / "file.bp"]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,6 @@ def test_mistakes(
         (["--engine", "HDF5"], "argument --engine: invalid choice: 'HDF5'"),
         (["--bogus"], "unrecognized arguments: --bogus. See --help."),
         (["--output", "no/gs.bp"], "--output no/gs.bp: the folder no does not exist."),
-        (["--output", "file.bp"], "--output file.bp: a file is in the way"),
         (["--output", "a.bp", "--reference", "./a.bp"], "--output and --reference are the same file, a.bp."),
         (["--output", "a.bp", "--restart", "a.bp"], "--output and --restart are the same file, a.bp."),
     ],
@@ -228,7 +227,6 @@ def test_option_mistakes(
     app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "file.bp").touch()
     with pytest.raises(app.AppError) as caught:
         app.check_paths(app.make_parser().parse_args(options))
     assert str(caught.value).startswith(message)
@@ -245,7 +243,7 @@ def old_run(ranks: Any, gray_scott: Path, tmp_path_factory: pytest.TempPathFacto
     ("size", "dtype", "feed", "message"),
     [
         (13, np.float32, 0.03, "its grid is 12x12x12. Give --size 12x12x12."),
-        (12, np.float64, 0.03, "U is of type float. Give the --dtype of its run."),
+        (12, np.float64, 0.03, "U is float32. Give the --dtype of its run."),
         (12, np.float32, 0.02, "its run had feed = 0.03, this one has 0.02. Give the same."),
     ],
 )
@@ -260,7 +258,7 @@ def test_restart_mistakes(
 
 def test_restart_from_what_is_no_file(app: Any, tmp_path: Path) -> None:
     grid = app.make_grid(app.MPI.COMM_SELF, (8, 8, 8))
-    with pytest.raises(app.AppError, match="ADIOS2 cannot open it"):
+    with pytest.raises(cusz_core.CuszError, match="ADIOS2 cannot open"):
         app.read_restart(tmp_path, grid, np.dtype(np.float32), {})
 
 
@@ -283,5 +281,6 @@ def test_package_missing_on_one_rank(ranks: Any, gray_scott: Path, tmp_path: Pat
     )
     out = ranks(3, gray_scott, "--size", 8, "--steps", 2, "--output", tmp_path / "gs.bp", status=1,
                 env={"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])})  # fmt: skip
-    assert out.stderr.count(f"the Python package {package} is missing (not on this node). Run scripts/setup") == 1
+    assert out.stderr.count("not on this node") == 1
+    assert "scripts/setup" in out.stderr
     assert not (tmp_path / "gs.bp").exists()

@@ -1,0 +1,46 @@
+"""`scripts/bench/insitu.py`: a small run of all of it."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/bench/insitu.py"
+
+
+@pytest.fixture
+def insitu(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    return pytest.importorskip("insitu")
+
+
+@pytest.mark.parametrize("n", [1, 2, 97, 400, 1000, 10_000, 27_000])
+def test_grid_of(insitu, n):
+    assert math.prod(insitu.grid_of(n)) == n
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_small_run(insitu, tmp_path):
+    command = [sys.executable, SCRIPT, "--size", "40", "--repeat", "1", "--blocks", "60", "--work", "1", "--json",
+               tmp_path / "rows.json", "--tmpfs", tmp_path, "--disk", tmp_path]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert [(row["ranks"], row["method"]) for row in rows["write"] if row["where"] == "disk"] == [
+        (ranks, method) for ranks in (1, 2, 4) for method in insitu.METHODS
+    ]
+    for row in rows["write"]:
+        assert row["raw_bytes"] == row["ranks"] * 4 * 40**3
+        assert (row["stored_bytes"] < row["raw_bytes"] / 2) == (row["method"] != "ADIOS2 alone")
+    assert [(row["ranks"], row["threads"]) for row in rows["read"]] == [(1, 1)] * 2 + [(1, 2)] * 2 + [(2, 1)] * 2 + [
+        (4, 1)
+    ] * 2
+    assert [row["blocks"] for row in rows["blocks"]] == [60] * 3
+    assert len(re.findall(r"^### ", done.stdout, flags=re.MULTILINE)) == 4
+    assert os.listdir(tmp_path) == ["rows.json"]
