@@ -30,6 +30,9 @@ __all__ = ["VariableSummary", "Writer", "WriterStep"]
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
 _SETTINGS = ("eb", "mode", "fill", "bins")
+# What ADIOS2 writes beside the archives: a page of padding and metadata of every block and rank, its index, its profile.
+_ROOM_OF_A_BLOCK = 4096
+_ROOM_BESIDES = 1 << 20
 
 
 class _Description(NamedTuple):
@@ -204,7 +207,7 @@ class Writer:
                 error = caught
             self._ranks.agree(error, where)
             self._open(append)
-            self._ranks.agree(self._open_error, where)
+            self._ranks.agree_after_adios2(self._open_error, where)
         except BaseException:
             self._engine = None
             self._ranks.free()
@@ -345,14 +348,17 @@ class Writer:
             self._engine = None
 
     def _finish(self) -> None:
+        error: Exception | None = None
         try:
             self._engine.close()
             if self._progress:
                 self._print_summary()
-        except Exception as error:
-            raise CuszError(f"ADIOS2 cannot close {self._path!r}: {without_colours(error)}") from error
+        except Exception as caught:
+            error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
+        self._engine = None
+        try:
+            self._ranks.agree_after_adios2(error, f"cannot close {self._path!r}")
         finally:
-            self._engine = None
             self._ranks.free()
 
     def _abandon(self) -> None:
@@ -383,14 +389,21 @@ class Writer:
         clock.append(time.perf_counter())
 
         archives: list[bytes] = []
-        own_tables, rows = _tables_of(blocks, self._ranks.rank)
+        own_tables: dict[str, NDArray[Any]] = {}
         try:
+            own_tables, rows = _tables_of(blocks, self._ranks.rank)
             for block, description, row in zip(blocks, described, rows, strict=True):
                 archives.append(self._compress(block, description, bounds[block.name], row))
         except Exception as caught:
             error = caught
-        self._ranks.agree(error, where)
         tables = self._ranks.gather(own_tables)
+        try:
+            if error is None and self._ranks.rank == 0 and self._engine_name != "SST":
+                _require_room(self._path, tables)
+        except Exception as caught:
+            error = caught
+        self._ranks.agree(error, where)
+        self._shapes.update((block.name, _kind(block)) for report in told for block in report.blocks)
         clock.append(time.perf_counter())
 
         try:
@@ -412,8 +425,12 @@ class Writer:
         try:
             self._engine.end_step()
         except Exception as caught:
+            error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
+        try:
+            self._ranks.agree_after_adios2(error, where)
+        except CuszError:
             self._abandon()
-            raise CuszError(f"{where}: ADIOS2 failed: {without_colours(caught)}") from caught
+            raise
         self._steps += 1
         clock.append(time.perf_counter())
         self._seconds += clock[-1] - clock[0]
@@ -445,8 +462,8 @@ class Writer:
                             f"{where}: variable {name!r} has {what} {mine} on rank {rank} and {theirs} on rank "
                             f"{first_rank}: they must be the same"
                         )
-            kind = f"{first.dtype}, {len(first.shape)} dimensions"
-            if self._shapes.setdefault(name, kind) != kind:
+            kind = _kind(first)
+            if self._shapes.get(name, kind) != kind:
                 raise ParameterError(
                     f"{where}: variable {name!r} is {kind}, and was {self._shapes[name]} in earlier steps: a variable "
                     "cannot change its type"
@@ -631,6 +648,23 @@ def _check_path(path: Path, engine: str, append: bool) -> None:
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")
+
+
+def _kind(block: _Description) -> str:
+    """What of a variable cannot change from step to step."""
+    return f"{block.dtype}, {len(block.shape)} dimensions"
+
+
+def _require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    """Refuses a step that does not fit on the disk: on a full one, ADIOS2 fails on one rank and leaves others waiting."""
+    of_ranks = [list(of_rank.values()) for of_rank in tables]
+    archive_bytes = sum(int(table["archive_bytes"].sum()) for of_rank in of_ranks for table in of_rank)
+    n_blocks = sum(len(table) for of_rank in of_ranks for table in of_rank)
+    needed = archive_bytes + _ROOM_BESIDES + _ROOM_OF_A_BLOCK * (n_blocks + len(tables))
+    disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks > 0 and free < needed:  # some file systems do not tell
+        raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free} are free")
 
 
 def _tables_of(blocks: Sequence[Block], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
