@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import sys
@@ -358,8 +359,15 @@ class Writer:
         self._engine = None
         try:
             self._ranks.agree_after_adios2(error, f"cannot close {self._path!r}")
+        except CuszError:
+            self._keep_adios()
+            raise
         finally:
             self._ranks.free()
+
+    def _keep_adios(self) -> None:
+        """Has ADIOS2's objects outlive the process: destructors after a failure fail again, which ends the process."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._adios))
 
     def _abandon(self) -> None:
         """Leaves the file without the open step. (Closing would complete it.)"""
@@ -429,6 +437,7 @@ class Writer:
         try:
             self._ranks.agree_after_adios2(error, where)
         except CuszError:
+            self._keep_adios()
             self._abandon()
             raise
         self._steps += 1
