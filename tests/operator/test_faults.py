@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import cusz_core
@@ -21,6 +26,12 @@ sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 import faults
 
 adios2 = pytest.importorskip("adios2")
+
+_spec = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "contract" / "hostile.py")
+assert _spec is not None
+assert _spec.loader is not None
+hostile = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hostile)
 
 ENGINES = ("BP5", "BP4")
 RANKS = Path(faults.__file__).parent
@@ -288,3 +299,145 @@ def test_ranks_are_killed_25_times(engine: str, python: Callable, start_ranks: C
     found = [require_complete_steps(python, killed(start_ranks, tmp_path, 3, engine, seed)) for seed in range(25)]
     print("steps:", sorted(found))
     assert len(set(found)) > 5, "they were not killed at different moments"
+
+
+# ------------------------------------------------------------------------------------------------ damaged files
+
+
+def read_damaged(engine: str, count: int, mpirun: Callable, program: Callable, folder: Path) -> dict[str, Counter[str]]:
+    """How reads end of a file with damage in every part of it, by part."""
+    mpirun(2, "faults.py", "steps", folder / "run.bp", engine, "4", timeout=60)
+    (folder / "work").mkdir()
+    command = [sys.executable, RANKS / "faults_damage.py", folder / "run.bp", folder / "work", "1", str(count)]
+    told = [json.loads(line) for line in program(command, timeout=20 + 2 * count).stdout.splitlines()]
+    surprises = [one for one in told if one[2] not in ("right", "error")]
+    assert not surprises, surprises[:20]
+    parts = {one[0] for one in told}
+    assert parts == {"data.0", "md.0", "md.idx", "cusz.checks", *(["mmd.0"] if engine == "BP5" else [])}
+    return {part: Counter(one[2] for one in told if one[0] == part) for part in parts}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_damaged_file_is_an_error_or_right(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
+    """Bits, bytes and pieces changed, ends cut off: never other values, shapes or tables, no crash, no endless wait."""
+    ends = read_damaged(engine, 25, mpirun, program, tmp_path)
+    assert all(counted["error"] > 5 for counted in ends.values())
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_damaged_in_1000_places(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
+    print(engine, read_damaged(engine, 1000, mpirun, program, tmp_path))
+
+
+def test_a_file_that_is_not_whole(tmp_path: Path) -> None:
+    """Files that are missing, and checksums that are not there (which is no error)."""
+    x = support.smooth((20, 30), support.F32)
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3) as out, out.step():
+        out.put("T", x)
+    for part in ("data.0", "md.0", "mmd.0"):
+        (path / part).rename(tmp_path / part)
+        with pytest.raises(cusz_core.CorruptArchiveError, match=rf"{part} is damaged|{part} has less"):
+            cz.Reader(path)
+        with pytest.raises(cusz_core.CorruptArchiveError, match=rf"{part} is damaged|{part} has less"):
+            cz.inspect_bp(path)
+        (tmp_path / part).rename(path / part)
+    (path / cz.checks.CHECKS_FILE).unlink()
+    with cz.Reader(path) as run:
+        assert not support.violations(x, run[0].read("T"), 1e-3)
+
+
+def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
+    """Those of a Writer that appends follow those before; what plain ADIOS2 adds behind them is not checked."""
+    x = support.smooth((20, 30), support.F32)
+    path = tmp_path / "run.bp"
+    for step in range(3):
+        with cz.Writer(path, eb=1e-3, append=step > 0) as out, out.step():
+            out.put("T", x + step)
+    sums = path / cz.checks.CHECKS_FILE
+    whole = sums.read_bytes()
+    assert {step for step, _ in cz.checks.verify(path)} == {0, 1, 2}
+    sums.write_bytes(whole + b'{"metadata"')  # of a process that was killed
+    with cz.Writer(path, eb=1e-3, append=True) as out, out.step():
+        out.put("T", x + 3)
+    assert {step for step, _ in cz.checks.verify(path)} == {0, 1, 2, 3}
+    with adios2.Stream(str(path), "a") as stream:
+        stream.begin_step()
+        stream.write("other", np.ones(3), [3], [0], [3])
+        stream.end_step()
+    with cz.Reader(path) as run:
+        assert len(run) == 5
+        for step in range(4):
+            assert not support.violations(x + np.float32(step), run[step].read("T"), 1e-3)
+
+
+# ------------------------------------------------------------------------------------------------ newer versions
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_archive_of_a_newer_version(engine: Any, tmp_path: Path) -> None:
+    """The Reader and plain ADIOS2 name the version."""
+    x = support.smooth((20, 30), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out, out.step():
+        out.put("T", x)
+    data = tmp_path / "run.bp" / "data.0"
+    content = bytearray(data.read_bytes())
+    archive = cusz_core.compress(x, 1e-3)
+    at = content.index(archive)
+    newer = bytearray(archive)
+    newer[4] = 7
+    info = cusz_core.inspect(archive)
+    hostile.seal(newer, info.sections.codebook, info.tiles)
+    content[at : at + len(newer)] = newer
+    data.write_bytes(content)
+    with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError, match="version 7") as caught:
+        run[0].read("T")
+    assert isinstance(caught.value, cusz_core.TooNewError)
+    with adios2.FileReader(str(tmp_path / "run.bp")) as plain, pytest.raises(RuntimeError, match="version 7"):
+        plain.read("T")
+
+
+def write_plainly(path: Path, table: np.ndarray, shape: list[int] | None = None) -> None:
+    """A variable T, and for its block table what is given, by plain ADIOS2."""
+    x = support.smooth((20, 30), support.F32)
+    io = adios2.Adios().declare_io("output")
+    io.set_parameters({"StatsLevel": "0"})
+    variable = io.define_variable("T", x, x.shape, [0, 0], x.shape)
+    variable.add_operation_string("plugin", cz.operator_parameters(eb=1e-3))
+    shape = list(table.shape) if shape is None else shape
+    rows = io.define_variable(cz.blocktable.table_name("T"), table, shape, [0] * len(shape), shape)
+    engine = io.open(str(path), adios2.Mode.Write)
+    engine.begin_step()
+    engine.put(variable, x, adios2.Mode.Sync)
+    engine.put(rows, table, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+
+
+TABLES = {
+    "more columns": np.zeros((1, 17)),
+    "fewer columns": np.zeros((1, 3)),
+    "one dimension": np.zeros(15),
+    "three dimensions": np.zeros((1, 15, 1)),
+    "integers": np.zeros((1, 15), np.int64),
+    "single precision": np.zeros((1, 15), np.float32),
+    "not numbers": np.full((1, 15), np.nan),
+    "columns of a variable of one dimension": np.zeros((1, 13)),
+    "no blocks": np.zeros((0, 15)),
+    "blocks elsewhere": np.zeros((1, 15)),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_block_table_of_another_layout(name: str, tmp_path: Path) -> None:
+    """As of a newer version, or of somebody else: an error, and inspect_bp tells what it knows without it."""
+    write_plainly(tmp_path / "run.bp", TABLES[name])
+    with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError) as caught:
+        run[0].read("T")
+    assert "block table" in str(caught.value)
+    (block,) = cz.inspect_bp(tmp_path / "run.bp")
+    assert (block["variable"], block["operator"]) == ("T", "cusz")
+    assert "device" not in block or name == "blocks elsewhere"

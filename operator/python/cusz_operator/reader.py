@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ import cusz_core
 from cusz_core import arguments, device_memory
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
-from . import blocktable
+from . import blocktable, checks
 from .blocks import Extents, field_shape, intersection
 from .inspection import extents_of, import_adios2
 from .plugin import Plugin, without_colours
@@ -64,6 +65,7 @@ class Reader:
         Raises:
             FileNotFoundError: there is no such file.
             ParameterError: a parameter out of its legal range.
+            CorruptArchiveError: its metadata is damaged, or it is not whole.
             PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.
             CuszError: ADIOS2 cannot open it.
         """
@@ -79,6 +81,7 @@ class Reader:
         self._cache = Cache(arguments.bytes_limit(cache_bytes, "cache_bytes"))
         self._adios2 = import_adios2()
         self._plugin = Plugin()
+        self._checks = {} if self._is_stream else checks.verify(Path(self._path))
         together = self._is_stream and comm is not None
         self._adios = self._adios2.Adios(comm=comm) if together else self._adios2.Adios()
         self._io = self._adios.declare_io("cusz_reader")
@@ -233,6 +236,8 @@ class Reader:
         if key not in self._known_tables:
             own = self._own_step(name, step)
             rows = self._get_rows(self._variable(blocktable.table_name(name)), own, step)
+            if zlib.crc32(rows) != self._checks.get((step, name), zlib.crc32(rows)):
+                raise CorruptArchiveError(f"{self._path!r}: the block table of {name!r} at step {step} is damaged")
             table = blocktable.table_of(rows, name)
             self._require_agreement(name, step, own, table)
             self._known_tables = {key: table, **dict(list(self._known_tables.items())[:63])}

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import sys
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ import cusz_core
 from cusz_core import _native, arguments
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from . import blocktable
+from . import blocktable, checks
 from .blocks import Block, Extents, Settings, first_overlap, prepare
 from .inspection import import_adios2
 from .parameters import Backend, Mode, define_operator
@@ -158,6 +159,8 @@ class Writer:
         self._checked: Any = None
         self._operated: dict[str, Any] = {}
         self._tables: dict[str, Any] = {}
+        self._checks: checks.Recorder | None = None  # of a file, on rank 0
+        self._table_checks: dict[str, int] = {}
         self._written: dict[str, VariableSummary] = {}
         self._steps = 0
         self._seconds = 0.0  # at the ends of steps
@@ -220,6 +223,8 @@ class Writer:
         try:
             comm = [] if self._ranks.comm is None else [self._ranks.comm]
             self._engine = self._io.open(self._path, mode, *comm)
+            if self._ranks.rank == 0 and self._engine_name != "SST":
+                self._checks = checks.Recorder(Path(self._path), append)
         except Exception as error:
             self._open_error = CuszError(f"ADIOS2 cannot open it: {without_colours(error)}")
 
@@ -352,6 +357,9 @@ class Writer:
         error: Exception | None = None
         try:
             self._engine.close()
+            if self._checks is not None:
+                self._checks.record()
+                self._checks.close()
             if self._progress:
                 self._print_summary()
         except Exception as caught:
@@ -417,6 +425,7 @@ class Writer:
         try:
             self._engine.begin_step()
             step = self._engine.current_step()
+            self._table_checks.clear()
             for block, archive in zip(blocks, archives, strict=True):
                 self._hand_over(block, archive)
             for name in bounds if self._ranks.rank == 0 else ():
@@ -432,6 +441,8 @@ class Writer:
             raise
         try:
             self._engine.end_step()
+            if self._checks is not None:
+                self._checks.record(step, self._table_checks)
         except Exception as caught:
             error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
         try:
@@ -530,6 +541,7 @@ class Writer:
     def _put_table(self, name: str, table: NDArray[Any], step: int) -> None:
         table["step"] = step
         rows = blocktable.rows_of(table)
+        self._table_checks[name] = zlib.crc32(rows)
         variable = self._tables.get(name)
         if variable is None:
             variable = self._io.define_variable(

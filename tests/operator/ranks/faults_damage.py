@@ -26,7 +26,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 
-PARTS = ("data.0", "md.0", "md.idx", "mmd.0")
+PARTS = ("data.0", "md.0", "md.idx", "mmd.0", "cusz.checks")
 SECONDS = 5.0
 
 
