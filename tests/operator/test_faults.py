@@ -395,7 +395,7 @@ def test_an_archive_of_a_newer_version(engine: Any, tmp_path: Path) -> None:
     data.write_bytes(content)
     with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError, match="version 7") as caught:
         run[0].read("T")
-    assert isinstance(caught.value, cusz_core.TooNewError)
+    assert isinstance(caught.value, cusz_core.ArchiveTooNewError)
     with adios2.FileReader(str(tmp_path / "run.bp")) as plain, pytest.raises(RuntimeError, match="version 7"):
         plain.read("T")
 

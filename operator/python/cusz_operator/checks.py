@@ -18,7 +18,7 @@ from cusz_core.errors import CorruptArchiveError
 __all__ = ["CHECKS_FILE", "Recorder", "verify"]
 
 CHECKS_FILE = "cusz.checks"
-_METADATA = ("md.idx", "md.0", "mmd.0")
+_METADATA = ("mmd.0", "md.0", "md.idx")
 _PIECE = 1 << 24  # bytes read at once
 
 

@@ -199,6 +199,11 @@ class Reader:
 
     def _get_rows(self, variable: Any, own_step: int, step: int) -> NDArray[np.float64]:
         shape = self._shape(variable, own_step, step)
+        if variable.type() != "double" or len(shape) != 2:
+            raise CorruptArchiveError(
+                f"{self._path!r}: {variable.name()!r} is no block table of this package: it is of type "
+                f"{variable.type()} and has {len(shape)} dimensions"
+            )
         rows = np.empty(shape, np.float64)
         self._select_step(variable, own_step)
         variable.set_selection([[0] * len(shape), list(shape)])
