@@ -241,7 +241,7 @@ class Reader:
         if key not in self._known_tables:
             own = self._own_step(name, step)
             rows = self._get_rows(self._variable(blocktable.table_name(name)), own, step)
-            if zlib.crc32(rows) != self._checks.get((step, name), zlib.crc32(rows)):
+            if zlib.crc32(rows.data) != self._checks.get((step, name), zlib.crc32(rows.data)):
                 raise CorruptArchiveError(f"{self._path!r}: the block table of {name!r} at step {step} is damaged")
             table = blocktable.table_of(rows, name)
             self._require_agreement(name, step, own, table)

@@ -32,7 +32,7 @@ __all__ = ["VariableSummary", "Writer", "WriterStep"]
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
 _SETTINGS = ("eb", "mode", "fill", "bins")
-# What ADIOS2 writes beside the archives: a page of padding and metadata of every block and rank, its index, its profile.
+# What is written beside the archives: padding and metadata of every block and rank, and at the end an index, a profile.
 _ROOM_OF_A_BLOCK = 4096
 _ROOM_BESIDES = 1 << 20
 
@@ -541,7 +541,7 @@ class Writer:
     def _put_table(self, name: str, table: NDArray[Any], step: int) -> None:
         table["step"] = step
         rows = blocktable.rows_of(table)
-        self._table_checks[name] = zlib.crc32(rows)
+        self._table_checks[name] = zlib.crc32(rows.data)
         variable = self._tables.get(name)
         if variable is None:
             variable = self._io.define_variable(
@@ -677,7 +677,7 @@ def _kind(block: _Description) -> str:
 
 
 def _require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-    """Refuses a step that does not fit on the disk: on a full one, ADIOS2 fails on one rank and leaves others waiting."""
+    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank, and leave others waiting."""
     of_ranks = [list(of_rank.values()) for of_rank in tables]
     archive_bytes = sum(int(table["archive_bytes"].sum()) for of_rank in of_ranks for table in of_rank)
     n_blocks = sum(len(table) for of_rank in of_ranks for table in of_rank)

@@ -1,7 +1,7 @@
 """Ranks to which something happens while they write: mpirun python faults.py KIND FILE ENGINE [ARGUMENT]...
 
-Every rank keeps a log, FILE.rankN or what the environment says of LOG, which outlives it: "pid 123", "step 0" for a step
-whose end it came back from, "error CuszError: ..." and "closed".
+Every rank keeps a log, FILE.rankN or, if LOG is in the environment, LOG.rankN, which outlives it: "pid 123", "step 0" for
+a step whose end it came back from, "error CuszError: ..." and "closed".
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import adios2
@@ -114,6 +115,21 @@ def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: st
     log.line("closed")
 
 
+def receive(log: Log, comm: Any, path: str, engine: Any) -> None:
+    """Reads all steps of a stream, each rank its share, and says like `steps` how much memory the process has."""
+    with cz.Reader(path, comm, engine=engine, parameters={"OpenTimeoutSecs": "60"}) as run:
+        for step in run:
+            for name in names(step.index):
+                start, count = step.share(name)
+                got = step.read(name)
+                expected = field(name, step.index)[start[0] : start[0] + count[0]]
+                assert not support.violations(expected, got, EB), (step.index, name)
+            log.line(f"step {step.index}")
+            if step.index % 10 == 9:
+                log.line(f"rss {resident_bytes()}")
+    log.line("closed")
+
+
 def fail(log: Log, comm: Any, path: str, engine: Any, *wheres: str) -> None:
     """Steps that fail on the last rank, in one way after the other, and a good one after each of them."""
     is_wrong = comm.rank == comm.size - 1
@@ -198,13 +214,9 @@ class WrongArray:
     """Says that it lies on a device, and does not."""
 
     shape, dtype = (4, 4), np.dtype(np.float32)
-    __cuda_array_interface__ = {
-        "shape": (4, 4),
-        "typestr": "<f4",
-        "data": (4096, False),
-        "version": 3,
-        "strides": None,
-    }
+    __cuda_array_interface__ = MappingProxyType(
+        {"shape": (4, 4), "typestr": "<f4", "data": (4096, False), "version": 3, "strides": None}
+    )
 
 
 def put(array: Any) -> Callable[[Any, int], Callable[[], None]]:
@@ -227,7 +239,13 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "complex": put(np.zeros(5, np.complex64)),
 }
 
-KINDS: dict[str, Callable[..., None]] = {"steps": steps, "fail": fail, "names": other_names, "fill": fill}
+KINDS: dict[str, Callable[..., None]] = {
+    "steps": steps,
+    "receive": receive,
+    "fail": fail,
+    "names": other_names,
+    "fill": fill,
+}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """Reads a file again and again, each time with other damage: python faults_damage.py FILE FOLDER SEED COUNT
 
-Every read is by a process of its own, forked from this one, which looks at how it ends. Prints, as lines of JSON: part of
-the file, what was done to it, how the read ended ("right", "error", "fewer steps", "wrong", "crash" or "hang"), and what
-exactly.
+Every read is by a process of its own, forked from this one, which looks at how it ends. Prints, as lines of JSON: part
+of the file, what was done to it, how the read ended ("right", "error", "fewer steps", "wrong", "crash" or "hang"), and
+what exactly. (MPI4PY_RC_INITIALIZE=0 in the environment: a process that has begun MPI should not fork.)
 """
 
 from __future__ import annotations
@@ -15,10 +15,6 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
-
-import mpi4py
-
-mpi4py.rc.initialize = False
 
 import numpy as np
 
