@@ -1,7 +1,7 @@
 """Ranks to which something happens while they write: mpirun python faults.py KIND FILE ENGINE [ARGUMENT]...
 
-Every rank keeps a log, FILE.rankN or, if LOG is in the environment, LOG.rankN, which outlives it: "pid 123", "step 0" for
-a step whose end it came back from, "error CuszError: ..." and "closed".
+Every rank keeps a log, FILE.rankN or, if LOG is in the environment, LOG.rankN, which outlives it: "pid 123", "step 0"
+for a step whose end it came back from, "error CuszError: ..." and "closed".
 """
 
 from __future__ import annotations
