@@ -379,6 +379,45 @@ def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
             assert not support.violations(x + np.float32(step), run[step].read("T"), 1e-3)
 
 
+# ------------------------------------------------------------------------------------------------ plugins
+
+READ_WITH = """
+import os, sys
+import cusz_core
+import cusz_operator as cz
+path, folder = sys.argv[1:]
+try:
+    with cz.Reader(path) as run:
+        os.environ["ADIOS2_PLUGIN_PATH"] = folder
+        print(run[0].blocks("U")["count"].tolist())
+        run[0].read("U")
+except cusz_core.CuszError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_path: Path) -> None:
+    """No plugin at all; none where ADIOS2 looks for it; another copy of it."""
+    path = tmp_path / "run.bp"
+    mpirun(1, "faults.py", "steps", path, "BP5", "1", timeout=60)
+    package = Path(cz.__file__).parent
+    for folder in ("site", "empty", "copy"):
+        (tmp_path / folder).mkdir()
+    shutil.copytree(package, tmp_path / "site" / package.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copy(cz.plugin_path() / "libcusz_operator.so", tmp_path / "copy")
+    no_plugin = {"PYTHONPATH": str(tmp_path / "site"), "ADIOS2_PLUGIN_PATH": str(tmp_path / "empty")}
+    done = python(READ_WITH, path, tmp_path / "empty", env=no_plugin)
+    assert done.stdout.startswith("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of")
+    table, error = python(READ_WITH, path, tmp_path / "empty").stdout.splitlines()
+    assert table == "[[12, 500]]"
+    assert error.startswith("CuszError: ")
+    assert "operator plugin named cusz" in error
+    core = {"LD_LIBRARY_PATH": str(Path(cusz_core.__file__).parent)}
+    table, error = python(READ_WITH, path, tmp_path / "copy", env=core).stdout.splitlines()
+    assert table == "[[12, 500]]"
+    assert error.startswith("PluginError: several copies of the ADIOS2 plugin are loaded in this process")
+
+
 # ------------------------------------------------------------------------------------------------ newer versions
 
 
