@@ -410,12 +410,12 @@ def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_pat
     assert done.stdout.startswith("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of")
     table, error = python(READ_WITH, path, tmp_path / "empty").stdout.split("\n", 1)
     assert table == "[[12, 500]]"
-    assert error.startswith("CuszError: ")
+    assert "CuszError: " in error
     assert "operator plugin named cusz" in error
     core = {"LD_LIBRARY_PATH": str(Path(cusz_core.__file__).parent)}
     table, error = python(READ_WITH, path, tmp_path / "copy", env=core).stdout.split("\n", 1)
     assert table == "[[12, 500]]"
-    assert error.startswith("PluginError: several copies of the ADIOS2 plugin are loaded in this process")
+    assert "PluginError: several copies of the ADIOS2 plugin are loaded in this process" in error
 
 
 # ------------------------------------------------------------------------------------------------ newer versions
