@@ -509,8 +509,7 @@ def require_flat_memory(log: Path, ranks: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> None:
-    env = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-    mpirun(2, "faults.py", "steps", tmp_path / "run.bp", engine, str(STEPS), timeout=500, env=env)
+    mpirun(2, "faults.py", "steps", tmp_path / "run.bp", engine, str(STEPS), timeout=500)
     require_flat_memory(tmp_path / "run.bp", 2)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert len(run) == STEPS
@@ -521,7 +520,6 @@ def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> 
 def test_memory_in_1000_steps_of_a_stream(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "1")
     stream, log = tmp_path / "stream", tmp_path / "received"
     processes = [start_ranks(2, "faults.py", "steps", stream, "SST", str(STEPS))]
     monkeypatch.setenv("LOG", str(log))

@@ -11,7 +11,6 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import adios2
@@ -214,9 +213,10 @@ class WrongArray:
     """Says that it lies on a device, and does not."""
 
     shape, dtype = (4, 4), np.dtype(np.float32)
-    __cuda_array_interface__ = MappingProxyType(
-        {"shape": (4, 4), "typestr": "<f4", "data": (4096, False), "version": 3, "strides": None}
-    )
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": (4, 4), "typestr": "<f4", "data": (4096, False), "version": 3, "strides": None}
 
 
 def put(array: Any) -> Callable[[Any, int], Callable[[], None]]:
