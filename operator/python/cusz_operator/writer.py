@@ -379,6 +379,8 @@ class Writer:
 
     def _abandon(self) -> None:
         """Leaves the file without the open step. (Closing would complete it.)"""
+        if self._checks is not None:
+            self._checks.close()
         self._engine = None
         self._operated.clear()
         self._tables.clear()
