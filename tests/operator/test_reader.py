@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,6 +84,25 @@ def test_reading(file: tuple[Path, np.ndarray]) -> None:
             run[2]
     with pytest.raises(cusz_core.ParameterError, match="is closed"):
         step.read("S")
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_a_shape_that_changes_where_a_variable_is_not_in_every_step(engine: Any, tmp_path: Path) -> None:
+    x = support.smooth((30, 40), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
+        for step in range(6):
+            with out.step():
+                out.put("always", x[: 5 + step])
+                if step % 2:
+                    out.put("sometimes", x[: 20 - step])
+                    for row in range(step):
+                        out.put("in more blocks", x[row : row + 1], (step, 40), (row, 0))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step in run:
+            assert not support.violations(x[: 5 + step.index], step.read("always"), 1e-3)
+            if step.index % 2:
+                assert not support.violations(x[: 20 - step.index], step.read("sometimes"), 1e-3)
+                assert not support.violations(x[: step.index], step.read("in more blocks"), 1e-3)
 
 
 def test_damage_is_an_error_or_does_not_matter(file: tuple[Path, np.ndarray]) -> None:

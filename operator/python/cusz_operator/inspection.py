@@ -13,7 +13,7 @@ import numpy as np
 import cusz_core
 from cusz_core.errors import CorruptArchiveError, CuszError, PluginError
 
-from . import blocktable
+from . import blocktable, checks
 from .plugin import PLUGIN_NAME, Plugin, without_colours
 
 __all__ = ["Block", "inspect_bp"]
@@ -90,11 +90,13 @@ def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
 
     Raises:
         FileNotFoundError: there is no such file.
+        CorruptArchiveError: its metadata is damaged, as a Writer's checksums tell.
         PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
     """
     path = os.fspath(path)
     if not Path(path).exists():
         raise FileNotFoundError(f"{path!r} does not exist")
+    checks.verify(Path(path))
     adios2 = import_adios2()
     plugin = Plugin()
     return _blocks(adios2, plugin, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -11,6 +13,9 @@ from cusz_core.errors import CuszError, OutOfMemoryError
 from .plugin import without_colours
 
 __all__ = ["Failure", "Ranks", "failure_of", "raise_first"]
+
+#: Seconds that a rank on which ADIOS2 failed waits for the others.
+PATIENCE = 300.0
 
 
 class Failure(NamedTuple):
@@ -88,6 +93,24 @@ class Ranks:
             return
         failure = self.comm.bcast(failure_of(error) if error is not None else None, root=first)
         raise_first([None] * first + [failure], where, error)
+
+    def agree_after_adios2(self, error: BaseException | None, where: str) -> None:
+        """As `agree`, after a collective call of ADIOS2.
+
+        Where it failed on this rank alone, it may have left others in it, waiting for this one for ever. If they are
+        not here in time, the job is ended, as its ranks would wait until its time is up.
+        """
+        if self.comm is not None:
+            here = self.comm.Ibarrier()
+            give_up = time.monotonic() + PATIENCE
+            while error is not None and not here.Test():
+                if time.monotonic() > give_up:
+                    message = f"{where}: rank {self.rank}: {error}. ADIOS2 left other ranks waiting: the job is ended."
+                    print(f"cusz_operator: {message}", file=sys.stderr, flush=True)
+                    self.comm.Abort(1)
+                time.sleep(0.01)
+            here.Wait()
+        self.agree(error, where)
 
     def free(self) -> None:
         """Gives the communicator back (collective)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ import cusz_core
 from cusz_core import arguments, device_memory
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
-from . import blocktable
+from . import blocktable, checks
 from .blocks import Extents, field_shape, intersection
 from .inspection import extents_of, import_adios2
 from .plugin import Plugin, without_colours
@@ -64,6 +65,7 @@ class Reader:
         Raises:
             FileNotFoundError: there is no such file.
             ParameterError: a parameter out of its legal range.
+            CorruptArchiveError: its metadata is damaged, or it is not whole.
             PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.
             CuszError: ADIOS2 cannot open it.
         """
@@ -79,6 +81,7 @@ class Reader:
         self._cache = Cache(arguments.bytes_limit(cache_bytes, "cache_bytes"))
         self._adios2 = import_adios2()
         self._plugin = Plugin()
+        self._checks = {} if self._is_stream else checks.verify(Path(self._path))
         together = self._is_stream and comm is not None
         self._adios = self._adios2.Adios(comm=comm) if together else self._adios2.Adios()
         self._io = self._adios.declare_io("cusz_reader")
@@ -174,8 +177,12 @@ class Reader:
         if not self._is_stream:
             variable.set_step_selection([own_step, 1])
 
-    def _shape(self, variable: Any, own_step: int) -> Extents:
-        shape = variable.shape() if self._is_stream else variable.shape(own_step)
+    def _counted(self, own_step: int, step: int) -> int:
+        """By what a file tells shapes and blocks: in BP5 the steps that have the variable, in BP4 those of the file."""
+        return step if self._is_stream or self._engine.impl.Type().startswith("BP4") else own_step
+
+    def _shape(self, variable: Any, own_step: int, step: int) -> Extents:
+        shape = variable.shape() if self._is_stream else variable.shape(self._counted(own_step, step))
         return tuple(int(extent) for extent in shape)
 
     def _names(self) -> list[str]:
@@ -190,8 +197,13 @@ class Reader:
             raise ParameterError(f"{self._path!r} has no variable {name!r}")
         return variable
 
-    def _get_rows(self, variable: Any, own_step: int) -> NDArray[np.float64]:
-        shape = self._shape(variable, own_step)
+    def _get_rows(self, variable: Any, own_step: int, step: int) -> NDArray[np.float64]:
+        shape = self._shape(variable, own_step, step)
+        if variable.type() != "double" or len(shape) != 2:
+            raise CorruptArchiveError(
+                f"{self._path!r}: {variable.name()!r} is no block table of this package: it is of type "
+                f"{variable.type()} and has {len(shape)} dimensions"
+            )
         rows = np.empty(shape, np.float64)
         self._select_step(variable, own_step)
         variable.set_selection([[0] * len(shape), list(shape)])
@@ -216,16 +228,21 @@ class Reader:
             n = int(table.steps())
             if n == self._n_steps:
                 self._own_steps[name] = {step: step for step in range(n)}
-            else:
-                found = (blocktable.table_of(self._get_rows(table, own), name) for own in range(n))
+            elif self._engine.impl.Type().startswith("BP5"):
+                found = (blocktable.table_of(self._get_rows(table, own, own), name) for own in range(n))
                 self._own_steps[name] = {int(rows["step"][0]): own for own, rows in enumerate(found)}
+            else:
+                has_it = [s for s in range(self._n_steps) if self._engine.blocks_info(blocktable.table_name(name), s)]
+                self._own_steps[name] = {step: own for own, step in enumerate(has_it)}
         return self._own_steps[name]
 
     def _table(self, name: str, step: int) -> NDArray[Any]:
         key = (name, step)
         if key not in self._known_tables:
             own = self._own_step(name, step)
-            rows = self._get_rows(self._variable(blocktable.table_name(name)), own)
+            rows = self._get_rows(self._variable(blocktable.table_name(name)), own, step)
+            if zlib.crc32(rows.data) != self._checks.get((step, name), zlib.crc32(rows.data)):
+                raise CorruptArchiveError(f"{self._path!r}: the block table of {name!r} at step {step} is damaged")
             table = blocktable.table_of(rows, name)
             self._require_agreement(name, step, own, table)
             self._known_tables = {key: table, **dict(list(self._known_tables.items())[:63])}
@@ -233,9 +250,7 @@ class Reader:
 
     def _require_agreement(self, name: str, step: int, own_step: int, table: NDArray[Any]) -> None:
         """Refuses a table that does not agree with ADIOS2 about where blocks are: one of them is damaged."""
-        # In a file BP5 counts the steps that have the variable, BP4 those of the file.
-        counted = step if self._is_stream or self._engine.impl.Type().startswith("BP4") else own_step
-        infos = self._engine.blocks_info(name, counted)
+        infos = self._engine.blocks_info(name, self._counted(own_step, step))
         known = ((extents_of(info["Start"]), extents_of(info["Count"])) for info in infos)
         told = ((tuple(row["start"].tolist()), tuple(row["count"].tolist())) for row in table)
         if sorted(box for box in known if math.prod(box[1] or (0,))) != sorted(
@@ -335,7 +350,7 @@ class ReaderStep:
     def shape(self, name: str) -> Extents:
         """The global shape of a variable."""
         own = self._reader._own_step(name, self.index)
-        return self._reader._shape(self._reader._variable(name), own)
+        return self._reader._shape(self._reader._variable(name), own, self.index)
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """The type of a variable: float32 or float64."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import sys
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +20,7 @@ import cusz_core
 from cusz_core import _native, arguments
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from . import blocktable
+from . import blocktable, checks
 from .blocks import Block, Extents, Settings, first_overlap, prepare
 from .inspection import import_adios2
 from .parameters import Backend, Mode, define_operator
@@ -30,6 +32,9 @@ __all__ = ["VariableSummary", "Writer", "WriterStep"]
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
 _SETTINGS = ("eb", "mode", "fill", "bins")
+# What is written beside the archives: padding and metadata of every block and rank, and at the end an index, a profile.
+_ROOM_OF_A_BLOCK = 4096
+_ROOM_BESIDES = 1 << 20
 
 
 class _Description(NamedTuple):
@@ -154,6 +159,8 @@ class Writer:
         self._checked: Any = None
         self._operated: dict[str, Any] = {}
         self._tables: dict[str, Any] = {}
+        self._checks: checks.Recorder | None = None  # of a file, on rank 0
+        self._table_checks: dict[str, int] = {}
         self._written: dict[str, VariableSummary] = {}
         self._steps = 0
         self._seconds = 0.0  # at the ends of steps
@@ -204,7 +211,7 @@ class Writer:
                 error = caught
             self._ranks.agree(error, where)
             self._open(append)
-            self._ranks.agree(self._open_error, where)
+            self._ranks.agree_after_adios2(self._open_error, where)
         except BaseException:
             self._engine = None
             self._ranks.free()
@@ -216,6 +223,8 @@ class Writer:
         try:
             comm = [] if self._ranks.comm is None else [self._ranks.comm]
             self._engine = self._io.open(self._path, mode, *comm)
+            if self._ranks.rank == 0 and self._engine_name != "SST":
+                self._checks = checks.Recorder(Path(self._path), append)
         except Exception as error:
             self._open_error = CuszError(f"ADIOS2 cannot open it: {without_colours(error)}")
 
@@ -345,18 +354,33 @@ class Writer:
             self._engine = None
 
     def _finish(self) -> None:
+        error: Exception | None = None
         try:
             self._engine.close()
+            if self._checks is not None:
+                self._checks.record()
+                self._checks.close()
             if self._progress:
                 self._print_summary()
-        except Exception as error:
-            raise CuszError(f"ADIOS2 cannot close {self._path!r}: {without_colours(error)}") from error
+        except Exception as caught:
+            error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
+        self._engine = None
+        try:
+            self._ranks.agree_after_adios2(error, f"cannot close {self._path!r}")
+        except CuszError:
+            self._keep_adios()
+            raise
         finally:
-            self._engine = None
             self._ranks.free()
+
+    def _keep_adios(self) -> None:
+        """Has ADIOS2's objects outlive the process: destructors after a failure fail again, which ends the process."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._adios))
 
     def _abandon(self) -> None:
         """Leaves the file without the open step. (Closing would complete it.)"""
+        if self._checks is not None:
+            self._checks.close()
         self._engine = None
         self._operated.clear()
         self._tables.clear()
@@ -383,19 +407,27 @@ class Writer:
         clock.append(time.perf_counter())
 
         archives: list[bytes] = []
-        own_tables, rows = _tables_of(blocks, self._ranks.rank)
+        own_tables: dict[str, NDArray[Any]] = {}
         try:
+            own_tables, rows = _tables_of(blocks, self._ranks.rank)
             for block, description, row in zip(blocks, described, rows, strict=True):
                 archives.append(self._compress(block, description, bounds[block.name], row))
         except Exception as caught:
             error = caught
-        self._ranks.agree(error, where)
         tables = self._ranks.gather(own_tables)
+        try:
+            if error is None and self._ranks.rank == 0 and self._engine_name != "SST":
+                _require_room(self._path, tables)
+        except Exception as caught:
+            error = caught
+        self._ranks.agree(error, where)
+        self._shapes.update((block.name, _kind(block)) for report in told for block in report.blocks)
         clock.append(time.perf_counter())
 
         try:
             self._engine.begin_step()
             step = self._engine.current_step()
+            self._table_checks.clear()
             for block, archive in zip(blocks, archives, strict=True):
                 self._hand_over(block, archive)
             for name in bounds if self._ranks.rank == 0 else ():
@@ -411,9 +443,16 @@ class Writer:
             raise
         try:
             self._engine.end_step()
+            if self._checks is not None:
+                self._checks.record(step, self._table_checks)
         except Exception as caught:
+            error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
+        try:
+            self._ranks.agree_after_adios2(error, where)
+        except CuszError:
+            self._keep_adios()
             self._abandon()
-            raise CuszError(f"{where}: ADIOS2 failed: {without_colours(caught)}") from caught
+            raise
         self._steps += 1
         clock.append(time.perf_counter())
         self._seconds += clock[-1] - clock[0]
@@ -445,8 +484,8 @@ class Writer:
                             f"{where}: variable {name!r} has {what} {mine} on rank {rank} and {theirs} on rank "
                             f"{first_rank}: they must be the same"
                         )
-            kind = f"{first.dtype}, {len(first.shape)} dimensions"
-            if self._shapes.setdefault(name, kind) != kind:
+            kind = _kind(first)
+            if self._shapes.get(name, kind) != kind:
                 raise ParameterError(
                     f"{where}: variable {name!r} is {kind}, and was {self._shapes[name]} in earlier steps: a variable "
                     "cannot change its type"
@@ -504,6 +543,7 @@ class Writer:
     def _put_table(self, name: str, table: NDArray[Any], step: int) -> None:
         table["step"] = step
         rows = blocktable.rows_of(table)
+        self._table_checks[name] = zlib.crc32(rows.data)
         variable = self._tables.get(name)
         if variable is None:
             variable = self._io.define_variable(
@@ -631,6 +671,23 @@ def _check_path(path: Path, engine: str, append: bool) -> None:
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")
+
+
+def _kind(block: _Description) -> str:
+    """What of a variable cannot change from step to step."""
+    return f"{block.dtype}, {len(block.shape)} dimensions"
+
+
+def _require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank, and leave others waiting."""
+    of_ranks = [list(of_rank.values()) for of_rank in tables]
+    archive_bytes = sum(int(table["archive_bytes"].sum()) for of_rank in of_ranks for table in of_rank)
+    n_blocks = sum(len(table) for of_rank in of_ranks for table in of_rank)
+    needed = archive_bytes + _ROOM_BESIDES + _ROOM_OF_A_BLOCK * (n_blocks + len(tables))
+    disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks > 0 and free < needed:  # some file systems do not tell
+        raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free} are free")
 
 
 def _tables_of(blocks: Sequence[Block], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:

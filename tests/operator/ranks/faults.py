@@ -1,0 +1,265 @@
+"""Ranks to which something happens while they write: mpirun python faults.py KIND FILE ENGINE [ARGUMENT]...
+
+Every rank keeps a log, FILE.rankN or, if LOG is in the environment, LOG.rankN, which outlives it: "pid 123", "step 0"
+for a step whose end it came back from, "error CuszError: ..." and "closed".
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import adios2
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+SHAPE = (12, 500)
+EB = 1e-3
+SST = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60", "QueueLimit": "5"}
+COLUMNS_OF_NOISE = 1 << 17  # of a rank and step that fill the disk: 1 MiB that does not compress
+
+
+def field(name: str, step: int) -> NDArray[Any]:
+    """The global array of U, which is in every step, or V, which is in every odd one."""
+    return support.smooth(SHAPE, support.F32 if name == "U" else support.F64, seed=step)
+
+
+def names(step: int) -> list[str]:
+    return ["U", "V"] if step % 2 else ["U"]
+
+
+def rows(rank: int, ranks: int) -> slice:
+    return slice(SHAPE[0] * rank // ranks, SHAPE[0] * (rank + 1) // ranks)
+
+
+def put_step(out: cz.Writer, step: int, rank: int, ranks: int) -> None:
+    part = rows(rank, ranks)
+    for name in names(step):
+        out.put(name, field(name, step)[part], SHAPE, (part.start, 0))
+
+
+def problems(path: Path, read: Callable[[int, str], Any], steps: int) -> list[str]:
+    """What is not right in steps 0 to `steps` - 1, read one by one."""
+    found = []
+    for step in range(steps):
+        for name in names(step):
+            try:
+                violations = support.violations(field(name, step), read(step, name), EB)
+            except Exception as error:
+                violations = [f"{type(error).__name__}: {error}"]
+            found += [f"{path}, step {step}, {name}: {text}" for text in violations[:1]]
+    return found
+
+
+def check(path: Path, least: int) -> tuple[int, list[str]]:
+    """How many steps there are, and what is not right in them, or if there are fewer than `least`."""
+    with cz.Reader(path) as run:
+        n = len(run)
+        found = problems(path, lambda step, name: run[step].read(name), n)
+    if n:
+        with adios2.FileReader(str(path)) as plain:
+            own = {"U": lambda step: step, "V": lambda step: step // 2}
+            found += problems(
+                path, lambda step, name: plain.read(name, step_selection=[own[name](step), 1]).reshape(SHAPE), n
+            )
+            if plain.num_steps() != n:
+                found.append(f"{path}: plain ADIOS2 sees {plain.num_steps()} steps, the Reader {n}")
+    if n < least:
+        found.append(f"{path}: {n} steps are there, and {least} were said to be complete")
+    return n, found
+
+
+class Log:
+    """Lines that are in the file as soon as they are written, whatever happens to the process."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.line(f"pid {os.getpid()}")
+
+    def line(self, text: str) -> None:
+        os.write(self._file, f"{text}\n".encode())
+
+    def error(self, error: BaseException) -> None:
+        self.line(f"error {type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
+
+
+# ---------------------------------------------------------------------------------------------------------- kinds
+
+
+def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "") -> None:
+    """Writes steps, and says every 10 of them how much memory the process has."""
+    first = int(append or 0)
+    with cz.Writer(
+        path, comm, eb=EB, engine=engine, parameters=SST if engine == "SST" else {}, append=bool(append)
+    ) as out:
+        log.line("open")
+        for step in range(first, first + int(how_many)):
+            with out.step():
+                put_step(out, step, comm.rank, comm.size)
+            log.line(f"step {step}")
+            if step % 10 == 9:
+                log.line(f"rss {resident_bytes()}")
+    log.line("closed")
+
+
+def receive(log: Log, comm: Any, path: str, engine: Any) -> None:
+    """Reads all steps of a stream, each rank its share, and says like `steps` how much memory the process has."""
+    with cz.Reader(path, comm, engine=engine, parameters={"OpenTimeoutSecs": "60"}) as run:
+        for step in run:
+            for name in names(step.index):
+                start, count = step.share(name)
+                got = step.read(name)
+                expected = field(name, step.index)[start[0] : start[0] + count[0]]
+                assert not support.violations(expected, got, EB), (step.index, name)
+            log.line(f"step {step.index}")
+            if step.index % 10 == 9:
+                log.line(f"rss {resident_bytes()}")
+    log.line("closed")
+
+
+def fail(log: Log, comm: Any, path: str, engine: Any, *wheres: str) -> None:
+    """Steps that fail on the last rank, in one way after the other, and a good one after each of them."""
+    is_wrong = comm.rank == comm.size - 1
+    with cz.Writer(path, comm, eb=EB, engine=engine) as out:
+        for step, where in enumerate(wheres):
+            for spoil in (SPOILERS[where] if is_wrong else nothing, nothing):
+                mend = nothing()
+                try:
+                    with out.step():
+                        mend = spoil(out, comm.size)
+                        put_step(out, step, comm.rank, comm.size)
+                    log.line(f"step {step}")
+                except cusz_core.CuszError as error:
+                    log.error(error)
+                finally:
+                    mend()
+    log.line("closed")
+
+
+def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
+    """A step in which the last rank puts another variable than the others."""
+    part = rows(comm.rank, comm.size)
+    with cz.Writer(path, comm, eb=EB, engine=engine) as out, out.step():
+        name = "U" if comm.rank < comm.size - 1 else "other"
+        out.put(name, field("U", 0)[part], SHAPE, (part.start, 0))
+    log.line("closed")
+
+
+def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
+    """Writes until the disk is full, and then a step that still fits."""
+    if check == "unchecked":
+        cz.writer._require_room = nothing  # type: ignore[attr-defined]
+        cz.ranks.PATIENCE = 3.0  # type: ignore[attr-defined]
+    noise = support.random_bits((1, COLUMNS_OF_NOISE), support.F64, seed=comm.rank)
+    with cz.Writer(path, comm, eb=EB, engine=engine) as out:
+        for step in range(100):
+            try:
+                with out.step():
+                    put_step(out, step, comm.rank, comm.size)
+                    if step > 0:
+                        out.put("noise", noise, (comm.size, COLUMNS_OF_NOISE), (comm.rank, 0))
+                log.line(f"step {step}")
+            except cusz_core.CuszError as error:
+                log.error(error)
+                break
+        with out.step():
+            put_step(out, step, comm.rank, comm.size)
+        log.line(f"step {step}")
+    log.line("closed")
+
+
+def nothing(*_: Any) -> Callable[[], None]:
+    return lambda: None
+
+
+def raising(where: Any, function: str, error: Exception) -> Callable[[Any, int], Callable[[], None]]:
+    """Has a function fail until it is mended."""
+
+    def spoil(*_: Any) -> Callable[[], None]:
+        def raise_it(*_: Any, **__: Any) -> Any:
+            raise error
+
+        keep = getattr(where, function)
+        setattr(where, function, raise_it)
+        return lambda: setattr(where, function, keep)
+
+    return spoil
+
+
+def exhaust_memory(out: cz.Writer, ranks: int) -> Callable[[], None]:
+    """Leaves room for less than the archive of a block."""
+    n = 1 << 24
+    noise = support.random_bits((n,), support.F32)
+    in_use = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + (16 << 20), before[1]))
+    out.put("noise", noise)
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+class WrongArray:
+    """Says that it lies on a device, and does not."""
+
+    shape, dtype = (4, 4), np.dtype(np.float32)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": (4, 4), "typestr": "<f4", "data": (4096, False), "version": 3, "strides": None}
+
+
+def put(array: Any) -> Callable[[Any, int], Callable[[], None]]:
+    def spoil(out: cz.Writer, _: int) -> Callable[[], None]:
+        out.put("wrong", array)
+        return nothing()
+
+    return spoil
+
+
+SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
+    "memory": exhaust_memory,
+    "range": raising(cusz_core, "value_range", cusz_core.DeviceError("the device is gone")),
+    "device": raising(cusz_core, "compress", cusz_core.DeviceError("the device is gone")),
+    "bare memory": raising(cusz_core, "compress", MemoryError("no memory for this")),
+    "table": raising(cz.writer, "_tables_of", MemoryError("no memory for this")),
+    "not an array": put("text"),
+    "not on a device": put(WrongArray()),
+    "big-endian": put(np.zeros(5, ">f4")),
+    "complex": put(np.zeros(5, np.complex64)),
+}
+
+KINDS: dict[str, Callable[..., None]] = {
+    "steps": steps,
+    "receive": receive,
+    "fail": fail,
+    "names": other_names,
+    "fill": fill,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    from mpi4py import MPI
+
+    kind, path, *rest = arguments
+    comm = MPI.COMM_WORLD
+    log = Log(f"{os.environ.get('LOG', path)}.rank{comm.rank}")
+    try:
+        KINDS[kind](log, comm, path, *rest)
+    except Exception as error:
+        log.error(error)
+        raise
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

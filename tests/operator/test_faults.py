@@ -1,0 +1,537 @@
+"""Faults of memory, disks, processes and files: what the in-situ layer makes of them (docs/reliability.md)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+import faults
+
+adios2 = pytest.importorskip("adios2")
+
+_spec = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "contract" / "hostile.py")
+assert _spec is not None
+assert _spec.loader is not None
+hostile = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hostile)
+
+ENGINES = ("BP5", "BP4")
+RANKS = Path(faults.__file__).parent
+
+
+def logs(path: Path, ranks: int) -> list[list[str]]:
+    """What the ranks of faults.py have said, without their numbers."""
+    texts = [Path(f"{path}.rank{rank}").read_text(encoding="utf-8") for rank in range(ranks)]
+    return [[line for line in text.splitlines() if not line.startswith(("pid", "rss"))] for text in texts]
+
+
+READ_ALL = f"""
+import sys
+sys.path.insert(0, {str(RANKS)!r})
+import faults
+n, found = faults.check(sys.argv[1], int((sys.argv + ['0'])[2]))
+print(n, *found, sep="\\n")
+"""
+
+
+def require_right(python: Callable, path: Path, steps: int) -> int:
+    """Reads all that is there, in a process of its own, by the Reader and by plain ADIOS2; returns the steps."""
+    n, *found = python(READ_ALL, path, str(steps), timeout=60).stdout.splitlines()
+    assert not found, found
+    return int(n)
+
+
+# ------------------------------------------------------------------------------------------------ a rank that fails
+
+
+FAILURES = {
+    "memory": ("OutOfMemoryError", "cannot allocate"),
+    "bare memory": ("OutOfMemoryError", "no memory for this"),
+    "table": ("OutOfMemoryError", "no memory for this"),
+    "range": ("DeviceError", "the device is gone"),
+    "device": ("DeviceError", "the device is gone"),
+    "not an array": ("UnsupportedError", "is 'text'"),
+    "not on a device": ("UnsupportedError", "claims 64 bytes of device memory"),
+    "big-endian": ("UnsupportedError", "has dtype >f4"),
+    "complex": ("UnsupportedError", "has dtype <c8"),
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, python: Callable, tmp_path: Path) -> None:
+    """All ranks raise the same error, and the step may be written once more."""
+    path = tmp_path / "run.bp"
+    mpirun(3, "faults.py", "fail", path, engine, *FAILURES, timeout=60)
+    told = logs(path, 3)
+    assert told == [told[0]] * 3
+    assert told[0][1::2] == [f"step {step}" for step in range(len(FAILURES))]
+    assert told[0][-1] == "closed"
+    for step, (error, (kind, message)) in enumerate(zip(told[0][:-1:2], FAILURES.values(), strict=True)):
+        assert error.startswith(f"error {kind}: ")
+        assert f"step {step} of this Writer is not written: rank 2: " in error
+        assert message in error
+    assert require_right(python, path, len(FAILURES)) == len(FAILURES)
+
+
+@pytest.mark.mpi
+def test_names_that_differ_between_ranks(mpirun: Callable, tmp_path: Path) -> None:
+    """No fault: a rank need not put every variable. Each is in the file, with the blocks that it has."""
+    path = tmp_path / "run.bp"
+    mpirun(3, "faults.py", "names", path, "BP5", timeout=60)
+    with cz.Reader(path) as run:
+        assert run[0].variables == ["U", "other"]
+        assert run[0].blocks("U")["rank"].tolist() == [0, 1]
+        assert run[0].blocks("other")["rank"].tolist() == [2]
+        part = faults.rows(2, 3)
+        assert not support.violations(faults.field("U", 0)[part], run[0].read("other")[part], faults.EB)
+
+
+def put_twice(out: cz.Writer, x: np.ndarray) -> None:
+    for _ in range(2):
+        out.put("T", x)
+
+
+def test_a_step_that_failed_does_not_fix_a_type(tmp_path: Path) -> None:
+    """What a variable is follows from the steps that are written."""
+    x = support.smooth((20, 30), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        with pytest.raises(cusz_core.ParameterError, match="overlaps"), out.step():
+            put_twice(out, x.astype(support.F64))
+        with out.step():
+            out.put("T", x)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert not support.violations(x, run[0].read("T"), 1e-3)
+
+
+# ------------------------------------------------------------------------------------------------ disks
+
+
+def in_own_mounts(script: str, *arguments: str | Path) -> list[str | Path]:
+    """A command that may mount what nobody else sees, and that is gone with it."""
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
+        pytest.skip("needs a mount namespace of its own (unshare --mount), which only root may have here")
+    return ["unshare", "--mount", "sh", "-euc", script, "sh", *arguments]
+
+
+# The file is copied away, for those outside the mount namespace.
+ON_A_SMALL_DISK = f"""
+mkdir "$1/disk"
+mount -t tmpfs -o size="$2" none "$1/disk"
+status=0
+timeout -k 5 60 mpirun -n "$3" {sys.executable} {RANKS}/faults.py fill "$1/disk/run.bp" "$4" "$5" || status=$?
+cp -r "$1/disk/." "$1"
+exit $status
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_full_disk(engine: str, ranks: int, program: Callable, python: Callable, tmp_path: Path) -> None:
+    """The step that does not fit is refused on all ranks before ADIOS2 writes any of it; a smaller one is written."""
+    program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", str(ranks), engine, "checked"))
+    told = logs(tmp_path / "run.bp", ranks)
+    assert told == [told[0]] * ranks
+    *before, error, after, closed = told[0]
+    n = len(before)
+    assert n >= 3
+    assert (before, after, closed) == ([f"step {i}" for i in range(n)], f"step {n}", "closed")
+    assert f"step {n} of this Writer is not written: rank 0: the disk is full: the step needs up to" in error
+    assert require_right(python, tmp_path / "run.bp", n + 1) == n + 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_path: Path) -> None:
+    """Nobody hangs, and no process crashes, even where ADIOS2 cannot close the file."""
+    done = program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "16k", "3", engine, "checked"), check=False)
+    assert done.returncode not in (0, 124)
+    assert "Signal: Aborted" not in done.stderr
+    told = logs(tmp_path / "run.bp", 3)
+    assert told == [told[0]] * 3
+    assert "step 0 of this Writer is not written: rank 0: the disk is full" in told[0][0]
+    assert "cannot close" in told[0][1]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("engine", "ranks"), [("BP5", 1), ("BP4", 1), ("BP4", 3)])
+def test_a_disk_that_is_fuller_than_it_says(
+    engine: str, ranks: int, program: Callable, python: Callable, tmp_path: Path
+) -> None:
+    """Where ADIOS2 itself fails, the error is told, and a job with ranks that it leaves waiting ends.
+
+    Not so in BP5 with several ranks on a node: there the rank that fails never comes back from ADIOS2.
+    """
+    command = in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", str(ranks), engine, "unchecked")
+    done = program(command, check=False)
+    assert done.returncode not in (0, 124)
+    told = logs(tmp_path / "run.bp", ranks)
+    complete = [line for line in told[0] if line.startswith("step")]
+    text = "\n".join([done.stderr, *(line for lines in told for line in lines)])
+    assert f"step {len(complete)} of this Writer is not written: rank 0: ADIOS2 failed" in text
+    assert "No space left on device" in text
+    if ranks > 1:
+        assert "ADIOS2 left other ranks waiting: the job is ended" in text
+    assert require_right(python, tmp_path / "run.bp", len(complete)) == len(complete)
+
+
+ON_A_READ_ONLY_DISK = f"""
+mkdir "$1/disk"
+mount -t tmpfs none "$1/disk"
+cp -r "$1/run.bp" "$1/disk"
+mount -o remount,ro "$1/disk"
+{sys.executable} -c "$3" "$1/disk/run.bp"
+LOG="$1/log" timeout -k 5 60 mpirun -n 3 {sys.executable} {RANKS}/faults.py steps "$1/disk/$4" "$2" 1
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("engine", "name"), [("BP5", "run.bp"), ("BP4", "new.bp")])
+def test_a_read_only_disk(engine: str, name: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
+    """It can be read from, and writing is refused on all ranks before ADIOS2 tries it."""
+    mpirun(1, "faults.py", "steps", tmp_path / "run.bp", engine, "2", timeout=60)
+    command = in_own_mounts(ON_A_READ_ONLY_DISK, tmp_path, engine, READ_ALL, name)
+    done = program(command, check=False)
+    assert done.stdout.splitlines() == ["2"]
+    told = logs(tmp_path / "log", 3)
+    assert told == [told[0]] * 3
+    assert "error ParameterError: cannot write" in told[0][0]
+    assert "is not writable" in told[0][0]
+
+
+REMOVED = """
+import shutil, sys
+import cusz_core, support
+import cusz_operator as cz
+path, engine = sys.argv[1:]
+out = cz.Writer(path, eb=1e-3, engine=engine)
+for step in range(2):
+    try:
+        with out.step():
+            out.put("T", support.smooth((20, 30), support.F32))
+    except cusz_core.CuszError as error:
+        print(error)
+    shutil.rmtree(path, ignore_errors=True)
+try:
+    out.close()
+except cusz_core.CuszError as error:
+    print(" ".join(str(error).split()))
+del out
+print("goes on")
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_that_is_removed_while_it_is_written(engine: str, python: Callable, tmp_path: Path) -> None:
+    done = python(REMOVED, tmp_path / "run.bp", engine)
+    step, close, end = done.stdout.splitlines()
+    assert "step 1 of this Writer is not written: rank 0: FileNotFoundError" in step
+    assert "cannot close" in close
+    assert end == "goes on"
+
+
+# ------------------------------------------------------------------------------------------------ a rank that dies
+
+
+def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: int) -> Path:
+    """Where ranks wrote of which one was killed, at a moment drawn by lot."""
+    path = folder / f"killed{seed}.bp"
+    delay, victim = support.integers(2, 0, 10**6, seed=seed).tolist()
+    job = start_ranks(ranks, "faults.py", "steps", path, engine, "1000000")
+    try:
+        victim_log = Path(f"{path}.rank{victim % ranks}")
+        give_up = time.monotonic() + 60
+        while not victim_log.exists() or not victim_log.read_text(encoding="utf-8").endswith("\n"):
+            assert time.monotonic() < give_up, "the rank does not start"
+            time.sleep(0.001)
+        pid = int(victim_log.read_text(encoding="utf-8").split()[1])
+        time.sleep(delay / 10**6)
+        os.kill(pid, signal.SIGKILL)
+        job.communicate(timeout=60)
+        assert job.returncode != 0
+    finally:
+        job.kill()
+        job.wait()
+    return path
+
+
+def require_complete_steps(python: Callable, path: Path) -> int:
+    """Every step whose end rank 0 came back from is there and right, and so is whatever else is there."""
+    complete = [line for line in logs(path, 1)[0] if line.startswith("step")]
+    if not path.exists() or not complete:
+        return 0
+    return require_right(python, path, len(complete))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_is_killed(
+    engine: str, python: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
+) -> None:
+    for seed in range(3):
+        path = killed(start_ranks, tmp_path, 3, engine, seed)
+        n = require_complete_steps(python, path)
+    # Another job may go on from there.
+    if n > 0:
+        mpirun(2, "faults.py", "steps", path, engine, "3", str(n), timeout=60)
+        assert require_right(python, path, n + 3) == n + 3
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ranks_are_killed_25_times(engine: str, python: Callable, start_ranks: Callable, tmp_path: Path) -> None:
+    found = [require_complete_steps(python, killed(start_ranks, tmp_path, 3, engine, seed)) for seed in range(25)]
+    print("steps:", sorted(found))
+    assert len(set(found)) > 5, "they were not killed at different moments"
+
+
+# ------------------------------------------------------------------------------------------------ damaged files
+
+
+def read_damaged(engine: str, count: int, mpirun: Callable, program: Callable, folder: Path) -> dict[str, Counter[str]]:
+    """How reads end of a file with damage in every part of it, by part."""
+    mpirun(2, "faults.py", "steps", folder / "run.bp", engine, "4", timeout=60)
+    (folder / "work").mkdir()
+    command = [sys.executable, RANKS / "faults_damage.py", folder / "run.bp", folder / "work", "1", str(count)]
+    done = program(command, timeout=60 + 2 * count, env={"MPI4PY_RC_INITIALIZE": "0"})
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    surprises = [one for one in told if one[2] not in ("right", "error")]
+    assert not surprises, surprises[:20]
+    parts = {one[0] for one in told}
+    assert parts == {"data.0", "md.0", "md.idx", "cusz.checks", *(["mmd.0"] if engine == "BP5" else [])}
+    return {part: Counter(one[2] for one in told if one[0] == part) for part in parts}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_damaged_file_is_an_error_or_right(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
+    """Bits, bytes and pieces changed, ends cut off: never other values, shapes or tables, no crash, no endless wait."""
+    ends = read_damaged(engine, 25, mpirun, program, tmp_path)
+    assert all(counted["error"] > 5 for counted in ends.values())
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_damaged_in_1000_places(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
+    print(engine, read_damaged(engine, 1000, mpirun, program, tmp_path))
+
+
+def test_a_file_that_is_not_whole(tmp_path: Path) -> None:
+    """Files that are missing, and checksums that are not there (which is no error)."""
+    x = support.smooth((20, 30), support.F32)
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3) as out, out.step():
+        out.put("T", x)
+    for part in ("data.0", "md.0", "mmd.0"):
+        (path / part).rename(tmp_path / part)
+        with pytest.raises(cusz_core.CorruptArchiveError, match=rf"{part} is damaged|{part} has less"):
+            cz.Reader(path)
+        with pytest.raises(cusz_core.CorruptArchiveError, match=rf"{part} is damaged|{part} has less"):
+            cz.inspect_bp(path)
+        (tmp_path / part).rename(path / part)
+    (path / cz.checks.CHECKS_FILE).unlink()
+    with cz.Reader(path) as run:
+        assert not support.violations(x, run[0].read("T"), 1e-3)
+
+
+def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
+    """Those of a Writer that appends follow those before; what plain ADIOS2 adds behind them is not checked."""
+    x = support.smooth((20, 30), support.F32)
+    path = tmp_path / "run.bp"
+    for step in range(3):
+        with cz.Writer(path, eb=1e-3, append=step > 0) as out, out.step():
+            out.put("T", x + step)
+    sums = path / cz.checks.CHECKS_FILE
+    whole = sums.read_bytes()
+    assert {step for step, _ in cz.checks.verify(path)} == {0, 1, 2}
+    sums.write_bytes(whole + b'{"metadata"')  # of a process that was killed
+    with cz.Writer(path, eb=1e-3, append=True) as out, out.step():
+        out.put("T", x + 3)
+    assert {step for step, _ in cz.checks.verify(path)} == {0, 1, 2, 3}
+    with adios2.Stream(str(path), "a") as stream:
+        stream.begin_step()
+        stream.write("other", np.ones(3), [3], [0], [3])
+        stream.end_step()
+    with cz.Reader(path) as run:
+        assert len(run) == 5
+        for step in range(4):
+            assert not support.violations(x + np.float32(step), run[step].read("T"), 1e-3)
+
+
+# ------------------------------------------------------------------------------------------------ plugins
+
+READ_WITH = """
+import os, sys
+import cusz_core
+import cusz_operator as cz
+path, folder = sys.argv[1:]
+try:
+    with cz.Reader(path) as run:
+        os.environ["ADIOS2_PLUGIN_PATH"] = folder
+        print(run[0].blocks("U")["count"].tolist())
+        run[0].read("U")
+except cusz_core.CuszError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_path: Path) -> None:
+    """No plugin at all; none where ADIOS2 looks for it; another copy of it."""
+    path = tmp_path / "run.bp"
+    mpirun(1, "faults.py", "steps", path, "BP5", "1", timeout=60)
+    package = Path(cz.__file__).parent
+    for folder in ("site", "empty", "copy"):
+        (tmp_path / folder).mkdir()
+    shutil.copytree(package, tmp_path / "site" / package.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copy(cz.plugin_path() / "libcusz_operator.so", tmp_path / "copy")
+    no_plugin = {"PYTHONPATH": str(tmp_path / "site"), "ADIOS2_PLUGIN_PATH": str(tmp_path / "empty")}
+    done = python(READ_WITH, path, tmp_path / "empty", env=no_plugin)
+    assert done.stdout.startswith("PluginError: the ADIOS2 plugin libcusz_operator.so is in none of")
+    table, error = python(READ_WITH, path, tmp_path / "empty").stdout.split("\n", 1)
+    assert table == "[[12, 500]]"
+    assert "CuszError: " in error
+    assert "operator plugin named cusz" in error
+    core = {"LD_LIBRARY_PATH": str(Path(cusz_core.__file__).parent)}
+    table, error = python(READ_WITH, path, tmp_path / "copy", env=core).stdout.split("\n", 1)
+    assert table == "[[12, 500]]"
+    assert "PluginError: several copies of the ADIOS2 plugin are loaded in this process" in error
+
+
+# ------------------------------------------------------------------------------------------------ newer versions
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_archive_of_a_newer_version(engine: Any, tmp_path: Path) -> None:
+    """The Reader and plain ADIOS2 name the version."""
+    x = support.smooth((20, 30), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out, out.step():
+        out.put("T", x)
+    data = tmp_path / "run.bp" / "data.0"
+    content = bytearray(data.read_bytes())
+    archive = cusz_core.compress(x, 1e-3)
+    at = content.index(archive)
+    newer = bytearray(archive)
+    newer[4] = 7
+    info = cusz_core.inspect(archive)
+    hostile.seal(newer, info.sections.codebook, info.tiles)
+    content[at : at + len(newer)] = newer
+    data.write_bytes(content)
+    with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError, match="version 7") as caught:
+        run[0].read("T")
+    assert isinstance(caught.value, cusz_core.ArchiveTooNewError)
+    with adios2.FileReader(str(tmp_path / "run.bp")) as plain, pytest.raises(RuntimeError, match="version 7"):
+        plain.read("T")
+
+
+def write_plainly(path: Path, table: np.ndarray, shape: list[int] | None = None) -> None:
+    """A variable T, and for its block table what is given, by plain ADIOS2."""
+    x = support.smooth((20, 30), support.F32)
+    io = adios2.Adios().declare_io("output")
+    io.set_parameters({"StatsLevel": "0"})
+    variable = io.define_variable("T", x, x.shape, [0, 0], x.shape)
+    variable.add_operation_string("plugin", cz.operator_parameters(eb=1e-3))
+    shape = list(table.shape) if shape is None else shape
+    rows = io.define_variable(cz.blocktable.table_name("T"), table, shape, [0] * len(shape), shape)
+    engine = io.open(str(path), adios2.Mode.Write)
+    engine.begin_step()
+    engine.put(variable, x, adios2.Mode.Sync)
+    engine.put(rows, table, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+
+
+TABLES = {
+    "more columns": np.zeros((1, 17)),
+    "fewer columns": np.zeros((1, 3)),
+    "one dimension": np.zeros(15),
+    "three dimensions": np.zeros((1, 15, 1)),
+    "integers": np.zeros((1, 15), np.int64),
+    "single precision": np.zeros((1, 15), np.float32),
+    "not numbers": np.full((1, 15), np.nan),
+    "columns of a variable of one dimension": np.zeros((1, 13)),
+    "no blocks": np.zeros((0, 15)),
+    "blocks elsewhere": np.zeros((1, 15)),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_block_table_of_another_layout(name: str, tmp_path: Path) -> None:
+    """As of a newer version, or of somebody else: an error, and inspect_bp tells what it knows without it."""
+    write_plainly(tmp_path / "run.bp", TABLES[name])
+    with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError) as caught:
+        run[0].read("T")
+    assert "block table" in str(caught.value)
+    (block,) = cz.inspect_bp(tmp_path / "run.bp")
+    assert (block["variable"], block["operator"]) == ("T", "cusz")
+    assert "device" not in block or name == "blocks elsewhere"
+
+
+# ------------------------------------------------------------------------------------------------ long runs
+
+STEPS = 1000
+WARM_UP = 300  # steps; buffers have found their sizes
+#: Of the 700 steps after that. One archive lost in every step would be 2 MiB, one block 9 MiB.
+MOST_GROWTH = 1 << 20
+
+
+def require_flat_memory(log: Path, ranks: int) -> None:
+    for rank in range(ranks):
+        lines = Path(f"{log}.rank{rank}").read_text(encoding="utf-8").splitlines()
+        sizes = [int(line.split()[1]) for line in lines if line.startswith("rss")]
+        assert len(sizes) == STEPS // 10
+        growth = max(sizes[-10:]) - max(sizes[: WARM_UP // 10])
+        print(f"{log.name}, rank {rank}: {sizes[-1]} bytes, grown by {growth} since step {WARM_UP}")
+        assert growth < MOST_GROWTH
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> None:
+    mpirun(2, "faults.py", "steps", tmp_path / "run.bp", engine, str(STEPS), timeout=500)
+    require_flat_memory(tmp_path / "run.bp", 2)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert len(run) == STEPS
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_memory_in_1000_steps_of_a_stream(
+    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, log = tmp_path / "stream", tmp_path / "received"
+    processes = [start_ranks(2, "faults.py", "steps", stream, "SST", str(STEPS))]
+    monkeypatch.setenv("LOG", str(log))
+    processes.append(start_ranks(2, "faults.py", "receive", stream, "SST"))
+    try:
+        outputs = [process.communicate(timeout=500)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    for name in (stream, log):
+        assert logs(name, 1)[0][-1] == "closed"
+        require_flat_memory(name, 2)
