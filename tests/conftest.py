@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,3 +29,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def simt_build() -> Path:
+    """The folder of the build of tests/simt, in which everything is up to date: the executor of CUDA kernels, and the
+    whole library over it (lib/libcusz_core.so.0).
+
+    CUSZ_SIMT_BUILD names a folder of a build to use instead, as it is (scripts/mutate does).
+    """
+    if given := os.environ.get("CUSZ_SIMT_BUILD"):
+        return Path(given)
+    source = Path(__file__).resolve().parent / "simt"
+    build = source.parents[1] / "build" / "simt"
+    for command in (["cmake", "-G", "Ninja", "-S", source, "-B", build], ["cmake", "--build", build]):
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if result.returncode != 0:
+            if "Boost.Context was not found" in result.stdout:
+                pytest.skip("Boost.Context is not there (Debian: libboost-context-dev)")
+            pytest.fail(f"{' '.join(map(str, command))}\n{result.stdout}")
+    return build

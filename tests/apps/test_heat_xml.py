@@ -78,3 +78,88 @@ def test_mistakes(
     out = ranks(2, program, *arguments, status=1)
     assert out.stderr.count(f"heat_xml: {message}") == 1
     assert not list(tmp_path.iterdir())
+
+
+# ----------------------------------------------------------------------------------------------- heat_xml_fortran
+
+
+@pytest.fixture(scope="module")
+def fortran_program() -> Path:
+    """The same program in Fortran."""
+    path = ROOT / "build" / "release" / "apps" / "heat_xml_fortran"
+    if not path.is_file():
+        pytest.skip("there is no Fortran compiler, or this ADIOS2 has no Fortran (scripts/setup says which)")
+    return path
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_fortran(
+    ranks: Any,
+    fortran_program: Path,
+    app_module: Callable[[str], ModuleType],
+    read_bp: Any,
+    tmp_path: Path,
+    n: int,
+) -> None:
+    """Column-major blocks: the bound holds with and without `order`, which is what makes them compress."""
+    import cusz_operator
+
+    env = {"ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path())}
+    configs = {"plain": "-", "ordered": ROOT / "apps" / "heat_xml_fortran.xml", "row": ROOT / "apps" / "heat_xml.xml"}
+    for name, config in configs.items():
+        ranks(n, fortran_program, tmp_path / f"{name}.bp", config, 24, 40, 64, 20, 10, env=env)
+    fields = {name: read_bp(tmp_path / f"{name}.bp") for name in configs}
+    violations = app_module("demo_check").count_violations
+    for name in ("ordered", "row"):
+        assert [int(step[0]) for step in fields[name]["step"]] == [0, 10, 20]
+        for original, decoded in zip(fields["plain"]["temperature"], fields[name]["temperature"], strict=True):
+            assert original.shape == decoded.shape == (64, 40, 24), "in C's order"
+            assert original.dtype == decoded.dtype == np.float64
+            assert violations(original, decoded, EB) == 0
+            assert np.any(original != decoded)
+
+    def archive_bytes(name: str) -> int:
+        blocks = [b for b in cusz_operator.inspect_bp(tmp_path / f"{name}.bp") if b["variable"] == "temperature"]
+        assert [b["kind"] for b in blocks] == ["tiled"] * (3 * n)
+        return sum(b["archive_bytes"] for b in blocks)
+
+    assert archive_bytes("ordered") * 1.5 < archive_bytes("row")
+
+
+def test_fortran_computes_what_cpp_does(
+    ranks: Any, program: Path, fortran_program: Path, read_bp: Any, tmp_path: Path
+) -> None:
+    """Its first dimension is the last one of C's: the values are where they belong."""
+    ranks(3, program, tmp_path / "cpp.bp", "-", *RUN)
+    ranks(2, fortran_program, tmp_path / "fortran.bp", "-", *RUN)
+    cpp, fortran = (read_bp(tmp_path / f"{name}.bp")["temperature"] for name in ("cpp", "fortran"))
+    for a, b in zip(cpp, fortran, strict=True):
+        np.testing.assert_allclose(b.transpose(), a, rtol=1e-12)
+
+
+def test_fortran_source_does_not_know_the_operator() -> None:
+    assert "cusz" not in (ROOT / "apps" / "heat_xml.f90").read_text().lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "usage: heat_xml_fortran OUTPUT [CONFIG [NX NY NZ STEPS INTERVAL]]"),
+        (["a.bp", "-", "8", "0", "8", "1", "1"], "'0' is not a whole number from 1 to 1000000"),
+        (["a.bp", "-", "8", "8,5", "8", "1", "1"], "'8,5' is not a whole number from 1 to 1000000"),
+        (["a.bp", "-", "8", "8", "99999999999", "1", "1"], "'99999999999' is not a whole number from 1 to 1000000"),
+        (["a.bp", "-", "8", "8", "1", "1", "1"], "NZ is smaller than the number of ranks"),
+    ],
+)
+def test_fortran_mistakes(
+    ranks: Any,
+    fortran_program: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = ranks(2, fortran_program, *arguments, status=1)
+    assert out.stderr.count(f"heat_xml_fortran: {message}") == 1
+    assert not list(tmp_path.iterdir())

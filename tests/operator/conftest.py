@@ -192,25 +192,28 @@ class Device:
     Attributes:
         runtime: the library with cudaMalloc and cudaMemcpy.
         env: what a process needs in its environment besides.
-        broken: the same where every call to the device fails; None if it cannot be made to fail.
+        is_simulated: whether it is the executor of tests/simt, with the functions of executor.hpp.
     """
 
     runtime: str
     env: Mapping[str, str]
-    broken: Mapping[str, str] | None = None
+    is_simulated: bool = False
 
     @property
     def code(self) -> str:
-        """To be put in front of a program: on_device(array) is the address of a copy in the device's memory."""
+        """To be put in front of a program: on_device(array, device=0) is the address of a copy in a device's memory."""
         return f"""
 import ctypes
 runtime = ctypes.CDLL({self.runtime!r})
+{"runtime.simt_hide_device_memory(1)" if self.is_simulated else ""}
 
-def on_device(array):
+def on_device(array, device=0):
     address, size = ctypes.c_void_p(), ctypes.c_size_t(array.nbytes)
     host_to_device = 1
+    assert runtime.cudaSetDevice(device) == 0
     assert runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(max(array.nbytes, 1))) == 0
     assert runtime.cudaMemcpy(address, ctypes.c_void_p(array.ctypes.data), size, host_to_device) == 0
+    assert runtime.cudaSetDevice(0) == 0
     return address.value
 """
 
@@ -229,19 +232,9 @@ print("absent" if not present else "device" if library.cusz_device_count(None) >
 
 
 @pytest.fixture(scope="session")
-def simulated_device() -> Device | None:
-    """A build of the compressor whose CUDA runtime runs kernels on the CPU, or None.
-
-    CUSZ_TEST_SIMULATED_DEVICE is the folder of its libcusz_core.so.0, which has the functions of the runtime as well;
-    CUSZ_TEST_BROKEN_DEVICE, as NAME=VALUE, makes its device fail.
-    """
-    folder = os.environ.get("CUSZ_TEST_SIMULATED_DEVICE")
-    if not folder:
-        return None
-    broken = os.environ.get("CUSZ_TEST_BROKEN_DEVICE")
-    env = {"LD_LIBRARY_PATH": folder}
-    runtime = str(Path(folder) / "libcusz_core.so.0")
-    return Device(runtime, env, {**env, **dict([broken.split("=", 1)])} if broken else None)
+def simulated_device(simt_build: Path) -> Device:
+    """A build of the compressor whose CUDA runtime runs kernels on the CPU. Its memory is hidden from the host."""
+    return Device(str(simt_build / "lib" / "libcusz_core.so.0"), {"LD_LIBRARY_PATH": str(simt_build / "lib")}, True)
 
 
 @pytest.fixture(scope="session")
@@ -255,7 +248,10 @@ def real_device(cuda: str) -> Device | None:
     pytest.fail("there is a CUDA device, but no libcudart.so (CUDA's runtime) to make memory on it with")
 
 
-@pytest.fixture(scope="session", params=["simulated", pytest.param("real", marks=pytest.mark.gpu)])
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param("simulated", marks=pytest.mark.simt), pytest.param("real", marks=pytest.mark.gpu)],
+)
 def device(request: pytest.FixtureRequest) -> Device:
     found: Device | None = request.getfixturevalue(f"{request.param}_device")
     if found is None:

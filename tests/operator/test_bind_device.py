@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import cusz_core
 import cusz_operator as cz
+from cusz_core import cli
 from cusz_operator import device
 
 CORES = len(os.sched_getaffinity(0))
@@ -58,3 +63,89 @@ def test_a_notice_where_ranks_share(launched: pytest.MonkeyPatch, capsys: pytest
     cz.bind_device()
     assert "6 ranks on" in (said := capsys.readouterr().err)
     assert "share 2 CUDA devices: up to 3 ranks a device" in said
+
+
+# ------------------------------------------------------------------------------------------ cusz devices --mpi
+
+#: The command where every rank sees two devices, and the last one of FAILING ranks cannot ask them their names.
+PRETEND = """
+import dataclasses, os, sys
+from mpi4py import MPI
+import cusz_core
+from cusz_core import cli
+from cusz_operator import device
+
+found = [
+    dataclasses.replace(backend, available=True, devices=("GPU A", "GPU B")) if backend.name == "cuda" else backend
+    for backend in cusz_core.devices()
+]
+
+def devices():
+    if "FAILING" in os.environ and MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
+        raise cusz_core.DeviceError("device 1 cannot be asked its name")
+    return found
+
+cusz_core.devices = devices
+device._make_current = lambda number: None
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def on_ranks(ranks: int, *words: str | Path) -> list[str | Path]:
+    return ["mpirun", "-n", str(ranks), sys.executable, *words, "devices", "--mpi"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_map_of_ranks(ranks: int, cuda: str, program: Callable) -> None:
+    if cuda == "device":
+        pytest.skip("this machine has a CUDA device: the ranks use that")
+    without_threads = {"OMP_NUM_THREADS": None}
+    command = on_ranks(ranks, "-m", "cusz_core")
+    done = program(command, env=without_threads)
+    assert done.stderr == ""
+    node, share = os.uname().nodename, max(CORES // ranks, 1)
+    heading, *lines = done.stdout.splitlines()
+    assert heading.split() == ["rank", "node", "on", "node", "works", "with"]
+    assert len(lines) == ranks
+    for rank, line in enumerate(lines):
+        assert line.split()[:5] == [str(rank), node, str(rank), "of", str(ranks)]
+        assert f"CPU, {share} thread{'s' if share > 1 else ''} on cores " in line
+
+    told = json.loads(program([*command, "--json"], env=without_threads).stdout)
+    assert [binding["rank"] for binding in told] == list(range(ranks))
+    for binding in told:
+        assert (binding["node"], binding["node_size"], binding["device"]) == (node, ranks, None)
+        assert (binding["threads"], binding["cores"]) == (share, sorted(os.sched_getaffinity(0)))
+
+
+@pytest.mark.mpi
+def test_map_of_ranks_with_devices(program: Callable) -> None:
+    env = {"CUDA_VISIBLE_DEVICES": "2,5"}
+    done = program(on_ranks(3, "-c", PRETEND), env=env)
+    works_with = [line.partition(" of 3")[2].strip() for line in done.stdout.splitlines()[1:]]
+    assert works_with == [
+        "CUDA device 0 of CUDA_VISIBLE_DEVICES=2,5, shared by 2 ranks: GPU A",
+        "CUDA device 1 of CUDA_VISIBLE_DEVICES=2,5: GPU B",
+        "CUDA device 0 of CUDA_VISIBLE_DEVICES=2,5, shared by 2 ranks: GPU A",
+    ]
+    assert done.stderr.count("3 ranks on") == 1
+    told = json.loads(program([*on_ranks(3, "-c", PRETEND), "--json"], env=env).stdout)
+    assert [(b["device"], b["sharing"], b["visible"]) for b in told] == [(0, 2, "2,5"), (1, 1, "2,5"), (0, 2, "2,5")]
+
+
+@pytest.mark.mpi
+def test_a_rank_that_cannot_be_bound_is_named_by_all(program: Callable) -> None:
+    done = program(on_ranks(3, "-c", PRETEND), env={"FAILING": "1"}, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    errors = [line for line in done.stderr.splitlines() if line.startswith("cusz: error: ")]
+    assert set(errors) == {"cusz: error: binding ranks to devices: rank 2: device 1 cannot be asked its name"}
+
+
+def test_map_of_ranks_without_mpi4py(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert cli.main(["devices", "--mpi"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("cusz: error: --mpi needs the Python package mpi4py, which cannot be imported")

@@ -268,14 +268,26 @@ def test_backend_cuda_on_host_memory(engine: str, cuda: str, python: Callable, t
         assert "is compressed on the CPU (the archives are the same): device failure" in message
 
 
+#: Put between a simulated device's code and a program: the device fails in everything but what on_device does.
+BREAK = """
+def on_device(array, of_good=on_device):
+    runtime.simt_break_device(0)
+    address = of_good(array)
+    runtime.simt_break_device(1)
+    return address
+
+runtime.simt_break_device(1)
+"""
+
+
 @pytest.fixture
 def write_device(device: Any, python: Callable) -> Callable:
     """Runs WRITE with access to the device: write_device(arguments..., broken=...)."""
 
     def write(*arguments: str | Path, broken: bool = False) -> Any:
-        if broken and device.broken is None:
-            pytest.skip("this device cannot be made to fail")
-        return python(device.code + WRITE, *arguments, env=device.broken if broken else device.env)
+        if broken and not device.is_simulated:
+            pytest.skip("a real device cannot be made to fail")
+        return python(device.code + BREAK * broken + WRITE, *arguments, env=device.env)
 
     return write
 

@@ -1,12 +1,7 @@
-"""Builds the executor of CUDA kernels, and what runs on it, once per session.
-
-CUSZ_SIMT_BUILD names a folder of a build to use instead, as it is (scripts/mutate does).
-"""
+"""The library over the executor of CUDA kernels, as the tests call it (built by simt_build, tests/conftest.py)."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,26 +9,11 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parent
-BUILD = SOURCE.parents[1] / "build" / "simt"
 
 sys.path.insert(0, str(SOURCE))  # for `import simt_library`
 sys.path.insert(0, str(SOURCE.parent / "golden"))  # for `import golden_cases`
 
 from simt_library import Context, Library  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def simt_build() -> Path:
-    """The folder of the build, in which everything is up to date."""
-    if given := os.environ.get("CUSZ_SIMT_BUILD"):
-        return Path(given)
-    for command in (["cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD], ["cmake", "--build", BUILD]):
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if result.returncode != 0:
-            if "Boost.Context was not found" in result.stdout:
-                pytest.skip("Boost.Context is not there (Debian: libboost-context-dev)")
-            pytest.fail(f"{' '.join(map(str, command))}\n{result.stdout}")
-    return BUILD
 
 
 @pytest.fixture(scope="session")

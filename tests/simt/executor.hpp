@@ -39,10 +39,14 @@ SIMT_API void simt_fail_call(const char* function, int nth);
 SIMT_API unsigned long simt_calls(const char* function);
 
 SIMT_API void simt_set_memory_limit(std::size_t bytes);
-SIMT_API void simt_set_device_count(int count); // 0 or 1
+SIMT_API void simt_set_device_count(int count); // 0 to 4, at first 1
 
-// Whether device memory can be accessed by kernels and functions of the runtime alone, as on a real device, so that
-// the host's code ends with a fault where it does. At first it cannot be told from the host's own.
+// Whether every call fails, as where a kernel has accessed memory that is not there: the device is lost to the process.
+SIMT_API void simt_break_device(int is_broken);
+
+// Whether device memory can be accessed by its device's kernels and functions of the runtime alone, as on a real device,
+// so that the host's code, and kernels of other devices, end with a fault where they do. At first it cannot be told from
+// the host's own.
 SIMT_API void simt_hide_device_memory(int hide);
 
 // What is allocated now: device memory, its peak since the last reset, pinned memory; streams and events.

@@ -13,8 +13,11 @@
 #include <set>
 #include <vector>
 
-struct CUstream_st {};
+struct CUstream_st {
+    int device = 0;
+};
 struct CUevent_st {
+    int device = 0;
     std::optional<unsigned long> recorded; // number of the last piece of work before it
     std::chrono::steady_clock::time_point time{};
 };
@@ -27,10 +30,16 @@ constexpr std::size_t red_zone = 256, alignment = 512;
 constexpr auto red = std::byte{0x5A}, fresh = std::byte{0xDB}, in_transit = std::byte{0xE7};
 constexpr std::size_t memory_total = std::size_t{8} << 30;
 
-// Memory of the device or pinned memory, with a red zone on either side.
+constexpr int device_limit = 4;
+
+// The device that this thread's calls are for.
+thread_local int current = 0;
+
+// Memory of the current device, or pinned memory, with a red zone on either side.
 class Allocation {
 public:
-    Allocation(std::size_t bytes, bool device) : bytes_(bytes), device_(device), pages_(total()), all_(pages_.begin()) {
+    Allocation(std::size_t bytes, bool device)
+        : bytes_(bytes), owner_(current), device_(device), pages_(total()), all_(pages_.begin()) {
         fill(all_, alignment, red);
         fill(begin(), bytes_, fresh);
         fill(begin() + bytes_, red_zone, red);
@@ -46,6 +55,7 @@ public:
     std::byte* begin() const { return all_ + alignment; }
     std::size_t bytes() const { return bytes_; }
     bool device() const { return device_; }
+    int owner() const { return owner_; }
     bool contains(const void* pointer, std::size_t bytes) const {
         const auto offset = reinterpret_cast<std::uintptr_t>(pointer) - reinterpret_cast<std::uintptr_t>(begin());
         return offset <= bytes_ && bytes <= bytes_ - offset;
@@ -79,6 +89,7 @@ private:
     void unguard() const { unpoison(all_, total()); }
 
     std::size_t bytes_;
+    int owner_;
     bool device_;
     Pages pages_;
     std::byte* all_;
@@ -87,6 +98,7 @@ private:
 // A copy between device and pinned memory that the host has not waited for.
 struct Transit {
     cudaStream_t stream;
+    int device; // of the stream
     unsigned long number;
     std::byte* pinned;
     bool to_host;
@@ -114,7 +126,8 @@ struct Runtime {
     std::map<CUstream_st*, unsigned long> work_of;   // pieces of work of each stream
     unsigned long synchronizations = 0;
     std::string report;
-    bool hides = false; // device memory from the host
+    bool hides = false;  // device memory from the host
+    bool broken = false; // every call fails
 };
 
 // Never destroyed: what other static objects own may be given back later than that.
@@ -152,22 +165,35 @@ bool is_due(std::string_view function) {
     return true;
 }
 
-// Device memory as the runtime and kernels need it; from the host it may be hidden.
+// While it lives, what is hidden from the host is accessible to the runtime: memory of all devices.
 class Visible {
 public:
-    explicit Visible(Runtime& r) : r_(r) {
-        if (r_.hides) each([](const Allocation& allocation) { allocation.show(); });
-    }
-    ~Visible() {
-        if (r_.hides) each([](const Allocation& allocation) { allocation.hide(); });
-    }
+    explicit Visible(Runtime& r) : r_(r) { each_hidden(r_, show); }
+    ~Visible() { each_hidden(r_, hide); }
     Visible(const Visible&) = delete;
     Visible& operator=(const Visible&) = delete;
 
+    // Within it: as a kernel of the current device has it.
+    class ToKernel {
+    public:
+        explicit ToKernel(Runtime& r) : r_(r) { each_hidden(r_, hide_others); }
+        ~ToKernel() { each_hidden(r_, show); }
+        ToKernel(const ToKernel&) = delete;
+        ToKernel& operator=(const ToKernel&) = delete;
+
+    private:
+        Runtime& r_;
+    };
+
 private:
-    template <class Use>
-    void each(const Use& use) {
-        for (const auto& [address, allocation] : r_.allocations)
+    static void show(const Allocation& allocation) { allocation.show(); }
+    static void hide(const Allocation& allocation) { allocation.hide(); }
+    static void hide_others(const Allocation& allocation) {
+        if (allocation.owner() != current) allocation.hide();
+    }
+    static void each_hidden(Runtime& r, void (*use)(const Allocation&)) {
+        if (!r.hides) return;
+        for (const auto& [address, allocation] : r.allocations)
             if (allocation->device()) use(*allocation);
     }
 
@@ -184,6 +210,7 @@ cudaError_t api(std::string_view function, Work&& work) {
     ++r.calls["*"];
     const bool due = is_due(function), any_due = is_due("*");
     if (due || any_due) return result(typical_error(function));
+    if (r.broken) return result(cudaErrorIllegalAddress);
     if (r.devices == 0 && function != "cudaGetDeviceCount") return result(cudaErrorNoDevice);
     if (function.starts_with("cudaGet") || function == "cudaPointerGetAttributes") return result(work(r));
     const Visible visible(r);
@@ -211,11 +238,12 @@ cudaError_t check_red_zones(When&& when) {
     return error;
 }
 
-// A new stream or event.
+// A new stream or event, of the current device.
 template <class T>
 cudaError_t make(std::map<T*, std::unique_ptr<T>>& all, T** handle) {
     if (handle == nullptr) return cudaErrorInvalidValue;
     auto made = std::make_unique<T>();
+    made->device = current;
     *handle = made.get();
     all.emplace(*handle, std::move(made));
     return cudaSuccess;
@@ -226,6 +254,9 @@ bool is_stream(cudaStream_t stream) {
            runtime().streams.contains(stream);
 }
 bool is_legacy(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
+// The default streams are the current device's.
+int device_of(cudaStream_t stream) { return runtime().streams.contains(stream) ? stream->device : current; }
+bool is_device(int device) { return device >= 0 && device < runtime().devices; }
 
 void add_work(Runtime& r, cudaStream_t stream) {
     ++r.work;
@@ -253,8 +284,9 @@ cudaError_t arrive_all() {
     return arrive([](const Transit&) { return true; });
 }
 cudaError_t arrive_of(cudaStream_t stream) {
-    if (is_legacy(stream)) return arrive_all();
-    return arrive([&](const Transit& copy) { return copy.stream == stream; });
+    return arrive([&](const Transit& copy) {
+        return copy.device == device_of(stream) && (is_legacy(stream) || copy.stream == stream);
+    });
 }
 
 // Copies that were asked for before the event was recorded; those of other streams as well, which CUDA does not
@@ -340,7 +372,7 @@ cudaError_t copy(void* target, const void* source, std::size_t bytes, cudaMemcpy
         return error;
     }
     if (from_pinned) error = arrive_of(stream);
-    r.in_transit.push_back({stream, r.work, to_pinned ? to : const_cast<std::byte*>(from), to_pinned,
+    r.in_transit.push_back({stream, device_of(stream), r.work, to_pinned ? to : const_cast<std::byte*>(from), to_pinned,
                             std::vector<std::byte>(from, from + bytes)});
     if (to_pinned)
         fill(to, bytes, in_transit);
@@ -399,7 +431,7 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*
     return api("cudaLaunchKernelEx", [&](Runtime& r) {
         if (config == nullptr || kernel == nullptr) return cudaErrorInvalidValue;
         if (config->numAttrs != 0) return cudaErrorNotSupported;
-        if (!is_stream(config->stream)) return cudaErrorInvalidResourceHandle;
+        if (!is_stream(config->stream) || device_of(config->stream) != current) return cudaErrorInvalidResourceHandle;
         const auto &blocks = config->gridDim, &threads = config->blockDim;
         if (blocks.x == 0 || blocks.x > 0x7FFFFFFFu || blocks.y == 0 || blocks.y > 65535 || blocks.z == 0 ||
             blocks.z > 65535 || threads.x == 0 || threads.x > block_limit || threads.y == 0 ||
@@ -411,8 +443,10 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*
         add_work(r, config->stream);
         ++of_kernel.launches;
         std::string text;
-        const cudaError_t error =
-            run({blocks, threads, config->dynamicSmemBytes, kernel, call, arguments}, r.schedule, text);
+        const cudaError_t error = [&] {
+            const Visible::ToKernel own(r);
+            return run({blocks, threads, config->dynamicSmemBytes, kernel, call, arguments}, r.schedule, text);
+        }();
         if (error != cudaSuccess) return report(error, std::move(text));
         return check_red_zones([&] { return "kernel " + name_of(kernel); });
     });
@@ -468,23 +502,27 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaGetDevice(int* device) {
     return api("cudaGetDevice", [&](Runtime&) {
-        *device = 0;
+        *device = current;
         return cudaSuccess;
     });
 }
 cudaError_t cudaSetDevice(int device) {
-    return api("cudaSetDevice", [&](Runtime&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+    return api("cudaSetDevice", [&](Runtime&) {
+        if (!is_device(device)) return cudaErrorInvalidDevice;
+        current = device;
+        return cudaSuccess;
+    });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
     return api("cudaDeviceGetAttribute", [&](Runtime&) {
         if (value == nullptr) return cudaErrorInvalidValue;
-        return device == 0 ? attribute(which, *value) : cudaErrorInvalidDevice;
+        return is_device(device) ? attribute(which, *value) : cudaErrorInvalidDevice;
     });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     return api("cudaGetDeviceProperties", [&](Runtime&) {
         if (properties == nullptr) return cudaErrorInvalidValue;
-        if (device != 0) return cudaErrorInvalidDevice;
+        if (!is_device(device)) return cudaErrorInvalidDevice;
         *properties = {};
         std::snprintf(properties->name, sizeof(properties->name), "simt executor");
         properties->totalGlobalMem = memory_total;
@@ -525,7 +563,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
     return api("cudaDeviceGetDefaultMemPool", [&](Runtime&) {
-        if (device != 0) return cudaErrorInvalidDevice;
+        if (!is_device(device)) return cudaErrorInvalidDevice;
         *pool = &default_pool;
         return cudaSuccess;
     });
@@ -596,9 +634,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
             attributes->hostPointer = plain;
         } else if (allocation->device()) {
             attributes->type = cudaMemoryTypeDevice;
+            attributes->device = allocation->owner();
             attributes->devicePointer = plain;
         } else {
             attributes->type = cudaMemoryTypeHost;
+            attributes->device = allocation->owner();
             attributes->devicePointer = attributes->hostPointer = plain;
         }
         return cudaSuccess;
@@ -650,7 +690,8 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return api("cudaEventRecord", [&](Runtime& r) {
-        if (!r.events.contains(event) || !is_stream(stream)) return cudaErrorInvalidResourceHandle;
+        if (!r.events.contains(event) || !is_stream(stream) || event->device != device_of(stream))
+            return cudaErrorInvalidResourceHandle;
         event->recorded = r.work;
         event->time = std::chrono::steady_clock::now();
         return cudaSuccess;
@@ -735,7 +776,11 @@ void simt_set_memory_limit(std::size_t bytes) {
 }
 void simt_set_device_count(int count) {
     const std::lock_guard lock(runtime().mutex);
-    runtime().devices = count > 0 ? 1 : 0;
+    runtime().devices = std::clamp(count, 0, device_limit);
+}
+void simt_break_device(int is_broken) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().broken = is_broken != 0;
 }
 void simt_hide_device_memory(int hide) {
     Runtime& r = runtime();

@@ -135,6 +135,7 @@ class Library:
             ("simt_calls", ctypes.c_ulong, [c_char_p]),
             ("simt_set_memory_limit", None, [c_size_t]),
             ("simt_set_device_count", None, [c_int]),
+            ("simt_break_device", None, [c_int]),
             ("simt_hide_device_memory", None, [c_int]),
             ("simt_allocated_bytes", c_size_t, []),
             ("simt_peak_bytes", c_size_t, []),
@@ -208,6 +209,7 @@ class Library:
         self.set_schedule()
         self.set_memory_limit()
         self.c.simt_set_device_count(1)
+        self.c.simt_break_device(0)
         self.hide_device_memory(False)
 
     # ---- The runtime

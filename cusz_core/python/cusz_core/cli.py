@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import json
 import mmap
@@ -129,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.set_defaults(run=bench_command.run)
 
     sub = commands.add_parser("devices", help="show the backends of this build and machine")
+    sub.add_argument("--mpi", action="store_true", help="under mpirun or srun: show what every rank works with")
     _add_json(sub)
     sub.set_defaults(run=_devices)
 
@@ -292,10 +294,7 @@ def _inspect_bp(path: Path, as_json: bool) -> int:
         print(f"{path}: no blocks written with the cusz operator")
         return 0
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = [columns] + [[_cell(row.get(key, "")) for key in columns] for row in rows]
-    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
-    for line in table:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    _print_table([columns] + [[_cell(row.get(key, "")) for key in columns] for row in rows])
     return 0
 
 
@@ -325,6 +324,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _devices(options: argparse.Namespace) -> int:
+    if options.mpi:
+        return _devices_of_ranks(options.json)
     found = backends.devices()
     stages = backends.lossless_stages()
     if options.json:
@@ -347,6 +348,30 @@ def _devices(options: argparse.Namespace) -> int:
             print(f"{backend.name:10s}{text}")
     print(f"{'lossless':10s}{', '.join(stages)}")
     return 0
+
+
+def _devices_of_ranks(as_json: bool) -> int:
+    device_map = _operator_package("for --mpi").device_map
+    try:
+        bindings = device_map()
+    except ImportError as error:
+        raise _FailureError(f"--mpi needs the Python package mpi4py, which cannot be imported ({error})") from None
+    if as_json and bindings:
+        _print_json([dataclasses.asdict(binding) for binding in bindings])
+    elif bindings:  # on rank 0
+        rows = [(str(b.rank), b.node, f"{b.node_rank} of {b.node_size}", _works_with(b)) for b in bindings]
+        _print_table([("rank", "node", "on node", "works with"), *rows])
+    return 0
+
+
+def _works_with(binding: Any) -> str:
+    """What a rank works with, of a cusz_operator.Binding."""
+    if binding.device is None:
+        threads = f"{binding.threads} thread{'s' if binding.threads > 1 else ''}"
+        return f"CPU, {threads} on cores {_intervals(binding.cores)}: {binding.name}"
+    visible = f" of CUDA_VISIBLE_DEVICES={binding.visible}" if binding.visible is not None else ""
+    shared = f", shared by {binding.sharing} ranks" if binding.sharing > 1 else ""
+    return f"CUDA device {binding.device}{visible}{shared}: {binding.name}"
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -517,6 +542,23 @@ def _print_json(value: object) -> None:
 def _plain(value: Any) -> Any:
     """What JSON does not know: numpy scalars and arrays, paths."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _print_table(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _intervals(numbers: Sequence[int]) -> str:
+    """Ascending numbers, as in "0-3,8"."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in found)
 
 
 def _size(n: int) -> str:

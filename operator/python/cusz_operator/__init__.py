@@ -16,7 +16,7 @@ process, when it writes and when it reads:
         print(block["variable"], block["step"], block["block"], block.get("ratio"))
 """
 
-from .device import Binding, bind_device
+from .device import Binding, bind_device, device_map
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
@@ -33,6 +33,7 @@ __all__ = [
     "Writer",
     "bind_device",
     "define_operator",
+    "device_map",
     "inspect_bp",
     "operator_parameters",
     "plugin_path",

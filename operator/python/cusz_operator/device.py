@@ -9,7 +9,9 @@ from typing import Any
 
 import cusz_core
 
-__all__ = ["Binding", "bind_device"]
+from .ranks import Ranks
+
+__all__ = ["Binding", "bind_device", "device_map"]
 
 #: What launchers tell a process: its rank on its node, and how many there are.
 _NODE_RANK = (
@@ -34,6 +36,8 @@ class Binding:
         name: of the device, or of the processor.
         sharing: ranks of the node that work with the same device; those on the CPU share nothing.
         threads: CPU threads of this rank.
+        cores: numbers of those that this process may use.
+        visible: CUDA_VISIBLE_DEVICES of this process; None: not set.
     """
 
     rank: int
@@ -44,6 +48,8 @@ class Binding:
     name: str
     sharing: int
     threads: int
+    cores: tuple[int, ...]
+    visible: str | None
 
 
 def bind_device(comm: Any = None) -> Binding:
@@ -61,10 +67,14 @@ def bind_device(comm: Any = None) -> Binding:
     Raises:
         DeviceError: a device cannot be used (on this rank).
     """
-    cuda = next((backend for backend in cusz_core.devices() if backend.name == "cuda"), None)
-    names = cuda.devices if cuda is not None else ()
+    names: tuple[str, ...] = ()
+    failed: cusz_core.CuszError | None = None
+    try:
+        names = next(backend.devices for backend in cusz_core.devices() if backend.name == "cuda")
+    except cusz_core.CuszError as error:  # raised when the other ranks no longer wait for this one
+        failed = error
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if comm is None:
         rank = node_rank = _from_environment(_NODE_RANK, 0)
         node_size = max(_from_environment(_NODE_SIZE, 1), node_rank + 1)
@@ -78,12 +88,14 @@ def bind_device(comm: Any = None) -> Binding:
         alike = [i for i, other in enumerate(seen) if other[:2] == (visible, names)]
         like_me, place = len(alike), alike.index(node_rank)
         on_my_cores = sum(other[2] == cores for other in seen)
+    if failed is not None:
+        raise failed
     threads = max(len(cores) // on_my_cores, 1)
     node = os.uname().nodename
     if not names:
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
         name = next(backend.device for backend in cusz_core.devices() if backend.name == "cpu")
-        return Binding(rank, node, node_rank, node_size, None, name, 1, cusz_core.default_threads())
+        return Binding(rank, node, node_rank, node_size, None, name, 1, cusz_core.default_threads(), cores, visible)
 
     device = place % len(names)
     sharing = len(range(device, like_me, len(names)))
@@ -95,7 +107,37 @@ def bind_device(comm: Any = None) -> Binding:
             flush=True,
         )
     _make_current(device)
-    return Binding(rank, node, node_rank, node_size, device, names[device], sharing, threads)
+    return Binding(rank, node, node_rank, node_size, device, names[device], sharing, threads, cores, visible)
+
+
+def device_map(comm: Any = None) -> list[Binding]:
+    """Binds every rank, as bind_device does, and tells which works with what (collective).
+
+    Args:
+        comm: a communicator of mpi4py; None: that of all ranks which the launcher started.
+
+    Returns:
+        What each rank works with, by rank, on rank 0; nothing on the others.
+
+    Raises:
+        CuszError: a rank cannot be bound (on every rank the same error, which names it).
+        ImportError: mpi4py is missing.
+    """
+    if comm is None:
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
+    ranks = Ranks(comm)
+    binding, failed = None, None
+    try:
+        binding = bind_device(ranks.comm)
+    except Exception as error:
+        failed = error
+    try:
+        ranks.agree(failed, "binding ranks to devices")
+        return ranks.gather(binding)
+    finally:
+        ranks.free()
 
 
 def _make_current(device: int) -> None:
