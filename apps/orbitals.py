@@ -22,7 +22,7 @@ from proxy import Array, Block, ProxyError, Simulation, Slabs, main, noise, run_
 
 SPACING = 0.5  # bohr
 ATOM_DISTANCE = 4.0  # bohr, about
-WELLS = ((-6.0, 0.9), (-3.5, 1.1))  # hartree and bohr: depth and width of the two kinds
+WELLS = ((-3.0, 0.9), (-1.8, 1.1))  # hartree and bohr: depth and width of the two kinds
 SHIFT = 0.15  # of atoms from the lattice, bohr
 DEGREE = 10  # of the polynomials
 SPARE = 4  # states beyond those wanted, which converge slowest
@@ -30,7 +30,7 @@ STENCIL = (-5 / 2, 4 / 3, -1 / 12)  # d^2/dx^2 at distances of 0, 1 and 2 cells
 
 
 class Orbitals(Simulation):
-    """A step is one filter and one rotation to eigenstates.
+    """A step is one filter and one rotation to eigenstates; `residual` tells how far from them the orbitals are still.
 
     states    (orbitals + SPARE, planes, ny, nz), orthonormal: the sum of squares times the cell's volume is 1
     energies  (orbitals + SPARE), of the states before they were filtered last
