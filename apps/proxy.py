@@ -244,18 +244,19 @@ def _options(kind: type[Simulation], speaks: bool) -> argparse.Namespace:
         return int(text)
 
     text = sys.modules[kind.__module__].__doc__ or ""
-    parser = _Parser(description=text.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = _Parser(description=text.split("\n\n")[0])
     parser.speaks = speaks
     add = parser.add_argument
-    add("--grid", type=grid, default="x".join(map(str, kind.GRID)), metavar="N|NxN...", help="extents of the grid")
-    add("--steps", type=count, default=kind.STEPS, metavar="N", help="steps to simulate")
+    extents, file = "x".join(map(str, kind.GRID)), f"{kind.__name__.lower()}.bp"
+    add("--grid", type=grid, default=extents, metavar="N|NxN...", help="extents of the grid (default: %(default)s)")
+    add("--steps", type=count, default=kind.STEPS, metavar="N", help="steps to simulate (default: %(default)s)")
     add("--every", type=count, metavar="N", help="write every N steps, and after the last one (default: that one only)")
-    add("--eb", type=float, default=1e-4, help="error bound; 0 is lossless")
-    add("--mode", choices=("abs", "rel"), default="rel", help="rel: times the value range of each whole field")
-    add("--output", type=Path, default=Path(f"{kind.__name__.lower()}.bp"), metavar="PATH", help="file to write")
+    add("--eb", type=float, default=1e-4, help="error bound; 0 is lossless (default: %(default)s)")
+    add("--mode", choices=("abs", "rel"), default="rel", help="rel (the default): times the range of each whole field")
+    add("--output", type=Path, default=Path(file), metavar="PATH", help="file to write (default: %(default)s)")
     add("--reference", type=Path, metavar="PATH", help="also write the fields without loss to this file")
-    add("--engine", choices=("BP5", "BP4"), default="BP5", help="ADIOS2 engine")
-    add("--seed", type=int, default=1, help="of the initial state, at least 0")
+    add("--engine", choices=("BP5", "BP4"), default="BP5", help="of ADIOS2 (default: %(default)s)")
+    add("--seed", type=int, default=1, help="of the initial state, at least 0 (default: %(default)s)")
     options = parser.parse_args()
     if options.seed < 0:
         raise ProxyError(f"--seed {options.seed} is less than 0.")
@@ -265,20 +266,40 @@ def _options(kind: type[Simulation], speaks: bool) -> argparse.Namespace:
 
 
 def _run(kind: type[Simulation], comm: Any) -> None:
+    from cusz_core import CuszError
     from cusz_operator import Writer
 
     options = _options(kind, comm.rank == 0)
     began = time.perf_counter()
     simulation = kind(comm, options.grid, options.steps, options.seed)
-    size = "x".join(map(str, options.grid))
-    files = [Writer(options.output, comm, eb=options.eb, mode=options.mode, engine=options.engine)]
-    if options.reference is not None:
-        files.append(Writer(options.reference, comm, eb=0.0, engine=options.engine))
+    files: list[Any] = []
+    try:
+        files.append(Writer(options.output, comm, eb=options.eb, mode=options.mode, engine=options.engine))
+        if options.reference is not None:
+            files.append(Writer(options.reference, comm, eb=0.0, engine=options.engine))
+        seconds = _simulate(simulation, files, options, comm)
+    except CuszError:  # Writer raises it on every rank; any other error is one rank's alone, and closing is collective
+        for file in files:
+            file.close()
+        raise
+    if comm.rank == 0:
+        written = [variable for variable in files[0].summary() if variable.name != "diagnostics"]
+        raw, stored = (sum(getattr(each, what) for each in written) for what in ("raw_bytes", "archive_bytes"))
+        size, simulating = "x".join(map(str, options.grid)), time.perf_counter() - began - sum(seconds)
+        print(
+            f"{options.steps} steps of {size} on {comm.size} ranks: {simulating:.2f} s; "
+            f"{raw / 1e6:.1f} MB written as {stored / 1e6:.2f} MB, ratio {raw / stored:.1f}: {seconds[0]:.2f} s",
+            flush=True,
+        )
+
+
+def _simulate(simulation: Simulation, files: list[Any], options: argparse.Namespace, comm: Any) -> list[float]:
+    """All steps, and the seconds spent writing each of the files (collective)."""
     seconds = [0.0] * len(files)
     for file in files:
-        file.attribute("proxy", kind.__name__.lower())
-        file.attribute("grid", size)
-        file.attribute("periodic", kind.PERIODIC)
+        file.attribute("proxy", type(simulation).__name__.lower())
+        file.attribute("grid", "x".join(map(str, options.grid)))
+        file.attribute("periodic", simulation.PERIODIC)
         file.attribute("diagnostics", ",".join(["step", *simulation.conserved()]))
     for step in range(1, options.steps + 1):
         simulation.step()
@@ -296,17 +317,11 @@ def _run(kind: type[Simulation], comm: Any) -> None:
         if comm.rank == 0:
             kept = ", ".join(f"{name} {value:.15g}" for name, value in conserved.items())
             print(f"step {step} written to {options.output}: {kept}", flush=True)
-    for file in files:
+    for i, file in enumerate(files):
+        started = time.perf_counter()
         file.close()
-    simulating = time.perf_counter() - began - sum(seconds)
-    if comm.rank == 0:
-        written = [variable for variable in files[0].summary() if variable.name != "diagnostics"]
-        raw, stored = (sum(getattr(each, what) for each in written) for what in ("raw_bytes", "archive_bytes"))
-        print(
-            f"{options.steps} steps of {size} on {comm.size} ranks: {simulating:.2f} s; {raw / 1e6:.1f} MB written as "
-            f"{stored / 1e6:.2f} MB, ratio {raw / stored:.1f}: {seconds[0]:.2f} s",
-            flush=True,
-        )
+        seconds[i] += time.perf_counter() - started
+    return seconds
 
 
 def main(kind: type[Simulation]) -> int:
