@@ -14,7 +14,6 @@ import pytest
 
 APPS = Path(__file__).resolve().parents[2] / "apps"
 sys.path.insert(0, str(APPS))
-sys.path.insert(0, str(APPS.parent / "tests"))
 
 import climate  # noqa: E402
 import cosmology  # noqa: E402
