@@ -223,6 +223,22 @@ def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path:
     assert block["seconds"] > 0
 
 
+def test_without_ranges(program: Callable, tmp_path: Path) -> None:
+    """Where no bound needs them, minimum and maximum may be left out; the archives are the same."""
+    x = support.smooth((20, 30), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, ranges=False) as out, out.step():
+        out.put("A", x)
+        out.put("R", x, mode="rel")
+    with cz.Reader(tmp_path / "run.bp") as run:
+        (a,), (r,) = run[0].blocks("A"), run[0].blocks("R")
+    assert np.isnan([a["min"], a["max"]]).all()
+    assert (r["min"], r["max"]) == (x.min(), x.max())
+    assert a["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
+    blocks = {b["variable"]: b for b in json.loads(program(["cusz", "inspect", "--json", tmp_path / "run.bp"]).stdout)}
+    assert "min" not in blocks["A"]
+    assert blocks["R"]["min"] == x.min()
+
+
 def test_a_shape_may_change_and_a_type_may_not(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
         for n in (10, 12):
@@ -302,6 +318,9 @@ def test_first_overlap() -> None:
     assert first_overlap([*grid, ((7, 7), (0, 5))]) is None, "an empty box overlaps nothing"
     assert first_overlap([*grid, ((29, 39), (1, 1))]) == (99, 100)
     assert first_overlap([((0,), (5,)), ((5,), (5,)), ((4,), (1,))]) == (0, 2)
+    flat = [((0, j, i), (5, 4, 3)) for i in range(0, 30, 3) for j in range(0, 40, 4)]
+    assert first_overlap(flat) is None
+    assert first_overlap([((4, 3, 28), (1, 2, 1)), *flat]) == (0, 91)
 
 
 # ---------------------------------------------------------------------------------------------- ranks that fail

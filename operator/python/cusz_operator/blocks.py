@@ -122,13 +122,17 @@ def first_overlap(boxes: Iterable[tuple[Extents, Extents]]) -> tuple[int, int] |
     starts = np.array([start for start, _ in listed], np.int64)
     counts = np.array([count for _, count in listed], np.int64)
     numbers = np.flatnonzero((counts > 0).all(axis=1))
-    numbers = numbers[np.argsort(starts[numbers, 0], kind="stable")]
     starts, ends = starts[numbers], starts[numbers] + counts[numbers]
-    # In the order of their starts along the first axis, a box can meet those that start before it ends.
-    last: NDArray[np.int64] = np.searchsorted(starts[:, 0], ends[:, 0])
+    # In the order of their starts along an axis, a box can meet those that start before it ends. The more different
+    # starts there are along that axis, the fewer they are.
+    axis = int(np.argmax([len(np.unique(starts[:, a])) for a in range(starts.shape[1])]))
+    order = np.argsort(starts[:, axis], kind="stable")
+    numbers, starts, ends = numbers[order], starts[order], ends[order]
+    last: NDArray[np.int64] = np.searchsorted(starts[:, axis], ends[:, axis])
     for i in range(len(numbers)):
         others = slice(i + 1, int(last[i]))
         met = ((starts[others] < ends[i]) & (starts[i] < ends[others])).all(axis=1)
         if met.any():
-            return int(numbers[i]), int(numbers[i + 1 + int(np.argmax(met))])
+            first, second = sorted((int(numbers[i]), int(numbers[i + 1 + int(np.argmax(met))])))
+            return first, second
     return None

@@ -44,7 +44,8 @@ class Block(TypedDict, total=False):
         raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, delta_outliers, value_outliers, version.
     From the block table of a Writer:
         device (number of the CUDA device it was compressed on, -1: host memory), min, max (of values that are finite
-        and not fill), checksum (of the archive's payload), seconds (spent compressing).
+        and not fill; unless the Writer was told not to find them), checksum (of the archive's payload), seconds (spent
+        compressing).
     For blocks that the plugin could not make archives of:
         raw_bytes, archive_bytes, ratio, and as kind "plain" (as they are) or "lost" (NaN, because the memory could not
         be read when it was written; `error` says so).
@@ -170,15 +171,10 @@ def _add_table(blocks: list[Block], name: str, adios2: Any, engine: Any, io: Any
         return
     for block, row in zip(blocks, table, strict=True):
         if block["count"] == tuple(row["count"].tolist()):
-            block.update(
-                Block(
-                    device=int(row["device"]),
-                    min=float(row["min"]),
-                    max=float(row["max"]),
-                    checksum=int(row["checksum"]),
-                    seconds=float(row["seconds"]),
-                )
-            )
+            block["device"], block["checksum"] = int(row["device"]), int(row["checksum"])
+            block["seconds"] = float(row["seconds"])
+            if not math.isnan(row["min"]):
+                block["min"], block["max"] = float(row["min"]), float(row["max"])
 
 
 def _overlap_at_start(blocks: list[Block]) -> list[bool]:

@@ -86,7 +86,7 @@ class Plugin:
         self._library.cusz_operator_capture_end.argtypes = [ctypes.POINTER(ctypes.c_size_t)]
         self._library.cusz_operator_offer.restype = ctypes.c_size_t
         block: list[Any] = [ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
-        self._library.cusz_operator_offer.argtypes = [ctypes.c_char_p, ctypes.c_size_t, *block]
+        self._library.cusz_operator_offer.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *block]
         self._library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
         _refuse_several_copies()
 
@@ -130,7 +130,12 @@ class Plugin:
         return buffer[: captured.value]
 
     def hand_over(
-        self, variable: str, dtype: np.dtype[Any], count: Sequence[int], archive: bytes, put: Callable[[int], object]
+        self,
+        variable: str,
+        dtype: np.dtype[Any],
+        count: Sequence[int],
+        archive: bytes | memoryview,
+        put: Callable[[int], object],
     ) -> None:
         """Has the plugin store a finished archive as the block that `put` puts.
 
@@ -146,12 +151,13 @@ class Plugin:
                 with the address. The block is lost then, if one was put.
         """
         extents = (ctypes.c_uint64 * len(count))(*count)
+        data = np.frombuffer(archive, np.uint8)
         token = self._library.cusz_operator_offer(
-            archive, len(archive), arguments.dtype_id_of(dtype), len(count), extents, variable.encode()
+            data.ctypes.data, data.nbytes, arguments.dtype_id_of(dtype), len(count), extents, variable.encode()
         )
         if token == 0:
             raise PluginError(
-                f"variable {variable!r}: the plugin does not take {len(archive)} bytes for a block of {dtype.name} "
+                f"variable {variable!r}: the plugin does not take {data.nbytes} bytes for a block of {dtype.name} "
                 f"with extents {tuple(count)} (names have at most 1023 bytes, blocks at most {MAX_NDIM} extents, and "
                 "archives 48 bytes more than their blocks)"
             )

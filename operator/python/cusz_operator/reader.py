@@ -6,6 +6,7 @@ import concurrent.futures
 import math
 import os
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
 from .blocks import Extents, field_shape, intersection
-from .inspection import extents_of, import_adios2
+from .inspection import import_adios2
 from .plugin import Plugin, without_colours
 
 __all__ = ["Reader", "ReaderStep"]
@@ -251,11 +252,15 @@ class Reader:
     def _require_agreement(self, name: str, step: int, own_step: int, table: NDArray[Any]) -> None:
         """Refuses a table that does not agree with ADIOS2 about where blocks are: one of them is damaged."""
         infos = self._engine.blocks_info(name, self._counted(own_step, step))
-        known = ((extents_of(info["Start"]), extents_of(info["Count"])) for info in infos)
-        told = ((tuple(row["start"].tolist()), tuple(row["count"].tolist())) for row in table)
-        if sorted(box for box in known if math.prod(box[1] or (0,))) != sorted(
-            box for box in told if math.prod(box[1])
-        ):
+        # BP4 gives a block without elements no extents.
+        texts = [info[what] for info in infos if info["Count"] for what in ("Start", "Count")]
+        try:
+            known = np.array(",".join(texts).split(",") if texts else [], np.int64).reshape(
+                -1, 2 * table["start"].shape[1]
+            )
+        except ValueError:  # another number of dimensions
+            known = np.zeros((0, 0), np.int64)
+        if not np.array_equal(_sorted_boxes(known), _sorted_boxes(np.hstack([table["start"], table["count"]]))):
             raise CorruptArchiveError(
                 f"{self._path!r}: variable {name!r}, step {step}: the block table and ADIOS2's metadata disagree about "
                 "where the blocks are: the file is damaged"
@@ -387,14 +392,15 @@ class ReaderStep:
             raise ParameterError(f"rank is {number}; there are {size} ranks")
         shape = self.shape(name)
         table = self._reader._table(name, self.index)
-        weights = np.full(shape[0], 1e-9)
-        for row in table:
-            start, count = int(row["start"][0]), int(row["count"][0])
-            weights[start : start + count] += int(row["archive_bytes"]) / max(count, 1)
+        first, count = table["start"][:, 0], table["count"][:, 0]
+        steps = np.zeros(shape[0] + 1)  # of the bytes of archives at an index
+        np.add.at(steps, first, table["archive_bytes"] / np.maximum(count, 1))
+        np.add.at(steps, first + count, -table["archive_bytes"] / np.maximum(count, 1))
+        weights = np.maximum(np.cumsum(steps[:-1]), 0) + 1e-9
         total = np.concatenate([[0.0], np.cumsum(weights)])
         cuts = np.searchsorted(total, total[-1] * np.arange(1, size) / size)
-        first, last = [0, *cuts.tolist(), shape[0]][number : number + 2]
-        return (int(first), *(0,) * (len(shape) - 1)), (int(last) - int(first), *shape[1:])
+        begin, end = [0, *cuts.tolist(), shape[0]][number : number + 2]
+        return (int(begin), *(0,) * (len(shape) - 1)), (int(end) - int(begin), *shape[1:])
 
     def read(
         self,
@@ -436,12 +442,13 @@ class ReaderStep:
         if result is None:
             result = np.empty(box[1], dtype)
         table = self._reader._table(name, self.index)
+        starts, ends = table["start"], table["start"] + table["count"]
+        ends_of_box = np.add(*box)
+        met = (np.maximum(starts, box[0]) < np.minimum(ends, ends_of_box)).all(axis=1)
         needed = []
-        for number, row in enumerate(table):
-            block = tuple(row["start"].tolist()), tuple(row["count"].tolist())
-            common = intersection(box, block)
-            if common is not None:
-                needed.append((number, block, common))
+        for number in np.flatnonzero(met).tolist():
+            block = tuple(starts[number].tolist()), tuple(table["count"][number].tolist())
+            needed.append((number, block, intersection(box, block)))
         if out is None and sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
             result[...] = 0
         if not needed:
@@ -449,12 +456,14 @@ class ReaderStep:
         workers = min(self._reader._threads, len(needed))
         threads = max(self._reader._threads // workers, 1)
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            pending = []
+            pending: deque[concurrent.futures.Future[None]] = deque()
             for number, block, common in needed:
+                if len(pending) > 2 * workers:  # archives that wait take memory
+                    pending.popleft().result()
                 archive = self._reader._archive(name, self.index, number, dtype)
                 pending.append(pool.submit(_decode, archive, block, common, result[_slices(common, box[0])], threads))
-            for future in pending:
-                future.result()
+            while pending:
+                pending.popleft().result()
         return result
 
     def verify(self, name: str) -> int:
@@ -505,6 +514,12 @@ def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, th
         like = None if isinstance(target, np.ndarray) else target
         values = cusz_core.decompress(archive, like=like, threads=threads)
         target[...] = values.reshape(count)[_slices(common, start)]
+
+
+def _sorted_boxes(boxes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of starts and counts that are not empty, in an order of their own."""
+    filled = boxes[(boxes[:, boxes.shape[1] // 2 :] > 0).all(axis=1)]
+    return filled[np.lexsort(filled.T)] if filled.size else filled[:0, :0]
 
 
 def _has_values(row: NDArray[Any]) -> bool:

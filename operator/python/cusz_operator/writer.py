@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ from cusz_core import _native, arguments
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks
-from .blocks import Block, Extents, Settings, first_overlap, prepare
+from .blocks import Block, Extents, Settings, field_shape, first_overlap, prepare
 from .inspection import import_adios2
 from .parameters import Backend, Mode, define_operator
 from .plugin import Plugin, plugin_path, without_colours
@@ -116,6 +117,7 @@ class Writer:
         parameters: Mapping[str, Any] | None = None,
         append: bool = False,
         asynchronous: bool = False,
+        ranges: bool = True,
         progress: bool | None = None,
         backend: Backend = "auto",
         threads: int | None = None,
@@ -137,6 +139,8 @@ class Writer:
             asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is in the file for certain when the
                 next one has begun to be written, or the Writer is closed; without, when its `with` block has ended. SST
                 has a queue of its own in any case.
+            ranges: False: minimum and maximum of variables in mode "abs" are not found, which saves a pass over the data;
+                block tables have NaN for them.
             progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: if
                 that is a terminal.
             backend: "auto": blocks are compressed where they lie; "cuda": those of the host, too, on the current
@@ -153,7 +157,9 @@ class Writer:
         self._ranks = Ranks(comm)
         self._engine: Any = None
         self._blocks: list[Block] = []
+        self._archives: list[NDArray[np.uint8]] = []
         self._in_step = False
+        self._ranges = ranges
         self._closing_agreed = False
         self._shapes: dict[str, str] = {}
         self._checked: Any = None
@@ -406,12 +412,14 @@ class Writer:
         bounds = self._agree_on_bounds([other.blocks for other in told], where)
         clock.append(time.perf_counter())
 
-        archives: list[bytes] = []
+        archives: list[memoryview] = []
         own_tables: dict[str, NDArray[Any]] = {}
         try:
             own_tables, rows = _tables_of(blocks, self._ranks.rank)
             for block, description, row in zip(blocks, described, rows, strict=True):
-                archives.append(self._compress(block, description, bounds[block.name], row))
+                archives.append(
+                    self._compress(block, description, bounds[block.name], row, self._memory(len(archives), block))
+                )
         except Exception as caught:
             error = caught
         tables = self._ranks.gather(own_tables)
@@ -460,7 +468,9 @@ class Writer:
             self._print_step(tables, clock)
 
     def _describe(self, block: Block) -> _Description:
-        found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
+        found = cusz_core.ValueRange(math.nan, math.nan, 0)
+        if self._ranges or block.settings.mode == "rel":
+            found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
         return _Description(block.name, block.dtype.name, block.shape, block.start, block.count, block.settings, found)
 
     def _agree_on_bounds(self, told: Sequence[tuple[_Description, ...]], where: str) -> dict[str, float]:
@@ -505,7 +515,19 @@ class Writer:
         self._checked = geometry
         return bounds
 
-    def _compress(self, block: Block, description: _Description, bound: float, row: NDArray[Any]) -> bytes:
+    def _memory(self, number: int, block: Block) -> NDArray[np.uint8]:
+        """Memory for an archive, kept from step to step: fresh pages cost more than the copy. What an archive does not
+        fill takes no memory, as nobody touches it."""
+        needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
+        if number == len(self._archives):
+            self._archives.append(np.empty(needed, np.uint8))
+        elif self._archives[number].nbytes < needed:
+            self._archives[number] = np.empty(needed, np.uint8)
+        return self._archives[number]
+
+    def _compress(
+        self, block: Block, description: _Description, bound: float, row: NDArray[Any], memory: NDArray[np.uint8]
+    ) -> memoryview:
         started = time.perf_counter()
         archive = cusz_core.compress(
             block.field,
@@ -514,6 +536,7 @@ class Writer:
             fill=block.settings.fill,
             backend=self._backend,
             threads=self._threads,
+            out=memory,
         )
         seconds = time.perf_counter() - started
         info = cusz_core.inspect(archive)
@@ -524,7 +547,7 @@ class Writer:
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
         return archive
 
-    def _hand_over(self, block: Block, archive: bytes) -> None:
+    def _hand_over(self, block: Block, archive: memoryview) -> None:
         variable = self._operated.get(block.name)
         if variable is None:
             zeros = [0] * len(block.shape)
