@@ -135,6 +135,9 @@ def test_a_table_that_lies_about_places(file: tuple[Path, np.ndarray]) -> None:
     at = data.index(row.tobytes()[16:]) - 16  # rank and step are 0, as much else
     row[3] = 24.0  # start0, 25 in truth
     (path / "data.0").write_bytes(data[:at] + row.tobytes() + data[at + row.nbytes :])
+    with cz.Reader(path) as run, pytest.raises(cusz_core.CorruptArchiveError, match="the block table of 'T' at step 0"):
+        run[0].read("T")
+    (path / cz.checks.CHECKS_FILE).unlink()
     with cz.Reader(path) as run, pytest.raises(cusz_core.CorruptArchiveError, match="disagree about where"):
         run[0].read("T")
 
