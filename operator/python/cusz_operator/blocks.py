@@ -15,7 +15,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 from .plugin import MAX_NDIM
 
-__all__ = ["Block", "Extents", "Settings", "field_shape", "first_overlap", "intersection", "prepare"]
+__all__ = ["Block", "Extents", "Settings", "field_shape", "first_overlap", "prepare"]
 
 Extents = tuple[int, ...]
 _MOST_FIELD_DIMENSIONS = 4
@@ -104,14 +104,6 @@ def field_shape(count: Sequence[int]) -> Extents:
     kept = [extent for extent in count if extent != 1] or [1]
     n_merged = max(len(kept) - _MOST_FIELD_DIMENSIONS, 0) + 1
     return (math.prod(kept[:n_merged]), *kept[n_merged:])
-
-
-def intersection(a: tuple[Extents, Extents], b: tuple[Extents, Extents]) -> tuple[Extents, Extents] | None:
-    """What two boxes, as (start, count), have in common; None if nothing."""
-    start = tuple(max(s, t) for s, t in zip(a[0], b[0], strict=True))
-    ends = (min(s + c, t + d) for s, c, t, d in zip(*a, *b, strict=True))
-    count = tuple(end - s for end, s in zip(ends, start, strict=True))
-    return (start, count) if all(extent > 0 for extent in count) else None
 
 
 def first_overlap(boxes: Iterable[tuple[Extents, Extents]]) -> tuple[int, int] | None:

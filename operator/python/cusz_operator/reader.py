@@ -20,7 +20,7 @@ from cusz_core import arguments, device_memory
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
-from .blocks import Extents, field_shape, intersection
+from .blocks import Extents, field_shape
 from .inspection import import_adios2
 from .plugin import Plugin, without_colours
 
@@ -253,14 +253,13 @@ class Reader:
         """Refuses a table that does not agree with ADIOS2 about where blocks are: one of them is damaged."""
         infos = self._engine.blocks_info(name, self._counted(own_step, step))
         # BP4 gives a block without elements no extents.
-        texts = [info[what] for info in infos if info["Count"] for what in ("Start", "Count")]
+        told = table["start"], table["count"]
+        numbers = ",".join(info[what] for info in infos if info["Count"] for what in ("Start", "Count"))
         try:
-            known = np.array(",".join(texts).split(",") if texts else [], np.int64).reshape(
-                -1, 2 * table["start"].shape[1]
-            )
+            known = np.array(numbers.split(",") if numbers else [], np.int64).reshape(-1, 2 * told[0].shape[1])
         except ValueError:  # another number of dimensions
             known = np.zeros((0, 0), np.int64)
-        if not np.array_equal(_sorted_boxes(known), _sorted_boxes(np.hstack([table["start"], table["count"]]))):
+        if not np.array_equal(_sorted_boxes(known), _sorted_boxes(np.hstack(told))):
             raise CorruptArchiveError(
                 f"{self._path!r}: variable {name!r}, step {step}: the block table and ADIOS2's metadata disagree about "
                 "where the blocks are: the file is damaged"
@@ -442,13 +441,12 @@ class ReaderStep:
         if result is None:
             result = np.empty(box[1], dtype)
         table = self._reader._table(name, self.index)
-        starts, ends = table["start"], table["start"] + table["count"]
-        ends_of_box = np.add(*box)
-        met = (np.maximum(starts, box[0]) < np.minimum(ends, ends_of_box)).all(axis=1)
+        starts = np.maximum(table["start"], box[0])  # of what blocks and the box have in common
+        counts = np.minimum(table["start"] + table["count"], np.add(*box)) - starts
         needed = []
-        for number in np.flatnonzero(met).tolist():
-            block = tuple(starts[number].tolist()), tuple(table["count"][number].tolist())
-            needed.append((number, block, intersection(box, block)))
+        for number in np.flatnonzero((counts > 0).all(axis=1)).tolist():
+            block = _tuple(table["start"][number]), _tuple(table["count"][number])
+            needed.append((number, block, (_tuple(starts[number]), _tuple(counts[number]))))
         if out is None and sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
             result[...] = 0
         if not needed:
@@ -514,6 +512,10 @@ def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, th
         like = None if isinstance(target, np.ndarray) else target
         values = cusz_core.decompress(archive, like=like, threads=threads)
         target[...] = values.reshape(count)[_slices(common, start)]
+
+
+def _tuple(numbers: NDArray[np.int64]) -> Extents:
+    return tuple(numbers.tolist())
 
 
 def _sorted_boxes(boxes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -139,8 +139,8 @@ class Writer:
             asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is in the file for certain when the
                 next one has begun to be written, or the Writer is closed; without, when its `with` block has ended. SST
                 has a queue of its own in any case.
-            ranges: False: minimum and maximum of variables in mode "abs" are not found, which saves a pass over the data;
-                block tables have NaN for them.
+            ranges: False: minimum and maximum of variables in mode "abs" are not found, which saves a pass over the
+                data; block tables have NaN for them.
             progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: if
                 that is a terminal.
             backend: "auto": blocks are compressed where they lie; "cuda": those of the host, too, on the current
