@@ -117,10 +117,12 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
 
 bool is_on_device(const void* pointer) { return cuda::device_of(pointer) >= 0; }
 
-// A parsed archive, wherever it lies.
-Frame parse_anywhere(cusz_context& context, const void* archive, std::size_t archive_bytes) {
+// A parsed archive, wherever it lies, for a call with this backend.
+Frame parse_anywhere(cusz_context& context, const void* archive, std::size_t archive_bytes,
+                     std::int32_t wanted = CUSZ_BACKEND_AUTO) {
     const int device = cuda::device_of(archive);
-    if (device == cuda::host) return parse(archive, archive, archive_bytes);
+    if (device == cuda::host || (device == cuda::unknown && wanted == CUSZ_BACKEND_CPU))
+        return parse(archive, archive, archive_bytes);
     if (device == cuda::unknown) cuda::fail_unknown("archive");
     std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
     on_device(context, device).copy(header.data(), archive, header.size());
@@ -427,7 +429,7 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
         need(context, "context");
         if (backend < CUSZ_BACKEND_AUTO || backend > CUSZ_BACKEND_CUDA)
             fail(CUSZ_ERROR_PARAMETER, "backend is ", static_cast<int>(backend), "; legal: 0 to 2");
-        const Frame frame = parse_anywhere(*context, archive, archive_bytes);
+        const Frame frame = parse_anywhere(*context, archive, archive_bytes, backend);
         if (field_bytes != frame.layout.bytes())
             fail(CUSZ_ERROR_PARAMETER, "field_bytes is ", field_bytes, "; the archive's field takes ",
                  frame.layout.bytes());

@@ -195,7 +195,8 @@ public:
         };
 
         cusz_params params = m_parameters.compression;
-        if (field_bytes == 0) params.backend = CUSZ_BACKEND_CPU;
+        const bool is_readable = device < 0; // by the CPU, even if CUDA no longer tells what is whose
+        if (field_bytes == 0 || (is_readable && params.backend == CUSZ_BACKEND_AUTO)) params.backend = CUSZ_BACKEND_CPU;
         if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
             report_once("device field",
                         "parameter 'backend' = 'cpu', but a block%s lies in memory of CUDA device %d and is compressed "
@@ -229,6 +230,7 @@ public:
         cusz_params lossless;
         cusz_params_init(&lossless);
         lossless.threads = 1;
+        if (is_readable) lossless.backend = CUSZ_BACKEND_CPU;
         cusz_release_scratch(context.get());
         if (compress(lossless) != CUSZ_OK) return store_plain(field, field_bytes, out, reason.data(), why);
         report_raw(reason.data(), why);
@@ -259,10 +261,16 @@ public:
         if (context.get() == nullptr) throw std::runtime_error("cusz_operator: out of memory");
         cusz_info info;
         info.struct_bytes = sizeof info;
-        cusz_status status = cusz_inspect(context.get(), archive, archive_bytes, &info);
+        // The archive is in memory of the host, whatever CUDA says after a device has failed; so is the field if the CPU
+        // can read it there. Without a context nobody asks CUDA, but there is no message either.
+        cusz_status status = cusz_inspect(nullptr, archive, archive_bytes, &info);
+        if (status != CUSZ_OK) status = cusz_inspect(context.get(), archive, archive_bytes, &info);
         if (status == CUSZ_OK) {
-            status = cusz_decompress(context.get(), archive, archive_bytes, CUSZ_BACKEND_AUTO,
-                                     m_parameters.compression.threads, field, static_cast<std::size_t>(info.raw_bytes));
+            const auto field_bytes = static_cast<std::size_t>(info.raw_bytes);
+            const bool on_host = field_bytes == 0 || (cusz_device_of(field) < 0 && cpu_can_read(field, field_bytes));
+            status = cusz_decompress(context.get(), archive, archive_bytes,
+                                     on_host ? CUSZ_BACKEND_CPU : CUSZ_BACKEND_AUTO, m_parameters.compression.threads,
+                                     field, field_bytes);
         }
         if (status != CUSZ_OK) {
             throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable().c_str + ": " +

@@ -139,8 +139,7 @@ def test_a_rank_that_cannot_be_bound_is_named_by_all(program: Callable) -> None:
     done = program(on_ranks(3, "-c", PRETEND), env={"FAILING": "1"}, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
-    errors = [line for line in done.stderr.splitlines() if line.startswith("cusz: error: ")]
-    assert set(errors) == {"cusz: error: binding ranks to devices: rank 2: device 1 cannot be asked its name"}
+    assert "cusz: error: binding ranks to devices: rank 2: device 1 cannot be asked its name" in done.stderr
 
 
 def test_map_of_ranks_without_mpi4py(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -301,6 +301,24 @@ def test_device_memory(backend: str, engine: str, write_device: Callable, tmp_pa
     assert_same_bytes(file, "device")
 
 
+@pytest.mark.simt
+def test_blocks_of_several_devices(engine: str, simulated_device: Any, python: Callable, tmp_path: Path) -> None:
+    """Each is compressed where it lies, whichever device is current."""
+    file = tmp_path / "out.bp"
+    by_turns = """
+import itertools
+runtime.simt_set_device_count(3)
+numbers = itertools.cycle([2, 0, 1])
+
+def on_device(array, of_number=on_device):
+    return of_number(array, next(numbers))
+"""
+    code, env = simulated_device.code + by_turns + WRITE, simulated_device.env
+    done = python(code, file, engine, "auto", "reference", "device", env=env)
+    assert messages_of(done.stderr) == []
+    assert_same_bytes(file, "device")
+
+
 def test_backend_cpu_on_device_memory(engine: str, write_device: Callable, tmp_path: Path) -> None:
     """The device is used all the same, and one message says so."""
     file = tmp_path / "out.bp"
@@ -311,11 +329,14 @@ def test_backend_cpu_on_device_memory(engine: str, write_device: Callable, tmp_p
     assert_same_bytes(file, "device")
 
 
-def test_broken_device_with_host_memory(engine: str, write_device: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["auto", "cuda"])
+def test_broken_device_with_host_memory(backend: str, engine: str, write_device: Callable, tmp_path: Path) -> None:
+    """It is written and read all the same, with a message where the device was asked for."""
     file = tmp_path / "out.bp"
-    done = write_device(file, engine, "cuda", "reference", "host", broken=True)
-    (message,) = messages_of(done.stderr)
-    assert "is compressed on the CPU (the archives are the same): " in message
+    done = write_device(file, engine, backend, "reference", "host", broken=True)
+    messages = messages_of(done.stderr)
+    assert len(messages) == (1 if backend == "cuda" else 0)
+    assert all("is compressed on the CPU (the archives are the same): " in message for message in messages)
     assert_same_bytes(file, "host")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 from pathlib import Path
@@ -217,6 +217,13 @@ class Library:
     def call(self, function: str, *arguments: Any) -> None:
         status = getattr(self.c, function)(*arguments)
         assert status == 0, f"{function} gave {status}; {self.report}"
+
+    @contextlib.contextmanager
+    def current_device(self, number: int) -> Iterator[None]:
+        """The device that memory is allocated on."""
+        self.call("cudaSetDevice", number)
+        yield
+        self.call("cudaSetDevice", 0)
 
     def new_stream(self) -> int:
         stream = c_void_p()

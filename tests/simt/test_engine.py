@@ -306,6 +306,48 @@ def test_devices(simt: Library, context: Context) -> None:
     assert context.compress(x, 1e-2) == cpu_archive(context, x, 1e-2)
 
 
+@pytest.mark.usefixtures("hidden")
+def test_work_is_done_where_the_memory_is(simt: Library, context: Context) -> None:
+    """Kernels of another device could not reach it. One context serves several devices by turns."""
+    simt.c.simt_set_device_count(3)
+    x = support.smooth((50, 60), DTYPES[0])
+    wanted = cpu_archive(context, x, 1e-3)
+    decoded = context.decompress(wanted, x.nbytes, backend=CPU)
+    for number in (2, 0, 1, 2):
+        with (
+            simt.current_device(number),
+            simt.memory(DEVICE, x) as field,
+            simt.memory(DEVICE, x.nbytes + RAW_OVERHEAD) as archive,
+        ):
+            assert simt.c.cusz_device_of(field.pointer) == number
+            with simt.current_device(0):  # another one, mostly
+                n = context.compress_into(archive, field, x.dtype, x.shape, 1e-3)
+                assert archive.get(n) == wanted
+                context.decompress_into(field, archive, nbytes=n)
+                assert field.get() == decoded
+                assert context.value_range(field, x.dtype, x.size)[2] == x.size
+    with simt.memory(DEVICE, x) as field, simt.current_device(1), simt.memory(DEVICE, wanted) as archive:
+        refused(
+            Status.PARAMETER,
+            "archive lies on CUDA device 1, field on device 0",
+            lambda: context.decompress_into(field, archive),
+        )
+    simt.c.simt_set_device_count(1)
+
+
+def test_host_memory_outlives_the_device(simt: Library, context: Context) -> None:
+    """CUDA says of no pointer any more where it lies; the backend cpu takes the host's as before."""
+    x = support.smooth((40, 50), DTYPES[0])
+    wanted = cpu_archive(context, x, 1e-3)
+    simt.c.simt_break_device(1)
+    assert cpu_archive(context, x, 1e-3) == wanted
+    decoded = context.decompress(wanted, x.nbytes, backend=CPU)
+    refused(Status.DEVICE, "memory of the host can be used with", lambda: context.compress(x, 1e-3))
+    refused(Status.DEVICE, "memory of the host can be used with", lambda: context.decompress(wanted, x.nbytes))
+    simt.c.simt_break_device(0)
+    assert context.decompress(wanted, x.nbytes) == decoded
+
+
 # ---- Order of threads and blocks
 
 SCHEDULES = [
