@@ -44,9 +44,9 @@ SIMT_API void simt_set_device_count(int count); // 0 to 4, at first 1
 // Whether every call fails, as where a kernel has accessed memory that is not there: the device is lost to the process.
 SIMT_API void simt_break_device(int is_broken);
 
-// Whether device memory can be accessed by its device's kernels and functions of the runtime alone, as on a real device,
-// so that the host's code, and kernels of other devices, end with a fault where they do. At first it cannot be told from
-// the host's own.
+// Whether device memory can be accessed by its device's kernels and functions of the runtime alone, as on a real
+// device, so that the host's code, and kernels of other devices, end with a fault where they do. At first it cannot be
+// told from the host's own.
 SIMT_API void simt_hide_device_memory(int hide);
 
 // What is allocated now: device memory, its peak since the last reset, pinned memory; streams and events.
