@@ -49,3 +49,12 @@ def simt_build() -> Path:
                 pytest.skip("Boost.Context is not there (Debian: libboost-context-dev)")
             pytest.fail(f"{' '.join(map(str, command))}\n{result.stdout}")
     return build
+
+
+@pytest.fixture(scope="session")
+def simt_environment(simt_build: Path) -> dict[str, str]:
+    """What makes a process that imports cusz_core use the library over the executor, and gives it a stand-in for CuPy
+    (tests/fakes/executor)."""
+    tests = Path(__file__).resolve().parent
+    folders = [str(tests / "fakes" / "executor"), str(tests), os.environ.get("PYTHONPATH", "")]
+    return {"LD_LIBRARY_PATH": str(simt_build / "lib"), "PYTHONPATH": os.pathsep.join(filter(None, folders))}

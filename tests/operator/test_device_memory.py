@@ -349,3 +349,13 @@ def test_broken_device_with_device_memory(engine: str, write_device: Callable, t
     read = [message for message in messages if "was LOST when it was written" in message]
     assert len(written) == len(read) == (16 if engine == "BP5" else 1)
     assert len(messages) == len(written) + len(read)
+
+
+@pytest.mark.mpi
+@pytest.mark.simt
+def test_arrays_of_a_device_by_writer_and_reader(
+    engine: str, simt_environment: dict[str, str], mpirun: Callable, tmp_path: Path
+) -> None:
+    """The same archives as those of host arrays, and the same values to either place."""
+    done = mpirun(2, "layer_device.py", tmp_path / "out.bp", engine, env=simt_environment)
+    assert done.stdout.count("done") == 2

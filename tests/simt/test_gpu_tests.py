@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import cusz_core
 
 pytestmark = pytest.mark.simt
 
@@ -24,19 +21,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def pretended(simt_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def pretended(simt_environment: dict[str, str]) -> Run:
     """Runs Python where cusz_core has a device."""
-    site = tmp_path_factory.mktemp("site")
-    installed = Path(cusz_core.__file__).parent
-    shutil.copytree(installed, site / "cusz_core", ignore=shutil.ignore_patterns("lib*", "__pycache__"))
-    for name in ("libcusz_core.so.0", "libcuda.so.1"):
-        shutil.copy(simt_build / "lib" / name, site / "cusz_core" / name)
-    folders = [site, TESTS / "fakes" / "executor", TESTS]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, folders)),
-        "LD_LIBRARY_PATH": str(site / "cusz_core"),
-    }
+    environment = {**os.environ, **simt_environment}
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *map(str, words)]

@@ -223,6 +223,13 @@ def test_addresses_that_cuda_does_not_know_are_refused(monkeypatch):
                 cusz.compress(array, 1e-3)
 
 
+def test_a_failed_device_is_not_taken_for_a_wrong_address(monkeypatch):
+    monkeypatch.setattr(_native, "device_of", lambda address: -2)
+    for array in (CudaArray(X), DLPackArray(X)):
+        with pytest.raises(cusz.DeviceError, match="CUDA does not say where x lies, as after a device has failed"):
+            cusz.compress(array, 1e-3)
+
+
 def test_the_library_is_asked_where_an_address_lies(monkeypatch):
     monkeypatch.undo()
     assert _native.device_of(X.ctypes.data) == -1

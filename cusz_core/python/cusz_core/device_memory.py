@@ -25,6 +25,7 @@ _DTYPE_IDS = {BYTES: 0, np.dtype(np.float32): _native.F32, np.dtype(np.float64):
 _DLPACK_CUDA, _DLPACK_CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _LEGACY_STREAM, _LEGACY_HANDLE, _PER_THREAD_HANDLE = 0, 1, 2  # 0 and 1 are the same stream
+_UNKNOWN = -2  # cusz_device_of, where CUDA does not say
 #: The place of calls without device arrays.
 HERE: _native.Place = ()
 #: Arrays that must not change once they are made.
@@ -257,6 +258,8 @@ def _device_array(x: Any, layout: _Layout, name: str) -> DeviceArray:
     device = -1
     if size > 0:
         device = _native.device_of(layout.address)
+        if device == _UNKNOWN:
+            raise DeviceError(f"CUDA does not say where {name} lies, as after a device has failed")
         if device < 0 or _native.device_of(layout.address + size - 1) != device:
             raise UnsupportedError(
                 f"{name} is {arguments.describe(x)} that claims {size} bytes of device memory at {layout.address:#x}, "

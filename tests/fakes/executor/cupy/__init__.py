@@ -1,8 +1,8 @@
-"""The part of CuPy that tests/gpu and scripts/bench/gpu.py use, over the executor of kernels (tests/simt).
+"""The part of CuPy that tests and scripts/bench/gpu.py use, over the executor of kernels (tests/simt).
 
-For a process whose cusz_core has the executor's libcusz_core.so.0 beside it: its "device memory" can be read by the
-host, and its kernels run on the CPU, so that tests and measurements are tried before there is a GPU. Work that CuPy
-would do on a device is numpy's, at once.
+For a process whose cusz_core has loaded the executor's libcusz_core.so.0 (simt_environment, tests/conftest.py): its
+"device memory" can be read by the host, and its kernels run on the CPU, so that tests and measurements are tried before
+there is a GPU. Work that CuPy would do on a device is numpy's, at once.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import itertools
 import math
 import threading
 import types
-from pathlib import Path
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-import cusz_core
+import cusz_core  # noqa: F401  (loads the library)
 
 __version__ = "0 (executor)"
 
-_runtime = ctypes.CDLL(str(Path(cusz_core.__file__).with_name("libcusz_core.so.0")))
+_runtime = ctypes.CDLL("libcusz_core.so.0")
 _runtime.cudaMalloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
 _runtime.cudaFree.argtypes = [ctypes.c_void_p]
 _runtime.cudaStreamCreate.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
@@ -163,6 +162,9 @@ class _Device:
         return self
 
     def __exit__(self, *_):
+        pass
+
+    def use(self):
         pass
 
     def synchronize(self):

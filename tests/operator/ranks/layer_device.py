@@ -1,0 +1,67 @@
+"""Arrays of a device, and of the host, by Writer and Reader: mpirun python layer_device.py FILE ENGINE
+
+With the executor's device and the stand-in for CuPy (simt_environment, tests/conftest.py).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import cupy
+import numpy as np
+from mpi4py import MPI
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+EB = 1e-3
+comm = MPI.COMM_WORLD
+path, engine = sys.argv[1:]
+binding = cz.bind_device(comm)
+assert (binding.device, binding.sharing) == (0, comm.size)
+whole = support.smooth((40, 30, 20), support.F32)
+first, last = (40 * r // comm.size for r in (comm.rank, comm.rank + 1))
+block, start = whole[first:last], (first, 0, 0)
+
+with cz.Writer(path, comm, eb=EB, mode="rel", engine=engine) as out:
+    for _ in range(2):
+        with out.step():
+            out.put("device", cupy.asarray(block), whole.shape, start)
+            out.put("host", block, whole.shape, start)
+
+bound = support.absolute_bound(whole, EB, "rel")
+with cz.Reader(path, comm) as run:
+    for step in run:
+        box = {"start": (3, 2, 1), "count": (30, 20, 10)}
+        of_host = step.read("host", **box)
+        assert isinstance(of_host, np.ndarray)
+        assert not support.violations(whole[3:33, 2:22, 1:11], of_host, bound)
+        for name in ("host", "device"):
+            assert support.same_bits(step.read(name, **box), of_host)
+            on_device = step.read(name, **box, like=cupy)
+            assert isinstance(on_device, cupy.ndarray)
+            assert support.same_bits(on_device.get(), of_host)
+        host, device = step.blocks("host"), step.blocks("device")
+        assert (host["device"] == -1).all()
+        assert (device["device"] == 0).all()
+        for column in ("archive_bytes", "checksum", "eb_abs", "min", "max", "outliers"):
+            assert (host[column] == device[column]).all(), column
+
+# A device that fails on the last rank: the step is missing, and those before it are there.
+with cz.Writer(f"{path}.failed.bp", comm, eb=EB, engine=engine) as out:
+    with out.step():
+        out.put("device", cupy.asarray(block), whole.shape, start)
+    failure = ""
+    try:
+        with out.step():
+            out.put("device", cupy.asarray(block), whole.shape, start)
+            cupy._runtime.simt_break_device(comm.rank == comm.size - 1)
+    except cusz_core.DeviceError as error:
+        failure = str(error)
+    assert f"rank {comm.size - 1}" in failure
+    cupy._runtime.simt_break_device(False)
+with cz.Reader(f"{path}.failed.bp", comm) as run:
+    (step,) = run
+    assert not support.violations(block, step.read("device", start=start, count=block.shape), EB)
+print("done")
