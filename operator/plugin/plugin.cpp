@@ -261,13 +261,14 @@ public:
         if (context.get() == nullptr) throw std::runtime_error("cusz_operator: out of memory");
         cusz_info info;
         info.struct_bytes = sizeof info;
-        // The archive is in memory of the host, whatever CUDA says after a device has failed; so is the field if the
-        // CPU can read it there. Without a context nobody asks CUDA, but there is no message either.
+        // The archive is in memory of the host, even where CUDA no longer says so, as after a device has failed.
+        // Without a context it is taken for that, but there is no message of what is wrong with it.
         cusz_status status = cusz_inspect(nullptr, archive, archive_bytes, &info);
         if (status != CUSZ_OK) status = cusz_inspect(context.get(), archive, archive_bytes, &info);
         if (status == CUSZ_OK) {
             const auto field_bytes = static_cast<std::size_t>(info.raw_bytes);
-            const bool on_host = field_bytes == 0 || (cusz_device_of(field) < 0 && cpu_can_read(field, field_bytes));
+            const bool is_unknown = cusz_device_of(field) == -2;
+            const bool on_host = field_bytes == 0 || (is_unknown && cpu_can_read(field, field_bytes));
             status =
                 cusz_decompress(context.get(), archive, archive_bytes, on_host ? CUSZ_BACKEND_CPU : CUSZ_BACKEND_AUTO,
                                 m_parameters.compression.threads, field, field_bytes);
