@@ -1,6 +1,7 @@
-"""Makes `import format_reference` work."""
+"""Makes `import format_reference` and `import paper_reference` work."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))

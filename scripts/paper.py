@@ -1,0 +1,579 @@
+#!/usr/bin/env python3
+"""The tables and figures of the cuSZ paper, measured here: docs/paper/README.md, its figures and results.json.
+
+    .venv/bin/python scripts/paper.py            # everything; the first time it installs zfp and SZ into .venv-peers
+    ... scripts/paper.py --without-peers         # installs nothing: rows of zfp and SZ may say that they are missing
+    ... scripts/paper.py --sdrbench FOLDER       # on the paper's own data, where somebody has it (scripts/sdrbench.py)
+    ... scripts/paper.py --from results.json     # the report anew, from numbers that were measured before
+
+On a machine with a GPU and no .venv: the Python that scripts/gpu has, with --without-peers; what it measures there may
+be reported elsewhere, by --from.
+
+Fields are those of the proxies in apps/, one for each of the paper's five datasets. Three things are measured on them:
+the paper's algorithm in its own setting (paper_reference.py, in NumPy), the engine of `cusz_core`, and zfp and SZ-1.4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import importlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paper_reference as reference
+import paper_report
+import sdrbench
+from numpy.typing import NDArray
+
+import cusz_core as cusz
+from cusz_core.bench import measure as bench
+from cusz_core.bench import tools
+
+ROOT = Path(__file__).resolve().parents[1]
+
+Array = NDArray[Any]
+Row = dict[str, Any]
+
+#: 4.2: the bound of all tables, and those of the rate-distortion curves; relative to the value range.
+VALREL = 1e-4
+BOUNDS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+#: Bits per value of zfp's fixed-rate mode.
+RATES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20)
+#: Table 3.
+BINS = (128, 256, 512, 1024, 2048, 4096, 8192)
+#: Table 6: the paper has no fewer than 4000 threads, of fields that are a hundred times as large.
+LEAST_CHUNKS = 60
+PERCENTILES = (1, 25, 50, 75, 99)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A dataset of the paper's Table 2.
+
+    Attributes:
+        name: as the paper has it.
+        proxy: the module in apps/ that stands for it.
+        scale: of the proxy's grid along each axis, for fields of some million values.
+    """
+
+    name: str
+    proxy: str
+    scale: float
+
+
+DATASETS = (
+    Dataset("HACC", "particles", 2.0),
+    Dataset("CESM-ATM", "climate", 3.0),
+    Dataset("Hurricane", "hurricane", 2.0),
+    Dataset("Nyx", "cosmology", 2.0),
+    Dataset("QMCPACK", "orbitals", 1.5),
+)
+#: Where the paper draws rate-distortion curves, Figures 6 and 7.
+CURVES = ("Hurricane", "Nyx")
+#: Table 8: fields of the hurricane that the benchmark has a second time, as logarithms.
+LOGARITHMS = ("CLOUD", "PRECIP", "QCLOUD", "QGRAUP", "QICE", "QRAIN", "QSNOW")
+
+
+# ------------------------------------------------------------------------------------------------------------ fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    dataset: str
+    name: str
+    origin: str
+    x: Array
+
+
+def proxy_fields(dataset: Dataset, path: Path) -> Iterator[Field]:
+    """The fields of a proxy from where `run_proxies` kept them, and the logarithms that the benchmark has too."""
+    origin = f"apps/{dataset.proxy}.py"
+    with np.load(path) as fields:
+        for name in fields:
+            x = np.ascontiguousarray(fields[name])
+            yield Field(dataset.name, name, origin, x)
+            if dataset.name == "Hurricane" and name in LOGARITHMS:
+                yield Field(dataset.name, f"{name}.log10", origin, logarithms(x))
+
+
+def run_proxies(factor: float, cache: Path, processes: int) -> list[Path]:
+    """Runs the programs of apps/ whose fields are not in `cache` yet, and returns where the fields of each are."""
+    sources = b"".join(path.read_bytes() for path in sorted((ROOT / "apps").glob("*.py")))
+    version = hashlib.sha256(sources).hexdigest()[:12]
+    paths = [cache / f"{dataset.proxy}-{dataset.scale * factor:g}-{version}.npz" for dataset in DATASETS]
+    cache.mkdir(parents=True, exist_ok=True)
+    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        runs = []
+        for dataset, path in zip(DATASETS, paths, strict=True):
+            if not path.exists():
+                say(f"running apps/{dataset.proxy}.py, its grid times {dataset.scale * factor:g}")
+                runs.append(pool.submit(run_proxy, dataset.proxy, dataset.scale * factor, path))
+        for run in runs:
+            run.result()
+    return paths
+
+
+def run_proxy(proxy: str, scale: float, path: Path) -> None:
+    fields = module_of("apps", proxy).fields(scale)
+    part = path.with_suffix(f".{os.getpid()}.npz")
+    np.savez(part, **fields)
+    part.rename(path)
+
+
+def module_of(folder: str, name: str) -> Any:
+    """A module of this checkout that is in no package."""
+    if (path := str(ROOT / folder)) not in sys.path:
+        sys.path.append(path)
+    return importlib.import_module(name)
+
+
+def logarithms(x: Array) -> Array:
+    """log10 of a field; of values that are not positive, that of the smallest one that is."""
+    positive = x[x > 0]
+    least = positive.min() if positive.size else x.dtype.type(1)
+    return np.log10(np.maximum(x, least))
+
+
+def sdrbench_fields(options: argparse.Namespace) -> Iterator[Field]:
+    """The fields of a folder; of those that are larger than `--most-mb`, the planes at the front."""
+    names = {"CESM-ATM-3D": "CESM-ATM", "QMCPACK-orbitals-last": "QMCPACK"}
+    for file in sdrbench.find(options.sdrbench, options.shrink):
+        x = file.load()
+        planes = max(1, int(options.most_mb * 1e6 / x.nbytes * len(x)))
+        yield Field(names.get(file.dataset.name, file.dataset.name), file.field, file.path.name, x[:planes])
+
+
+def fields_of(options: argparse.Namespace) -> Iterator[Field]:
+    if options.sdrbench:
+        yield from sdrbench_fields(options)
+    else:
+        for dataset, path in zip(DATASETS, run_proxies(options.scale, options.cache, options.threads), strict=True):
+            yield from proxy_fields(dataset, path)
+
+
+# -------------------------------------------------------------------------------------------- the paper's algorithm
+
+
+def gbps(x: Array, seconds: float) -> float:
+    return x.nbytes / seconds / 1e9
+
+
+def codebook_of(tree: reference.Tree, bins: int) -> reference.Codebook:
+    """What Table 3 calls to get the codebook."""
+    return reference.canonise(reference.base_codebook(tree, bins)[0])
+
+
+def reference_row(x: Array, repeat: int) -> Row:
+    """Tables 4, 5, 7, 8: the stages of paper_reference.py one by one, in seconds, and what they make of the field."""
+    eb = reference.absolute_bound(x, VALREL)
+    extents = reference.as_tiled(x.shape)
+    tile, field = reference.TILES[len(extents)], x.reshape(extents)
+    times: dict[str, float] = {}
+
+    def stage(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        call = functools.partial(function, *arguments)
+        times[name] = sdrbench.seconds(call, repeat)
+        return call()
+
+    def quantise() -> tuple[Array, Array]:
+        integers = reference.prequantise(field, eb)
+        return reference.postquantise(reference.lorenzo_deltas(integers, tile), integers)
+
+    codes, outliers = stage("quantise", quantise)
+    counts = stage("histogram", reference.histogram, codes)
+    tree = stage("tree", reference.build_tree, counts)
+    book = stage("codebook", codebook_of, tree, counts.size)
+    flat = codes.ravel().astype(np.intp)  # what numpy indexes with: its conversion is not part of encoding
+    encoded = {}
+    for bits in (32, 64):
+        if bits >= reference.word_bits(book):
+            words = reference.words_of(book, bits)
+            encoded[bits] = stage(f"encode{bits}", reference.encode, flat, words)
+    chosen = encoded[reference.word_bits(book)]
+    chunk = reference.chunk_of(x.size)
+    stream, lengths = stage("deflate", reference.deflate, chosen, chunk)
+    stage("inflate", reference.inflate, stream, lengths, book, x.size, chunk)
+    back = stage("reverse", reference.reversed_dual_quantisation, codes, outliers, eb, tile, reference.BINS)
+
+    archive, y = reference.compress(x, VALREL), back.reshape(x.shape)
+    return {
+        "seconds": times,
+        "rate": archive.rate,
+        "psnr": reference.psnr(x, y),
+        "beyond_bound": int((np.abs(x.astype(np.float64) - y) > eb).sum()),
+        "max_error_over_eb": float(np.abs(x.astype(np.float64) - y).max()) / eb,
+        "outliers": int(outliers.size),
+        "entropy": reference.entropy(codes),
+        "widest": int(book.widths.max()),
+        "word": archive.word,
+        "chunk": chunk,
+    }
+
+
+def chunk_rows(x: Array, repeat: int) -> list[Row]:
+    """Table 6: deflating and inflating in chunks of different sizes."""
+    extents = reference.as_tiled(x.shape)
+    integers = reference.prequantise(x, reference.absolute_bound(x, VALREL)).reshape(extents)
+    codes, _ = reference.postquantise(reference.lorenzo_deltas(integers, reference.TILES[len(extents)]), integers)
+    counts = reference.histogram(codes)
+    book = codebook_of(reference.build_tree(counts), counts.size)
+    encoded = reference.encode(codes, reference.words_of(book, reference.word_bits(book)))
+    rows = []
+    for chunk in reference.chunk_sizes(x.size, LEAST_CHUNKS):
+        deflate = functools.partial(reference.deflate, encoded, chunk)
+        stream, lengths = deflate()
+        inflate = functools.partial(reference.inflate, stream, lengths, book, x.size, chunk)
+        rows.append(
+            {
+                "chunk": chunk,
+                "threads": int(lengths.size),
+                "deflate_gbps": gbps(x, sdrbench.seconds(deflate, repeat)),
+                "inflate_gbps": gbps(x, sdrbench.seconds(inflate, repeat)),
+                "overhead": (8 * stream.nbytes + 32 * lengths.size) / int(lengths.sum()) - 1,
+            }
+        )
+    return rows
+
+
+def reference_curve(x: Array) -> list[Row]:
+    """Figures 6 to 8."""
+    rows = []
+    for eb in BOUNDS:
+        try:
+            archive = reference.compress(x, eb)
+        except ValueError:  # values too far from 0 for the integers of single precision
+            continue
+        rows.append({"eb": eb, "rate": archive.rate, "psnr": reference.psnr(x, reference.decompress(archive))})
+    return rows
+
+
+def codebook_rows(x: Array, repeat: int) -> list[Row]:
+    """Table 3: a codebook by the number of bins, of the reference on a field, and of the engine at most.
+
+    The engine has no clock in it. It is given 2^18 values without any order that use all bins alike, so that nothing is
+    gained by prediction: the whole call, of which the codebook is a part, is what its codebook takes at most.
+    """
+    extents = reference.as_tiled(x.shape)
+    integers = reference.prequantise(x, reference.absolute_bound(x, VALREL)).reshape(extents)
+    deltas = reference.lorenzo_deltas(integers, reference.TILES[len(extents)])
+    rng = np.random.default_rng(0)
+    rows = []
+    for bins in BINS:
+        counts = reference.histogram(reference.postquantise(deltas, integers, bins)[0], bins)
+        tree = reference.build_tree(counts)
+        book = codebook_of(tree, bins)
+        even = rng.integers(1 - bins // 2, bins // 2, 1 << 18).astype(np.float32)
+        calls: dict[str, Callable[[], object]] = {
+            "tree_ms": functools.partial(reference.build_tree, counts),
+            "codebook_ms": functools.partial(codebook_of, tree, bins),
+        }
+        row: Row = {"bins": bins, "symbols": int(book.symbols.size), "widest": int(book.widths.max())}
+        row |= {name: 1e3 * sdrbench.seconds(call, repeat) for name, call in calls.items()}
+        row["engine_ms"] = {}
+        for backend in backends():
+            call = functools.partial(cusz.compress, even, 0.5, bins=bins, threads=1, backend=backend)
+            row["engine_ms"][backend] = 1e3 * sdrbench.seconds(call, repeat)
+        rows.append(row)
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------------- the engine
+
+
+def backends() -> list[str]:
+    return [backend.name for backend in cusz.devices() if backend.available]
+
+
+def engine_row(x: Array, threads: int, repeat: int) -> Row:
+    """Tables 5, 7, 8: one thread and `threads` of them, and the pass over the field that finds its range."""
+    one = sdrbench.measure(x, VALREL, threads=1, backend="cpu", repeat=repeat)
+    row = {**one, "range_gbps": gbps(x, sdrbench.seconds(lambda: cusz.value_range(x, threads=1), repeat))}
+    if threads > 1:
+        many = sdrbench.measure(x, VALREL, threads=threads, backend="cpu", repeat=repeat)
+        row |= {f"threads_{what}": many[what] for what in ("compress_gbps", "decompress_gbps")}
+    return row
+
+
+def engine_curve(x: Array) -> list[Row]:
+    """Figures 6 to 8."""
+    rows = []
+    for eb in BOUNDS:
+        archive = cusz.compress(x, eb, "rel")
+        rows.append({"eb": eb, "rate": 8 * len(archive) / x.size, "psnr": cusz.verify(x, archive).psnr})
+    return rows
+
+
+def gpu_rows(fields: Sequence[Field], repeat: int) -> tuple[list[Row], Row]:
+    """Tables 3 and 7 on a GPU, by scripts/bench/gpu.py: rows, and its name or why there are none."""
+    gpu = module_of("scripts/bench", "gpu")
+    try:
+        options = gpu.parser().parse_args(["--repeat", str(repeat)])
+        machine = gpu.open_machine(options)
+    except gpu.BenchError as error:
+        return [], {"gpu": None, "gpu_missing": str(error)}
+    rows = []
+    for n, field in enumerate(fields):
+        say(f"GPU: {field.dataset} {field.name}")
+        for bins in (64, *(BINS if n == 0 else ())):
+            task = gpu.Task(machine.cupy.asarray(field.x), "rel", VALREL, None, bins)
+            rows.append({"bins": bins, **machine.row(f"{field.dataset} {field.name}", field.x, task)})
+    return rows, {"gpu": gpu.head(machine.cupy)["gpu"], "gpu_missing": None}
+
+
+# ----------------------------------------------------------------------------------------------- the other compressors
+
+
+def peers_here() -> Row:
+    """What is installed: a version, or None and the reason."""
+    found = {}
+    for name, tool in (("zfp", "zfp"), ("sz14", "SZ2")):
+        known = next(each for each in tools.TOOLS if each.name == tool)
+        missing = known.missing()
+        found[name] = {"version": None if missing else known.version(), "missing": missing}
+    return found
+
+
+def zfp_curve(x: Array, repeat: int) -> list[Row]:
+    """Tables 5 and 7, Figures 6 to 8: zfp's fixed-rate mode, the one that cuZFP has; 4-D fields as 3-D ones."""
+    imagecodecs: Any = importlib.import_module("imagecodecs")
+    field = x.reshape(reference.as_tiled(x.shape))
+    rows = []
+    for rate in RATES:
+        encode = functools.partial(imagecodecs.zfp_encode, field, rate, mode="rate")
+        archive = encode()
+        decode = functools.partial(imagecodecs.zfp_decode, archive)
+        rows.append(
+            {
+                "asked": rate,
+                "rate": 8 * len(archive) / x.size,
+                "psnr": reference.psnr(x, decode().reshape(x.shape)),
+                "compress_gbps": gbps(x, sdrbench.seconds(encode, repeat)),
+                "decompress_gbps": gbps(x, sdrbench.seconds(decode, repeat)),
+            }
+        )
+    return rows
+
+
+#: 4.1: 1,024 bins, best_compression, gzip at best speed. Without regression SZ 2.1 predicts as SZ-1.4 does.
+SZ14 = """\
+[ENV]
+dataEndianType = LITTLE_ENDIAN_DATA
+sol_name = SZ
+[PARAMETER]
+max_quant_intervals = 65536
+quantization_intervals = 1024
+predThreshold = 0.99
+sampleDistance = 100
+losslessCompressor = GZIP_COMPRESSOR
+withLinearRegression = NO
+szMode = SZ_BEST_COMPRESSION
+gzipMode = Gzip_BEST_SPEED
+errorBoundMode = REL
+absErrBound = 1
+relBoundRatio = 1E-4
+"""
+
+
+def sz14_row(x: Array, repeat: int) -> Row:
+    """Tables 7 and 8: what SZ-1.4 does, by SZ 2.1 in the paper's setting."""
+    library = tools._Sz2Library()
+    functions = library.functions
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "sz.config"
+        settings.write_text(SZ14)
+        if functions.SZ_Init(str(settings).encode()) != 0:
+            raise RuntimeError("SZ_Init failed")
+    tiled = reference.as_tiled(x.shape)  # of 4-D fields it gives back something else
+    extents = [0] * (5 - len(tiled)) + list(tiled)
+
+    def compress() -> Array:
+        size = ctypes.c_size_t()
+        bound = (library.REL, 0.0, VALREL, 0.0)
+        address = functions.SZ_compress_args(library.SZ_FLOAT, x.ctypes.data, ctypes.byref(size), *bound, *extents)
+        return library.owned(address, np.dtype(np.uint8), size.value)
+
+    compressing = sdrbench.seconds(compress, repeat)
+    archive = compress().tobytes()
+
+    def decompress() -> Array:
+        address = functions.SZ_decompress(library.SZ_FLOAT, archive, len(archive), *extents)
+        return library.owned(address, x.dtype, x.size).reshape(x.shape)
+
+    row = {
+        "rate": 8 * len(archive) / x.size,
+        "psnr": reference.psnr(x, decompress()),
+        "compress_gbps": gbps(x, compressing),
+        "decompress_gbps": gbps(x, sdrbench.seconds(decompress, repeat)),
+    }
+    functions.SZ_Finalize()  # it crashes where it compresses again after it has decompressed
+    return row
+
+
+class Apart:
+    """Calls functions in a process of its own, which a library may take with it."""
+
+    def __init__(self) -> None:
+        self.pool: concurrent.futures.ProcessPoolExecutor | None = None
+
+    def __call__(self, function: Callable[..., Row], *arguments: Any) -> Row:
+        """The row; {"error": ...} where the function failed or its process died."""
+        if self.pool is None:
+            self.pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        try:
+            return self.pool.submit(function, *arguments).result(timeout=300)
+        except concurrent.futures.process.BrokenProcessPool:
+            self.close()
+            return {"error": "crashes"}
+        except Exception as error:  # whatever a library raises
+            self.close()
+            return {"error": f"{type(error).__name__}: {error}"[:200]}
+
+    def close(self) -> None:
+        if self.pool is not None:
+            for process in list((self.pool._processes or {}).values()):
+                process.kill()
+            self.pool.shutdown(wait=True, cancel_futures=True)
+            self.pool = None
+
+
+# ---------------------------------------------------------------------------------------------------------------- all
+
+
+def percentiles(x: Array) -> Row:
+    """Table 9: how the values lie, and how many lie within a bound of 0 and of the smallest."""
+    low, high = float(x.min()), float(x.max())
+    row: Row = {"min": low, "max": high, "range": high - low}
+    row |= {f"{p}%": float(v) for p, v in zip(PERCENTILES, np.percentile(x, PERCENTILES), strict=True)}
+    for name, eb in (("eb", VALREL * (high - low)), ("eb/10", VALREL * (high - low) / 10)):
+        row[name] = eb
+        row[f"within {name} of 0"] = float((np.abs(x) <= eb).mean())
+        row[f"within {name} of min"] = float((x <= np.float64(low) + eb).mean())
+    return row
+
+
+def field_row(field: Field, first: bool, here: Row, apart: Apart, options: argparse.Namespace) -> Row:
+    """Everything about one field but the codebooks."""
+    x, repeat = field.x, options.repeat
+    row: Row = {"dataset": field.dataset, "field": field.name, "origin": field.origin, "shape": list(x.shape)}
+    if not np.isfinite(x).all() or not x.max() > x.min():
+        return {**row, "error": "values that are not finite, or all alike: valrel has no meaning"}
+    curves = field.dataset in CURVES
+    row |= {
+        "percentiles": percentiles(x),
+        "reference": reference_row(x, repeat),
+        "engine": engine_row(x, options.threads, repeat),
+        "chunks": chunk_rows(x, repeat) if first else [],
+        "reference_curve": reference_curve(x) if curves else [],
+        "engine_curve": engine_curve(x) if curves else [],
+        "zfp": zfp_curve(x, 1) if here["zfp"]["version"] else [],
+        "sz14": apart(sz14_row, x, repeat) if here["sz14"]["version"] else {"error": here["sz14"]["missing"]},
+    }
+    return row
+
+
+def measure(options: argparse.Namespace) -> Row:
+    """The document that paper_report.py reads."""
+    began = time.monotonic()
+    here = peers_here()
+    bench.reuse_freed_memory()
+    document: Row = {
+        "head": {**bench.head([], bench.Plan([VALREL], [], repeat=options.repeat)), "peers": here},
+        "valrel": VALREL,
+        "fields": [],
+        "codebooks": {},
+    }
+    document["head"] |= {"threads": options.threads, "scale": options.scale, "sdrbench": bool(options.sdrbench)}
+    apart, firsts = Apart(), {}
+    try:
+        for field in fields_of(options):
+            say(f"{field.dataset} {field.name}, {field.x.nbytes / 1e6:.1f} MB")
+            first = field.dataset not in firsts
+            row = field_row(field, first, here, apart, options)
+            document["fields"].append(row)
+            if first and "error" not in row:
+                firsts[field.dataset] = field
+    finally:
+        apart.close()
+    if chosen := firsts.get("Hurricane") or next(iter(firsts.values()), None):
+        say("codebooks")
+        rows = codebook_rows(chosen.x, options.repeat)
+        document["codebooks"] = {"dataset": chosen.dataset, "field": chosen.name, "rows": rows}
+    document["gpu"], device = gpu_rows(list(firsts.values()), max(options.repeat, 5))
+    document["head"] |= device
+    document["head"] |= {"minutes": (time.monotonic() - began) / 60, "load": os.getloadavg()[1]}
+    return document
+
+
+def say(text: str) -> None:
+    print(f"== {text}", file=sys.stderr, flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    sub = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[0],
+        epilog=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = sub.add_argument
+    add("--out", type=Path, default=ROOT / "docs/paper", metavar="FOLDER", help="default: docs/paper")
+    add("--without-peers", action="store_true", help="do not install zfp and SZ, and use what is there")
+    add("--sdrbench", type=Path, metavar="FOLDER", help="the fields of these files instead of the proxies'")
+    add("--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent")
+    add(
+        "--most-mb",
+        type=float,
+        default=100,
+        metavar="MB",
+        help="the planes at the front of larger files (default: 100)",
+    )
+    add("--scale", type=float, default=1.0, metavar="F", help="multiplies the extents of the proxies' grids")
+    add("--cache", type=Path, default=ROOT / "build/paper", metavar="FOLDER", help="where the proxies' fields are kept")
+    add(
+        "--threads",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="of the engine (default: all cores)",
+    )
+    add("--repeat", type=int, default=3, help="timed calls; the median is kept (default: 3)")
+    add("--from", type=Path, dest="earlier", metavar="JSON", help="report this earlier measurement")
+    return sub
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    if not (options.without_peers or options.earlier):
+        peers = module_of("scripts/bench", "peers")
+        if Path(sys.prefix) != peers.PEERS:
+            peers.make_environment()
+            command = [peers.PEERS / "bin/python", __file__, *(sys.argv[1:] if arguments is None else arguments)]
+            return subprocess.run(command, check=False).returncode
+    try:
+        document = json.loads(options.earlier.read_text()) if options.earlier else measure(options)
+        options.out.mkdir(parents=True, exist_ok=True)
+        paper_report.write(document, options.out)
+    except (sdrbench.DataError, cusz.CuszError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    with contextlib.suppress(ValueError):
+        say(f"written to {options.out.resolve().relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
