@@ -13,7 +13,8 @@ on how the grid is cut: every cell sees the same operations in the same order, n
 initial noise is a hash of the cell's global index. So one rank and four ranks agree to the last bit.
 
 U and V are written as global ADIOS2 variables of shape (nx, ny, nz), one block per rank; beside them stands the number
-of the step, without loss. A run can be continued from its compressed steps with --restart.
+of the step, without loss. A run can be continued from its compressed steps, in another file with --restart, and in its
+own with --append, which starts anew where there is nothing yet: so a job that was stopped need only be run again.
 """
 
 from __future__ import annotations
@@ -399,6 +400,14 @@ def physics_attributes(physics: Physics, seed: int) -> dict[str, float]:
     }
 
 
+def has_steps(path: Path) -> bool:
+    """Whether `path` is a file with complete steps."""
+    if not (path / "md.idx").exists():
+        return False
+    with cusz_operator.Reader(path) as run:
+        return len(run) > 0
+
+
 def read_restart(
     path: Path, grid: Grid, dtype: np.dtype[Any], wanted: dict[str, float]
 ) -> tuple[int, np.ndarray, np.ndarray]:
@@ -500,6 +509,7 @@ def make_parser() -> Parser:
         help="abs: the bound as it stands; rel: times the value range of the whole field at the step",
     )
     add("--restart", type=Path, metavar="PATH", help="continue from the last complete step of this file")
+    add("--append", action="store_true", help="continue --output itself from its last complete step, where it has one")
     add("--reference", type=Path, metavar="PATH", help="also write the fields uncompressed to this file")
     add("--seed", type=int, default=1, help="of the initial noise")
     defaults = Physics()
@@ -517,6 +527,8 @@ def make_parser() -> Parser:
 
 def check_paths(options: argparse.Namespace) -> None:
     """Refuse paths that cannot be written, or that would overwrite what is read."""
+    if options.append and (options.restart is not None or options.reference is not None or options.engine == "SST"):
+        raise AppError("--append goes together with neither --restart nor --reference, nor with a stream.")
     paths = {f"--{name}": getattr(options, name) for name in ("output", "reference", "summary", "restart")}
     given = [(name, path) for name, path in paths.items() if path is not None]
     for name, path in given:
@@ -582,6 +594,10 @@ def run(comm: MPI.Intracomm) -> None:
     dtype = np.dtype({"f32": np.float32, "f64": np.float64}[options.dtype])
     physics = Physics(feed=options.feed, kill=options.kill)
     first = 0
+    with agreed(comm, f"--append {options.output}"):
+        append = options.append and has_steps(options.output)
+        if append:
+            options.restart = options.output
     with agreed(comm, f"a grid of {'x'.join(map(str, grid.size))}"):
         sim = GrayScott(grid, physics, dtype, xp)
         if options.restart is None:
@@ -590,12 +606,22 @@ def run(comm: MPI.Intracomm) -> None:
         with agreed(comm, f"--restart {options.restart}"):
             first, u, v = read_restart(options.restart, grid, dtype, physics_attributes(physics, options.seed))
             sim.set_state(u, v)
-            if first >= options.steps:
+            if first >= options.steps and not append:
                 raise AppError(f"--restart {options.restart} is at step {first} already. Give --steps beyond it.")
+    if first >= options.steps:
+        if comm.rank == 0:
+            print(f"{options.output} is at step {first} already: nothing to do", flush=True)
+        return
     writing, writing_raw = Clock(), Clock()
     try:
         out = cusz_operator.Writer(
-            options.output, grid.cart, eb=options.eb, mode=options.mode, engine=options.engine, progress=False
+            options.output,
+            grid.cart,
+            eb=options.eb,
+            mode=options.mode,
+            engine=options.engine,
+            append=append,
+            progress=False,
         )
     except CuszError as error:  # the same on all ranks
         raise AppError(str(error)) from error

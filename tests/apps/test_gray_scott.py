@@ -170,6 +170,24 @@ def test_restart_of_a_killed_run(
     assert "10 steps of 32x32x32" in out.stdout
 
 
+def test_append(ranks: Any, gray_scott: Path, read_bp: Any, mpi_environment: dict[str, str], tmp_path: Path) -> None:
+    """A run that is killed, and run again until it is done, has the bits of one that was never interrupted."""
+    common = ["--size", "21x20x22", "--interval", "5", "--eb", "0", "--output"]
+    command = [sys.executable, str(gray_scott), *common, str(tmp_path / "run.bp"), "--append", "--steps", "1000000"]
+    with subprocess.Popen(command, env=mpi_environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.kill()
+    last = 5 * len(read_bp(tmp_path / "run.bp")["step"]) + 10
+    for line in (f"step {last} of {last} written", f"is at step {last} already: nothing to do"):
+        assert line in ranks(2, gray_scott, *common, tmp_path / "run.bp", "--append", "--steps", last).stdout
+    ranks(3, gray_scott, *common, tmp_path / "whole.bp", "--steps", last)
+    whole, run = read_bp(tmp_path / "whole.bp"), read_bp(tmp_path / "run.bp")
+    for name in ("U", "V", "step"):
+        assert len(whole[name]) == len(run[name])
+        assert all(same_bits(x, y) for x, y in zip(whole[name], run[name], strict=True))
+
+
 def test_summary_and_lines(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     out = ranks(2, gray_scott, "--size", 16, "--steps", 10, "--interval", 5, "--output", tmp_path / "gs.bp",
                 "--summary", tmp_path / "run.json")  # fmt: skip
@@ -221,6 +239,9 @@ def test_mistakes(
         (["--output", "no/gs.bp"], "--output no/gs.bp: the folder no does not exist."),
         (["--output", "a.bp", "--reference", "./a.bp"], "--output and --reference are the same file, a.bp."),
         (["--output", "a.bp", "--restart", "a.bp"], "--output and --restart are the same file, a.bp."),
+        (["--append", "--restart", "a.bp"], "--append goes together with neither"),
+        (["--append", "--reference", "a.bp"], "--append goes together with neither"),
+        (["--append", "--engine", "SST"], "--append goes together with neither"),
     ],
 )
 def test_option_mistakes(

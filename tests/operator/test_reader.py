@@ -209,3 +209,10 @@ def test_more_dimensions_than_four(tmp_path: Path) -> None:
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         cz.Reader(tmp_path / "run.bp")
+
+
+def test_a_file_before_its_first_step(tmp_path: Path) -> None:
+    """As a writer leaves it that is stopped there: ADIOS2 itself crashes when it closes it."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3), cz.Reader(tmp_path / "run.bp") as run:
+        assert len(run) == 0
+        assert list(run) == []

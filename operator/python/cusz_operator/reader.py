@@ -147,7 +147,8 @@ class Reader:
             self._cache.clear()
             if self._current is not None:
                 engine.end_step()
-            engine.close()
+            if self._is_stream or self._n_steps:  # in Close, ADIOS2 crashes on a file that is still empty
+                engine.close()
 
     # ----------------------------------------------------------------------------------------------------- inside
 
