@@ -1,0 +1,33 @@
+# Sourced by the job scripts beside it: what there is to adapt to a cluster, and how ranks are started.
+# shellcheck shell=bash
+
+# ---- adapt
+
+# module purge
+# module load gcc openmpi                 # those that scripts/setup was run with
+CUSZ_LAUNCH=${CUSZ_LAUNCH:-srun}          # or mpirun
+CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list` that the MPI was built with; Open MPI: pmix
+
+# ---- works as it is
+
+# shellcheck source=/dev/null
+source "${CUSZ_VENV:-$CUSZ_ROOT/.venv}/bin/activate"
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+export SRUN_CPUS_PER_TASK=$OMP_NUM_THREADS # srun does not take it over from sbatch
+
+# Where the job's files go. A job that is requeued finds what it has written before.
+out=${CUSZ_OUT:-$SLURM_SUBMIT_DIR/$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}
+mkdir -p "$out"
+
+# launch RANKS COMMAND...: runs COMMAND on so many ranks of the job, and fails if one of them fails.
+side_by_side=() # of srun, for steps that run at the same time
+launch() {
+    local ranks=$1
+    shift
+    case $CUSZ_LAUNCH in
+    srun) srun --mpi="$CUSZ_SRUN_MPI" --kill-on-bad-exit=1 "${side_by_side[@]}" --ntasks="$ranks" "$@" ;;
+    # Open MPI starts its daemons by srun, where a second mpirun would wait for the first one to end.
+    mpirun) SLURM_OVERLAP=1 mpirun --bind-to none -n "$ranks" "$@" ;;
+    *) echo "CUSZ_LAUNCH is $CUSZ_LAUNCH; it must be srun or mpirun" >&2 && return 2 ;;
+    esac
+}

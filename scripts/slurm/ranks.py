@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Tells where the ranks of a launch are and what they work with, and fails if it is not what was asked for.
+
+    srun --mpi=pmix --ntasks=8 python scripts/slurm/ranks.py 8 --nodes 2 --gpus
+
+A launcher that does not fit the MPI starts as many programs of one rank each, which would all write the same file. So a
+job asks first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from mpi4py import MPI
+
+import cusz_operator
+
+
+def main() -> int:
+    """Exit status 0, or 1 after a message."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("ranks", type=int, help="how many ranks there should be")
+    parser.add_argument("--nodes", type=int, help="how many nodes they should be on")
+    parser.add_argument("--gpus", action="store_true", help="each rank should have a CUDA device of its own")
+    options = parser.parse_args()
+
+    comm = MPI.COMM_WORLD
+    binding = cusz_operator.bind_device(comm)
+    node = os.environ.get("SLURMD_NODENAME", binding.node)
+    told = comm.gather((node, binding, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+    wrong = []
+    if comm.size != options.ranks:
+        wrong.append(
+            f"the launcher gave {comm.size} rank{'s' * (comm.size > 1)}, not {options.ranks}: does it fit the MPI "
+            f"({MPI.get_vendor()[0]})? See docs/slurm.md."
+        )
+    if told is not None:
+        for rank, (node, bound, visible) in enumerate(told):
+            what = f"CPU, {bound.threads} threads"
+            if bound.device is not None:
+                what = f"CUDA device {bound.device}, {bound.name}"
+            place = f"node {node}, {bound.node_rank} of {bound.node_size} there"
+            print(f"rank {rank}: {place}, {what}; CUDA_VISIBLE_DEVICES={visible}")
+        nodes = len({node for node, _, _ in told})
+        if options.nodes is not None and nodes != options.nodes:
+            wrong.append(f"the ranks are on {nodes} nodes, not {options.nodes}")
+        if options.gpus:
+            without = [rank for rank, (_, bound, _) in enumerate(told) if bound.device is None or bound.sharing > 1]
+            if without:
+                wrong.append(f"ranks {without} have no CUDA device of their own")
+    if comm.rank == 0:
+        for line in wrong:
+            print(f"ranks: {line}", file=sys.stderr, flush=True)
+    return 1 if comm.bcast(len(wrong)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""The job scripts of scripts/slurm, run by a real SLURM: jobs complete, and what they wrote is what it should be.
+
+The fields are computed once more, by one rank and without SLURM; apps/gray_scott.py gives the same bits whatever the
+number of ranks.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator
+import support
+
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi]
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZE, STEPS, INTERVAL, EB = "24x20x16", 20, 5, 1e-4
+NUMBERS = [5, 10, 15, 20]
+SMALL = {"CUSZ_SIZE": SIZE, "CUSZ_STEPS": STEPS, "CUSZ_INTERVAL": INTERVAL, "CUSZ_EB": EB}
+LAUNCHERS = ("srun", "mpirun")
+
+Fields = dict[tuple[int, str], np.ndarray]  # by number of the step and variable
+
+
+@pytest.fixture(scope="session")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], Fields]:
+    """truth(steps, interval): the fields without compression."""
+    import adios2
+
+    def compute(steps: int, interval: int) -> Fields:
+        folder = tmp_path_factory.mktemp("truth")
+        options = f"--size {SIZE} --steps {steps} --interval {interval} --output gs.bp --reference reference.bp".split()
+        command = [sys.executable, str(ROOT / "apps" / "gray_scott.py"), *options]
+        subprocess.run(command, check=True, timeout=60, capture_output=True, cwd=folder)
+        file: Any
+        with adios2.FileReader(str(folder / "reference.bp")) as file:
+            numbers = range(interval, steps + 1, interval)
+            assert file.num_steps() == len(numbers)
+            return {
+                (number, name): file.read(name, step_selection=[step, 1]).reshape(file.inquire_variable(name).shape(0))
+                for step, number in enumerate(numbers)
+                for name in ("U", "V")
+            }
+
+    return compute
+
+
+@pytest.fixture(scope="session")
+def small(truth: Callable[[int, int], Fields]) -> Fields:
+    """The fields of a job with SMALL."""
+    return truth(STEPS, INTERVAL)
+
+
+def check_fields(path: Path, wanted: Fields, eb: float) -> int:
+    """Every value of a run against the true ones; returns how many blocks U has."""
+    with cusz_operator.Reader(path) as run:
+        numbers = [int(step.read("step")[0]) for step in run]
+        assert numbers == sorted({number for number, _ in wanted})
+        for step, number in zip(run, numbers, strict=True):
+            for name in ("U", "V"):
+                assert support.violations(wanted[number, name], step.read(name), eb) == []
+        return len(run[0].blocks("U"))
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_one_node(cluster: Any, small: Fields, tmp_path: Path, launcher: str) -> None:
+    job = cluster.submit("one_node", tmp_path / "run", "--ntasks=4", CUSZ_LAUNCH=launcher, **SMALL)
+    cluster.wait(job)
+    assert check_fields(job.folder / "gs.bp", small, EB) == 4
+    values = 2 * len(NUMBERS) * 24 * 20 * 16
+    assert f"3 ranks read {values} values: all keep |d - d'| <= 0.0001\n" in job.output
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_several_nodes(cluster: Any, small: Fields, tmp_path: Path, launcher: str) -> None:
+    job = cluster.submit("several_nodes", tmp_path / "run", "--ntasks-per-node=2", CUSZ_LAUNCH=launcher, **SMALL)
+    cluster.wait(job)
+    assert check_fields(job.folder / "gs.bp", small, EB) == 4
+    found = re.findall(r"^rank (\d): node (\w+), (\d) of 2 there, CPU, 1 threads", job.output, flags=re.MULTILINE)
+    assert found == [("0", "one", "0"), ("1", "one", "1"), ("2", "two", "0"), ("3", "two", "1")]
+    assert "gs.bp: 4 steps, all as asked for, " in job.output
+
+
+def test_stopped_job_continues(cluster: Any, truth: Callable[[int, int], Fields], tmp_path: Path) -> None:
+    """When it is requeued, and when it is submitted again: with the bits of a run that was never stopped."""
+    interval = 20
+    values = {**SMALL, "CUSZ_INTERVAL": interval, "CUSZ_EB": 0}
+    endless = {**values, "CUSZ_STEPS": 10**9}
+    job = cluster.submit("several_nodes", tmp_path / "run", "--ntasks-per-node=1", **endless)
+    cluster.wait_for_output(job, "step 40 of")
+    cluster.requeue(job)
+    cluster.wait_for_output(job, "rank 0: .*step .*rank 0: .*step .* written")
+    cluster.control("scancel", str(job.number))
+    cluster.wait(job, "CANCELLED")
+    with cusz_operator.Reader(job.folder / "gs.bp") as run:
+        last = int(run[-1].read("step")[0])
+
+    written = [int(number) for number in re.findall(r"^step (\d+) of", job.output, re.MULTILINE)]
+    assert written[:2] == [20, 40]
+    assert written == sorted(set(written))  # it did not begin anew
+    job = cluster.submit(
+        "several_nodes", job.folder, "--ntasks-per-node=1", **{**values, "CUSZ_STEPS": last + interval}
+    )
+    cluster.wait(job)
+    check_fields(job.folder / "gs.bp", truth(last + interval, interval), 0)
+
+
+def test_gpus(cluster: Any, small: Fields, tmp_path: Path) -> None:
+    """Both ranks see both GPUs of the node, and know which rank of the node they are."""
+    options = ("--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=2")
+    job = cluster.submit("gpus", tmp_path / "run", *options, CUSZ_ARRAY="numpy", **SMALL)
+    cluster.wait(job)
+    check_fields(job.folder / "gs.bp", small, EB)
+    found = re.findall(r"^rank (\d): node one, (\d) of 2 .* CUDA_VISIBLE_DEVICES=(\S+)$", job.output, re.MULTILINE)
+    assert found == [("0", "0", "0,1"), ("1", "1", "0,1")]
+
+
+def test_array_over_bounds(cluster: Any, small: Fields, tmp_path: Path) -> None:
+    bounds = ("1e-2", "1e-5")
+    options, values = ("--array=0-1", "--ntasks=2"), {**SMALL, "CUSZ_BOUNDS": " ".join(bounds)}
+    job = cluster.submit("bounds", tmp_path / "run", *options, **values)
+    cluster.wait(job)
+    sizes = []
+    for eb in bounds:
+        folder = job.folder / f"eb_{eb}"
+        check_fields(folder / "gs.bp", small, float(eb))
+        found = json.loads((folder / "check.json").read_text())["variables"]
+        assert {name: (found[name]["steps"], found[name]["violations"]) for name in found} == {"U": (4, 0), "V": (4, 0)}
+        with cusz_operator.Reader(folder / "gs.bp") as run:
+            steps = list(zip(run, NUMBERS, strict=True))
+            sizes.append(sum(int(step.blocks("U")["archive_bytes"].sum()) for step, _ in steps))
+            errors = [np.abs(step.read("U").astype(float) - small[number, "U"]).max() for step, number in steps]
+        assert found["U"]["max_error"] == max(errors)
+    assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_coupled(cluster: Any, small: Fields, tmp_path: Path, launcher: str) -> None:
+    """The monitor's figures are those of the true fields, within what the bound allows."""
+    values = {**SMALL, "CUSZ_MONITOR_RANKS": 2, "CUSZ_LAUNCH": launcher}
+    job = cluster.submit("coupled", tmp_path / "run", "--ntasks=4", **values)
+    cluster.wait(job)
+    with (job.folder / "monitor" / "statistics.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["variable"] in ("U", "V")]
+    assert [(row["step"], row["variable"]) for row in rows] == [(str(step), name) for step in range(4) for name in "UV"]
+    for row in rows:
+        field = small[NUMBERS[int(row["step"])], row["variable"]].astype(float)
+        assert (int(row["values"]), float(row["error_bound"])) == (field.size, EB)
+        for kind in ("min", "max"):
+            true = Fraction(float(getattr(field, kind)()))
+            assert abs(Fraction(float(row[kind])) - true) <= Fraction(EB)
+
+
+def test_coupled_job_fails_where_one_side_does(cluster: Any, tmp_path: Path) -> None:
+    """And does not wait for ever: here the simulation refuses its options, and the monitor waits for its stream."""
+    job = cluster.submit("coupled", tmp_path / "run", "--ntasks=2", CUSZ_MONITOR_RANKS=1, **{**SMALL, "CUSZ_EB": -1})
+    cluster.wait(job, "FAILED")
+    assert "gray_scott: argument --eb" in job.output
+
+
+def test_launcher_that_does_not_fit_the_mpi(cluster: Any, tmp_path: Path) -> None:
+    job = cluster.submit("one_node", tmp_path / "run", "--ntasks=2", CUSZ_SRUN_MPI="none", **SMALL)
+    cluster.wait(job, "FAILED")
+    assert not (job.folder / "gs.bp").exists()
+
+
+# ------------------------------------------------------------------------------------------ without SLURM
+
+
+def script(name: str, *options: object) -> subprocess.CompletedProcess[str]:
+    """A program of scripts/slurm as a single rank."""
+    command = [sys.executable, ROOT / "scripts" / "slurm" / name, *options]
+    return subprocess.run([str(word) for word in command], timeout=60, capture_output=True, text=True, check=False)
+
+
+def test_ranks_that_are_not_what_was_asked_for() -> None:
+    assert script("ranks.py", 1, "--nodes", 1).returncode == 0
+    done = script("ranks.py", 8, "--nodes", 2)
+    assert done.returncode == 1
+    assert "ranks: the launcher gave 1 rank, not 8" in done.stderr
+    assert "ranks: the ranks are on 1 nodes, not 2" in done.stderr
+    if not any(backend.name == "cuda" and backend.devices for backend in cusz_core.devices()):
+        done = script("ranks.py", 1, "--gpus")
+        assert (done.returncode, done.stderr) == (1, "ranks: ranks [0] have no CUDA device of their own\n")
+
+
+def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
+    field = np.linspace(0, 1, 4096, dtype=np.float32)
+
+    def write(name: str, numbers: Sequence[int], values: np.ndarray) -> Path:
+        with cusz_operator.Writer(tmp_path / name, eb=EB) as out:
+            for number in numbers:
+                with out.step():
+                    out.put("U", values)
+                    out.put("step", np.array([number], float), eb=0)
+        return tmp_path / name
+
+    def check(path: Path, eb: float = EB) -> str:
+        done = script("check.py", path, "--steps", 20, "--interval", 10, "--eb", eb)
+        assert done.returncode == bool(done.stderr)
+        return done.stderr
+
+    good = write("good.bp", (10, 20), field)
+    assert check(good) == ""
+    assert "step 10, U: the bound is 0.0001, not 1e-05" in check(good, EB / 10)
+    assert "it holds the steps [10], not [10, 20]" in check(write("short.bp", (10,), field))
+    assert "it holds the steps [10, 10, 20], not [10, 20]" in check(write("twice.bp", (10, 10, 20), field))
+    with_nan = field.copy()
+    with_nan[1000] = np.nan
+    assert "step 10, U: values are not finite" in check(write("nan.bp", (10, 20), with_nan))
+    data = bytearray((good / "data.0").read_bytes())
+    data[data.find(b"CUSZ") + 1000] ^= 1
+    (good / "data.0").write_bytes(data)
+    assert "damaged" in check(good) or "corrupt" in check(good)
