@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -101,6 +101,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.daemons: list[subprocess.Popen[bytes]] = []
+        self.logs: list[Path] = []
         outside = {name: value for name, value in os.environ.items() if not re.match("S(LURM|BATCH|RUN)_", name)}
         self.environment = {**outside, **ENVIRONMENT, "PATH": SEARCH, "SLURM_CONF": str(folder / "slurm.conf")}
         self.environment |= {"CUSZ_ROOT": str(ROOT), "CUSZ_VENV": sys.prefix, "TMPDIR": str(folder / "tmp")}
@@ -136,15 +137,13 @@ class Cluster:
             self._start("slurmd", "-D", "-f", self.folder / "slurm.conf", "-N", node)
         self._wait(self._is_idle, 20, "the nodes do not come up")
 
-    def submit(self, script: str, folder: Path, *options: str, **variables: object) -> Job:
-        """sbatch of a script of scripts/slurm, with environment variables besides."""
+    def submit(self, script: str | Path, folder: Path, *options: str, **variables: object) -> Job:
+        """sbatch of a script, by its name in scripts/slurm or its path, with environment variables besides."""
         folder.mkdir(exist_ok=True)
         values = {name: str(value) for name, value in {"CUSZ_OUT": folder, **variables}.items()}
-        output = f"--output={folder}/%A_%a.out" if script == "bounds" else f"--output={folder}/%j.out"
-        done = self._command(
-            "sbatch", "--parsable", output, *options, str(ROOT / "scripts" / "slurm" / f"{script}.sbatch"),
-            values=values, folder=folder,
-        )  # fmt: skip
+        path = ROOT / "scripts" / "slurm" / f"{script}.sbatch" if isinstance(script, str) else script
+        command = ("sbatch", "--parsable", f"--output={folder}/%A_%a.out", *options, str(path))
+        done = self._command(*command, values=values, folder=folder)
         assert done.returncode == 0, done.stderr
         return Job(int(done.stdout.split(";")[0]), folder)
 
@@ -217,8 +216,8 @@ class Cluster:
 
     def _start(self, *command: object) -> None:
         words = [str(word) for word in command]
-        log = self.folder / f"{words[0]}-{len(self.daemons)}.out"
-        with log.open("wb") as out:
+        self.logs.append(self.folder / f"{words[0]}-{len(self.daemons)}.out")
+        with self.logs[-1].open("wb") as out:
             daemon = subprocess.Popen(
                 words, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder
             )
@@ -232,17 +231,16 @@ class Cluster:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    def _wait(self, condition: object, timeout: float, otherwise: str) -> None:
-        assert callable(condition)
+    def _wait(self, condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
         until = time.monotonic() + timeout
         while not condition():
-            ended = next((daemon for daemon in self.daemons if daemon.poll() is not None), None)
-            if ended is not None or time.monotonic() > until:
-                what = f"{ended.args[0]} ends by itself" if ended is not None else otherwise  # type: ignore[index]
-                logs = [*self.folder.glob("*.log"), *self.folder.glob("*.out")]
-                lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-                errors = [line for line in lines if re.search("error|fatal", line, re.IGNORECASE)]
-                raise NoSlurmError(f"{what}: {'; '.join(errors[-3:]) or 'its log tells no error'}")
+            ended = [i for i, daemon in enumerate(self.daemons) if daemon.poll() is not None]
+            if ended or time.monotonic() > until:
+                which = ended[0] if ended else -1
+                what = f"{self.logs[which].stem} ends by itself" if ended else otherwise
+                lines = self.logs[which].read_text(errors="replace").strip().splitlines()
+                errors = [line for line in lines if re.search("error|fatal", line, re.IGNORECASE)] or lines
+                raise NoSlurmError(f"{what}: {'; '.join(errors[-3:]) or 'without a message'}")
             time.sleep(0.05)
 
     def _is_idle(self) -> bool:
@@ -258,16 +256,12 @@ class Cluster:
         return found
 
 
-def missing(programs: Sequence[str] = PROGRAMS) -> list[str]:
-    """Which of them are not installed."""
-    return [name for name in programs if shutil.which(name, path=SEARCH) is None]
-
-
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A SLURM of its own, which ends with the tests."""
-    if missing():
-        pytest.skip(f"not installed: {', '.join(missing())} (scripts/setup --with-slurm)")
+    missing = [name for name in PROGRAMS if shutil.which(name, path=SEARCH) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (scripts/setup --with-slurm)")
     folder = Path(tempfile.mkdtemp(prefix="cusz-slurm-", dir="/tmp"))  # short: paths of sockets have a limit
     cluster = Cluster(folder)
     try:

@@ -146,14 +146,14 @@ def test_array_over_bounds(cluster: Any, small: Fields, tmp_path: Path) -> None:
     assert sizes[0] < sizes[1]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_coupled(cluster: Any, small: Fields, tmp_path: Path, launcher: str) -> None:
+@pytest.mark.parametrize(("launcher", "nodes"), [("srun", 2), ("mpirun", 1)])
+def test_coupled(cluster: Any, small: Fields, tmp_path: Path, launcher: str, nodes: int) -> None:
     """The monitor's figures are those of the true fields, within what the bound allows."""
     values = {**SMALL, "CUSZ_MONITOR_RANKS": 2, "CUSZ_LAUNCH": launcher}
-    job = cluster.submit("coupled", tmp_path / "run", "--ntasks=4", **values)
+    job = cluster.submit("coupled", tmp_path / "run", f"--nodes={nodes}", "--ntasks=4", **values)
     cluster.wait(job)
     with (job.folder / "monitor" / "statistics.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["variable"] in ("U", "V")]
+        rows = list(csv.DictReader(file))
     assert [(row["step"], row["variable"]) for row in rows] == [(str(step), name) for step in range(4) for name in "UV"]
     for row in rows:
         field = small[NUMBERS[int(row["step"])], row["variable"]].astype(float)
@@ -168,6 +168,27 @@ def test_coupled_job_fails_where_one_side_does(cluster: Any, tmp_path: Path) -> 
     job = cluster.submit("coupled", tmp_path / "run", "--ntasks=2", CUSZ_MONITOR_RANKS=1, **{**SMALL, "CUSZ_EB": -1})
     cluster.wait(job, "FAILED")
     assert "gray_scott: argument --eb" in job.output
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_program_with_a_configuration_file(cluster: Any, tmp_path: Path, launcher: str) -> None:
+    """README's job, with a program in C++ that does not know the operator."""
+    program = ROOT / "build" / "release" / "apps" / "heat_xml"
+    if not program.is_file():
+        pytest.skip(f"{program} is missing: scripts/setup compiles it")
+    launch = {"srun": "srun --mpi=pmix", "mpirun": "mpirun --bind-to none"}[launcher]
+    (tmp_path / "job.sh").write_text(f"""#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=2
+set -e
+. "$CUSZ_VENV/bin/activate"
+eval "$(cusz config --environment)"
+{launch} {program} {tmp_path}/small.bp {ROOT}/apps/heat_xml.xml
+""")
+    cluster.wait(cluster.submit(tmp_path / "job.sh", tmp_path / "run"))
+    blocks = list(cusz_operator.inspect_bp(tmp_path / "small.bp"))
+    kinds = {(block["kind"], block["eb"]) for block in blocks if block["operator"] == "cusz"}
+    assert kinds == {("tiled", 1e-3)}
+    assert {block["block"] for block in blocks if block["operator"] == "cusz"} == {0, 1, 2, 3}
 
 
 def test_launcher_that_does_not_fit_the_mpi(cluster: Any, tmp_path: Path) -> None:
