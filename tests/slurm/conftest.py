@@ -217,6 +217,8 @@ class Cluster:
     def _start(self, *command: object) -> None:
         words = [str(word) for word in command]
         self.logs.append(self.folder / f"{words[0]}-{len(self.daemons)}.out")
+        if shutil.which("setpriv", path=SEARCH) is not None:  # where pytest is killed, its daemons end as well
+            words[:0] = ["setpriv", "--pdeathsig", "TERM"]
         with self.logs[-1].open("wb") as out:
             daemon = subprocess.Popen(
                 words, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder
