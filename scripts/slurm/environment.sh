@@ -12,8 +12,8 @@ CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list` that the MP
 
 # shellcheck source=/dev/null
 source "${CUSZ_VENV:-$CUSZ_ROOT/.venv}/bin/activate"
-export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
-export SRUN_CPUS_PER_TASK=$OMP_NUM_THREADS # srun does not take it over from sbatch
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not take it over from sbatch
 
 # Where the job's files go. A job that is requeued finds what it has written before.
 out=${CUSZ_OUT:-$SLURM_SUBMIT_DIR/$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}

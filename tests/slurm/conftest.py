@@ -102,7 +102,11 @@ class Cluster:
         self.folder = folder
         self.daemons: list[subprocess.Popen[bytes]] = []
         self.logs: list[Path] = []
-        outside = {name: value for name, value in os.environ.items() if not re.match("S(LURM|BATCH|RUN)_", name)}
+        outside = {
+            name: value
+            for name, value in os.environ.items()
+            if not re.match("S(LURM|BATCH|RUN)_|OMP_NUM_THREADS$", name)
+        }
         self.environment = {**outside, **ENVIRONMENT, "PATH": SEARCH, "SLURM_CONF": str(folder / "slurm.conf")}
         self.environment |= {"CUSZ_ROOT": str(ROOT), "CUSZ_VENV": sys.prefix, "TMPDIR": str(folder / "tmp")}
 

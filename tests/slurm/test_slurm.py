@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cusz_core
 import cusz_operator
 import support
 
@@ -124,7 +123,11 @@ def test_gpus(cluster: Any, small: Fields, tmp_path: Path) -> None:
     job = cluster.submit("gpus", tmp_path / "run", *options, CUSZ_ARRAY="numpy", **SMALL)
     cluster.wait(job)
     check_fields(job.folder / "gs.bp", small, EB)
-    found = re.findall(r"^rank (\d): node one, (\d) of 2 .* CUDA_VISIBLE_DEVICES=(\S+)$", job.output, re.MULTILINE)
+    found = re.findall(
+        r"^rank (\d): node one, (\d) of 2 there, (?:CPU, 2 threads|CUDA .*); CUDA_VISIBLE_DEVICES=(\S+)$",
+        job.output,
+        re.MULTILINE,
+    )
     assert found == [("0", "0", "0,1"), ("1", "1", "0,1")]
 
 
@@ -208,23 +211,36 @@ def script(name: str, *options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(word) for word in command], timeout=60, capture_output=True, text=True, check=False)
 
 
+def load(name: str) -> Any:
+    """A program of scripts/slurm as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / "slurm" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_ranks_that_are_not_what_was_asked_for() -> None:
     assert script("ranks.py", 1, "--nodes", 1).returncode == 0
     done = script("ranks.py", 8, "--nodes", 2)
     assert done.returncode == 1
     assert "ranks: the launcher gave 1 rank, not 8" in done.stderr
     assert "ranks: the ranks are on 1 nodes, not 2" in done.stderr
-    if not any(backend.name == "cuda" and backend.devices for backend in cusz_core.devices()):
-        done = script("ranks.py", 1, "--gpus")
-        assert (done.returncode, done.stderr) == (1, "ranks: ranks [0] have no CUDA device of their own\n")
+
+
+@pytest.mark.parametrize(("device", "sharing", "status"), [(0, 1, 0), (1, 2, 1), (None, 1, 1)])
+def test_ranks_that_want_a_gpu_each(
+    monkeypatch: pytest.MonkeyPatch, device: int | None, sharing: int, status: int
+) -> None:
+    binding = cusz_operator.Binding(0, "n", 0, 1, device, "name", sharing, 1)
+    monkeypatch.setattr(cusz_operator, "bind_device", lambda comm: binding)
+    monkeypatch.setattr(sys, "argv", ["ranks.py", "1", "--gpus"])
+    assert load("ranks").main() == status
 
 
 def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("check", ROOT / "scripts" / "slurm" / "check.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load("check")
     field = np.linspace(0, 1, 4096, dtype=np.float32)
 
     def write(name: str, numbers: Sequence[int], values: np.ndarray) -> Path:
