@@ -27,27 +27,25 @@ def main() -> int:
     options = parser.parse_args()
 
     comm = MPI.COMM_WORLD
-    binding = cusz_operator.bind_device(comm)
-    node = os.environ.get("SLURMD_NODENAME", binding.node)
-    told = comm.gather((node, binding, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+    bindings = cusz_operator.device_map(comm)
+    nodes = comm.gather(os.environ.get("SLURMD_NODENAME", os.uname().nodename))
     wrong = []
     if comm.size != options.ranks:
         wrong.append(
             f"the launcher gave {comm.size} rank{'s' * (comm.size > 1)}, not {options.ranks}: does it fit the MPI "
             f"({MPI.get_vendor()[0]})? See docs/slurm.md."
         )
-    if told is not None:
-        for rank, (node, bound, visible) in enumerate(told):
+    if nodes is not None:
+        for bound, node in zip(bindings, nodes, strict=True):
             what = f"CPU, {bound.threads} threads"
             if bound.device is not None:
                 what = f"CUDA device {bound.device}, {bound.name}"
             place = f"node {node}, {bound.node_rank} of {bound.node_size} there"
-            print(f"rank {rank}: {place}, {what}; CUDA_VISIBLE_DEVICES={visible}")
-        nodes = len({node for node, _, _ in told})
-        if options.nodes is not None and nodes != options.nodes:
-            wrong.append(f"the ranks are on {nodes} nodes, not {options.nodes}")
+            print(f"rank {bound.rank}: {place}, {what}; CUDA_VISIBLE_DEVICES={bound.visible or ''}")
+        if options.nodes is not None and len(set(nodes)) != options.nodes:
+            wrong.append(f"the ranks are on {len(set(nodes))} nodes, not {options.nodes}")
         if options.gpus:
-            without = [rank for rank, (_, bound, _) in enumerate(told) if bound.device is None or bound.sharing > 1]
+            without = [bound.rank for bound in bindings if bound.device is None or bound.sharing > 1]
             if without:
                 wrong.append(f"ranks {without} have no CUDA device of their own")
     if comm.rank == 0:

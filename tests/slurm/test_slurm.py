@@ -233,8 +233,8 @@ def test_ranks_that_are_not_what_was_asked_for() -> None:
 def test_ranks_that_want_a_gpu_each(
     monkeypatch: pytest.MonkeyPatch, device: int | None, sharing: int, status: int
 ) -> None:
-    binding = cusz_operator.Binding(0, "n", 0, 1, device, "name", sharing, 1)
-    monkeypatch.setattr(cusz_operator, "bind_device", lambda comm: binding)
+    binding = cusz_operator.Binding(0, "n", 0, 1, device, "name", sharing, 1, (0,), None)
+    monkeypatch.setattr(cusz_operator, "device_map", lambda comm: [binding])
     monkeypatch.setattr(sys, "argv", ["ranks.py", "1", "--gpus"])
     assert load("ranks").main() == status
 
