@@ -256,11 +256,11 @@ class Reader:
         # BP4 gives a block without elements no extents.
         told = table["start"], table["count"]
         numbers = ",".join(info[what] for info in infos if info["Count"] for what in ("Start", "Count"))
-        try:
-            known = np.array(numbers.split(",") if numbers else [], np.int64).reshape(-1, 2 * told[0].shape[1])
-        except ValueError:  # another number of dimensions
-            known = np.zeros((0, 0), np.int64)
-        if not np.array_equal(_sorted_boxes(known), _sorted_boxes(np.hstack(told))):
+        known = np.array(numbers.split(",") if numbers else [], np.int64)
+        width = 2 * len(self._shape(self._variable(name), own_step, step))
+        if width != 2 * told[0].shape[1] or not np.array_equal(
+            _sorted_boxes(known.reshape(-1, width)), _sorted_boxes(np.hstack(told))
+        ):
             raise CorruptArchiveError(
                 f"{self._path!r}: variable {name!r}, step {step}: the block table and ADIOS2's metadata disagree about "
                 "where the blocks are: the file is damaged"

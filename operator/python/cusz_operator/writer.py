@@ -412,7 +412,7 @@ class Writer:
         bounds = self._agree_on_bounds([other.blocks for other in told], where)
         clock.append(time.perf_counter())
 
-        archives: list[memoryview] = []
+        archives: list[bytes | memoryview] = []
         own_tables: dict[str, NDArray[Any]] = {}
         try:
             own_tables, rows = _tables_of(blocks, self._ranks.rank)
@@ -515,19 +515,22 @@ class Writer:
         self._checked = geometry
         return bounds
 
-    def _memory(self, number: int, block: Block) -> NDArray[np.uint8]:
+    def _memory(self, number: int, block: Block) -> NDArray[np.uint8] | None:
         """Memory for an archive, kept from step to step: fresh pages cost more than the copy. What an archive does not
-        fill takes no memory, as nobody touches it."""
+        fill is touched by nobody, and takes no memory; but where addresses are short, there is none."""
         needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
-        if number == len(self._archives):
-            self._archives.append(np.empty(needed, np.uint8))
-        elif self._archives[number].nbytes < needed:
-            self._archives[number] = np.empty(needed, np.uint8)
-        return self._archives[number]
+        if number < len(self._archives) and self._archives[number].nbytes >= needed:
+            return self._archives[number]
+        try:
+            memory = np.empty(needed, np.uint8)
+        except MemoryError:
+            return None
+        self._archives[number : number + 1] = [memory]
+        return memory
 
     def _compress(
-        self, block: Block, description: _Description, bound: float, row: NDArray[Any], memory: NDArray[np.uint8]
-    ) -> memoryview:
+        self, block: Block, description: _Description, bound: float, row: NDArray[Any], memory: NDArray[np.uint8] | None
+    ) -> bytes | memoryview:
         started = time.perf_counter()
         archive = cusz_core.compress(
             block.field,
@@ -547,7 +550,7 @@ class Writer:
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
         return archive
 
-    def _hand_over(self, block: Block, archive: memoryview) -> None:
+    def _hand_over(self, block: Block, archive: bytes | memoryview) -> None:
         variable = self._operated.get(block.name)
         if variable is None:
             zeros = [0] * len(block.shape)
