@@ -104,12 +104,10 @@ class Plain:
 class Layer:
     """A file of a Writer."""
 
-    def __init__(self, path: Path, comm: Any, eb: float, mode: Any = "abs", asynchronous: bool = False) -> None:
+    def __init__(self, path: Path, comm: Any, eb: float, mode: Any = "abs", **options: bool) -> None:
         import cusz_operator
 
-        self.out = cusz_operator.Writer(
-            path, comm, eb=eb, mode=mode, threads=1, asynchronous=asynchronous, progress=False
-        )
+        self.out = cusz_operator.Writer(path, comm, eb=eb, mode=mode, threads=1, progress=False, **options)
         self.close = self.out.close
 
     def step(self, blocks: Sequence[Block]) -> None:
@@ -280,7 +278,8 @@ def overhead(part: Part) -> list[Row]:
     """A step by the operator and by a Writer beside its two parts: compressing, and ADIOS2 writing the same bytes."""
     rows = []
     for where, folder in part.folders.items():
-        for mode, eb in (("abs", part.eb), ("rel", REL)):
+        for named, eb in (("abs", part.eb), ("abs, ranges=False", part.eb), ("rel", REL)):
+            mode, ranges = named[:3], named in ("abs", "rel")
             times: dict[str, list[float]] = {name: [] for name in OVERHEAD}
             cpu: dict[str, list[float]] = {name: [] for name in OVERHEAD}
             for counts in part.rounds():
@@ -288,7 +287,7 @@ def overhead(part: Part) -> list[Row]:
                 files: dict[str, Plain | Layer] = {
                     "bytes": Plain(paths["bytes"], part.comm),
                     "operator": Plain(paths["operator"], part.comm, eb, mode),
-                    "Writer": Layer(paths["Writer"], part.comm, eb, mode),
+                    "Writer": Layer(paths["Writer"], part.comm, eb, mode, ranges=ranges),
                 }
                 for step in range(STEPS):
                     for name, call in overhead_calls(part, step, files, mode, eb).items():
@@ -300,7 +299,7 @@ def overhead(part: Part) -> list[Row]:
                 for name, file in files.items():
                     file.close()
                     part.remove(paths[name])
-            row: Row = {"where": where, "ranks": part.comm.size, "mode": mode}
+            row: Row = {"where": where, "ranks": part.comm.size, "mode": named}
             row |= {f"{name}_seconds": statistics.median(seconds) for name, seconds in times.items()}
             for kind, found in (("excess", times), ("cpu_excess", cpu)):
                 both = [sum(of_step) for of_step in zip(found["compress"], found["bytes"], strict=True)]
@@ -683,8 +682,8 @@ def report(document: dict[str, Any]) -> str:
             "plain variable; a step by the operator, and by a Writer, which do both. What these take beyond the two is "
             "the median over steps, and in brackets the same of CPU time, which depends less on what else the machine "
             "does (not for several ranks, as waiting for each other counts there). A Writer finds the range of every "
-            "block first, for relative bounds and the block table; compressing alone does so where the bound is "
-            "relative."
+            "block first, for relative bounds and the block table (with `ranges=False` for the former alone); "
+            "compressing alone does so where the bound is relative."
         )
         parts += ["### What a Writer adds", filled(text), overhead_table(document["overhead"])]
     if "read" in document:
