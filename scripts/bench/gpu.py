@@ -225,7 +225,7 @@ def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Qua
         if not bool(counted.any()):
             continue
         error = cupy.where(counted, cupy.abs(p.astype(np.float64) - q.astype(np.float64)), 0.0)
-        error = cupy.where(cupy.isnan(error), np.inf, error)
+        error = cupy.where(error < np.inf, error, np.inf)  # NaN came back for a number
         largest = max(largest, float(error.max()))
         squares += float((error * error).sum())
         count += int(counted.sum())
