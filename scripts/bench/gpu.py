@@ -225,17 +225,22 @@ def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Qua
         if not bool(counted.any()):
             continue
         error = cupy.where(counted, cupy.abs(p.astype(np.float64) - q.astype(np.float64)), 0.0)
+        error = cupy.where(error < np.inf, error, np.inf)  # NaN came back for a number
         largest = max(largest, float(error.max()))
         squares += float((error * error).sum())
         count += int(counted.sum())
         low = min(low, float(cupy.where(counted, p, np.inf).min()))
         high = max(high, float(cupy.where(counted, p, -np.inf).max()))
-        close = differs & counted & ~(error < 0.999999 * eb_abs)  # NaN among them
+        far = differs & counted & (error > 1.000001 * eb_abs)
+        broken += int(far.sum())
+        close = differs & counted & ~far & (error >= 0.999999 * eb_abs)
         if bool(close.any()):
             broken += verification.compare(p[close].get(), q[close].get(), eb_abs, fill)[0].count
     if squares == 0 or count == 0:
         return Quality(math.inf, 0.0, broken)
-    psnr = 20 * math.log10((high - low) / math.sqrt(squares / count)) if high > low else -math.inf
+    psnr = -math.inf
+    if high > low and math.isfinite(squares):
+        psnr = 20 * math.log10((high - low) / math.sqrt(squares / count))
     return Quality(psnr, largest / eb_abs if eb_abs else math.inf, broken)
 
 
@@ -331,7 +336,7 @@ def key(row: Row) -> tuple[Any, ...]:
 def measure(machine: Machine, options: argparse.Namespace, document: dict[str, Any], path: Path) -> bool:
     """Adds the rows that are missing. Returns whether all are there now."""
     started = time.monotonic()
-    have = {key(row) for row in document["rows"]}
+    have = {key(row) for row in document["rows"] if not gpu_report.is_beside(row)}
     dtypes = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
     for name in chosen(options.fields):
         label = Path(name).stem if name.endswith(".npy") else name
@@ -403,8 +408,8 @@ def say(text: str) -> None:
     print(f"== {text}", file=sys.stderr, flush=True)
 
 
-def open_machine(options: argparse.Namespace) -> Machine:
-    """CuPy and a device, or what is missing of them."""
+def import_cupy() -> Any:
+    """CuPy, where there is a device, or what is missing of them."""
     cuda = {backend.name: backend for backend in cusz.devices()}["cuda"]
     if not cuda.available:
         raise BenchError(f"there is no GPU to measure: {cuda.device}")
@@ -412,6 +417,11 @@ def open_machine(options: argparse.Namespace) -> Machine:
         import cupy
     except ImportError as error:
         raise BenchError(f"CuPy is needed, and cannot be imported: {error}") from None
+    return cupy
+
+
+def open_machine(options: argparse.Namespace) -> Machine:
+    cupy = import_cupy()
     stages = None
     if options.stages.exists():
         stages = Stages(options.stages)
@@ -424,6 +434,15 @@ def open_machine(options: argparse.Namespace) -> Machine:
 def default_path(document_head: dict[str, Any]) -> Path:
     name = re.sub(r"[^a-z0-9]+", "-", str(document_head["gpu"]).lower()).strip("-")
     return gpu_report.RESULTS / f"{name}_{document_head['date']}.json"
+
+
+def open_document(first: dict[str, Any], path: Path) -> gpu_report.Document:
+    """The results in `path`, to go on with them, if they are of the same GPU and sources; else new ones."""
+    if path.exists():
+        earlier = gpu_report.read(path)
+        if all(earlier.get(k) == first[k] for k in ("gpu", "driver", "cuda", "commit")):
+            return earlier
+    return {**first, "rows": []}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -444,14 +463,11 @@ def run(options: argparse.Namespace) -> int:
     machine = open_machine(options)
     first = head(machine.cupy)
     path = options.json or default_path(first)
-    document: dict[str, Any] = {**first, "rows": []}
-    if path.exists():
-        earlier = gpu_report.read(path)
-        if all(earlier.get(k) == first[k] for k in ("gpu", "driver", "cuda", "commit")):
-            document = earlier  # goes on with it
+    document = open_document(first, path)
     complete = measure(machine, options, document, path)
     print(gpu_report.full(document))
-    wrong = [row for row in document["rows"] if row["violations"] or "WRONG" in row["note"]]
+    own = [row for row in document["rows"] if not gpu_report.is_beside(row)]
+    wrong = [row for row in own if row["violations"] or "WRONG" in row["note"]]
     for row in wrong:
         print(f"error: {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the bound; "
               f"{row['note']}", file=sys.stderr)  # fmt: skip

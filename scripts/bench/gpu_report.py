@@ -1,4 +1,4 @@
-"""What gpu.py measured, as JSON and as the section "On a GPU" of docs/performance.md, which has nothing else in it."""
+"""What gpu.py and gpu_peers.py measured, as JSON and as the section "On a GPU" of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import gpu_resources
 
 from cusz_core.bench.measure import Row
-from cusz_core.bench.report import significant
+from cusz_core.bench.report import geometric_mean, significant
 from cusz_core.info import json_value
 
 OURS = "cusz_core"
@@ -69,11 +69,18 @@ def read(path: Path) -> Document:
     return document
 
 
-def documents(folder: Path = RESULTS) -> list[Document]:
-    """All results there are, the latest of every GPU."""
+def is_beside(row: Row) -> bool:
+    """Whether a row is one of gpu_peers.py: of a peer, or of ours measured beside them."""
+    return "rel_eb" in row
+
+
+def documents(folder: Path = RESULTS, *, beside: bool = False) -> list[Document]:
+    """All results there are, the latest of every GPU; either gpu.py's or gpu_peers.py's (`beside`)."""
     latest: dict[str, Document] = {}
     for path in sorted(folder.glob("*_*.json")):
         document = read(path)
+        if not any(is_beside(row) == beside for row in document["rows"]):
+            continue
         before = latest.get(document["gpu"])
         if before is None or before.get("date", "") <= document.get("date", ""):
             latest[document["gpu"]] = document
@@ -200,8 +207,8 @@ def conditions(document: Document) -> str:
 
 def full(document: Document) -> str:
     """Everything, for a terminal or for the documentation."""
-    rows: list[Row] = document["rows"]
-    parts = [conditions(document), "Speed.", speeds(rows)]
+    rows: list[Row] = [row for row in document["rows"] if not is_beside(row)]
+    parts = [conditions(document | {"rows": rows}), "Speed.", speeds(rows)]
     small = [row for row in rows if "compress_us" in row and _bytes(row) <= 1 << 27]
     if small:
         parts += ["Latency on small fields, microseconds, compress / decompress.", latency(small)]
@@ -218,8 +225,94 @@ def _bytes(row: Row) -> int:
     return size
 
 
-def section(measured: Sequence[Document], figures: dict[str, Any] | None) -> str:
+def beside_peers(document: Document) -> str:
+    """What gpu_peers.py measured."""
+    rows = [row for row in document["rows"] if is_beside(row)]
+    ours = {_cell(row): row for row in rows if row["tool"] == OURS}
+    peers: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["tool"] != OURS:
+            peers.setdefault(str(row["tool"]), []).append(row)
+    repeat = min((row.get("repeat") or 0 for row in ours.values()), default=0)
+    return "\n\n".join(
+        [
+            f"""\
+{document["gpu"]}; driver {document["driver"]}, CUDA {document["cuda"]}; commit {document["commit"]}; \
+{document.get("date", "")}. Every tool got the same field and the same absolute bound, the part of the range that the \
+table names, rounded down to f32. Speeds are raw bytes over the median time of {repeat} whole calls, or of what the \
+note says, from device memory to device memory, between two CUDA events. The errors of all are counted here, without \
+tolerance.
+
+Ours over theirs: geometric means over the fields and bounds where both have numbers; where a peer breaks the bound, \
+its numbers count all the same.""",
+            _beside_summary(ours, peers),
+            _beside_rows(rows, ours),
+        ]
+    )
+
+
+def _cell(row: Row) -> tuple[Any, ...]:
+    return row["dataset"], row["dtype"], row["rel_eb"]
+
+
+_FACTORS = ("ratio", "compress_gbps", "decompress_gbps")
+
+
+def _factors(own: Row | None, row: Row) -> tuple[float, ...] | None:
+    """Our ratio and speeds over those of another tool."""
+    if own is None or row["tool"] == OURS or any(not own[name] or not row[name] for name in _FACTORS):
+        return None
+    return tuple(own[name] / row[name] for name in _FACTORS)
+
+
+def _beside_summary(ours: dict[tuple[Any, ...], Row], peers: dict[str, list[Row]]) -> str:
+    head = (
+        *("peer", "version", "runs", "failed", "beyond the bound", "ours / theirs: ratio", "compress GB/s"),
+        "decompress GB/s",
+    )
+    lines = []
+    for tool, rows in peers.items():
+        found = [factors for row in rows if (factors := _factors(ours.get(_cell(row)), row)) is not None]
+        means = [significant(geometric_mean(values)) for values in zip(*found, strict=True)] or ["–"] * len(_FACTORS)
+        versions = ", ".join(dict.fromkeys(str(row["version"]) for row in rows))
+        failed = sum(row["ratio"] is None for row in rows)
+        beyond = sum(bool(row["violations"]) for row in rows)
+        lines.append([tool, versions, str(len(rows)), str(failed), str(beyond), *means])
+    return _table(head, lines)
+
+
+def _beside_rows(rows: Sequence[Row], ours: dict[tuple[Any, ...], Row]) -> str:
+    head = (
+        *("field", "shape", "type", "bound", "tool", "ratio", "PSNR", "max error / bound", "beyond it"),
+        *("compress GB/s", "decompress GB/s", "ours / theirs: ratio, compress, decompress", "note"),
+    )
+    lines = []
+    for row in sorted(rows, key=lambda row: list(ours).index(_cell(row)) if _cell(row) in ours else len(ours)):
+        factors, worst = _factors(ours.get(_cell(row)), row), row["max_error_over_eb"]
+        lines.append(
+            [
+                str(row["dataset"]),
+                "x".join(map(str, row["shape"])),
+                str(row["dtype"]),
+                f"{row['rel_eb']:g}",
+                str(row["tool"]),
+                _number(row, "ratio"),
+                "–" if row["psnr"] is None else f"{row['psnr']:.1f}",
+                "–" if worst is None else f"{worst:.6f}",
+                "–" if row["violations"] is None else str(row["violations"]),
+                _number(row, "compress_gbps"),
+                _number(row, "decompress_gbps"),
+                "–" if factors is None else ", ".join(significant(factor) for factor in factors),
+                str(row["note"]).replace("|", "/") or "–",
+            ]
+        )
+    return _table(head, lines)
+
+
+def section(measured: Sequence[Document], figures: dict[str, Any] | None, beside: Sequence[Document] = ()) -> str:
     parts = [full(document) for document in measured] or [NOT_MEASURED]
+    if beside:
+        parts += ["### Beside other GPU compressors", *(beside_peers(document) for document in beside)]
     if figures is not None:
         parts += [
             "### What the compiler made of the kernels",
@@ -242,4 +335,6 @@ def write_docs(path: Path = DOCS, results: Path = RESULTS, resources: Path = gpu
     if not (begin and end):
         raise ValueError(f"{path} has no lines {BEGIN} and {END} for the tables to go between")
     figures = json.loads(resources.read_text()) if resources.exists() else None
-    path.write_text(f"{before}{BEGIN}\n\n{section(documents(results), figures)}\n\n{END}{after}")
+    path.write_text(
+        f"{before}{BEGIN}\n\n{section(documents(results), figures, documents(results, beside=True))}\n\n{END}{after}"
+    )

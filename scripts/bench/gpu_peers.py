@@ -1,0 +1,468 @@
+#!/usr/bin/env python3
+"""Measures the CUDA engine beside other GPU compressors: the same fields and absolute bounds, one after the other.
+
+    scripts/bench/gpu_peers.py --peers FOLDER             # FOLDER/cuSZ, cuSZp, FSZ, FZ-GPU, PFPL: checkouts of them
+    scripts/bench/gpu_peers.py --peers FOLDER turbulence@256 --rel 1e-3 --only cuSZ PFPL
+    scripts/bench/gpu_peers.py --peers FOLDER --limit 480 # starts no measurement after that; the same command goes on
+    scripts/bench/gpu_peers.py --peers FOLDER --dry-run   # the plan, and the peers are built; needs no GPU
+    scripts/bench/gpu_peers.py --peers FOLDER --collect X # what is needed of the peers, and no more, is copied to X
+
+Every peer is a program of its own (gpu_peers_build.py): a crash or a hang costs one row. It gets the field, and gives
+the size of its archive, its times, and the field that came back, which is compared here, value by value. So is our
+engine measured, in the same words: cusz_core is one program more.
+Bounds are fractions of the field's range, made absolute and rounded down to f32, which some peers want. The rows go to
+the results of gpu.py, with the fraction as "rel_eb". Peers take up to three dimensions: the leading ones of a field of
+more are taken as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gpu_peers_build as build
+import gpu_report
+import numpy as np
+from gpu_peers_build import BuildError
+
+import cusz_core as cusz
+import gpu
+from cusz_core.bench import fields
+from cusz_core.bench.measure import Row
+from gpu import BenchError
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/gpu-peers"
+OWN_LIBRARY = Path(cusz.__file__).with_name("libcusz_core.so.0")
+
+#: What is measured without FIELD. @256x16 are 16 boxes of 256^3 particles, one behind the other: 2^28 values.
+DEFAULT_FIELDS = (
+    *("turbulence@512", "density@512", "flux@1800", "turbulence@256_f64", "orbitals@64"),
+    *("particles_x@256x16", "particles_vx@256x16"),
+)
+SECONDS = 120  # a peer that takes longer with one field is stopped
+UNCOUNTED = 2  # of PFPL's runs, as many as main.cpp leaves out
+
+
+# ------------------------------------------------------------------------------------------------------------- tools
+
+
+@dataclasses.dataclass(frozen=True)
+class Tool:
+    """A peer, or one of its variants.
+
+    Attributes:
+        name: in the table.
+        recipe: how it is built.
+        program: the adapter's program; None for PFPL, which has programs of its own.
+        variant: the adapter's last argument.
+        dtypes, dimensions: that it takes.
+        note: what has to be known of its numbers.
+    """
+
+    name: str
+    recipe: build.Recipe
+    program: str | None
+    variant: str = ""
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    dimensions: tuple[int, ...] = (1, 2, 3)
+    note: str = ""
+
+
+def cuszp(mode: str, dimensions: int) -> Tool:
+    only = (dimensions,) if dimensions > 1 else (1, 2, 3)
+    return Tool(f"cuSZp {mode} {dimensions}-D", build.CUSZP, "cuszp", f"{mode} {dimensions}", dimensions=only)
+
+
+TOOLS = (
+    Tool(gpu_report.OURS, build.own_recipe(ROOT / "cusz_core/include", OWN_LIBRARY), "ours"),
+    Tool("cuSZ", build.CUSZ, "cusz"),
+    *(cuszp(mode, dimensions) for mode in ("outlier", "plain") for dimensions in (1, 2, 3)),
+    Tool("FSZ", build.FSZ, "fsz"),
+    Tool("FZ-GPU", build.FZ_GPU, "fzgpu", dtypes=("float32",)),
+    Tool("PFPL", build.PFPL, None, note="times are those its own programs print, 7 runs"),
+)
+
+
+def extents_of(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Three extents, the fastest last, of what peers take the field for."""
+    return math.prod(shape[:-2]), shape[-2] if len(shape) > 1 else 1, shape[-1]
+
+
+def dimensions_of(shape: Sequence[int]) -> int:
+    planes, rows, _ = extents_of(shape)
+    return 3 if planes > 1 else 2 if rows > 1 else 1
+
+
+def why_not(tool: Tool, dtype: str, dimensions: int) -> str | None:
+    """Why a tool is left out of a field, or None."""
+    if dtype not in tool.dtypes:
+        return f"has no {dtype}"
+    return None if dimensions in tool.dimensions else "is for other dimensions"
+
+
+# ------------------------------------------------------------------------------------------------------------ fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A field by its name: NAME@N, NAME@NxK for K times particles, either with _f64 behind it, or a .npy file."""
+
+    name: str
+    dtype: str
+    copies: int = 1
+
+    @property
+    def label(self) -> str:
+        """What the rows call it."""
+        if self.name.endswith(".npy"):
+            return Path(self.name).stem
+        return self.name if self.copies == 1 else f"{self.name}x{self.copies}"
+
+    def dimensions(self) -> int:
+        """As many as peers see, without the whole field being made: those of a small one of its kind."""
+        if self.name.endswith(".npy"):
+            return dimensions_of(np.load(self.name, mmap_mode="r").shape)
+        return dimensions_of(gpu.load(f"{self.name.partition('@')[0]}@8", None).x.shape)
+
+
+def parse_field(word: str) -> Spec:
+    if word.endswith(".npy"):
+        return Spec(word, np.load(word, mmap_mode="r").dtype.name)
+    found = re.fullmatch(r"([a-z_]+?)@(\d+)(?:x(\d+))?(_f64)?", word)
+    if not found or found[1] not in fields.GENERATED or int(found[2]) == 0 or found[3] == "0":
+        raise BenchError(f"{word} is no .npy file and no generated field (turbulence@256, for example)")
+    if found[3] and not found[1].startswith("particles"):
+        raise BenchError(f"{word}: only particles are put one behind the other")
+    return Spec(f"{found[1]}@{found[2]}", "float64" if found[4] else "float32", int(found[3] or 1))
+
+
+def load(spec: Spec, cache: Path | None) -> fields.Field:
+    field = gpu.load(spec.name, cache)
+    x = field.x
+    if spec.copies > 1:
+        kind, _, size = spec.name.partition("@")
+        distance = int(size) if kind == "particles_x" else 0  # boxes stand beside each other
+        x = np.concatenate([x + x.dtype.type(i * distance) for i in range(spec.copies)])
+    return dataclasses.replace(field, name=spec.label, x=np.ascontiguousarray(x, spec.dtype))
+
+
+def absolute_bound(cupy: Any, x: Any, relative: float) -> float:
+    """The largest f32 that is not above `relative` of the range of the finite values; 0 if there is no such range."""
+    finite = cupy.isfinite(x)
+    if not bool(finite.any()):
+        return 0.0
+    low, high = float(cupy.where(finite, x, np.inf).min()), float(cupy.where(finite, x, -np.inf).max())
+    return rounded_down(relative * (high - low))
+
+
+def rounded_down(bound: float) -> float:
+    single = np.float32(bound)
+    return float(np.nextafter(single, np.float32(0)) if float(single) > bound else single)
+
+
+# ------------------------------------------------------------------------------------------------------------- peers
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a peer's program says; medians, in microseconds."""
+
+    archive_bytes: int
+    compress_us: float
+    decompress_us: float
+    repeat: int
+
+
+class PeerError(Exception):
+    """A peer failed on a field: this is what its row says."""
+
+
+def parse_adapter(output: str) -> Measured:
+    """The last line of an adapter's program."""
+    lines = [line for line in output.splitlines() if line.startswith('{"archive_bytes"')]
+    try:
+        found = json.loads(lines[-1])
+        compress, decompress = found["compress_us"], found["decompress_us"]
+        return Measured(
+            int(found["archive_bytes"]), statistics.median(compress), statistics.median(decompress), len(compress)
+        )
+    except (IndexError, KeyError, ValueError, statistics.StatisticsError):
+        raise PeerError(f"it printed no result: {last_words(output)}") from None
+
+
+def parse_pfpl(output: str, way: str) -> tuple[float, int]:
+    """Median microseconds and number of the runs of PFPL's programs; `way` is comp or decomp."""
+    seconds = [float(t) for t in re.findall(rf"^lc {way} ecltime, +([0-9.]+)$", output, re.MULTILINE)][UNCOUNTED:]
+    if not seconds:
+        raise PeerError(f"it printed no times: {last_words(output)}")
+    return 1e6 * statistics.median(seconds), len(seconds)
+
+
+def last_words(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "it says nothing"
+
+
+def call(command: Sequence[Path | str], seconds: float = SECONDS) -> str:
+    """Runs a peer's program; returns what it printed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"stopped after {seconds:g} s") from None
+    if done.returncode != 0:
+        how = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        raise PeerError(f"{how}: {last_words(done.stdout + done.stderr)}")
+    return done.stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A field in a file, and a bound: what every peer gets."""
+
+    file: Path
+    decoded: Path
+    dtype: str
+    shape: tuple[int, ...]
+    eb: float
+    repeat: int
+
+
+def run_tool(tool: Tool, case: Case, programs: Path) -> Measured:
+    """Compresses and decompresses once and again; the field that came back is in `case.decoded`."""
+    case.decoded.unlink(missing_ok=True)
+    own = programs / tool.recipe.name
+    short = {"float32": "f32", "float64": "f64"}[case.dtype]
+    if tool.program is not None:
+        words: list[Path | str] = [own / tool.program, case.file, short, *map(str, extents_of(case.shape))]
+        words += [repr(case.eb), str(case.repeat), case.decoded, *filter(None, [tool.variant])]
+        return parse_adapter(call(words))
+    archive = case.file.with_suffix(".pfpl")
+    archive.unlink(missing_ok=True)
+    compress, repeat = parse_pfpl(call([own / f"pfpl_{short}_comp", case.file, archive, repr(case.eb)]), "comp")
+    size = archive.stat().st_size
+    decompress, _ = parse_pfpl(call([own / f"pfpl_{short}_decomp", archive, case.decoded]), "decomp")
+    return Measured(size, compress, decompress, repeat)
+
+
+def measured_row(cupy: Any, tool: Tool, version: str, x: Any, case: Case, programs: Path) -> Row:
+    """What gpu_report.COLUMNS say and more; without numbers where the peer failed."""
+    row: Row = dict.fromkeys(gpu_report.COLUMNS) | {
+        "tool": tool.name, "version": version, "dtype": case.dtype, "shape": list(case.shape), "mode": "abs",
+        "eb": case.eb, "violations": None, "note": tool.note,
+    }  # fmt: skip
+    try:
+        found = run_tool(tool, case, programs)
+        if not case.decoded.exists() or case.decoded.stat().st_size != x.nbytes:
+            raise PeerError("it gave back a field of another size")
+        if found.archive_bytes <= 0 or not min(found.compress_us, found.decompress_us) > 0:
+            raise PeerError(f"it says that it took no time or no bytes: {found}")
+    except (PeerError, OSError) as error:
+        return row | {"note": f"FAILED: {error}"}
+    y = cupy.asarray(np.fromfile(case.decoded, case.dtype).reshape(case.shape))
+    quality = gpu.quality(cupy, x, y, case.eb, None)
+    return row | {
+        "ratio": x.nbytes / found.archive_bytes,
+        "psnr": quality.psnr,
+        "max_error_over_eb": quality.max_error_over_eb,
+        "violations": quality.violations,
+        "compress_gbps": x.nbytes / found.compress_us / 1e3,
+        "decompress_gbps": x.nbytes / found.decompress_us / 1e3,
+        "compress_us": found.compress_us,
+        "decompress_us": found.decompress_us,
+        "repeat": found.repeat,
+    }
+
+
+# -------------------------------------------------------------------------------------------------------------- plan
+
+
+def chosen_tools(names: Sequence[str]) -> list[Tool]:
+    """Ours, and those of the peers named; all without a name."""
+    unknown = [name for name in names if name not in build.RECIPES]
+    if unknown:
+        raise BenchError(f"{unknown[0]} is no peer: {', '.join(build.RECIPES)}")
+    return [tool for tool in TOOLS if not names or tool.recipe.name in (*names, gpu_report.OURS)]
+
+
+def plan_lines(specs: Sequence[Spec], rels: Sequence[float], tools: Sequence[Tool]) -> Iterator[str]:
+    yield f"bounds, of the range: {', '.join(f'{rel:g}' for rel in rels)}"
+    for spec in specs:
+        taken, left_out = [], []
+        for tool in tools:
+            reason = why_not(tool, spec.dtype, spec.dimensions())
+            if reason is None:
+                taken.append(tool.name)
+            elif reason.startswith("has no"):
+                left_out.append(f"{tool.name} {reason}")
+        yield f"{spec.label} {spec.dtype}: {', '.join(taken)}" + "".join(f"; {text}" for text in left_out)
+
+
+# ----------------------------------------------------------------------------------------------------------- measure
+
+
+def key(row: Row) -> tuple[Any, ...]:
+    return row["tool"], row["dataset"], row["dtype"], row.get("rel_eb")
+
+
+@dataclasses.dataclass
+class Bench:
+    """What is measured, and where it goes."""
+
+    cupy: Any
+    tools: Sequence[Tool]
+    versions: dict[str, str]
+    options: argparse.Namespace
+    document: gpu_report.Document
+    path: Path
+    work: Path
+
+    def measure(self, specs: Sequence[Spec]) -> bool:
+        """Adds the rows that are missing. Returns whether all are there now."""
+        started = time.monotonic()
+        return all(self._measure_field(spec, lambda: time.monotonic() - started > self.options.limit) for spec in specs)
+
+    def _measure_field(self, spec: Spec, is_late: Callable[[], bool]) -> bool:
+        tools = [tool for tool in self.tools if why_not(tool, spec.dtype, spec.dimensions()) is None]
+        have = {key(row) for row in self.document["rows"]}
+        wanted = {(tool.name, spec.label, spec.dtype, rel) for tool in tools for rel in self.options.rel}
+        if wanted <= have:
+            return True
+        if is_late():
+            return False
+        gpu.say(f"{spec.label} {spec.dtype}: making it")
+        field = load(spec, self.options.cache)
+        x = self.cupy.asarray(field.x)
+        file = self.work / "field.raw"
+        field.x.tofile(file)
+        for rel in self.options.rel:
+            eb = absolute_bound(self.cupy, x, rel)
+            if not eb > 0:
+                gpu.say(f"{spec.label}: left out, it has no range")
+                return True
+            case = Case(file, self.work / "decoded.raw", spec.dtype, field.x.shape, eb, self.options.repeat)
+            for tool in tools:
+                if (tool.name, spec.label, spec.dtype, rel) in have:
+                    continue
+                if is_late():
+                    return False
+                gpu.say(f"{spec.label} {spec.dtype} {rel:g}: {tool.name}")
+                version = self.versions[tool.recipe.name]
+                row = measured_row(self.cupy, tool, version, x, case, self.options.build)
+                self.document["rows"].append(gpu_report.shortened(row | {"dataset": spec.label, "rel_eb": rel}))
+                gpu_report.write(self.document, self.path)
+        return True
+
+
+def work_folder(given: Path | None) -> Path:
+    """Where fields lie as files: in memory, where there is room for the largest and what comes back."""
+    memory = Path("/dev/shm")
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+    elif memory.is_dir() and shutil.disk_usage(memory).free > 6 << 30:
+        given = memory
+    return Path(tempfile.mkdtemp(prefix="cusz-peers-", dir=given))
+
+
+# -------------------------------------------------------------------------------------------------------------- main
+
+
+def run(options: argparse.Namespace) -> int:
+    specs = [parse_field(word) for word in options.fields or DEFAULT_FIELDS]
+    tools = chosen_tools(options.only)
+    recipes = [build.RECIPES[name] for name in options.only or build.RECIPES]
+    if not options.peers.is_dir():
+        raise BenchError(
+            f"there is no folder {options.peers} with checkouts of the peers:\n{build.sources_list(recipes)}"
+        )
+    present = [recipe for recipe in recipes if (options.peers / recipe.name).is_dir()]
+    for recipe in recipes:
+        if recipe not in present:
+            gpu.say(f"{recipe.name} is not in {options.peers}: left out ({recipe.repository})")
+    if not present:
+        raise BenchError(f"{options.peers} has none of them:\n{build.sources_list(recipes)}")
+    if options.collect is not None:
+        for recipe in present:
+            build.copy_needed(recipe, options.peers / recipe.name, options.collect / recipe.name)
+        return 0
+    cupy = None if options.dry_run else gpu.import_cupy()  # what is missing is said before the building
+    versions = {recipe.name: build.version_of(recipe, options.peers / recipe.name) for recipe in present}
+    gpu.say(f"building {', '.join(f'{name} ({version})' for name, version in versions.items())}")
+    started = time.monotonic()
+    versions[gpu_report.OURS] = cusz.__version__
+    present = [tools[0].recipe, *present]
+    failed = build.build(present, options.peers, options.build, options.architecture, options.jobs)
+    for name, output in failed.items():
+        print(f"error: {name} does not compile:\n{output}", file=sys.stderr)
+    gpu.say(f"built in {time.monotonic() - started:.0f} s")
+    tools = [tool for tool in tools if tool.recipe in present and tool.recipe.name not in failed]
+    if cupy is None:
+        print("\n".join(plan_lines(specs, options.rel, tools)))
+        return 1 if failed else 0
+
+    first = gpu.head(cupy)
+    path = options.json or gpu.default_path(first)
+    document = gpu.open_document(first, path)
+    work = work_folder(options.work)
+    try:
+        complete = Bench(cupy, tools, versions, options, document, path, work).measure(specs)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    print(gpu_report.beside_peers(document))
+    ours = [row for row in document["rows"] if row["tool"] == gpu_report.OURS and gpu_report.is_beside(row)]
+    wrong = [row for row in ours if row["violations"] != 0]
+    for row in wrong:
+        print(f"error: ours, {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the "
+              f"bound; {row['note']}", file=sys.stderr)  # fmt: skip
+    if not complete:
+        gpu.say("the time is up: the same command again measures what is left")
+    return 1 if wrong or failed else 0 if complete else 3
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1 failure, 3 time is up."
+    )
+    options.add_argument("fields", nargs="*", metavar="FIELD", help="NAME@N, NAME@NxK, with _f64 behind, or .npy file")
+    options.add_argument("--peers", type=Path, required=True, metavar="FOLDER", help="with checkouts of the peers")
+    options.add_argument("--only", nargs="+", default=[], metavar="PEER", help="of the peers, these")
+    options.add_argument("--rel", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4], help="bounds, of the range")
+    options.add_argument("--repeat", type=int, default=10, help="calls of which the median is kept (default: 10)")
+    options.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after that")
+    options.add_argument("--json", type=Path, metavar="FILE", help="default: scripts/bench/results/<gpu>_<date>.json")
+    options.add_argument("--cache", type=Path, metavar="FOLDER", help="where generated fields are kept")
+    options.add_argument("--work", type=Path, metavar="FOLDER", help="where fields lie as files (default: in memory)")
+    options.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER", help="default: build/gpu-peers")
+    options.add_argument("--architecture", default="90", help="of the GPU, such as 90 (default)")
+    options.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilers at a time")
+    options.add_argument("--dry-run", action="store_true", help="build, and print what would be measured")
+    options.add_argument("--collect", type=Path, metavar="FOLDER", help="copy the peers' files that are needed there")
+    return options
+
+
+def main(words: Sequence[str]) -> int:
+    try:
+        options = parser().parse_intermixed_args(words)
+        if not all(rel > 0 and math.isfinite(rel) for rel in options.rel) or options.repeat < 1 or options.jobs < 1:
+            raise BenchError("--rel, --repeat and --jobs have to be positive")
+        return run(options)
+    except (BenchError, BuildError, cusz.CuszError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
