@@ -130,6 +130,24 @@ def start_ranks() -> Callable[..., subprocess.Popen[str]]:
 
 
 @pytest.fixture(scope="session")
+def together() -> Callable[..., list[str]]:
+    """Waits for processes that run at the same time, and have to end well: together([...], timeout=...) -> outputs."""
+
+    def wait(processes: Sequence[subprocess.Popen[str]], timeout: float = 120) -> list[str]:
+        try:
+            outputs = [process.communicate(timeout=timeout)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        for process, output in zip(processes, outputs, strict=True):
+            assert process.returncode == 0, output
+        return outputs
+
+    return wait
+
+
+@pytest.fixture(scope="session")
 def programs() -> Path:
     """The folder with the compiled programs of programs/, built here if need be."""
     build = HERE.parents[1] / "build" / "operator-tests"

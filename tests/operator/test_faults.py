@@ -518,20 +518,13 @@ def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> 
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_memory_in_1000_steps_of_a_stream(
-    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_ranks: Callable, together: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, log = tmp_path / "stream", tmp_path / "received"
     processes = [start_ranks(2, "faults.py", "steps", stream, "SST", str(STEPS))]
     monkeypatch.setenv("LOG", str(log))
     processes.append(start_ranks(2, "faults.py", "receive", stream, "SST"))
-    try:
-        outputs = [process.communicate(timeout=500)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
+    together(processes, timeout=500)
     for name in (stream, log):
         assert logs(name, 1)[0][-1] == "closed"
         require_flat_memory(name, 2)

@@ -37,20 +37,11 @@ def check(folder: Path, steps: int) -> None:
         assert (folder / f"u3_{step:05}.png").stat().st_size > 5000
 
 
-def test_a_stream(start_ranks: Callable, tmp_path: Path) -> None:
+def test_a_stream(start_ranks: Callable, together: Callable, tmp_path: Path) -> None:
     stream = str(tmp_path / "stream")
-    processes = [
-        start_ranks(2, "layer_write.py", stream, "SST"),
-        start_ranks(3, str(APP), stream, "--variable", "u3", "--out", str(tmp_path / "seen")),
-    ]
-    try:
-        outputs = [process.communicate(timeout=100)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
+    writing = start_ranks(2, "layer_write.py", stream, "SST")
+    watching = start_ranks(3, str(APP), stream, "--variable", "u3", "--out", str(tmp_path / "seen"))
+    together([writing, watching])
     check(tmp_path / "seen", 3)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,21 +27,13 @@ def test_any_number_of_ranks_reads_what_any_number_wrote(
 
 
 @pytest.mark.parametrize(("writers", "readers"), [(2, 1), (1, 3)])
-def test_staged_through_sst(writers: int, readers: int, tmp_path: Path, start_ranks: Callable) -> None:
+def test_staged_through_sst(
+    writers: int, readers: int, tmp_path: Path, start_ranks: Callable, together: Callable
+) -> None:
     stream = tmp_path / "SST_1_Sync.bp"
-    processes: list[subprocess.Popen[str]] = [
-        start_ranks(writers, "write.py", tmp_path, "SST,1,Sync"),
-        start_ranks(readers, "read.py", f"stream,SST,{stream}"),
-    ]
-    try:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
-    assert "selections" in outputs[1]
+    writing = start_ranks(writers, "write.py", tmp_path, "SST,1,Sync")
+    reading = start_ranks(readers, "read.py", f"stream,SST,{stream}")
+    assert "selections" in together([writing, reading])[1]
 
 
 def test_a_wrong_value_would_be_found(written: Callable[[int], Path], mpirun: Callable) -> None:

@@ -121,18 +121,10 @@ def test_the_same_archives_whoever_writes_the_block(by_layer: Callable) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("how", ["Reader", "plain"])
-def test_sending_steps_through_sst(how: str, start_ranks: Callable, tmp_path: Path) -> None:
+def test_sending_steps_through_sst(how: str, start_ranks: Callable, together: Callable, tmp_path: Path) -> None:
     stream = str(tmp_path / "stream")
-    processes = [start_ranks(2, "layer_write.py", stream, "SST"), start_ranks(3, "layer_receive.py", stream, how)]
-    try:
-        outputs = [process.communicate(timeout=90)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
-    assert "received 3" in outputs[1]
+    writing, reading = start_ranks(2, "layer_write.py", stream, "SST"), start_ranks(3, "layer_receive.py", stream, how)
+    assert "received 3" in together([writing, reading])[1]
 
 
 # -------------------------------------------------------------------------------------------------- without ranks
