@@ -16,6 +16,7 @@ import pytest
 from simt_library import CPU, DEVICE, HOST, Context, Failure, Info, Library, Status
 
 import support
+from field_kinds import KINDS
 
 pytestmark = pytest.mark.simt
 
@@ -282,6 +283,25 @@ def test_the_first_bad_tile_is_named(simt: Library, reused: Context) -> None:
         simt.set_schedule(*schedule)
         status, message = outcome(reused, bytes(mutant), x.nbytes, DEVICE)
         assert (status, message) == (Status.CORRUPT, "corrupt archive: tile 3: bad head")
+
+
+def test_entries_of_the_index_that_no_tile_has(simt: Library, reused: Context) -> None:
+    """Too long, or 0, where the sum of all fits: nothing of such an index is followed."""
+    x = KINDS["raw_tiles"].make((32, 64, 64), support.F32)
+    data = reused.compress(x, 0.1, backend=CPU)
+    info = reused.info_of(data)
+    words = [n for _, n in tiles(data, info)]
+    longest = [t for t, n in enumerate(words) if n == max(words) == 4097]
+    short = [t for t, n in enumerate(words) if n < 2000]
+    for tile, other, n in ((longest[0], longest[1], 4098), (short[0], short[1], 0)):
+        mutant = bytearray(data)
+        for t, entry in ((tile, n), (other, words[tile] + words[other] - n)):
+            struct.pack_into("<H", mutant, info.header_bytes + info.codebook_bytes + 2 * t, entry)
+        hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+        for place, what in ((HOST, f" has {n} words"), (DEVICE, ": bad length in the tile index")):
+            expected = (Status.CORRUPT, f"corrupt archive: tile {tile}{what}")
+            assert outcome(reused, bytes(mutant), x.nbytes, place) == expected
+        assert simt.report == ""
 
 
 def test_damage_in_a_batch(simt: Library, context: Context) -> None:
