@@ -15,6 +15,19 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 DTYPES = (F32, F64)
 RAW_OVERHEAD = 48
 
+#: mpirun as root, on one machine, with more ranks than cores (Open MPI 4 and 5).
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
 #: Backends of this build and machine; every contract holds for each of them, and all write the same bytes.
 BACKENDS = [backend.name for backend in cusz.devices() if backend.available]
 

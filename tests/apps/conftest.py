@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
+from support import MPI_ENVIRONMENT
+
 ROOT = Path(__file__).resolve().parents[2]
 APPS = ROOT / "apps"
 TIMEOUT_S = 60
@@ -32,18 +34,7 @@ class Ranks(Protocol):
 @pytest.fixture(scope="session")
 def mpi_environment() -> dict[str, str]:
     """Lets mpirun start ranks on this machine as root, more of them than cores."""
-    return {
-        **os.environ,
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "PRTE_MCA_hwloc_default_binding_policy": "none",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    return {**os.environ, **MPI_ENVIRONMENT}
 
 
 @pytest.fixture(scope="session")

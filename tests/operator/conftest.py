@@ -14,22 +14,10 @@ from typing import Any
 import pytest
 
 import cusz_operator
+from support import MPI_ENVIRONMENT
 
 HERE = Path(__file__).parent
 RANKS = HERE / "ranks"
-
-#: mpirun as root, on one machine, with more ranks than cores (Open MPI 4 and 5).
-MPI_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "PRTE_MCA_hwloc_default_binding_policy": "none",
-    "OPENBLAS_NUM_THREADS": "1",
-}
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
