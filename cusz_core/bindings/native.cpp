@@ -493,6 +493,7 @@ NB_MODULE(_native, m) {
 
     m.def("version", [] { return cusz_version(); });
     m.def("default_threads", [] { return cusz_default_threads(); });
+    m.def("instruction_set", [] { return cusz_instruction_set(); });
     m.def("has_backend", [](int32_t backend) { return cusz_has_backend(static_cast<cusz_backend>(backend)) != 0; });
     m.def("has_lossless", [](int32_t stage) { return cusz_has_lossless(static_cast<cusz_lossless>(stage)) != 0; });
     m.def("max_archive_bytes", &max_archive_bytes);

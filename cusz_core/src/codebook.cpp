@@ -95,6 +95,8 @@ EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         lengths_[place] = lengths[symbol];
         raw_bits_[place] = static_cast<std::uint8_t>(m.raw_bits);
     }
+    words_.resize(places);
+    for (std::size_t place = 0; place < places; ++place) words_[place] = bits_[place] << 8 | lengths_[place];
 }
 
 EncodeBook::Entry EncodeBook::compose(std::int32_t delta) const {

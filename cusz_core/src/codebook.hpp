@@ -35,6 +35,7 @@ public:
     static constexpr std::uint32_t no_entry = 64; // the length at places of deltas that have no code of their own
     const std::uint32_t* bits() const { return bits_.data(); }
     const std::uint32_t* lengths() const { return lengths_.data(); }
+    const std::uint32_t* words() const { return words_.data(); }         // both: bits << 8 | length
     const std::uint8_t* raw_bits() const { return raw_bits_.data(); }    // to be added, with the delta's low bits
     std::uint32_t longest_of_small() const { return longest_of_small_; } // bits; at most 15 + 6
 
@@ -47,7 +48,7 @@ private:
     Alphabet alphabet_;
     std::uint32_t span_, longest_of_small_ = 0, reach_;
     std::vector<Entry> codes_; // of symbols
-    std::vector<std::uint32_t> bits_, lengths_;
+    std::vector<std::uint32_t> bits_, lengths_, words_;
     std::vector<std::uint8_t> raw_bits_;
 };
 

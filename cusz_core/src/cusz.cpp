@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend.hpp"
+#include "cpu/kernels.hpp"
 #include "cuda/device.hpp"
 #include "errors.hpp"
 #include "float_mode.hpp"
@@ -226,6 +227,8 @@ const char* cusz_status_name(cusz_status status) {
 }
 
 int32_t cusz_default_threads(void) { return default_threads(); }
+
+const char* cusz_instruction_set(void) { return cpu::kernels().name; }
 
 int32_t cusz_has_backend(cusz_backend backend) {
 #ifdef CUSZ_HAVE_CUDA

@@ -95,8 +95,34 @@ print(digest.hexdigest())
 """
 
 
+def expected_instruction_set(wanted: str) -> str:
+    """What has to be taken here, by what the kernel says of the processor."""
+    with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
+        flags = set(next(line for line in cpuinfo if line.startswith("flags")).split())
+    has_avx2 = {"avx2", "abm", "bmi1", "bmi2"} <= flags
+    has_avx512 = has_avx2 and {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")} <= flags
+    if has_avx512 and (wanted == "avx512" or ("avx512_fp16" in flags and wanted == "")):
+        return "avx512"
+    return "avx2" if has_avx2 and wanted != "baseline" else "baseline"
+
+
+@on_x86_linux
+@pytest.mark.parametrize("wanted", ["", "baseline", "avx2", "avx512"])
+def test_the_instruction_set_can_be_chosen(wanted: str) -> None:
+    code = "from cusz_core import _native; print(_native.instruction_set())"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CUSZ_SIMD": wanted},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert run.stdout.strip() == expected_instruction_set(wanted)
+
+
 def test_the_instruction_set_does_not_matter() -> None:
-    """On a processor without AVX2 both runs are the same."""
+    """Some of the runs are the same where the processor does not have all."""
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     code = DIGEST.format(paths=[tests, os.path.join(tests, "golden")])
     digests = {
@@ -108,6 +134,6 @@ def test_the_instruction_set_does_not_matter() -> None:
             check=True,
             timeout=300,
         ).stdout
-        for simd in ("baseline", "")
+        for simd in ("baseline", "avx2", "avx512", "")
     }
     assert len(digests) == 1

@@ -115,6 +115,9 @@ CUSZ_API const char* cusz_version(void);
 CUSZ_API const char* cusz_status_name(cusz_status status);
 /* Threads that threads = 0 means in this process now. */
 CUSZ_API int32_t cusz_default_threads(void);
+/* The instruction set that the CPU engine works with in this process: "baseline", "avx2" or "avx512". CUSZ_SIMD in the
+ * environment asks for one of them; archives and values are the same with all. */
+CUSZ_API const char* cusz_instruction_set(void);
 /* Nonzero if this build has the backend (CUSZ_BACKEND_CPU: always). */
 CUSZ_API int32_t cusz_has_backend(cusz_backend backend);
 /* Nonzero if this build has the lossless stage. */

@@ -18,7 +18,7 @@ class BackendInfo:
     Attributes:
         name: as `compress(backend=...)` takes it.
         available: whether it can be used: this build has it, and this process something that it runs on.
-        device: what it runs on (the first device), or why it is not available.
+        device: what it runs on (the first device; the CPU with the instruction set used), or why it is not available.
         threads: CPU threads that a call uses by default; 0 for device backends.
         devices: names of all that it can run on; of "cuda" by number of the CUDA device. Empty if not available.
     """
@@ -44,7 +44,7 @@ def devices() -> list[BackendInfo]:
     found = []
     for backend_id, name in enumerate(_native.BACKENDS):
         if name == "cpu":
-            model = cpu_model()
+            model = f"{cpu_model()}, {_native.instruction_set()}"
             found.append(BackendInfo(name, True, model, default_threads(), (model,)))
         elif name == "cuda":
             count, reason = _native.device_count()

@@ -1,321 +1,34 @@
-// Encoding of deltas into substreams and back (paper, sections 3.2.4 and 3.3; docs/format.md, sections 6 and 8).
+// Encoding of deltas into substreams and back (paper, sections 3.2.4 and 3.3; docs/format.md, sections 6 and 8), in two
+// ways with the same bits: value by value, or with a substream a lane where tables are read fast by vectors.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <cstdint>
-#include <cstring>
-#include <numeric>
 
 #include "../codebook.hpp"
-#include "../tiling.hpp"
 #include "isa.hpp"
+#include "substreams.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 
-inline constexpr std::uint32_t max_substreams = 32;
-
-inline std::uint32_t substream_count(std::uint32_t n) { return std::min(max_substreams, (n + 63) / 64); }
-
-// Bits of every substream, and how the payload stores them: less the shortest, `width` bits each.
-struct SubstreamBits {
-    std::uint32_t count = 0;
-    std::array<std::uint32_t, max_substreams> bits{};
-
-    std::uint32_t shortest() const { return *std::min_element(bits.begin(), bits.begin() + count); }
-    std::uint32_t width() const { // of longest - shortest
-        return static_cast<std::uint32_t>(
-            std::bit_width(*std::max_element(bits.begin(), bits.begin() + count) - shortest()));
-    }
-    std::uint32_t total() const { return std::accumulate(bits.begin(), bits.begin() + count, 0u); }
-};
-
-// Appends bits to memory, whole bytes at a time; fewer than 8 bits wait between calls of flush().
-class BitWriter {
-public:
-    explicit BitWriter(std::uint32_t* words) : begin_(reinterpret_cast<char*>(words)), at_(begin_) {}
-
-    // At most 63 bits together between two calls of flush(), those waiting included.
-    void append(std::uint64_t bits, std::uint32_t length) {
-        buffer_ |= bits << pending_;
-        pending_ += length;
-    }
-    // Writes eight bytes, of which those that are full count.
-    void flush() {
-        std::memcpy(at_, &buffer_, 8);
-        at_ += pending_ >> 3;
-        buffer_ >>= pending_ & 56;
-        pending_ &= 7;
-    }
-    std::uint32_t bits() const { return static_cast<std::uint32_t>(at_ - begin_) * 8 + pending_; }
-
-private:
-    char *begin_, *at_;
-    std::uint64_t buffer_ = 0;
-    std::uint32_t pending_ = 0;
-};
-
-// Places of n deltas in the book's table, no_place for all that are not small. Returns their number.
-template <bool holes>
-std::uint32_t find_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
-                          std::uint16_t* __restrict place) {
-    const std::uint32_t span = book.span();
-    std::uint32_t wide = 0;
-    for (std::uint32_t i = 0; i < n; ++i) {
-        const std::uint32_t at = std::min(static_cast<std::uint32_t>(delta[i]) + span, 2 * span);
-        const bool hole = holes && delta[i] == hole_delta;
-        place[i] = static_cast<std::uint16_t>(hole ? book.hole_place() : at);
-        wide += at == 2 * span && !hole ? 1 : 0;
-    }
-    return wide;
-}
-
-// The same with places in the buckets.
-inline void find_wide_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
-                             std::uint16_t* __restrict place) {
-    const std::uint32_t span = book.span();
-    for (std::uint32_t i = 0; i < n; ++i) {
-        const std::int32_t d = delta[i];
-        const std::uint32_t magnitude = std::max(Alphabet::magnitude(d), 4u);
-        // The octave is the exponent in single precision, where a delta is exact.
-        const std::uint32_t octave = (bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude))) >> 23) - 127;
-        const std::uint32_t raw_bits = octave - 2;
-        const std::uint32_t bucket = book.first_bucket_place() + EncodeBook::bucket_place(raw_bits, d >> raw_bits);
-        const std::uint32_t small = static_cast<std::uint32_t>(d) + span;
-        const std::uint32_t at = d == hole_delta ? book.hole_place() : bucket;
-        place[i] = static_cast<std::uint16_t>(small < 2 * span ? small : at);
-    }
-}
-
-// Encodes n deltas to at most 8 bytes beyond whole words, `batch` symbols at a time, and returns the substreams'
-// lengths. wide: the places are those of find_wide_places. stride: the number of substreams, or 0 if the compiler is
-// not to know.
-template <std::uint32_t batch, bool wide, std::uint32_t stride>
-SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, std::uint32_t n, const EncodeBook& book,
-                        std::uint32_t* words) {
-    SubstreamBits lengths;
-    const std::uint32_t count = lengths.count = stride > 0 ? stride : substream_count(n);
-    const std::uint32_t *const code = book.bits(), *const code_length = book.lengths();
-    const std::uint8_t* const raw_bits = book.raw_bits();
-    BitWriter writer(words);
-    const auto put = [&](std::int64_t i) {
-        if (wide || code_length[place[i]] == EncodeBook::no_entry) {
-            const EncodeBook::Entry entry = book.compose(delta[i]);
-            writer.append(entry.bits, entry.length);
-        } else {
-            writer.append(code[place[i]], code_length[place[i]]);
-        }
-        writer.flush();
-    };
-    for (std::uint32_t s = 0; s < count; ++s) {
-        const std::uint32_t before = writer.bits();
-        std::int64_t next = s;
-        std::uint32_t left = (n - s + count - 1) / count;
-        for (; left >= batch; left -= batch, next += batch * count) {
-            // Joined first: the writer's state then waits for one addition a batch.
-            std::uint64_t bits = 0;
-            std::uint32_t length = 0;
-            for (std::uint32_t i = 0; i < batch; ++i) {
-                const std::uint16_t at = place[next + i * count];
-                bits |= std::uint64_t{code[at]} << (length & 63);
-                length += code_length[at];
-                if constexpr (wide) {
-                    const std::uint32_t raw_length = raw_bits[at];
-                    const std::uint32_t raw =
-                        static_cast<std::uint32_t>(delta[next + i * count]) & ((1u << raw_length) - 1);
-                    bits |= std::uint64_t{raw} << (length & 63);
-                    length += raw_length;
-                }
-            }
-            if (length > 56) [[unlikely]] { // with up to 7 bits that wait more than the writer takes; or no entry
-                for (std::uint32_t i = 0; i < batch; ++i) put(next + i * count);
-                continue;
-            }
-            writer.append(bits, length);
-            writer.flush();
-        }
-        for (; left > 0; --left, next += count) put(next);
-        lengths.bits[s] = writer.bits() - before;
-    }
-    writer.flush(); // fills the last word with zeros
-    return lengths;
-}
-
-inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, bool holes, const EncodeBook& book,
-                            std::uint32_t* words) {
-    std::uint16_t place[max_tile_values];
-    const bool whole = substream_count(n) == max_substreams;
-    const std::uint32_t wide =
-        holes ? find_places<true>(delta, n, book, place) : find_places<false>(delta, n, book, place);
-    if (wide <= n / 64 && book.longest_of_small() <= 18)
-        return whole ? encode_as<3, false, max_substreams>(delta, place, n, book, words)
-                     : encode_as<3, false, 0>(delta, place, n, book, words);
-    find_wide_places(delta, n, book, place);
-    return whole ? encode_as<2, true, max_substreams>(delta, place, n, book, words)
-                 : encode_as<2, true, 0>(delta, place, n, book, words);
-}
-
-// The deltas of n symbols, from what the table says and the bits looked at, by vectors; hole_delta for holes if there
-// are some. Returns the least leading number.
-template <bool holes>
-std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* __restrict windows, std::size_t n,
-                  std::int32_t* __restrict delta) {
-    std::int32_t least = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        const DecodeBook::Entry entry{entries[i]};
-        const std::uint32_t length = entry.length(), raw_bits = entry.total() - length;
-        const std::uint32_t above = ~0u << raw_bits, leading = static_cast<std::uint32_t>(entry.leading());
-        least = std::min(least, entry.leading());
-        delta[i] = static_cast<std::int32_t>((leading << raw_bits) + ((windows[i] >> length) & ~above));
-        if constexpr (holes) delta[i] = entry.leading() == Alphabet::hole_leading ? hole_delta : delta[i];
-    }
-    return least;
-}
-
-// Where every substream is being read, and rounds of symbols on their way from bits to deltas: entries of the table and
-// the bits looked at.
-struct Reading {
-    static constexpr std::uint32_t most_rounds = 6;
-    std::uint32_t position[max_substreams]; // in bits
-    std::uint32_t entry[most_rounds][max_substreams];
-    std::uint32_t window[most_rounds][max_substreams];
-};
-
-// At least 57 bits from bit `at` on.
-inline std::uint64_t load_bits(const char* bytes, std::uint32_t at) {
-    std::uint64_t window;
-    std::memcpy(&window, bytes + (at >> 3), 8);
-    return window >> (at & 7);
-}
-
-// Reads the next `rounds` symbols of a substream, each from bits of its own.
-[[gnu::noinline]] inline void read_one_by_one(const char* bytes, const DecodeBook& book, std::uint32_t rounds,
-                                              std::uint32_t lane, Reading& reading) {
-    for (std::uint32_t i = 0; i < rounds; ++i) {
-        const auto window = static_cast<std::uint32_t>(load_bits(bytes, reading.position[lane]));
-        const DecodeBook::Entry entry = book.table()[window & ((1u << book.width()) - 1)];
-        reading.entry[i][lane] = entry.word;
-        reading.window[i][lane] = window;
-        reading.position[lane] += entry.total();
-    }
-}
-
-// Reads the next `rounds` symbols of the substreams `first` to first + lanes - 1, from 64 bits loaded of each. A symbol
-// waits for the one before it in its substream, and a processor looks only a few dozen instructions ahead: symbol by
-// symbol the substreams take turns (docs/performance.md).
-template <std::uint32_t rounds, std::size_t lanes>
-[[gnu::always_inline]] inline void read_lanes(const char* bytes, std::size_t first, const DecodeBook& book,
-                                              Reading& reading) {
-    const DecodeBook::Entry* const table = book.table();
-    const std::uint32_t mask = (1u << book.width()) - 1;
-    // The topmost bit is set, and ends up behind as many zeros as there were bits in the symbols.
-    std::uint64_t window[lanes];
-#pragma GCC unroll 8
-    for (std::size_t lane = 0; lane < lanes; ++lane)
-        window[lane] = load_bits(bytes, reading.position[first + lane]) | std::uint64_t{1} << 63;
-#pragma GCC unroll 8
-    for (std::uint32_t i = 0; i < rounds; ++i) {
-#pragma GCC unroll 8
-        for (std::size_t lane = 0; lane < lanes; ++lane) {
-            const std::uint32_t word = table[static_cast<std::uint32_t>(window[lane]) & mask].word;
-            reading.entry[i][first + lane] = word;
-            reading.window[i][first + lane] = static_cast<std::uint32_t>(window[lane]);
-            window[lane] >>= word & 63;
-        }
-    }
-#pragma GCC unroll 8
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-        // Symbols that end within the 57 bits were right, as codes are prefix-free.
-        const auto total = static_cast<std::uint32_t>(std::countl_zero(window[lane]));
-        if (total <= 57) [[likely]]
-            reading.position[first + lane] += total;
-        else
-            read_one_by_one(bytes, book, rounds, static_cast<std::uint32_t>(first + lane), reading);
-    }
-}
-
-// Reads the next `rounds` symbols of every substream.
-template <std::uint32_t rounds>
-void read_rounds(const char* bytes, std::uint32_t count, const DecodeBook& book, Reading& reading) {
-    static_assert(rounds <= Reading::most_rounds);
-    std::size_t lane = 0;
-    for (; lane + 8 <= count; lane += 8) read_lanes<rounds, 8>(bytes, lane, book, reading);
-    for (; lane < count; ++lane) read_lanes<rounds, 1>(bytes, lane, book, reading);
-}
+// Encodes n deltas to at most 8 bytes beyond whole words, and returns the substreams' lengths. holes: whether some are
+// hole_delta.
+SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, bool holes, const EncodeBook& book,
+                     std::uint32_t* words);
 
 // Words that decode() may read behind the last substream.
 inline constexpr std::uint32_t decode_margin_words = max_tile_values / max_substreams * 2 + 4;
 
-// Decodes n deltas. words: the substreams, readable for decode_margin_words more. Returns false if a substream does not
-// end where its length says, or if there is no hole among the symbols although `holes` says so, or one although not.
+// Decodes n deltas; hole_delta for holes. words: the substreams, readable for decode_margin_words more.
+// Returns false if a substream does not end where its length says, or if there is no hole among the symbols
+// although `holes` says so, or one although not.
 template <bool holes>
 bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
-            std::int32_t* delta) {
-    if (n > 0 && book.empty()) return false;
-    const char* bytes = reinterpret_cast<const char*>(words);
-    const std::uint32_t count = lengths.count;
-    Reading reading;
-    std::uint32_t end[max_substreams], bits = 0;
-    for (std::uint32_t s = 0; s < count; ++s) {
-        reading.position[s] = bits;
-        end[s] = bits += lengths.bits[s];
-    }
-    std::int32_t least = 0;
-    std::uint32_t j = 0;
-    const auto read_while = [&]<std::uint32_t rounds>() {
-        for (; j + rounds * count <= n; j += rounds * count) {
-            read_rounds<rounds>(bytes, count, book, reading);
-            if (count == max_substreams) {
-                least = std::min(least, join<holes>(reading.entry[0], reading.window[0], rounds * count, delta + j));
-                continue;
-            }
-            for (std::uint32_t i = 0; i < rounds; ++i)
-                least = std::min(least, join<holes>(reading.entry[i], reading.window[i], count, delta + j + i * count));
-        }
-    };
-    if (count > 0) { // as many symbols a load as mostly end within 57 bits
-        if (bits <= 7 * n) read_while.template operator()<6>();
-        if (bits <= 11 * n) read_while.template operator()<4>();
-        read_while.template operator()<2>();
-        read_while.template operator()<1>();
-        for (std::uint32_t lane = 0; j < n; ++lane, ++j) {
-            read_one_by_one(bytes, book, 1, lane, reading);
-            least = std::min(least, join<holes>(&reading.entry[0][lane], &reading.window[0][lane], 1, delta + j));
-        }
-    }
-    return (least == Alphabet::hole_leading) == holes && std::equal(reading.position, reading.position + count, end);
-}
-
-// Words of `count` numbers of `width` bits (0 to 16), their packing, and the inverse.
-inline std::uint32_t packed_words(std::uint32_t count, std::uint32_t width) { return (count * width + 31) / 32; }
-
-inline void pack(const std::uint32_t* numbers, std::uint32_t count, std::uint32_t width, std::uint32_t* words) {
-    std::uint64_t buffer = 0;
-    std::uint32_t pending = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        buffer |= std::uint64_t{numbers[i]} << pending;
-        pending += width;
-        if (pending < 32) continue;
-        *words++ = static_cast<std::uint32_t>(buffer);
-        buffer >>= 32;
-        pending -= 32;
-    }
-    if (pending > 0) *words = static_cast<std::uint32_t>(buffer);
-}
-
-inline void unpack(const std::uint32_t* words, std::uint32_t count, std::uint32_t width, std::uint32_t* numbers) {
-    std::uint64_t buffer = 0;
-    std::uint32_t available = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        if (available < width) {
-            buffer |= std::uint64_t{*words++} << available;
-            available += 32;
-        }
-        numbers[i] = static_cast<std::uint32_t>(buffer) & ((1u << width) - 1);
-        buffer >>= width;
-        available -= width;
-    }
-}
+            std::int32_t* delta);
 
 } // namespace cusz::cpu::CUSZ_ISA
+
+#ifdef __AVX512F__
+#include "huffman_lanes.hpp"
+#else
+#include "huffman_plain.hpp"
+#endif

@@ -1,6 +1,6 @@
 #include "kernels.hpp"
 
-#ifdef CUSZ_HAVE_AVX2
+#ifdef CUSZ_HAVE_X86
 #include <cpuid.h>
 #endif
 
@@ -13,7 +13,7 @@ namespace cusz::cpu {
 
 namespace {
 
-#ifdef CUSZ_HAVE_AVX2
+#ifdef CUSZ_HAVE_X86
 // What kernels_avx2.cpp is compiled for.
 bool has_avx2() {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -21,12 +21,28 @@ bool has_avx2() {
         __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c >> 5 & 1) != 0; // not every compiler's builtin
     return lzcnt && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
+
+// What kernels_avx512.cpp is compiled for.
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+// Gathers are slow on AMD's processors up to Zen 4, and on Intel's before Sapphire Rapids, whose microcode slows them
+// down for safety. Those with AVX512-FP16 came later.
+bool gathers_fast() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1) != 0;
+}
 #endif
 
 const Kernels& choose() {
-    const char* wanted = std::getenv("CUSZ_SIMD");
-    if (wanted != nullptr && std::string_view(wanted) == "baseline") return baseline_kernels;
-#ifdef CUSZ_HAVE_AVX2
+    const char* const set = std::getenv("CUSZ_SIMD");
+    const std::string_view wanted = set != nullptr ? set : "";
+    if (wanted == "baseline") return baseline_kernels;
+#ifdef CUSZ_HAVE_X86
+    if (has_avx512() && (gathers_fast() || wanted == "avx512") && wanted != "avx2") return avx512_kernels;
     if (has_avx2()) return avx2_kernels;
 #endif
     return baseline_kernels;

@@ -69,11 +69,12 @@ struct Kernels {
 
 // One for every instruction set of the build.
 extern const Kernels baseline_kernels;
-#ifdef CUSZ_HAVE_AVX2
-extern const Kernels avx2_kernels;
+#ifdef CUSZ_HAVE_X86
+extern const Kernels avx2_kernels, avx512_kernels;
 #endif
 
-// The best that this processor runs. CUSZ_SIMD=baseline in the environment asks for the plain ones.
+// The best that this processor runs. CUSZ_SIMD=baseline, avx2 or avx512 in the environment asks for that one, if the
+// processor has it.
 const Kernels& kernels();
 
 } // namespace cusz::cpu

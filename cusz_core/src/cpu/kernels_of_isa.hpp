@@ -22,6 +22,7 @@ inline std::uint64_t weigh_words(const void* data, std::size_t words) {
                                          _mm256_set1_epi32(static_cast<int>(0x9E3779B1u)));
     __m256i even{}, odd{};
     for (std::size_t i = 0; i < whole; i += 8) {
+        __builtin_prefetch(bytes + 4 * i + 4096); // of the next payload, which follows this one
         const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 4 * i));
         even = _mm256_add_epi64(even, _mm256_mul_epu32(w, weights));
         odd = _mm256_add_epi64(odd, _mm256_mul_epu32(_mm256_srli_epi64(w, 32), _mm256_srli_epi64(weights, 32)));

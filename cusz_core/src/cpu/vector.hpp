@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "../params.hpp"
 #include "isa.hpp"
 
@@ -14,7 +18,9 @@ template <class T>
 struct Vector {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-#ifdef __AVX2__
+#if defined(__AVX512F__)
+    static constexpr std::uint32_t bytes = 64;
+#elif defined(__AVX2__)
     static constexpr std::uint32_t bytes = 32;
 #else
     static constexpr std::uint32_t bytes = 16;
@@ -40,6 +46,12 @@ struct Vector {
         std::memcpy(&v, marked, sizeof v);
         return __builtin_convertvector(v, Lanes) - U{1};
     }
+    static Lanes capped(Lanes v, U limit) { // min(|v|, limit) of signed numbers
+        typedef Int Signed __attribute__((vector_size(bytes)));
+        const Lanes sign = reinterpret_cast<Lanes>(reinterpret_cast<Signed>(v) >> (8 * sizeof(T) - 1));
+        const Lanes magnitude = (v ^ sign) - sign;
+        return magnitude < limit ? magnitude : Lanes{} + limit;
+    }
     static Lanes dequantised(Lanes q, T step) { // the bits of dequantise(), lane by lane
         typedef T Values __attribute__((vector_size(bytes)));
         Values v;
@@ -52,11 +64,54 @@ struct Vector {
         return reinterpret_cast<Lanes>(v);
     }
 
+#ifdef __AVX512F__
+    typedef T Values __attribute__((vector_size(bytes)));
+    using Mask = std::uint32_t; // a bit a lane
+    static Values load_values(const T* at) {
+        Values v;
+        std::memcpy(&v, at, sizeof v);
+        return v;
+    }
+    static Lanes bits(Values v) { return reinterpret_cast<Lanes>(v); }
+    static Mask beyond(Values v, T limit) { // |v| > limit, or NaN
+        const Values all = Values{} + limit;
+        if constexpr (sizeof(T) == 4)
+            return _mm512_cmp_ps_mask(_mm512_abs_ps(v), all, _CMP_NLE_UQ);
+        else
+            return _mm512_cmp_pd_mask(_mm512_abs_pd(v), all, _CMP_NLE_UQ);
+    }
+    static Mask equal(Lanes v, U pattern) {
+        const auto a = reinterpret_cast<__m512i>(v), all = reinterpret_cast<__m512i>(Lanes{} + pattern);
+        if constexpr (sizeof(T) == 4)
+            return _mm512_cmpeq_epi32_mask(a, all);
+        else
+            return _mm512_cmpeq_epi64_mask(a, all);
+    }
+#endif
+
     // Every lane becomes the sum of those up to it; `last` gets the last one in every lane. The steps stay inside of 16
     // bytes where they can: crossing them is slow.
     static Lanes partial_sums(Lanes v, Lanes& last) {
         const Lanes zero{};
-        if constexpr (lanes == 8) {
+        if constexpr (bytes == 64) {
+            // Within 16 bytes, then over the four parts of 16 bytes, of which every lane of `part` has the sum.
+            Lanes part;
+            if constexpr (lanes == 16) {
+                v += __builtin_shufflevector(zero, v, 0, 16, 17, 18, 4, 20, 21, 22, 8, 24, 25, 26, 12, 28, 29, 30);
+                v += __builtin_shufflevector(zero, v, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+                part = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15);
+                part += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27);
+                part += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+                v += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27);
+            } else {
+                v += __builtin_shufflevector(zero, v, 0, 8, 2, 10, 4, 12, 6, 14);
+                part = __builtin_shufflevector(v, v, 1, 1, 3, 3, 5, 5, 7, 7);
+                part += __builtin_shufflevector(zero, part, 0, 1, 8, 9, 10, 11, 12, 13);
+                part += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 8, 9, 10, 11);
+                v += __builtin_shufflevector(zero, part, 0, 1, 8, 9, 10, 11, 12, 13);
+            }
+            last = Lanes{} + part[lanes - 1];
+        } else if constexpr (lanes == 8) {
             v += __builtin_shufflevector(zero, v, 0, 8, 9, 10, 4, 12, 13, 14);
             v += __builtin_shufflevector(zero, v, 0, 1, 8, 9, 4, 5, 12, 13);
             const Lanes halves = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7);

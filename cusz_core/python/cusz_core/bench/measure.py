@@ -23,6 +23,7 @@ import numpy as np
 import cusz_core
 
 from .. import _native, arguments, verification
+from ..backends import cpu_model
 from ..codec import Mode, release_scratch, value_range
 from .fields import Array, Field
 from .tools import Buffers, Codec, Task, Tool
@@ -303,7 +304,8 @@ def head(tools: Sequence[Tool], plan: Plan) -> dict[str, Any]:
     measured = {tool.name for tool in plan.tools}
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
+        "instruction_set": _native.instruction_set(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -322,10 +324,3 @@ def head(tools: Sequence[Tool], plan: Plan) -> dict[str, Any]:
         ],
     }
 
-
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
