@@ -323,4 +323,3 @@ def head(tools: Sequence[Tool], plan: Plan) -> dict[str, Any]:
             for tool in tools
         ],
     }
-

@@ -262,8 +262,8 @@ def conditions(document: Document) -> str:
     spreads = sorted(row["compress_spread"] for row in document["rows"] if row["error"] is None)
     spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
     return f"""\
-{head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores, cusz with {head["instruction_set"]}; {head["system"]}; Python {head["python"]},
-numpy {head["numpy"]}.
+{head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores, cusz with {head["instruction_set"]};
+{head["system"]}; Python {head["python"]}, numpy {head["numpy"]}.
 
 - MB/s is 10^6 raw bytes a second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
   after a first one. Calls of less than 20 ms are repeated until 20 ms are full, and their mean is one timing: a single
