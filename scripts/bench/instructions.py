@@ -10,8 +10,8 @@ Prints a Markdown table. Exits with 1 if any count has risen by more than --limi
 counted. Needs valgrind and what scripts/setup installs; takes about a minute and a half, most of it for compiling.
 
 Both sides read the same generated inputs, on one thread, and are counted for the widest instruction set that valgrind
-knows (AVX2: it shows no program AVX-512) and for the plain one (CUSZ_SIMD=baseline). Counts are exact for one machine and
-compiler: they say nothing of memory, caches and threads, which only `cusz bench` measures.
+knows (AVX2: it shows no program AVX-512) and for the plain one (CUSZ_SIMD=baseline). Counts are exact for one machine
+and compiler: they say nothing of memory, caches and threads, which only `cusz bench` measures.
 """
 
 from __future__ import annotations
