@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __AVX512F__
+#ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
@@ -12,6 +12,32 @@
 #include "isa.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
+
+// Which of 64 numbers are not 0.
+inline std::uint64_t nonzero_bits(const std::int32_t* at) {
+    std::uint64_t bits = 0;
+#if defined(__AVX512F__)
+    for (int i = 0; i < 4; ++i) {
+        const __m512i v = _mm512_loadu_si512(at + 16 * i);
+        bits |= std::uint64_t{_mm512_test_epi32_mask(v, v)} << 16 * i;
+    }
+#elif defined(__AVX2__)
+    for (int i = 0; i < 8; ++i) {
+        const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + 8 * i));
+        const __m256i zero = _mm256_cmpeq_epi32(v, _mm256_setzero_si256());
+        bits |= static_cast<std::uint64_t>(_mm256_movemask_ps(_mm256_castsi256_ps(zero)) ^ 0xFF) << 8 * i;
+    }
+#elif defined(__SSE2__)
+    for (int i = 0; i < 16; ++i) {
+        const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 4 * i));
+        const __m128i zero = _mm_cmpeq_epi32(v, _mm_setzero_si128());
+        bits |= static_cast<std::uint64_t>(_mm_movemask_ps(_mm_castsi128_ps(zero)) ^ 0xF) << 4 * i;
+    }
+#else
+    for (int i = 0; i < 64; ++i) bits |= std::uint64_t{at[i] != 0} << i;
+#endif
+    return bits;
+}
 
 // A vector of quantised values, of the width that the instruction set has.
 template <class T>

@@ -9,7 +9,9 @@
 
 #include "isa.hpp"
 #include "rows.hpp"
+#include "substreams.hpp"
 #include "tile.hpp"
+#include "vector.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 
@@ -20,7 +22,7 @@ struct LiveGroups {
     std::uint64_t mask = 0; // bit g: group g has a delta that is not 0
     std::uint32_t total = 0;
     bool fine = false;
-    std::uint8_t alive[max_tile_values]; // 1: live; of subgroups where `fine`, else of groups
+    std::uint8_t alive[max_tile_values + 8]; // 1: live; of subgroups where `fine`, else of groups; read by eights
 
     std::uint32_t dead() const { return total - static_cast<std::uint32_t>(std::popcount(mask)); }
     std::uint32_t words() const { return total > 32 ? 2 : 1; }
@@ -91,55 +93,108 @@ inline bool is_whole(const TileBox& box, const Edges& group) {
     return whole;
 }
 
+// Where deltas are not 0: a bit for each, in tile order.
+class NonZeros {
+public:
+    NonZeros(const std::int32_t* delta, std::uint32_t n) : n_(n) { // delta: readable for 63 more
+        const std::uint32_t n_words = (n + 63) / 64;
+        for (std::uint32_t i = 0; i < n_words; ++i) words_[i] = nonzero_bits(delta + 64 * i);
+        if (n % 64 != 0) words_[n_words - 1] &= below(n % 64);
+        words_[n_words] = 0;
+    }
+    // The bits of `length` deltas from `first` on, at most 64.
+    template <bool at_a_byte> // whether `first` is known to be a multiple of 8
+    std::uint64_t at(std::uint32_t first, std::uint32_t length) const {
+        if constexpr (at_a_byte) {
+            std::uint64_t bits;
+            std::memcpy(&bits, reinterpret_cast<const char*>(words_) + first / 8, 8);
+            return bits & below(length);
+        }
+        const std::uint32_t shift = first % 64;
+        const std::uint64_t* const word = words_ + first / 64;
+        return (word[0] >> shift | word[1] << 1 << (63 - shift)) & below(length);
+    }
+    // Pairs of zeros side by side, the first at an even position.
+    std::uint32_t zero_pairs() const {
+        std::uint32_t pairs = 0;
+        for (std::uint32_t first = 0; first + 1 < n_; first += 64) {
+            const std::uint64_t word = words_[first / 64];
+            pairs += static_cast<std::uint32_t>(
+                std::popcount(~(word | word >> 1) & 0x5555555555555555u & below(std::min(n_ - 1 - first, 64u))));
+        }
+        return pairs;
+    }
+    static std::uint64_t below(std::uint32_t length) {
+        return length >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << length) - 1;
+    }
+
+private:
+    std::uint32_t n_;
+    std::uint64_t words_[max_tile_values / 64 + 1];
+};
+
 // Visits every group (or subgroup) by ascending number: use(whether one of its deltas is not 0, number of its values).
 template <class Length, class Edge, class Use>
-void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& group, Length n, Edge edge,
+void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& group, Length n, Edge edge,
                     const Use& use) {
-    const auto along_x = [&](const std::int32_t* row, std::uint32_t rows) {
-        for (std::uint32_t x = 0; x < n; x += edge) {
-            const std::uint32_t end = std::min<std::uint32_t>(x + edge, n);
-            std::int32_t found = 0;
-            for (std::uint32_t i = x; i < end; ++i) found |= row[i];
-            use(found != 0, rows * (end - x));
-        }
-    };
-    if (box.rows() == 1) return along_x(delta, 1);
-    // First all rows of a row of groups into one, which vectorises, then that one along x.
-    std::int32_t any[max_tile_values];
+    const auto [y_stride, z_stride, w_stride] =
+        std::array{std::uint32_t{n}, n * box.edge[1], n * box.edge[1] * box.edge[2]};
     for (std::uint32_t w = 0; w < box.edge[3]; w += group[3])
         for (std::uint32_t z = 0; z < box.edge[2]; z += group[2])
             for (std::uint32_t y = 0; y < box.edge[1]; y += group[1]) {
-                std::fill_n(any, n, 0);
-                std::uint32_t rows = 0;
-                for (std::uint32_t ww = w; ww < std::min(w + group[3], box.edge[3]); ++ww)
-                    for (std::uint32_t zz = z; zz < std::min(z + group[2], box.edge[2]); ++zz)
-                        for (std::uint32_t yy = y; yy < std::min(y + group[1], box.edge[1]); ++yy, ++rows) {
-                            const std::int32_t* row = delta + ((ww * box.edge[2] + zz) * box.edge[1] + yy) * n;
-                            for (std::uint32_t x = 0; x < n; ++x) any[x] |= row[x];
-                        }
-                along_x(any, rows);
+                const std::uint32_t w_end = std::min(w + group[3], box.edge[3]),
+                                    z_end = std::min(z + group[2], box.edge[2]),
+                                    y_end = std::min(y + group[1], box.edge[1]);
+                const std::uint32_t rows = (w_end - w) * (z_end - z) * (y_end - y);
+                // As many values along x as go into a word, of all rows together; then group by group.
+                for (std::uint32_t begin = 0; begin < n; begin += 64) {
+                    const std::uint32_t length = std::min<std::uint32_t>(64, n - begin);
+                    std::uint64_t any = 0;
+                    for (std::uint32_t ww = w; ww < w_end; ++ww)
+                        for (std::uint32_t zz = z; zz < z_end; ++zz)
+                            for (std::uint32_t yy = y; yy < y_end; ++yy)
+                                any |= nonzeros.at<!std::is_same_v<Length, std::uint32_t>>(
+                                    ww * w_stride + zz * z_stride + yy * y_stride + begin, length);
+                    for (std::uint32_t x = 0; x < length; x += edge) {
+                        const std::uint32_t values = std::min<std::uint32_t>(edge, length - x);
+                        use((any >> x & NonZeros::below(values)) != 0, rows * values);
+                    }
+                }
             }
 }
 
 template <class Use>
-void for_each_group(const std::int32_t* delta, const TileBox& box, const Edges& group, const Use& use) {
+void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& group, const Use& use) {
     with_row_length(box.edge[0], [&](auto n) {
-        with_group_edge(group[0], [&](auto edge) { for_each_group(delta, box, group, n, edge, use); });
+        with_group_edge(group[0], [&](auto edge) { for_each_group(nonzeros, box, group, n, edge, use); });
     });
+}
+
+// Subgroups of live groups: the bits of a fine mask.
+inline std::uint32_t fine_mask_bits(std::uint64_t mask, const TileBox& box, const Tiling& tiling) {
+    if (is_whole(box, tiling.group()))
+        return static_cast<std::uint32_t>(std::popcount(mask)) * Groups(tiling.group(), tiling.subgroup()).total;
+    std::uint32_t bits = 0;
+    for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t, std::uint32_t count) {
+        bits += (mask >> group & 1) != 0 ? count : 0;
+    });
+    return bits;
+}
+
+inline std::uint32_t fine_mask_words(std::uint64_t mask, const TileBox& box, const Tiling& tiling) {
+    return (fine_mask_bits(mask, box, tiling) + 31) / 32;
 }
 
 // Finds the live subgroups. Returns whether coding those alone takes less than coarse_bits, where a value counts as one
 // bit, which is what a zero's code takes at least.
-inline bool fine_mask_pays(const std::int32_t* delta, const TileBox& box, const Tiling& tiling,
+inline bool fine_mask_pays(const NonZeros& nonzeros, const TileBox& box, const Tiling& tiling,
                            std::uint32_t coarse_bits, LiveGroups& live) {
     std::uint32_t at = 0, fine_bits = live.total;
-    for_each_group(delta, box, tiling.subgroup(), [&](bool found, std::uint32_t values) {
+    for_each_group(nonzeros, box, tiling.subgroup(), [&](bool found, std::uint32_t values) {
         live.alive[at++] = found;
         fine_bits += found ? values : 0;
     });
-    if (fine_bits >= coarse_bits) return false;
-    for_each_subgroup(box, tiling, live.mask, [&](std::uint32_t) { ++fine_bits; });
-    return fine_bits < coarse_bits;
+    return fine_bits < coarse_bits && fine_bits + fine_mask_bits(live.mask, box, tiling) < coarse_bits;
 }
 
 // Finds out, from the deltas of a tile in tile order, what is worth coding (docs/format.md, section 6).
@@ -147,47 +202,38 @@ inline void find_live_groups(const std::int32_t* delta, const TileBox& box, cons
     live.fine = false;
     live.mask = 0;
     live.total = 0;
+    const std::uint32_t n = box.values(), n_subgroups = Groups(box.edge, tiling.subgroup()).total;
+    const NonZeros nonzeros(delta, n);
     std::uint32_t in_groups = 0; // values
-    for_each_group(delta, box, tiling.group(), [&](bool found, std::uint32_t values) {
+    for_each_group(nonzeros, box, tiling.group(), [&](bool found, std::uint32_t values) {
         live.mask |= std::uint64_t{found} << live.total++;
         in_groups += found ? values : 0;
     });
-    const std::uint32_t n = box.values(), n_subgroups = Groups(box.edge, tiling.subgroup()).total;
-    std::uint32_t zero_pairs = 0; // a quick look: a fine mask pays only where zeros lie side by side
-    for (std::uint32_t i = 0; i + 1 < n; i += 2) {
-        std::uint64_t pair;
-        std::memcpy(&pair, delta + i, sizeof pair);
-        zero_pairs += pair == 0 ? 1 : 0;
-    }
     if (live.mask == 0) return;
     const std::uint32_t coarse_bits = live.dead() >= 2 ? in_groups + live.total : n;
-    if (2 * zero_pairs > n_subgroups) live.fine = fine_mask_pays(delta, box, tiling, coarse_bits, live);
+    if (2 * nonzeros.zero_pairs() > n_subgroups) // else a fine mask does not pay: zeros lie side by side where it does
+        live.fine = fine_mask_pays(nonzeros, box, tiling, coarse_bits, live);
     if (!live.fine) live.spread_mask();
 }
 
-// The fine mask as the payload stores it: a bit for every subgroup of a live group. Returns its words.
+// The fine mask as the payload stores it: a bit for every subgroup of a live group. Returns its words. Without branches
+// on the mask, which would be hard to foresee; a row has at most 8 subgroups in a group.
 inline std::uint32_t write_fine_mask(const LiveGroups& live, const TileBox& box, const Tiling& tiling,
                                      std::uint32_t* words) {
-    std::uint32_t at = 0;
-    for_each_subgroup(box, tiling, live.mask, [&](std::uint32_t number) {
-        if (at % 32 == 0) words[at / 32] = 0;
-        words[at / 32] |= std::uint32_t{live.alive[number]} << at % 32;
-        ++at;
+    BitWriter writer(words);
+    for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t number, std::uint32_t count) {
+        std::uint64_t alive;
+        std::memcpy(&alive, live.alive + number, 8);
+        const std::uint64_t bits = (alive & 0x0101010101010101u) * 0x0102040810204080u >> 56; // one of each byte
+        const auto kept = static_cast<std::uint32_t>(live.mask >> group & 1) * count;
+        writer.append(bits & NonZeros::below(kept), kept);
+        writer.flush();
     });
-    return (at + 31) / 32;
+    writer.flush();
+    return (writer.bits() + 31) / 32;
 }
 
-inline std::uint32_t fine_mask_words(std::uint64_t mask, const TileBox& box, const Tiling& tiling) {
-    std::uint32_t bits = 0;
-    if (is_whole(box, tiling.group()))
-        bits = static_cast<std::uint32_t>(std::popcount(mask)) * Groups(tiling.group(), tiling.subgroup()).total;
-    else
-        for_each_subgroup(box, tiling, mask, [&](std::uint32_t) { ++bits; });
-    return (bits + 31) / 32;
-}
-
-// words: readable for two more. Without branches on the mask, which would be hard to foresee; a row has at most 8
-// subgroups in a group.
+// words: readable for two more. Without branches, as write_fine_mask().
 inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const Tiling& tiling, LiveGroups& live) {
     const char* const bytes = reinterpret_cast<const char*>(words);
     std::uint32_t at = 0;
@@ -222,11 +268,42 @@ inline std::uint32_t count_live(const LiveGroups& live, const TileBox& box, cons
     return n;
 }
 
+#ifdef __AVX512F__
+// The values of live groups among `length` values of a row, at most 64, that begin with a group: a bit for each.
+inline std::uint64_t live_values(const std::uint8_t* alive, std::uint32_t edge, std::uint32_t length) {
+    const std::uint64_t all = NonZeros::below(length);
+    if (edge >= length) return alive[0] != 0 ? all : 0;
+    const __m512i bytes = _mm512_maskz_loadu_epi8(NonZeros::below((length + edge - 1) / edge), alive);
+    const std::uint64_t ones = NonZeros::below(edge); // a power of two, as it is not the whole row's length
+    return _pdep_u64(_mm512_test_epi8_mask(bytes, bytes), ~std::uint64_t{0} / ones) * ones & all;
+}
+
+// Visits a tile by vectors of 16 values: use(position of the first, which of them are in live groups). Those behind a
+// row's end are not.
+template <class Use>
+void for_each_live_vector(const LiveGroups& live, const TileBox& box, const Tiling& tiling, const Use& use) {
+    const Edges& group = live.edges(tiling);
+    for_each_row_of_groups(box, group, [&](std::uint32_t at, std::uint32_t number) {
+        for (std::uint32_t begin = 0; begin < box.edge[0]; begin += 64) {
+            const std::uint32_t length = std::min(64u, box.edge[0] - begin);
+            const std::uint64_t values = live_values(live.alive + number + begin / group[0], group[0], length);
+            for (std::uint32_t x = 0; x < length; x += 16) use(at + begin + x, static_cast<__mmask16>(values >> x));
+        }
+    });
+}
+#endif
+
 // Copies the deltas that are coded, in tile order, and returns their number.
 inline std::uint32_t gather_live(const std::int32_t* delta, const LiveGroups& live, const TileBox& box,
                                  const Tiling& tiling, std::int32_t* coded) {
-    const Edges& group = live.edges(tiling);
     std::int32_t* to = coded;
+#ifdef __AVX512F__
+    for_each_live_vector(live, box, tiling, [&](std::uint32_t at, __mmask16 values) {
+        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(values, _mm512_loadu_si512(delta + at)));
+        to += std::popcount(values);
+    });
+#else
+    const Edges& group = live.edges(tiling);
     with_row_length(box.edge[0], [&](auto n) {
         with_group_edge(group[0], [&](auto edge) {
             for_each_run(box, group, n, edge, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
@@ -237,12 +314,19 @@ inline std::uint32_t gather_live(const std::int32_t* delta, const LiveGroups& li
             });
         });
     });
+#endif
     return static_cast<std::uint32_t>(to - coded);
 }
 
 // The inverse of gather_live, with 0 for what is not coded.
 inline void scatter_live(const std::int32_t* coded, const LiveGroups& live, const TileBox& box, const Tiling& tiling,
                          std::int32_t* delta) {
+#ifdef __AVX512F__
+    for_each_live_vector(live, box, tiling, [&](std::uint32_t at, __mmask16 values) {
+        _mm512_storeu_si512(delta + at, _mm512_maskz_expand_epi32(values, _mm512_loadu_si512(coded)));
+        coded += std::popcount(values);
+    });
+#else
     const Edges& group = live.edges(tiling);
     with_row_length(box.edge[0], [&](auto n) {
         with_group_edge(group[0], [&](auto edge) {
@@ -253,6 +337,7 @@ inline void scatter_live(const std::int32_t* coded, const LiveGroups& live, cons
             });
         });
     });
+#endif
 }
 
 } // namespace cusz::cpu::CUSZ_ISA
