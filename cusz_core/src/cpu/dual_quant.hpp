@@ -251,13 +251,15 @@ void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* hole,
         if constexpr (highest >= 3) use(3, own - along_x(rows.y) - (along_x(rows.z) - along_x(rows.zy)));
     };
     std::uint32_t x = 0;
+    typename V::Lanes own_sums[highest + 1]{}; // in registers
     for (; x + V::lanes <= n; x += V::lanes)
         add([x](const Int* row) { return V::load(row + x); },
             [&](std::uint32_t order, typename V::Lanes delta) {
                 typename V::Lanes magnitude = V::capped(delta, 512);
                 if constexpr (holes) magnitude &= V::all_ones_unless(hole + x);
-                sums[order] += magnitude;
+                own_sums[order] += magnitude;
             });
+    for (std::uint32_t order = 0; order <= highest; ++order) sums[order] += own_sums[order];
     for (; x < n; ++x)
         add([x](const Int* row) { return static_cast<U>(row[x]); },
             [&](std::uint32_t order, U delta) { cost[order] += holes && hole[x] ? 0 : capped(delta); });
