@@ -27,6 +27,7 @@ public:
 
     constexpr std::uint64_t n_tiles() const { return n_tiles_; }
     constexpr int dimensions() const { return dimensions_; } // those of extent > 1, at least 1
+    // Along axis 0 their edges are at most 64, and powers of two where they are shorter than a full tile.
     constexpr const std::array<std::uint32_t, 4>& group() const { return group_; }
     constexpr const std::array<std::uint32_t, 4>& subgroup() const { return subgroup_; }
     constexpr TileBox box(std::uint64_t tile) const { return box_at(origin(tile)); }

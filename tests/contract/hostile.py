@@ -6,6 +6,7 @@ Run as a program by test_hostile.py, so that a crash is seen as one: hostile.py 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import struct
 import sys
 from pathlib import Path
@@ -162,6 +163,7 @@ def main() -> None:
     name, seed, count, progress = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     archive = archive_of(name)
     decoded = refused = 0
+    outcomes = hashlib.sha256()
     with progress.open("w", buffering=1) as log:
         for what, mutant, codebook, tiles in mutants(archive, seed, count):
             log.write(f"{what}\n")
@@ -169,11 +171,12 @@ def main() -> None:
             with contextlib.suppress(cusz.CuszError):
                 cusz.check(mutant, threads=1)
             try:
-                cusz.decompress(mutant, threads=1)
+                outcomes.update(cusz.decompress(mutant, threads=1).tobytes())
                 decoded += 1
-            except cusz.CuszError:
+            except cusz.CuszError as error:
+                outcomes.update(str(error).encode())
                 refused += 1
-    print(decoded, refused)
+    print(decoded, refused, outcomes.hexdigest())
 
 
 if __name__ == "__main__":

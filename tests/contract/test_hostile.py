@@ -4,6 +4,7 @@ Their checksums are valid, so only the reader's own checks stand between them an
 """
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,23 +107,32 @@ def test_code_lengths_behind_the_last_symbol_are_refused(name):
             refused(name, damaged)
 
 
-def run(name, seed, count, tmp_path):
+def run(name, seed, count, tmp_path, instruction_set=""):
+    """Numbers of archives decoded and refused, and a digest of what was decoded and why the rest was refused."""
     progress = tmp_path / "progress"
     command = [sys.executable, str(PROGRAM), name, str(seed), str(count), str(progress)]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        environment = os.environ | {"CUSZ_SIMD": instruction_set}
+        result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     except subprocess.TimeoutExpired:
         pytest.fail(f"hangs at {progress.read_text().splitlines()[-1]}")
     last = progress.read_text().splitlines()[-1] if progress.exists() else "the start"
     assert result.returncode == 0, f"ended with {result.returncode} at {last}: {result.stderr[-2000:]}"
-    return [int(n) for n in result.stdout.split()]
+    decoded, refused, outcomes = result.stdout.split()
+    return int(decoded), int(refused), outcomes
 
 
 @pytest.mark.parametrize("name", hostile.CASES)
 def test_no_archive_harms_its_reader(name, tmp_path):
-    decoded, refused = run(name, 1, 5000, tmp_path)
+    decoded, refused, _ = run(name, 1, 5000, tmp_path)
     assert refused > 300
     assert decoded > 0
+
+
+@pytest.mark.parametrize("name", hostile.CASES)
+def test_instruction_sets_agree_on_what_is_refused(name, tmp_path):
+    outcomes = {run(name, 5, 1000, tmp_path, instruction_set) for instruction_set in ("baseline", "avx2", "avx512")}
+    assert len(outcomes) == 1
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ namespace cusz::cpu::CUSZ_ISA {
 
 inline constexpr std::uint32_t halves = max_substreams / 16;
 
-// The lanes of one half that have a symbol in a round: those of `first` to first + 15 below `end`.
+// The lanes of one half that have a symbol in a round: those of `first` to first + 15 below `end`, which is at most 255
+// above `first`, or below it.
 inline __mmask16 lanes_below(std::uint32_t first, std::uint32_t end) {
     return static_cast<__mmask16>(first < end ? _bzhi_u32(0xFFFF, end - first) : 0);
 }
@@ -32,7 +33,7 @@ struct Codes {
     __m512i bits, length; // length > 32: a symbol without a code
 };
 
-// Codes of 16 deltas with their raw bits. wide: of any; else only those of find_places().
+// Codes of 16 deltas with their raw bits. wide: of any; else only of deltas from -span() to span() - 1.
 template <bool holes, bool wide>
 Codes look_up(__m512i delta, __mmask16 lanes, const EncodeBook& book) {
     const auto all = [](std::uint32_t n) { return _mm512_set1_epi32(static_cast<int>(n)); };
@@ -203,7 +204,7 @@ bool encode_as(const std::int32_t* delta, std::uint32_t n, const EncodeBook& boo
                     length[i] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(~too_long), length[i]);
                 }
             }
-            const auto append = [&]<int part>() [[gnu::always_inline]] {
+            const auto append = [&]<int part>() __attribute__((always_inline)) {
                 writers.append(2 * half + part,
                                _mm512_or_si512(widened<part>(bits[0]),
                                                _mm512_sllv_epi64(widened<part>(bits[1]), widened<part>(length[0]))),

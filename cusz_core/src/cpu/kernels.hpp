@@ -1,5 +1,7 @@
-// The stages of one tile, compiled once for every instruction set and chosen at run time. The source is the same for
-// all (payload.hpp and what it includes), and it uses IEEE operations and integers only, so the bytes are the same too.
+// The stages of one tile, compiled once for every instruction set and chosen at run time (payload.hpp and what it
+// includes). All of it is IEEE operations and integers, so the bytes are the same. The source is too, but for what
+// vectors of AVX-512 do in another way: coding (huffman_lanes.hpp for huffman_plain.hpp), gather_live, scatter_live and
+// quantise_row; tests/contract/test_host_modes.py compares them.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,8 @@ struct PreparedTile {
     const std::uint32_t* back = nullptr;
 };
 
-// Words in front of the codes, at most: anchor, counts, masks.
+// Words in front of the codes, at most: anchor, counts, masks. A tile has far fewer subgroups than values, so that the
+// mask's last bits may be written by eight bytes.
 inline constexpr std::size_t longest_front = 2 + 1 + 2 + max_tile_values / 32;
 
 // How many tiles ahead memory is asked for: two are time enough for it to answer (docs/performance.md).

@@ -77,15 +77,6 @@ void for_each_row_of_subgroups(const TileBox& box, const Tiling& tiling, const U
             }
 }
 
-// Visits the subgroups of live groups, by ascending number.
-template <class Use>
-void for_each_subgroup(const TileBox& box, const Tiling& tiling, std::uint64_t mask, const Use& use) {
-    for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t number, std::uint32_t count) {
-        if ((mask >> group & 1) == 0) return;
-        for (std::uint32_t i = 0; i < count; ++i) use(number + i);
-    });
-}
-
 // Whether no group (or subgroup) is clipped.
 inline bool is_whole(const TileBox& box, const Edges& group) {
     bool whole = true;
@@ -211,8 +202,8 @@ inline void find_live_groups(const std::int32_t* delta, const TileBox& box, cons
     });
     if (live.mask == 0) return;
     const std::uint32_t coarse_bits = live.dead() >= 2 ? in_groups + live.total : n;
-    if (2 * nonzeros.zero_pairs() > n_subgroups) // else a fine mask does not pay: zeros lie side by side where it does
-        live.fine = fine_mask_pays(nonzeros, box, tiling, coarse_bits, live);
+    // Part of the format: a quick look whether a fine mask could pay, as zeros lie side by side where it does.
+    if (2 * nonzeros.zero_pairs() > n_subgroups) live.fine = fine_mask_pays(nonzeros, box, tiling, coarse_bits, live);
     if (!live.fine) live.spread_mask();
 }
 

@@ -261,8 +261,9 @@ def conditions(document: Document) -> str:
     head = document["head"]
     spreads = sorted(row["compress_spread"] for row in document["rows"] if row["error"] is None)
     spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
+    instruction_set = f", cusz with {head['instruction_set']}" if "instruction_set" in head else ""  # older results
     return f"""\
-{head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores, cusz with {head["instruction_set"]};
+{head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores{instruction_set};
 {head["system"]}; Python {head["python"]}, numpy {head["numpy"]}.
 
 - MB/s is 10^6 raw bytes a second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
