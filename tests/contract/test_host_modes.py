@@ -138,36 +138,30 @@ def expected_instruction_set(wanted: str) -> str:
     return "avx2" if has_avx2 and wanted != "baseline" else "baseline"
 
 
+def printed(code: str, instruction_set: str) -> str:
+    """What Python code prints in a process that asks for an instruction set."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CUSZ_SIMD": instruction_set},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    ).stdout
+
+
 @on_x86_linux
 @pytest.mark.parametrize("wanted", ["", "baseline", "avx2", "avx512"])
 def test_the_instruction_set_can_be_chosen(wanted: str) -> None:
     code = "from cusz_core import _native; print(_native.instruction_set())"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "CUSZ_SIMD": wanted},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert run.stdout.strip() == expected_instruction_set(wanted)
+    assert printed(code, wanted).strip() == expected_instruction_set(wanted)
 
 
 def test_the_instruction_set_does_not_matter() -> None:
     """Some of the runs are the same where the processor does not have all."""
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     code = DIGESTS.format(paths=[tests, os.path.join(tests, "golden")])
-    digests = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "CUSZ_SIMD": simd},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        ).stdout.splitlines()
-        for simd in ("baseline", "avx2", "avx512")
-    ]
+    digests = [printed(code, simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
     assert len(digests[0]) > 400
     assert digests[1] == digests[0]
     assert digests[2] == digests[0]
