@@ -13,7 +13,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -110,6 +112,15 @@ std::optional<Host> host_with(unsigned signs) noexcept {
     return std::nullopt;
 }
 
+// A library's own file mostly has its version in its name.
+std::string refusal(const char* file) {
+    const std::unique_ptr<char, decltype(&std::free)> path(::realpath(file, nullptr), &std::free);
+    const std::string where = *file == '\0' ? "this program" : path != nullptr ? path.get() : file;
+    return "cusz_operator " + std::string(cusz_version()) + " works with ADIOS2 2.10, 2.11 and 2.12, and that in " +
+           where +
+           " is none of these: use a program built with one of them, or take the operator out of its configuration";
+}
+
 } // namespace
 
 Host host_of(const void* caller) {
@@ -138,13 +149,7 @@ Host host_of(const void* caller) {
     for (const Constants& constants : std::span(module.constants.data(), module.n_constants))
         signs |= signs_in(constants.first, constants.bytes);
     const std::optional<Host> host = host_with(signs);
-    if (!host) {
-        throw std::runtime_error("cusz_operator " + std::string(cusz_version()) +
-                                 " works in programs with ADIOS2 2.10, 2.11 or 2.12, and that in " +
-                                 (*module.file == '\0' ? "this program" : module.file) +
-                                 " is none of these: use a program built with one of them, or take the operator out "
-                                 "of its configuration");
-    }
+    if (!host) throw std::runtime_error(refusal(module.file));
     if (n_known < known.size()) known[n_known++] = {module.address, file_hash, *host};
     return *host;
 }

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,43 @@ def serial_python() -> Path:
             pytest.skip(f"pip cannot install adios2=={version}: {last[0]}")
         (venv / "done").touch()
     return interpreter
+
+
+@dataclasses.dataclass(frozen=True)
+class PyPI:
+    """A package of PyPI, in a folder of its own.
+
+    Attributes:
+        folder: where it was installed, without what it needs.
+        env: makes this Python import it.
+    """
+
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PYTHONPATH": os.pathsep.join([str(self.folder), str(HERE.parent)])}
+
+
+@pytest.fixture(scope="session")
+def from_pypi() -> Callable[[str], PyPI]:
+    """from_pypi("adios2==2.10.1"): that wheel, kept in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cusz"
+
+    def install(requirement: str) -> PyPI:
+        folder = cache / f"{requirement.replace('==', '-')}-{sys.implementation.cache_tag}-{os.uname().machine}"
+        if not folder.exists():
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            with tempfile.TemporaryDirectory(dir=folder.parent) as half_done:
+                command = [*pip, "--only-binary", ":all:", "--target", half_done, requirement]
+                installed = run(command, timeout=600, check=False)
+                if installed.returncode != 0:
+                    last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
+                    pytest.skip(f"pip cannot install {requirement}: {last[0]}")
+                shutil.copytree(half_done, folder, dirs_exist_ok=True)
+        return PyPI(folder)
+
+    return install
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
-
 import cusz_core
 import cusz_operator
 
