@@ -36,49 +36,40 @@ enum Sign : unsigned {
 };
 
 struct Name {
-    std::string_view text; // how the name begins
+    std::string_view text; // how the name goes on
     Sign sign;
 };
 
+constexpr std::string_view start = "N6adios2"; // of every name, maybe behind "FP" (a function that returns a pointer)
 constexpr std::array names = {
-    Name{"FPN6adios26plugin21PluginEngineInterfaceENS_2IOE", creates_engines_of_public_io},
-    Name{"FPN6adios26plugin21PluginEngineInterfaceERNS_4core2IOE", creates_engines_of_core_io},
-    Name{"N6adios217PluginLoadFailureE", throws_load_failure},
-    Name{"N6adios29transport8FileHTTPE", has_http},
-    Name{"FPN6adios26plugin23PluginOperatorInterfaceERKSt3mapINSt7__cxx1112basic_string", has_cxx11_strings},
-    Name{"FPN6adios26plugin23PluginOperatorInterfaceERKSt3mapISsSs", has_old_strings},
+    Name{"6plugin21PluginEngineInterfaceENS_2IOE", creates_engines_of_public_io},
+    Name{"6plugin21PluginEngineInterfaceERNS_4core2IOE", creates_engines_of_core_io},
+    Name{"17PluginLoadFailureE", throws_load_failure},
+    Name{"9transport8FileHTTPE", has_http},
+    Name{"6plugin23PluginOperatorInterfaceERKSt3mapINSt7__cxx1112basic_string", has_cxx11_strings},
+    Name{"6plugin23PluginOperatorInterfaceERKSt3mapISsSs", has_old_strings},
 };
 
-// The signs in a stretch of memory that the program never writes. Where the program is built with AddressSanitizer,
-// there are bytes between its constants that instrumented code must not read.
-__attribute__((no_sanitize("address"))) unsigned signs_in(const char* first, std::size_t bytes) noexcept {
+// The signs in memory that the program never writes.
+unsigned signs_in(std::string_view constants) {
+    const std::boyer_moore_horspool_searcher searcher(start.begin(), start.end());
     unsigned found = 0;
-    const char* const end = first + bytes;
-    for (const char* at = first; at < end; ++at) {
-        if (*at != 'N' && *at != 'F') continue;
+    for (;;) {
+        const auto at = std::search(constants.begin(), constants.end(), searcher);
+        if (at == constants.end()) return found;
+        constants.remove_prefix(static_cast<std::size_t>(at - constants.begin()) + start.size());
         for (const Name& name : names) {
-            const std::size_t n = name.text.size();
-            if (n > static_cast<std::size_t>(end - at)) continue;
-            std::size_t same = 0;
-            while (same < n && at[same] == name.text[same]) ++same;
-            if (same == n) found |= name.sign;
+            if (constants.starts_with(name.text)) found |= name.sign;
         }
     }
-    return found;
 }
-
-// A stretch of memory that is read alone.
-struct Constants {
-    const char* first;
-    std::size_t bytes;
-};
 
 // A program or library in memory.
 struct Module {
     std::uintptr_t caller; // an address that it has
     std::uintptr_t address = 0;
-    const char* file = ""; // as it was loaded; "" for the program itself
-    std::array<Constants, 8> constants{};
+    const char* file = "";                       // as it was loaded; "" for the program itself
+    std::array<std::string_view, 8> constants{}; // what is mapped for reading alone
     std::size_t n_constants = 0;
 };
 
@@ -146,8 +137,8 @@ Host host_of(const void* caller) {
     if (found != kept.end()) return found->host;
 
     unsigned signs = 0;
-    for (const Constants& constants : std::span(module.constants.data(), module.n_constants))
-        signs |= signs_in(constants.first, constants.bytes);
+    for (const std::string_view constants : std::span(module.constants.data(), module.n_constants))
+        signs |= signs_in(constants);
     const std::optional<Host> host = host_with(signs);
     if (!host) throw std::runtime_error(refusal(module.file));
     if (n_known < known.size()) known[n_known++] = {module.address, file_hash, *host};
