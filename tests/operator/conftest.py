@@ -40,13 +40,21 @@ def run(
     command: Sequence[str | Path],
     *,
     env: Mapping[str, str | None] | None = None,
+    cwd: Path | None = None,
     timeout: float = 120,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; fails the test with its output if it fails, unless check is False."""
     words = [str(word) for word in command]
     done = subprocess.run(
-        words, env=environment(env), timeout=timeout, capture_output=True, text=True, errors="replace", check=False
+        words,
+        env=environment(env),
+        cwd=cwd,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     if check and done.returncode != 0:
         pytest.fail(f"{' '.join(words)}\nexit status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
@@ -61,7 +69,7 @@ def mpirun_command(ranks: int, script: str, *arguments: str | Path) -> list[str 
 
 @pytest.fixture(scope="session")
 def program() -> Run:
-    """Runs a command: program([name, argument, ...], env=..., timeout=..., check=...)."""
+    """Runs a command: program([name, argument, ...], env=..., cwd=..., timeout=..., check=...)."""
     return run
 
 
@@ -137,13 +145,17 @@ def together() -> Callable[..., list[str]]:
 
 
 @pytest.fixture(scope="session")
-def programs() -> Path:
+def adios2_prefix() -> Path:
+    """Where the ADIOS2 is that scripts/setup put into use."""
+    pointed_at = Path(sys.prefix) / ".adios2-dir"  # left by scripts/setup with CUSZ_ADIOS2_DIR
+    return Path(pointed_at.read_text(encoding="utf-8")) if pointed_at.is_file() else Path(sys.prefix)
+
+
+@pytest.fixture(scope="session")
+def programs(adios2_prefix: Path) -> Path:
     """The folder with the compiled programs of programs/, built here if need be."""
     build = HERE.parents[1] / "build" / "operator-tests"
-    prefixes = [os.environ.get("CMAKE_PREFIX_PATH", ""), sys.prefix]
-    pointed_at = Path(sys.prefix) / ".adios2-dir"  # left by scripts/setup with CUSZ_ADIOS2_DIR
-    if pointed_at.is_file():
-        prefixes.append(pointed_at.read_text(encoding="utf-8"))
+    prefixes = [os.environ.get("CMAKE_PREFIX_PATH", ""), sys.prefix, str(adios2_prefix)]
     configure = ["cmake", "-G", "Ninja", "-S", HERE / "programs", "-B", build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
     configure.append(f"-DCMAKE_PREFIX_PATH={';'.join(filter(None, prefixes))}")
     if run(configure, timeout=300, check=False).returncode != 0:
