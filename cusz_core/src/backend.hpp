@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "frame.hpp"
+#include "format/frame.hpp"
 #include "memory.hpp"
 #include "params.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "alphabet.hpp"
+#include "format/alphabet.hpp"
 
 namespace cusz {
 

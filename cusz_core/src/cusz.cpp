@@ -16,10 +16,10 @@
 #include "cuda/device.hpp"
 #include "errors.hpp"
 #include "float_mode.hpp"
-#include "frame.hpp"
+#include "format/frame.hpp"
+#include "format/tiling.hpp"
 #include "lossless.hpp"
 #include "params.hpp"
-#include "tiling.hpp"
 
 #ifndef CUSZ_VERSION
 #error "CUSZ_VERSION comes from the build"

@@ -9,8 +9,8 @@
 #include <sched.h>
 #endif
 
-#include "alphabet.hpp"
 #include "errors.hpp"
+#include "format/alphabet.hpp"
 
 namespace cusz {
 

@@ -79,7 +79,7 @@ def _include_folder(nvcc: str) -> str:
 
 def _launches(nvcc: str, kernels: Path, program: Path) -> list[tuple[str, str, int, int]]:
     """Kernel, what for, threads and dynamic shared memory of every launch (gpu_launches.cpp)."""
-    sources = [Path(__file__).with_name("gpu_launches.cpp"), CORE / "src/tiling.cpp"]
+    sources = [Path(__file__).with_name("gpu_launches.cpp"), CORE / "src/format/tiling.cpp"]
     folders = ["-I", CORE / "src", "-I", CORE / "include", "-isystem", _include_folder(nvcc)]
     _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *sources, kernels, "-o", program)
     lines = [line.split(",") for line in _run(program).splitlines()]

@@ -19,7 +19,7 @@
 #include "codebook.hpp"
 #include "cuda/check.hpp"
 #include "cuda/kernels.hpp"
-#include "frame.hpp"
+#include "format/frame.hpp"
 
 namespace {
 

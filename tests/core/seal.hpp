@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "alphabet.hpp"
-#include "checksum.hpp"
-#include "frame.hpp"
-#include "tiling.hpp"
+#include "format/alphabet.hpp"
+#include "format/checksum.hpp"
+#include "format/frame.hpp"
+#include "format/tiling.hpp"
 
 namespace cusz_test {
 

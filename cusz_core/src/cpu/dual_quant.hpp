@@ -224,11 +224,11 @@ void row_deltas(const Rows<T>& rows, Length n, const Use& use) {
     }
 }
 
-// min(|delta|, 512)
+// min(|delta|, 512): v1::most_cost_of_residual
 template <class U>
 U capped(U delta) {
     const U magnitude = static_cast<std::make_signed_t<U>>(delta) < 0 ? U{0} - delta : delta;
-    return std::min<U>(magnitude, 512);
+    return std::min<U>(magnitude, v1::most_cost_of_residual);
 }
 
 // Adds a row's costs for the orders up to `highest`: of whole vectors to `sums`, of what is left to `cost`.
@@ -255,7 +255,7 @@ void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* hole,
     for (; x + V::lanes <= n; x += V::lanes)
         add([x](const Int* row) { return V::load(row + x); },
             [&](std::uint32_t order, typename V::Lanes delta) {
-                typename V::Lanes magnitude = V::capped(delta, 512);
+                typename V::Lanes magnitude = V::capped(delta, v1::most_cost_of_residual);
                 if constexpr (holes) magnitude &= V::all_ones_unless(hole + x);
                 own_sums[order] += magnitude;
             });
@@ -354,7 +354,8 @@ std::uint32_t bit_cost(const Int* deltas, const TileBox& box, Length n) {
     for (std::uint32_t r = first_sampled_row(box); r < box.rows(); r += sampled_every(box))
         for (std::uint32_t x = 0; x < n; ++x) {
             const Int delta = deltas[r * n + x];
-            const U magnitude = std::min(delta < 0 ? U{0} - static_cast<U>(delta) : static_cast<U>(delta), U{1} << 22);
+            const U magnitude = std::min(delta < 0 ? U{0} - static_cast<U>(delta) : static_cast<U>(delta),
+                                         U{v1::most_magnitude_of_bits});
             // exact in single precision, whose exponent is what is asked for
             sum += (bits_of(static_cast<float>(static_cast<std::int32_t>(2 * magnitude + 1))) >> 23) - 127;
         }
@@ -362,7 +363,7 @@ std::uint32_t bit_cost(const Int* deltas, const TileBox& box, Length n) {
 }
 
 // Where order 3 is the best of the Lorenzo orders, the field is smooth: it may pay to take differences of its deltas
-// once more, along x and y (second_xy) or along all of x, y and z (second_xyz). Returns the best.
+// once more, along x and y (second_order_xy) or along all of x, y and z (second_order_xyz). Returns the best.
 template <class T, class Length>
 std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach, Length n) {
     using Int = typename Traits<T>::Int;
@@ -542,7 +543,7 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
         }
     };
     const std::int32_t* const narrow = tile.delta;
-    const bool second = predictor == second_xy || predictor == second_xyz;
+    const bool second = predictor == v1::second_order_xy || predictor == v1::second_order_xyz;
     if (!second && !tile.has_holes && tile.delta_outliers.count == 0)
         return run_order.template operator()<false>(narrow);
 
@@ -558,7 +559,7 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
     }
     if (second)
         for (const std::size_t axis : {2, 1, 0})
-            if (axis < 2 || predictor == second_xyz) take_second_sums<T>(deltas, tile.box, axis);
+            if (axis < 2 || predictor == v1::second_order_xyz) take_second_sums<T>(deltas, tile.box, axis);
     run_order.template operator()<false>(wide);
 }
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "../backend.hpp"
-#include "../checksum.hpp"
 #include "../errors.hpp"
 #include "../float_mode.hpp"
+#include "../format/checksum.hpp"
 #include "histogram.hpp"
 #include "kept_tiles.hpp"
 #include "kernels.hpp"

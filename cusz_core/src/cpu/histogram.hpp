@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "../alphabet.hpp"
-#include "../sample.hpp"
+#include "../format/alphabet.hpp"
+#include "../format/sample.hpp"
 
 namespace cusz::cpu {
 

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #endif
 
-#include "../checksum.hpp"
+#include "../format/checksum.hpp"
 #include "kernels.hpp"
 #include "payload.hpp"
 #include "value_range.hpp"

@@ -45,7 +45,7 @@ PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, std::uint64
     tile.begin(coder.tiling.box(number), coder.tiling.box(std::min(number + tiles_ahead, coder.tiling.n_tiles() - 1)));
     const std::uint32_t n = tile.n_values();
     if (!prequant(field, coder.quantiser, tile)) {
-        prepared.head = tile_special;
+        prepared.header.kind = v1::tile_special;
         prepared.counts.special = n;
         return prepared;
     }
@@ -64,9 +64,12 @@ PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, std::uint64
     }
 
     const std::uint32_t n_delta = tile.delta_outliers.count, n_value = tile.value_outliers.count;
-    prepared.head = tile_coded | predictor << 2 | (masked ? head_mask : 0) | (groups.fine ? head_fine : 0) |
-                    (tile.has_holes ? head_holes : 0) | (n_delta + n_value > 0 ? head_outliers : 0) |
-                    (flat ? head_flat : 0);
+    prepared.header = {.predictor = predictor,
+                       .has_mask = masked,
+                       .has_missing = tile.has_holes,
+                       .has_outliers = n_delta + n_value > 0,
+                       .is_all_zero = flat,
+                       .has_fine_mask = groups.fine};
     prepared.front_words = put_words(tile.front, tile.anchor);
     if (n_delta + n_value > 0) {
         tile.front[prepared.front_words++] = n_delta | n_value << 16;
@@ -87,7 +90,8 @@ PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, std::uint64
 template <class T>
 std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number, const T* field,
                             const PreparedTile& prepared, std::uint32_t* words, Counts& counts) {
-    std::uint32_t head = prepared.head, at = 1;
+    v1::TileHeader header = prepared.header;
+    std::uint32_t at = 1;
     const auto append = [&](const std::uint32_t* from, std::uint32_t n) {
         std::memcpy(words + at, from, n * 4);
         at += n;
@@ -96,17 +100,18 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
     if (prepared.n > 0) {
         // The lengths lie in front of the codes but are known only after them: encode behind the widest lengths
         // (13 bits each), then close the gap.
-        std::uint32_t* codes = words + at + packed_words(max_substreams, 13);
-        SubstreamBits lengths = encode(prepared.delta, prepared.n, (head & head_holes) != 0, book, codes);
-        const std::uint32_t total = lengths.total(), base = lengths.shortest(), width = lengths.width();
-        head |= width << 10 | base << 16;
-        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= base;
-        pack(lengths.bits.data(), lengths.count, width, words + at);
-        at += packed_words(lengths.count, width);
+        std::uint32_t* codes = words + at + packed_words(max_substreams, v1::widest_length);
+        SubstreamBits lengths = encode(prepared.delta, prepared.n, header.has_missing, book, codes);
+        const std::uint32_t total = lengths.total();
+        header.base = lengths.shortest();
+        header.width = lengths.width();
+        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= header.base;
+        pack(lengths.bits.data(), lengths.count, header.width, words + at);
+        at += packed_words(lengths.count, header.width);
         std::memmove(words + at, codes, (total + 31) / 32 * 4);
         at += (total + 31) / 32;
     }
-    words[0] = head;
+    words[0] = header.word();
     append(prepared.back, prepared.back_words);
 
     const TileBox box = coder.tiling.box(number);
@@ -115,7 +120,7 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
         counts += prepared.counts;
         return at;
     }
-    words[0] = tile_raw;
+    words[0] = v1::tile_raw;
     for_each_row(box, [&](std::uint32_t position, std::uint64_t offset) {
         std::memcpy(words + 1 + position * words_of<T>, field + offset, box.edge[0] * sizeof(T));
     });
@@ -126,15 +131,15 @@ std::uint32_t write_payload(const TileCoder<T>& coder, const EncodeBook& book, s
 template <class T>
 void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number, const std::uint32_t* words,
                   std::uint32_t n_words, Tile<T>& tile, T* field) {
-    const std::uint32_t n = tile.n_values(), head = words[0], kind = head & 3;
-    const std::uint32_t predictor = head >> 2 & 15, width = head >> 10 & 15, base = head >> 16;
-
-    if (kind == tile_special || kind == tile_raw) {
-        const auto expected = kind == tile_raw ? 1 + n * static_cast<std::uint32_t>(words_of<T>) : 1;
-        if (head != kind || n_words != expected) corrupt_tile(number, "bad head or length");
+    const std::uint32_t n = tile.n_values();
+    const v1::TileHeader header = v1::TileHeader::of(words[0]);
+    if (header.kind == v1::tile_special || header.kind == v1::tile_raw) {
+        const bool is_raw = header.kind == v1::tile_raw;
+        const auto expected = is_raw ? 1 + n * static_cast<std::uint32_t>(words_of<T>) : 1;
+        if (words[0] != header.kind || n_words != expected) corrupt_tile(number, "bad head or length");
         for_each_row(tile.box, [&](std::uint32_t position, std::uint64_t offset) {
             const std::uint32_t edge = tile.box.edge[0];
-            if (kind == tile_raw)
+            if (is_raw)
                 std::memcpy(field + offset, words + 1 + position * words_of<T>, edge * sizeof(T));
             else
                 for (std::uint32_t x = 0; x < edge; ++x)
@@ -142,12 +147,7 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
         });
         return;
     }
-    const bool flat = (head & head_flat) != 0, masked = (head & head_mask) != 0;
-    const bool fine = (head & head_fine) != 0;
-    if (kind != tile_coded || predictor >= n_predictors || (head >> 15 & 1) != 0 || width > 13 ||
-        (flat && (masked || width != 0 || base != 0 || (head & head_holes) != 0)) ||
-        (predictor > 3 && (head & head_holes) != 0) || (fine && !masked))
-        corrupt_tile(number, "bad head");
+    if (!v1::TileHeader::is_legal(words[0])) corrupt_tile(number, "bad head");
 
     std::uint32_t at = 1;
     const auto take = [&](std::uint32_t count) { // of words, which have to be there
@@ -159,47 +159,47 @@ void read_payload(const TileCoder<T>& coder, const DecodeBook& book, std::uint64
     take(0);
     std::memcpy(&tile.anchor, take(words_of<T>), sizeof tile.anchor);
     std::uint32_t n_delta = 0, n_value = 0;
-    if ((head & head_outliers) != 0) {
+    if (header.has_outliers) {
         const std::uint32_t both = *take(1);
         n_delta = both & 0xFFFF;
         n_value = both >> 16;
         if (n_delta > n || n_value > n) corrupt_tile(number, "more outliers than values");
     }
     LiveGroups live;
-    std::uint32_t n_coded = flat ? 0 : n;
-    if (masked) {
+    std::uint32_t n_coded = header.is_all_zero ? 0 : n;
+    if (header.has_mask) {
         live.total = Groups(tile.box.edge, coder.tiling.group()).total;
         std::memcpy(&live.mask, take(live.words()), live.words() * 4);
         if (live.mask == 0 || (live.total < 64 && live.mask >> live.total != 0)) corrupt_tile(number, "bad mask");
-        live.fine = fine;
-        if (fine)
+        live.fine = header.has_fine_mask;
+        if (live.fine)
             read_fine_mask(take(fine_mask_words(live.mask, tile.box, coder.tiling)), tile.box, coder.tiling, live);
         else
             live.spread_mask();
         n_coded = count_live(live, tile.box, coder.tiling);
         if (n_coded == 0) corrupt_tile(number, "bad mask");
     }
-    tile.has_holes = (head & head_holes) != 0;
-    if (flat) {
+    tile.has_holes = header.has_missing;
+    if (header.is_all_zero) {
         std::fill_n(tile.delta, n, 0);
     } else {
         SubstreamBits lengths;
         lengths.count = substream_count(n_coded);
-        unpack(take(packed_words(lengths.count, width)), lengths.count, width, lengths.bits.data());
-        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += base;
+        unpack(take(packed_words(lengths.count, header.width)), lengths.count, header.width, lengths.bits.data());
+        for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += header.base;
         const std::uint32_t* codes = take((lengths.total() + 31) / 32);
-        std::int32_t* target = masked ? tile.live : tile.delta;
+        std::int32_t* target = header.has_mask ? tile.live : tile.delta;
         if (!(tile.has_holes ? decode<true>(codes, lengths, n_coded, book, target)
                              : decode<false>(codes, lengths, n_coded, book, target)))
             corrupt_tile(number, "a substream does not end where its length says, or holes do not match the head");
-        if (masked) scatter_live(tile.live, live, tile.box, coder.tiling, tile.delta);
+        if (header.has_mask) scatter_live(tile.live, live, tile.box, coder.tiling, tile.delta);
     }
     if (!read_outliers(take(outlier_words(n_delta, words_of<T>)), n_delta, n, tile.delta_outliers) ||
         !read_outliers(take(outlier_words(n_value, words_of<T>)), n_value, n, tile.value_outliers))
         corrupt_tile(number, "bad outlier position");
     if (at != n_words) corrupt_tile(number, "payload is too long");
 
-    reverse(tile, predictor, coder.quantiser, field);
+    reverse(tile, header.predictor, coder.quantiser, field);
     for (std::uint32_t i = 0; i < n_value; ++i)
         std::memcpy(field + tile.field_offset(tile.value_outliers.position[i]), &tile.value_outliers.value[i],
                     sizeof(T));

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../format/tiling.hpp"
 #include "../params.hpp"
-#include "../tiling.hpp"
 #include "isa.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "../tiling.hpp"
+#include "../format/tiling.hpp"
 #include "isa.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {

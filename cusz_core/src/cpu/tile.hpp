@@ -5,23 +5,16 @@
 #include <array>
 #include <cstdint>
 
-#include "../alphabet.hpp"
+#include "../format/alphabet.hpp"
+#include "../format/tiling.hpp"
+#include "../format/v1.hpp"
 #include "../params.hpp"
-#include "../tiling.hpp"
 
 namespace cusz::cpu {
 
 // Rows of quantised values have one value in front of them, the padding of the paper's section 3.1.1, which is 0. The
 // shortest rows of a tile of many rows have 2 values.
 inline constexpr std::size_t padded_values = max_tile_values / 2 * 3;
-
-// Predictors (docs/format.md, section 5): the Lorenzo orders 0 to 3, and order 3 with second differences.
-enum Predictor : std::uint32_t { second_xy = 4, second_xyz = 5, n_predictors = 6 };
-
-// Head of a payload (docs/format.md, section 8).
-enum TileKind : std::uint32_t { tile_coded = 0, tile_special = 1, tile_raw = 2 };
-inline constexpr std::uint32_t head_mask = 1u << 6, head_holes = 1u << 7, head_outliers = 1u << 8, head_flat = 1u << 9,
-                               head_fine = 1u << 14;
 
 template <class V>
 struct Outliers {
@@ -47,7 +40,7 @@ struct Counts {
 
 // A tile ready to be coded: what its payload holds in front of the codes and behind them, and the deltas between.
 struct PreparedTile {
-    std::uint32_t head = 0; // without what the lengths of the substreams say in it
+    v1::TileHeader header; // without the lengths of the substreams
     std::uint32_t front_words = 0, n = 0, back_words = 0;
     Counts counts; // unless the tile is stored raw
     const std::uint32_t* front = nullptr;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "../tiling.hpp"
+#include "../format/tiling.hpp"
 #include "block.cuh"
 
 namespace cusz::cuda {

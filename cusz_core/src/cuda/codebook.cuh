@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "../alphabet.hpp"
-#include "../sample.hpp"
+#include "../format/alphabet.hpp"
+#include "../format/sample.hpp"
 #include "huffman.cuh"
 
 namespace cusz::cuda {

@@ -225,13 +225,14 @@ __device__ std::make_unsigned_t<Int> absolute(Int delta) {
 
 template <class Int>
 __device__ std::uint32_t capped(Int delta) {
-    return static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{512}));
+    return static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{v1::most_cost_of_residual}));
 }
 
 // Bits of 2 |delta| + 1, less one.
 template <class Int>
 __device__ std::uint32_t bit_cost(Int delta) {
-    const auto m = static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{1} << 22));
+    const auto m =
+        static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{v1::most_magnitude_of_bits}));
     return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(2 * m + 1)));
 }
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "../backend.hpp"
-#include "../checksum.hpp"
 #include "../codebook.hpp"
 #include "../errors.hpp"
+#include "../format/checksum.hpp"
 #include "device.hpp"
 #include "kernels.hpp"
 #include "memory.hpp"

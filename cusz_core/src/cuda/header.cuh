@@ -2,7 +2,7 @@
 // waited for in between.
 #pragma once
 
-#include "../checksum.hpp"
+#include "../format/checksum.hpp"
 #include "payload.cuh"
 
 namespace cusz::cuda {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "../alphabet.hpp"
+#include "../format/alphabet.hpp"
 #include "block.cuh"
 #include "tile.cuh"
 

@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../frame.hpp"
+#include "../format/frame.hpp"
+#include "../format/sample.hpp"
+#include "../format/tiling.hpp"
 #include "../params.hpp"
-#include "../sample.hpp"
-#include "../tiling.hpp"
 
 namespace cusz::cuda {
 

@@ -1,16 +1,11 @@
 // A tile's payload, put together by a thread block (docs/format.md, section 8).
 #pragma once
 
-#include "../checksum.hpp"
+#include "../format/checksum.hpp"
 #include "huffman.cuh"
 #include "prepare.cuh"
 
 namespace cusz::cuda {
-
-// Head of a payload.
-enum TileKind : std::uint32_t { tile_coded = 0, tile_special = 1, tile_raw = 2 };
-inline constexpr std::uint32_t head_mask = 1u << 6, head_holes = 1u << 7, head_outliers = 1u << 8, head_flat = 1u << 9,
-                               head_fine = 1u << 14;
 
 template <class T>
 struct PayloadMemory {
@@ -59,7 +54,7 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
     const std::uint32_t n = tile.box.values();
     if (prepared.all_special) {
         announce(1u);
-        if (is_first_thread()) memory.word[0] = tile_special;
+        if (is_first_thread()) memory.word[0] = v1::tile_special;
         __syncthreads();
         return {1, false};
     }
@@ -110,11 +105,15 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
     for (std::uint32_t i = threadIdx.x; i < end; i += block_threads) memory.word[i] = 0;
     __syncthreads();
     if (is_first_thread()) {
-        std::uint32_t head = tile_coded | prepared.predictor << 2 | (groups.masked ? head_mask : 0) |
-                             (groups.fine ? head_fine : 0) | (prepared.has_holes ? head_holes : 0) |
-                             (outliers ? head_outliers : 0) | (groups.flat ? head_flat : 0);
-        if (!groups.flat) head |= places.width << 10 | places.shortest << 16;
-        memory.word[0] = head;
+        memory.word[0] = v1::TileHeader{.predictor = prepared.predictor,
+                                        .has_mask = groups.masked,
+                                        .has_missing = prepared.has_holes,
+                                        .has_outliers = outliers,
+                                        .is_all_zero = groups.flat,
+                                        .has_fine_mask = groups.fine,
+                                        .width = groups.flat ? 0 : places.width,
+                                        .base = groups.flat ? 0 : places.shortest}
+                             .word();
         const auto anchor = static_cast<Bits>(tile.anchor);
         for (std::uint32_t i = 0; i < words_of<T>; ++i)
             memory.word[anchor_at + i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(anchor) >> 32 * i);
@@ -148,7 +147,7 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
 // Word i of a raw tile's payload.
 template <class T>
 __device__ std::uint32_t raw_word(const T* field, const TileBox& box, std::uint32_t i) {
-    if (i == 0) return tile_raw;
+    if (i == 0) return v1::tile_raw;
     constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
     const std::uint64_t bits = bits_of(field[field_offset(box, (i - 1) / each)]);
     return static_cast<std::uint32_t>(bits >> (i - 1) % each * 32);

@@ -122,22 +122,22 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
     using Int = typename Traits<T>::Int;
     const TileBox& box = tile.box;
     PayloadReader words(payload, n_words);
-    const std::uint32_t n = box.values(), head = words[words.take(1)], kind = head & 3;
-    const std::uint32_t predictor = head >> 2 & 15, width = head >> 10 & 15, base = head >> 16;
-    if (kind == tile_special || kind == tile_raw) {
-        if (head != kind || n_words != (kind == tile_raw ? 1 + n * each : 1)) return TileError::head_or_length;
-        store_whole(words, kind == tile_raw, box, quantiser, field);
+    const std::uint32_t n = box.values(), head = words[words.take(1)];
+    const v1::TileHeader header = v1::TileHeader::of(head);
+    const bool is_raw = header.kind == v1::tile_raw;
+    if (header.kind == v1::tile_special || is_raw) {
+        if (head != header.kind || n_words != (is_raw ? 1 + n * each : 1)) return TileError::head_or_length;
+        store_whole(words, is_raw, box, quantiser, field);
         return TileError::none;
     }
-    const bool flat = (head & head_flat) != 0, masked = (head & head_mask) != 0, fine = (head & head_fine) != 0;
-    const bool has_holes = (head & head_holes) != 0;
-    if (kind != tile_coded || predictor >= n_predictors || (head >> 15 & 1) != 0 || width > 13 ||
-        (flat && (masked || width != 0 || base != 0 || has_holes)) || (predictor > 3 && has_holes) || (fine && !masked))
-        return TileError::head;
+    if (!v1::TileHeader::is_legal(head)) return TileError::head;
+    const bool flat = header.is_all_zero, masked = header.has_mask, fine = header.has_fine_mask;
+    const bool has_holes = header.has_missing;
+    const std::uint32_t width = header.width;
 
     const auto anchor = static_cast<Int>(read_value<T>(words, words.take(each)));
     std::uint32_t n_delta = 0, n_value = 0;
-    if ((head & head_outliers) != 0) {
+    if (header.has_outliers) {
         const std::uint32_t both = words[words.take(1)];
         n_delta = both & 0xFFFF;
         n_value = both >> 16;
@@ -186,7 +186,7 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
         const std::uint32_t lengths_at = words.take(words_of_bits(count * width));
         if (words.failed()) return TileError::too_short;
         const std::uint32_t length =
-            lane() < count ? base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
+            lane() < count ? header.base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
         const std::uint32_t end = warp_inclusive_sum(length);
         const std::uint32_t codes_at =
             words.take(words_of_bits(__shfl_sync(whole_warp, end, static_cast<int>(warp_lanes - 1))));
@@ -222,7 +222,7 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
         tile.value[words.bits(delta_at, 16 * i, 16)] =
             static_cast<Int>(read_value<T>(words, delta_at + (n_delta + 1) / 2 + i * each));
     __syncwarp();
-    reverse(tile, predictor, has_holes, anchor, quantiser, field);
+    reverse(tile, header.predictor, has_holes, anchor, quantiser, field);
     __syncwarp();
     for (std::uint32_t i = lane(); i < n_value; i += warp_lanes)
         field[field_offset(box, words.bits(value_at, 16 * i, 16))] =

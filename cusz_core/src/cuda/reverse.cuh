@@ -18,9 +18,6 @@ struct WarpMemory {
     RankedBitmap coded, subgroup;
 };
 
-// Predictors (docs/format.md, section 5): the Lorenzo orders 0 to 3, and order 3 with second differences.
-enum Predictor : std::uint32_t { second_xy = 4, second_xyz = 5, n_predictors = 6 };
-
 template <class Int>
 __device__ Int modulo_sum(Int a, Int b) {
     using U = std::make_unsigned_t<Int>;
@@ -150,7 +147,7 @@ __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_h
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     const std::uint32_t order = std::min(predictor, 3u);
-    const bool second_y = predictor >= second_xy, second_z = predictor == second_xyz;
+    const bool second_y = predictor >= v1::second_order_xy, second_z = predictor == v1::second_order_xyz;
     if (!has_holes && FullPositions::is_shape_of(tile.box)) {
         switch (order) {
         case 0: return reverse_full<T, 0>(tile, false, false, anchor, quantiser.step, field);

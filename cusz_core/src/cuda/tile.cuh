@@ -1,7 +1,8 @@
 // What a thread block works on when it compresses: one tile, in shared memory and registers.
 #pragma once
 
-#include "../alphabet.hpp"
+#include "../format/alphabet.hpp"
+#include "../format/v1.hpp"
 #include "bitmap.cuh"
 #include "block.cuh"
 #include "kernels.hpp"

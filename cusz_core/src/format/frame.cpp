@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 
+#include "../errors.hpp"
+#include "../params.hpp"
 #include "checksum.hpp"
-#include "errors.hpp"
-#include "params.hpp"
 #include "tiling.hpp"
 
 namespace cusz {
