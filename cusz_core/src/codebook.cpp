@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
+
+#include "errors.hpp"
 
 namespace cusz {
 
@@ -45,6 +48,37 @@ std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights
         take = 2 * (take - n_leaves);
     }
     return lengths;
+}
+
+std::vector<std::uint8_t> read_lengths(const void* section, const Alphabet& alphabet) {
+    const auto* nibbles = static_cast<const std::uint8_t*>(section);
+    std::vector<std::uint8_t> lengths(alphabet.size());
+    std::uint64_t kraft = 0; // in units of 2^-limit
+    std::uint32_t n_codes = 0;
+    for (std::uint32_t s = 0; s < alphabet.size(); ++s) {
+        const unsigned length = (nibbles[s / 2] >> (4 * (s % 2))) & 15u;
+        if (length > static_cast<unsigned>(alphabet.limit()))
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: code of ", length, " bits; the limit is ", alphabet.limit());
+        lengths[s] = static_cast<std::uint8_t>(length);
+        if (length == 0) continue;
+        kraft += 1u << (static_cast<unsigned>(alphabet.limit()) - length);
+        ++n_codes;
+    }
+    for (std::size_t s = alphabet.size(); s < 2 * codebook_bytes(alphabet.r); ++s)
+        if ((nibbles[s / 2] >> (4 * (s % 2)) & 15) != 0)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook has lengths behind its last symbol");
+    // A complete code leaves no bit pattern without a meaning, so the decoder needs no check per symbol.
+    const std::uint64_t complete = std::uint64_t{1} << alphabet.limit();
+    if (kraft != complete && n_codes != 0 && !(n_codes == 1 && kraft == complete / 2))
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook's ", n_codes, " lengths make no complete code");
+    return lengths;
+}
+
+void write_lengths(void* section, const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet) {
+    auto* nibbles = static_cast<std::uint8_t*>(section);
+    std::memset(nibbles, 0, codebook_bytes(alphabet.r));
+    for (std::size_t s = 0; s < lengths.size(); ++s)
+        nibbles[s / 2] = static_cast<std::uint8_t>(nibbles[s / 2] | lengths[s] << (4 * (s % 2)));
 }
 
 std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& lengths) {

@@ -11,6 +11,11 @@ namespace cusz {
 // Optimal code lengths of at most alphabet.limit() bits, by package-merge; 0 for symbols of weight 0.
 std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights, const Alphabet& alphabet);
 
+// The section that an archive has of them: four bits a symbol, whole words, codebook_bytes() in all. Reading throws
+// CORRUPT unless the lengths make a complete code, one code of length 1, or none.
+std::vector<std::uint8_t> read_lengths(const void* section, const Alphabet& alphabet);
+void write_lengths(void* section, const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
+
 // Canonical codes, bit-reversed: the first bit of a code is its lowest.
 std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& lengths);
 
@@ -55,7 +60,7 @@ private:
 // What every pattern of the longest code's width begins with (the reverse codebook of the paper's section 3.3).
 class DecodeBook {
 public:
-    // lengths: of a complete code, of one code of length 1, or of none (frame.cpp).
+    // lengths: of a complete code, of one code of length 1, or of none (read_lengths).
     DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet);
 
     // One word, so that the table of the default alphabet takes half of a first-level cache: bits of code and raw

@@ -18,6 +18,7 @@
 #include "float_mode.hpp"
 #include "format/frame.hpp"
 #include "format/tiling.hpp"
+#include "format/v1.hpp"
 #include "lossless.hpp"
 #include "params.hpp"
 
@@ -154,10 +155,10 @@ std::size_t pack(cusz_context& context, void* archive, std::size_t archive_bytes
     Coding coding = frame.coding;
     coding.lossless = CUSZ_LOSSLESS_ZSTD;
     coding.stored_bytes = stored;
-    auto* body = static_cast<std::byte*>(archive) + body_offset(coding.r);
+    auto* body = static_cast<std::byte*>(archive) + frame.header_bytes + frame.model_bytes;
     const std::uint32_t checksum = context.cpu->piece_checksum(packed, stored, threads, body);
-    write_tiled_header(archive, frame.layout, coding, frame.lengths, checksum);
-    return body_offset(coding.r) + stored;
+    v1::write_tiled_header(archive, frame.layout, coding, frame.lengths, checksum);
+    return frame.header_bytes + frame.model_bytes + stored;
 }
 
 void check_pieces(Backend& backend, const Frame& frame, int threads, void* target) {
@@ -384,7 +385,7 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         const Layout& layout = frame.layout;
         cusz_info i{};
         i.struct_bytes = sizeof(cusz_info);
-        i.version = CUSZ_FORMAT_VERSION;
+        i.version = static_cast<std::int32_t>(frame.version);
         i.kind = frame.kind;
         i.dtype = layout.dtype;
         i.ndim = layout.ndim;
@@ -392,7 +393,7 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         for (std::size_t d = 0; d < CUSZ_MAX_NDIM; ++d) i.shape[d] = layout.shape[d];
         i.raw_bytes = layout.bytes();
         i.archive_bytes = archive_bytes;
-        i.header_bytes = raw_header_bytes;
+        i.header_bytes = frame.header_bytes;
         i.payload_bytes = i.raw_bytes;
         if (frame.kind == CUSZ_KIND_TILED) {
             const Coding& c = frame.coding;
@@ -405,8 +406,7 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
             i.eb_abs = c.eb_abs;
             i.step = c.step;
             i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
-            i.header_bytes = tiled_header_bytes;
-            i.codebook_bytes = codebook_bytes(c.r);
+            i.codebook_bytes = frame.model_bytes;
             i.n_tiles = tiling.n_tiles();
             i.index_bytes = (i.n_tiles + 1) / 2 * 4;
             i.payload_bytes = c.body_bytes - i.index_bytes;

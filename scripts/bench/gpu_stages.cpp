@@ -19,7 +19,7 @@
 #include "codebook.hpp"
 #include "cuda/check.hpp"
 #include "cuda/kernels.hpp"
-#include "format/frame.hpp"
+#include "format/v1.hpp"
 
 namespace {
 
@@ -159,7 +159,7 @@ std::uint64_t time_compression(const Layout& layout, const Coding& coding, const
     const Tiling tiling(layout.ndim, layout.shape.data());
     const Alphabet alphabet(coding.r);
     const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
-    const std::uint64_t in_front = body_offset(coding.r) + index_bytes;
+    const std::uint64_t in_front = v1::body_offset(coding.r) + index_bytes;
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1;
     if (in_front + n_tiles * 4 > most) return 0;
 
@@ -176,7 +176,7 @@ std::uint64_t time_compression(const Layout& layout, const Coding& coding, const
 
     const TileBatch batch{tiling, 0, n_tiles, 0};
     const Sample sample(n_tiles, coding.r);
-    auto* const index = reinterpret_cast<std::uint16_t*>(archive + body_offset(coding.r));
+    auto* const index = reinterpret_cast<std::uint16_t*>(archive + v1::body_offset(coding.r));
     const CompressArguments<T> compress{
         .batch = batch,
         .field = field,
@@ -191,8 +191,8 @@ std::uint64_t time_compression(const Layout& layout, const Coding& coding, const
         .result = &cleared.data()->result,
     };
     HeaderArguments<T> header{};
-    std::vector<std::byte> host_header(body_offset(coding.r));
-    write_tiled_header(host_header.data(), layout, coding, std::vector<std::uint8_t>(alphabet.size()), 0);
+    std::vector<std::byte> host_header(v1::body_offset(coding.r));
+    v1::write_tiled_header(host_header.data(), layout, coding, std::vector<std::uint8_t>(alphabet.size()), 0);
     std::memcpy(header.words, host_header.data(), sizeof header.words);
     header.n_tiles = n_tiles;
     header.state = state.data();
@@ -300,7 +300,7 @@ void time_all(const Layout& layout, const Coding& coding, const T* field, std::b
     const std::uint64_t words = time_compression(layout, coding, field, archive, clock);
     if (words == 0) return;
     const Tiling tiling(layout.ndim, layout.shape.data());
-    const std::size_t bytes = body_offset(coding.r) + (tiling.n_tiles() + 1) / 2 * 4 + words * 4;
+    const std::size_t bytes = v1::body_offset(coding.r) + (tiling.n_tiles() + 1) / 2 * 4 + words * 4;
     time_decompression(archive, bytes, decoded, clock);
     times.archive_bytes = bytes;
 }

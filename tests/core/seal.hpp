@@ -11,6 +11,7 @@
 #include "format/checksum.hpp"
 #include "format/frame.hpp"
 #include "format/tiling.hpp"
+#include "format/v1.hpp"
 
 namespace cusz_test {
 
@@ -26,8 +27,8 @@ inline void seal(std::uint8_t* archive, std::size_t size) {
     using namespace cusz;
     if (size < raw_header_bytes) return;
     const bool tiled = archive[5] == CUSZ_KIND_TILED;
-    if (tiled && (size < tiled_header_bytes || archive[52] < default_r || archive[52] > max_r)) return;
-    const std::size_t front = tiled ? body_offset(archive[52]) : raw_header_bytes;
+    if (tiled && (size < v1::tiled_header_bytes || archive[52] < default_r || archive[52] > max_r)) return;
+    const std::size_t front = tiled ? v1::body_offset(archive[52]) : raw_header_bytes;
     if (size < front) return;
 
     std::uint64_t sum = 0;

@@ -12,6 +12,7 @@
 #include "../errors.hpp"
 #include "../float_mode.hpp"
 #include "../format/checksum.hpp"
+#include "../format/v1.hpp"
 #include "histogram.hpp"
 #include "kept_tiles.hpp"
 #include "kernels.hpp"
@@ -257,7 +258,7 @@ private:
         quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
         const TileCoder<T> coder{tiling, quantiser, Alphabet(coding.r)};
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
-        const std::uint64_t in_front = body_offset(coding.r) + index_bytes;
+        const std::uint64_t in_front = v1::body_offset(coding.r) + index_bytes;
         const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
         if (in_front + n_tiles * 4 > most) return 0;
         hire(threads);
@@ -268,7 +269,7 @@ private:
         const std::vector<std::uint8_t> lengths = code_lengths(histogram.weights(sample), coder.alphabet);
         const EncodeBook book(lengths, coder.alphabet);
         if (histogram.has_beyond(book.reach())) kept.clear(); // some of their deltas are outliers now
-        auto* const index = static_cast<std::byte*>(archive) + body_offset(coding.r);
+        auto* const index = static_cast<std::byte*>(archive) + v1::body_offset(coding.r);
         if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
         const std::uint64_t most_words = (most - in_front) / 4;
@@ -326,7 +327,7 @@ private:
         coding.n_special = counts.special;
         coding.n_delta_outliers = counts.delta_outliers;
         coding.n_value_outliers = counts.value_outliers;
-        write_tiled_header(archive, layout, coding, lengths, fold(checksum));
+        v1::write_tiled_header(archive, layout, coding, lengths, fold(checksum));
         return static_cast<std::size_t>(in_front + total * 4);
     }
 

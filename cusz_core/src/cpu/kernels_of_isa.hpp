@@ -17,9 +17,9 @@ inline std::uint64_t weigh_words(const void* data, std::size_t words) {
     // Eight words at a time: those at even and at odd positions with their weights, 32 x 32 bits to 64.
     const char* bytes = static_cast<const char*>(data);
     const std::size_t whole = words / 8 * 8;
-    const __m256i step = _mm256_set1_epi32(static_cast<int>(0x9E3779B1u * 16));
+    const __m256i step = _mm256_set1_epi32(static_cast<int>(weight_step * 16));
     __m256i weights = _mm256_mullo_epi32(_mm256_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15),
-                                         _mm256_set1_epi32(static_cast<int>(0x9E3779B1u)));
+                                         _mm256_set1_epi32(static_cast<int>(weight_step)));
     __m256i even{}, odd{};
     for (std::size_t i = 0; i < whole; i += 8) {
         __builtin_prefetch(bytes + 4 * i + 4096); // of the next payload, which follows this one

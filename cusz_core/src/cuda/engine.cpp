@@ -105,7 +105,7 @@ struct Workspace {
         result = parts.take<CompressResult>(1);
         cleared_bytes = parts.used();
         state = parts.take<FieldState<T>>(1);
-        header = parts.take<std::uint32_t>(body_offset(alphabet.r) / 4);
+        header = parts.take<std::uint32_t>(v1::body_offset(alphabet.r) / 4);
         fetched_bytes = parts.used() - fetched_from;
         lengths = parts.take<std::uint8_t>(alphabet.size());
         small = parts.take<std::uint32_t>(2 * EncodeTables::small_span);
@@ -318,7 +318,7 @@ private:
         const Tiling tiling(layout.ndim, layout.shape.data());
         const Alphabet alphabet(coding.r);
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
-        const std::uint64_t in_front = body_offset(coding.r) + index_bytes;
+        const std::uint64_t in_front = v1::body_offset(coding.r) + index_bytes;
         const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
         if (in_front + n_tiles * 4 > most) return 0;
         const auto tiles_of = [&](const Batch& batch) {
@@ -363,7 +363,7 @@ private:
                   stream());
 
         auto* const bytes = static_cast<std::byte*>(archive);
-        std::byte *const index = bytes + body_offset(coding.r), *const payloads = bytes + in_front;
+        std::byte *const index = bytes + v1::body_offset(coding.r), *const payloads = bytes + in_front;
         std::vector<std::byte> fetched(work.fetched_bytes);
         std::uint64_t words = 0; // of the batches before
         bool is_raw = false;
@@ -403,7 +403,7 @@ private:
         });
         if (is_raw) return 0;
         if (!to_device) {
-            std::memcpy(archive, work.header_in(fetched.data()), body_offset(coding.r));
+            std::memcpy(archive, work.header_in(fetched.data()), v1::body_offset(coding.r));
             if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
         }
         return static_cast<std::size_t>(in_front + words * 4);
@@ -414,8 +414,8 @@ private:
     HeaderArguments<T> header_of(const Layout& layout, const Coding& coding, const Workspace<T>& work,
                                  std::byte* archive) const {
         HeaderArguments<T> a{};
-        std::vector<std::byte> header(body_offset(coding.r));
-        write_tiled_header(header.data(), layout, coding, std::vector<std::uint8_t>(Alphabet(coding.r).size()), 0);
+        std::vector<std::byte> header(v1::body_offset(coding.r));
+        v1::write_tiled_header(header.data(), layout, coding, std::vector<std::uint8_t>(Alphabet(coding.r).size()), 0);
         std::memcpy(a.words, header.data(), sizeof a.words);
         a.n_tiles = Tiling(layout.ndim, layout.shape.data()).n_tiles();
         a.state = work.state;
@@ -423,7 +423,7 @@ private:
         a.lengths = work.lengths;
         a.r = coding.r;
         a.header = archive != nullptr ? reinterpret_cast<std::uint32_t*>(archive) : work.header;
-        a.index = archive != nullptr ? reinterpret_cast<std::uint16_t*>(archive + body_offset(coding.r)) : nullptr;
+        a.index = archive != nullptr ? reinterpret_cast<std::uint16_t*>(archive + v1::body_offset(coding.r)) : nullptr;
         return a;
     }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../format/checksum.hpp"
+#include "../format/header.hpp"
 #include "payload.cuh"
 
 namespace cusz::cuda {
@@ -15,7 +16,7 @@ struct HeaderMemory {
 template <class T>
 __device__ void write_header(const HeaderArguments<T>& a, HeaderMemory& shared) {
     const Alphabet alphabet(a.r);
-    constexpr std::uint32_t front = tiled_header_bytes / 4;
+    constexpr std::uint32_t front = v1::tiled_header_bytes / 4;
     const std::uint32_t n = front + (alphabet.size() + 7) / 8;
     const std::uint64_t body_bytes = (a.n_tiles + 1) / 2 * 4 + a.result->words * 4;
     const auto low_or_high = [](std::uint64_t v, std::size_t at, std::uint32_t i) {
@@ -30,24 +31,30 @@ __device__ void write_header(const HeaderArguments<T>& a, HeaderMemory& shared) 
         } else {
             switch (i * 4) {
             case payload_checksum_at: word = fold(a.result->checksum); break;
-            case eb_abs_at:
-            case eb_abs_at + 4: word = low_or_high(std::bit_cast<std::uint64_t>(a.state->eb_abs), eb_abs_at, i); break;
-            case step_at:
-            case step_at + 4: {
+            case v1::eb_abs_at:
+            case v1::eb_abs_at + 4:
+                word = low_or_high(std::bit_cast<std::uint64_t>(a.state->eb_abs), v1::eb_abs_at, i);
+                break;
+            case v1::step_at:
+            case v1::step_at + 4: {
                 const auto step = static_cast<double>(a.state->quantiser.step);
-                word = low_or_high(std::bit_cast<std::uint64_t>(step), step_at, i);
+                word = low_or_high(std::bit_cast<std::uint64_t>(step), v1::step_at, i);
                 break;
             }
-            case body_bytes_at:
-            case body_bytes_at + 4: word = low_or_high(body_bytes, body_bytes_at, i); break;
-            case stored_bytes_at:
-            case stored_bytes_at + 4: word = low_or_high(body_bytes, stored_bytes_at, i); break;
-            case n_special_at:
-            case n_special_at + 4: word = low_or_high(a.result->n_special, n_special_at, i); break;
-            case n_delta_outliers_at:
-            case n_delta_outliers_at + 4: word = low_or_high(a.result->n_delta_outliers, n_delta_outliers_at, i); break;
-            case n_value_outliers_at:
-            case n_value_outliers_at + 4: word = low_or_high(a.result->n_value_outliers, n_value_outliers_at, i); break;
+            case v1::body_bytes_at:
+            case v1::body_bytes_at + 4: word = low_or_high(body_bytes, v1::body_bytes_at, i); break;
+            case v1::stored_bytes_at:
+            case v1::stored_bytes_at + 4: word = low_or_high(body_bytes, v1::stored_bytes_at, i); break;
+            case v1::n_special_at:
+            case v1::n_special_at + 4: word = low_or_high(a.result->n_special, v1::n_special_at, i); break;
+            case v1::n_delta_outliers_at:
+            case v1::n_delta_outliers_at + 4:
+                word = low_or_high(a.result->n_delta_outliers, v1::n_delta_outliers_at, i);
+                break;
+            case v1::n_value_outliers_at:
+            case v1::n_value_outliers_at + 4:
+                word = low_or_high(a.result->n_value_outliers, v1::n_value_outliers_at, i);
+                break;
             default: word = a.words[i]; break;
             }
         }

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../format/frame.hpp"
 #include "../format/sample.hpp"
 #include "../format/tiling.hpp"
+#include "../format/v1.hpp"
 #include "../params.hpp"
 
 namespace cusz::cuda {
@@ -114,7 +114,7 @@ struct CompressArguments {
 
 template <class T>
 struct HeaderArguments {
-    std::uint32_t words[tiled_header_bytes / 4]; // as far as the host knows them, and zeros
+    std::uint32_t words[v1::tiled_header_bytes / 4]; // as far as the host knows them, and zeros
     std::uint64_t n_tiles;
     const FieldState<T>* state;
     const CompressResult* result;

@@ -153,9 +153,6 @@ __device__ std::uint32_t raw_word(const T* field, const TileBox& box, std::uint3
     return static_cast<std::uint32_t>(bits >> (i - 1) % each * 32);
 }
 
-// The weight of word i in the checksum (docs/format.md, section 9).
-__device__ inline std::uint32_t checksum_weight(std::uint32_t i) { return 0x9E3779B1u * (2 * i + 1); }
-
 // A payload from memory, or from the field, to where it belongs. target: null if it would not fit. Returns the
 // checksum's part of it, to every thread.
 template <class T>

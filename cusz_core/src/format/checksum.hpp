@@ -18,16 +18,19 @@ constexpr std::uint64_t mix(std::uint64_t x) {
     return x;
 }
 
+// The weight of word `position` of a part. It is odd, so a change of one word always changes the sum.
+inline constexpr std::uint32_t weight_step = 0x9E3779B1u;
+constexpr std::uint32_t checksum_weight(std::uint32_t position) { return weight_step * (2 * position + 1); }
+
 // Position-weighted sum of `words` little-endian words at `data` (any alignment), of which the first has position
-// `first`. Every weight is odd, so a change of one word always changes the sum. (Inlined, so that every instruction set
-// of cpu/ has a version of its own.)
+// `first`. (Inlined, so that every instruction set of cpu/ has a version of its own.)
 [[gnu::always_inline]] inline std::uint64_t weigh(const void* data, std::size_t words, std::size_t first = 0) {
     const char* bytes = static_cast<const char*>(data);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < words; ++i) {
         std::uint32_t word;
         std::memcpy(&word, bytes + 4 * i, 4);
-        sum += std::uint64_t{word} * (0x9E3779B1u * (2 * static_cast<std::uint32_t>(first + i) + 1));
+        sum += std::uint64_t{word} * checksum_weight(static_cast<std::uint32_t>(first + i));
     }
     return sum;
 }

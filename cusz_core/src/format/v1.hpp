@@ -1,10 +1,37 @@
-// Version 1 of the format, as both engines write and read it: what is frozen there and small enough to be said once
-// (docs/format.md, sections 5 and 8).
+// Version 1 of the format, frozen: what both engines have to know of it, said once, and its header (docs/format.md,
+// sections 2, 5, 7, 8).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "alphabet.hpp"
+#include "frame.hpp"
 
 namespace cusz::v1 {
+
+// ---- The header of a tiled archive (section 2): the common one, coding header, and the codebook behind them
+
+inline constexpr std::size_t tiled_header_bytes = 128; // without the codebook
+
+// Places of what is known only when all tiles are coded.
+inline constexpr std::size_t eb_abs_at = 64, step_at = 72, body_bytes_at = 88, stored_bytes_at = 96, n_special_at = 104,
+                             n_delta_outliers_at = 112, n_value_outliers_at = 120;
+
+// Bytes in front of the body: of an archive of 2^(r + 1) bins, and of this one, of whose header the first
+// tiled_header_bytes are there (throws CORRUPT).
+inline std::size_t body_offset(int r) { return tiled_header_bytes + codebook_bytes(r); }
+std::size_t body_offset(const void* header);
+
+// Reads and validates what is behind the common header, to frame. Throws CORRUPT.
+void read_tiled_header(const void* header, Frame& frame);
+
+// Writes common header, coding header and codebook. lengths: of the codes, by symbol.
+void write_tiled_header(void* archive, const Layout& layout, const Coding& coding,
+                        const std::vector<std::uint8_t>& lengths, std::uint32_t payload_checksum);
+
+// ---- Tiles
 
 // Predictors (section 5). 0 to 3 are the Lorenzo predictors of that many dimensions; these take differences of the 3-D
 // one's residuals once more, along x and y, or along x, y and z.

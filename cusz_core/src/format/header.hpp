@@ -1,0 +1,42 @@
+// What the headers of all versions have in common, for those that read and write them (docs/format.md, sections 1, 9).
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "checksum.hpp"
+#include "frame.hpp"
+
+static_assert(std::endian::native == std::endian::little, "headers are written as they lie in memory: little-endian");
+
+namespace cusz {
+
+inline constexpr std::size_t version_at = 4, kind_at = 5, dtype_at = 6, ndim_at = 7, shape_at = 8,
+                             payload_checksum_at = 40, header_checksum_at = 44;
+
+template <class V>
+void put(void* archive, std::size_t offset, V value) {
+    std::memcpy(static_cast<char*>(archive) + offset, &value, sizeof value);
+}
+
+template <class V>
+V get(const void* archive, std::size_t offset) {
+    V value;
+    std::memcpy(&value, static_cast<const char*>(archive) + offset, sizeof value);
+    return value;
+}
+
+// Of everything in front of the body, with this checksum itself taken as 0; all of it is whole words.
+inline std::uint32_t header_checksum(const void* archive, std::size_t bytes) {
+    const auto stored = get<std::uint32_t>(archive, header_checksum_at);
+    const std::uint64_t own = std::uint64_t{stored} * checksum_weight(header_checksum_at / 4);
+    return fold(mix((weigh(archive, bytes / 4) - own) ^ mix(bytes / 4)));
+}
+
+// The first 48 bytes but for the header's checksum.
+void write_common_header(void* archive, std::uint32_t version, const Layout& layout, cusz_kind kind,
+                         std::uint32_t payload_checksum);
+
+} // namespace cusz
