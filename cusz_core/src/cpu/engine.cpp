@@ -13,7 +13,6 @@
 #include "../float_mode.hpp"
 #include "../format/checksum.hpp"
 #include "../format/v1.hpp"
-#include "histogram.hpp"
 #include "kept_tiles.hpp"
 #include "kernels.hpp"
 #include "window.hpp"
@@ -159,9 +158,9 @@ public:
             const auto [begin, end] = parts[part];
             ranges[part] =
                 dtype == CUSZ_F32
-                    ? kernels().f32.value_range(static_cast<const float*>(field) + begin, end - begin,
+                    ? kernels().value_range_f32(static_cast<const float*>(field) + begin, end - begin,
                                                 static_cast<std::uint32_t>(special))
-                    : kernels().f64.value_range(static_cast<const double*>(field) + begin, end - begin, special);
+                    : kernels().value_range_f64(static_cast<const double*>(field) + begin, end - begin, special);
         });
         ValueRange range;
         for (const ValueRange& own : ranges) {
@@ -176,9 +175,10 @@ public:
     std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
         settle_bound(*this, layout, coding, field, threads);
         if (coding.step == 0) return 0;
+        const auto& stages = kernels().lorenzo;
         return layout.dtype == CUSZ_F32
-                   ? compress_as(layout, coding, static_cast<const float*>(field), threads, archive)
-                   : compress_as(layout, coding, static_cast<const double*>(field), threads, archive);
+                   ? compress_as(stages.f32, layout, coding, static_cast<const float*>(field), threads, archive)
+                   : compress_as(stages.f64, layout, coding, static_cast<const double*>(field), threads, archive);
     }
 
     void decompress(const Frame& frame, const std::byte* body, int threads, void* field) override {
@@ -190,10 +190,11 @@ public:
     }
 
     void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
+        const auto& stages = kernels().lorenzo;
         if (frame.layout.dtype == CUSZ_F32)
-            decompress_as<float>(frame, body, threads, box);
+            decompress_as(stages.f32, frame, body, threads, box);
         else
-            decompress_as<double>(frame, body, threads, box);
+            decompress_as(stages.f64, frame, body, threads, box);
     }
 
     std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) override {
@@ -230,11 +231,13 @@ private:
     }
 
     // Counts the symbols of the sample. kept: where tiles that are counted may be kept, or empty.
-    template <class T>
-    Histogram count_symbols(const TileCoder<T>& coder, const Sample& sample, const T* field, int threads,
-                            std::vector<const PreparedTile*>& kept) {
+    template <class Coder, class T>
+    typename Coder::Counts count_codes(const TileKernels<T, Coder>& stages, const TileCoder<T>& coder,
+                                       const Alphabet& alphabet, const Sample& sample, const T* field, int threads,
+                                       std::vector<const PreparedTile*>& kept) {
         const std::uint64_t n_tiles = coder.tiling.n_tiles();
-        std::vector<Histogram> histograms(static_cast<std::size_t>(threads), Histogram(coder.alphabet.r));
+        using Counts = typename Coder::Counts;
+        std::vector<Counts> counts(static_cast<std::size_t>(threads), Counts(alphabet.r));
         for (int who = 0; who < threads; ++who) worker(who).kept.start(kept.size());
         const Parts parts(n_tiles, threads);
         parallel(threads, parts.number, [&](std::uint64_t part, int who) {
@@ -242,21 +245,23 @@ private:
             const auto [begin, end] = parts[part];
             for (std::uint64_t t = begin; t < end; ++t) {
                 if (!sample.counts(t)) continue;
-                const PreparedTile prepared = kernels().of<T>().prepare(coder, coder.alphabet.reach(), t, field, tile);
-                histograms[static_cast<std::size_t>(who)].add(prepared.delta, prepared.n);
+                const PreparedTile prepared = stages.prepare(coder, alphabet.reach(), t, field, tile);
+                counts[static_cast<std::size_t>(who)].add(prepared.delta, prepared.n);
                 if (!kept.empty()) kept[t] = worker(who).kept.keep(prepared);
             }
         });
-        for (std::size_t i = 1; i < histograms.size(); ++i) histograms[0].add(histograms[i]);
-        return histograms[0];
+        for (std::size_t i = 1; i < counts.size(); ++i) counts[0].add(counts[i]);
+        return counts[0];
     }
 
-    template <class T>
-    std::size_t compress_as(const Layout& layout, Coding coding, const T* field, int threads, void* archive) {
+    template <class Coder, class T>
+    std::size_t compress_as(const TileKernels<T, Coder>& stages, const Layout& layout, Coding coding, const T* field,
+                            int threads, void* archive) {
         const Tiling tiling(layout.ndim, layout.shape.data());
         Quantiser<T> quantiser = Quantiser<T>::from_bound(coding.eb_abs);
         quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
-        const TileCoder<T> coder{tiling, quantiser, Alphabet(coding.r)};
+        const TileCoder<T> coder{tiling, quantiser};
+        const Alphabet alphabet(coding.r);
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         const std::uint64_t in_front = v1::body_offset(coding.r) + index_bytes;
         const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
@@ -265,10 +270,9 @@ private:
 
         const Sample sample(n_tiles, coding.r);
         std::vector<const PreparedTile*> kept(sample.rate() <= 4 ? n_tiles : 0); // of few it would save nothing
-        const Histogram histogram = count_symbols(coder, sample, field, threads, kept);
-        const std::vector<std::uint8_t> lengths = code_lengths(histogram.weights(sample), coder.alphabet);
-        const EncodeBook book(lengths, coder.alphabet);
-        if (histogram.has_beyond(book.reach())) kept.clear(); // some of their deltas are outliers now
+        const auto counts_of_sample = count_codes(stages, coder, alphabet, sample, field, threads, kept);
+        const typename Coder::Model model(counts_of_sample, sample, alphabet);
+        if (counts_of_sample.has_beyond(model.writing.reach())) kept.clear(); // some of their codes are outliers now
         auto* const index = static_cast<std::byte*>(archive) + v1::body_offset(coding.r);
         if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
@@ -299,9 +303,9 @@ private:
                 std::uint32_t* const words = segment.room(longest_payload<T>);
                 const bool is_kept = !kept.empty() && kept[t] != nullptr;
                 const PreparedTile prepared =
-                    is_kept ? *kept[t] : kernels().of<T>().prepare(coder, book.reach(), t, field, tile);
+                    is_kept ? *kept[t] : stages.prepare(coder, model.writing.reach(), t, field, tile);
                 const std::uint32_t n =
-                    kernels().of<T>().write_payload(coder, book, t, field, prepared, words, segment.counts);
+                    stages.write_payload(coder, model.writing, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(index + 2 * t, &entry, 2);
                 segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);
@@ -327,19 +331,20 @@ private:
         coding.n_special = counts.special;
         coding.n_delta_outliers = counts.delta_outliers;
         coding.n_value_outliers = counts.value_outliers;
-        v1::write_tiled_header(archive, layout, coding, lengths, fold(checksum));
+        v1::write_tiled_header(archive, layout, coding, model.lengths, fold(checksum));
         return static_cast<std::size_t>(in_front + total * 4);
     }
 
-    template <class T>
-    void decompress_as(const Frame& frame, const std::byte* body, int threads, const Selection& selected) {
+    template <class Coder, class T>
+    void decompress_as(const TileKernels<T, Coder>& stages, const Frame& frame, const std::byte* body, int threads,
+                       const Selection& selected) {
         const Tiling tiling(frame.layout.ndim, frame.layout.shape.data());
         const Window<T> window(tiling, frame.layout, selected);
         Quantiser<T> quantiser;
         quantiser.step = static_cast<T>(frame.coding.step);
         quantiser.special = static_cast<typename Traits<T>::Bits>(frame.coding.special);
-        const TileCoder<T> coder{tiling, quantiser, Alphabet(frame.coding.r)};
-        const DecodeBook book(frame.lengths, coder.alphabet);
+        const TileCoder<T> coder{tiling, quantiser};
+        const typename Coder::Reading model(frame.lengths, Alphabet(frame.coding.r));
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         const std::byte* const payloads = body + index_bytes;
         const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
@@ -392,7 +397,7 @@ private:
                 if (verify) sum += part_of_sum(t, kernels().weigh(words, n), n);
                 T* const target = window.begin(t, tile, own.part);
                 if (target == nullptr) continue;
-                kernels().of<T>().read_payload(coder, book, t, words, n, tile, target);
+                stages.read_payload(coder, model, t, words, n, tile, target);
                 if (target != window.field()) window.copy(t, tile.box, target);
             }
             checksum += sum;

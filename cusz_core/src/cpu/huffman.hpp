@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "../codebook.hpp"
+#include "huffman_model.hpp"
 #include "isa.hpp"
 #include "substreams.hpp"
 
@@ -32,3 +33,23 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
 #else
 #include "huffman_plain.hpp"
 #endif
+
+namespace cusz::cpu::CUSZ_ISA {
+
+// What a pipeline asks of a coder (pipeline.hpp).
+struct HuffmanCoder {
+    using Model = Huffman;
+    static constexpr std::uint32_t margin_words = decode_margin_words;
+
+    static SubstreamBits encode(const std::int32_t* codes, std::uint32_t n, bool has_missing, const EncodeBook& book,
+                                std::uint32_t* words) {
+        return CUSZ_ISA::encode(codes, n, has_missing, book, words);
+    }
+    static bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, bool has_missing,
+                       const DecodeBook& book, std::int32_t* codes) {
+        return has_missing ? CUSZ_ISA::decode<true>(words, lengths, n, book, codes)
+                           : CUSZ_ISA::decode<false>(words, lengths, n, book, codes);
+    }
+};
+
+} // namespace cusz::cpu::CUSZ_ISA

@@ -1,4 +1,4 @@
-// The stages of one tile, compiled once for every instruction set and chosen at run time (payload.hpp and what it
+// The stages of one tile, compiled once for every instruction set and chosen at run time (pipeline.hpp and what it
 // includes). All of it is IEEE operations and integers, so the bytes are the same. The source is too, but for what
 // vectors of AVX-512 do in another way: coding (huffman_lanes.hpp for huffman_plain.hpp), gather_live, scatter_live and
 // quantise_row; tests/contract/test_host_modes.py compares them.
@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "../backend.hpp"
-#include "../codebook.hpp"
+#include "huffman_model.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu {
@@ -17,7 +17,6 @@ template <class T>
 struct TileCoder {
     const Tiling& tiling;
     Quantiser<T> quantiser; // when decoding only step and special are used
-    Alphabet alphabet;
 };
 
 // The longest payload that write_payload builds before it may fall back to a raw tile, in words: head, what is in
@@ -28,24 +27,37 @@ inline constexpr std::size_t longest_payload = 1 + longest_front + 32 + max_tile
 // Words that read_payload may read behind a payload.
 inline constexpr std::size_t payload_margin_words = 512;
 
-template <class T>
+// A pipeline's functions for one type of values. Coder: its model's types (huffman_model.hpp).
+template <class T, class Coder>
 struct TileKernels {
-    // Range of n values that are finite and not the special pattern.
-    ValueRange (*value_range)(const T* field, std::uint64_t n, typename Traits<T>::Bits special);
-
     // Predicts a tile and finds out what is to be coded. Deltas of magnitude `reach` or more are outliers. What is
     // returned lies in `tile`.
     PreparedTile (*prepare)(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
                             Tile<T>& tile);
 
     // Codes a tile. Returns the payload's words.
-    std::uint32_t (*write_payload)(const TileCoder<T>& coder, const EncodeBook& book, std::uint64_t number,
-                                   const T* field, const PreparedTile& prepared, std::uint32_t* words, Counts& counts);
+    std::uint32_t (*write_payload)(const TileCoder<T>& coder, const typename Coder::Writing& model,
+                                   std::uint64_t number, const T* field, const PreparedTile& prepared,
+                                   std::uint32_t* words, Counts& counts);
 
     // Decodes the tile that `tile` was prepared for (Tile::begin) from exactly n_words words to field + its box's
     // offset. Throws CORRUPT, having written nothing outside the tile.
-    void (*read_payload)(const TileCoder<T>& coder, const DecodeBook& book, std::uint64_t number,
+    void (*read_payload)(const TileCoder<T>& coder, const typename Coder::Reading& model, std::uint64_t number,
                          const std::uint32_t* words, std::uint32_t n_words, Tile<T>& tile, T* field);
+};
+
+template <class Coder>
+struct PipelineKernels {
+    TileKernels<float, Coder> f32;
+    TileKernels<double, Coder> f64;
+
+    template <class T>
+    const TileKernels<T, Coder>& of() const {
+        if constexpr (sizeof(T) == 4)
+            return f32;
+        else
+            return f64;
+    }
 };
 
 struct Kernels {
@@ -54,16 +66,12 @@ struct Kernels {
     // checksum.hpp's weigh.
     std::uint64_t (*weigh)(const void* data, std::size_t words);
 
-    TileKernels<float> f32;
-    TileKernels<double> f64;
+    // Range of n values that are finite and not the special pattern.
+    ValueRange (*value_range_f32)(const float* field, std::uint64_t n, std::uint32_t special);
+    ValueRange (*value_range_f64)(const double* field, std::uint64_t n, std::uint64_t special);
 
-    template <class T>
-    const TileKernels<T>& of() const {
-        if constexpr (sizeof(T) == 4)
-            return f32;
-        else
-            return f64;
-    }
+    // One for every pipeline (docs/architecture.md).
+    PipelineKernels<Huffman> lorenzo;
 };
 
 // Throws CORRUPT. Here, so that no code shared with others is compiled for one instruction set.

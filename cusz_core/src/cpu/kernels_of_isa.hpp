@@ -7,7 +7,7 @@
 
 #include "../format/checksum.hpp"
 #include "kernels.hpp"
-#include "payload.hpp"
+#include "pipeline.hpp"
 #include "value_range.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
@@ -36,11 +36,17 @@ inline std::uint64_t weigh_words(const void* data, std::size_t words) {
 #endif
 }
 
+template <class OfTile>
+constexpr PipelineKernels<typename OfTile::Model> kernels_of() {
+    const auto of = []<class T>() {
+        return TileKernels<T, typename OfTile::Model>{&OfTile::template prepare<T>, &OfTile::template write_payload<T>,
+                                                      &OfTile::template read_payload<T>};
+    };
+    return {of.template operator()<float>(), of.template operator()<double>()};
+}
+
 constexpr Kernels kernels_of_isa(const char* name) {
-    return {name,
-            weigh_words,
-            {value_range<float>, prepare<float>, write_payload<float>, read_payload<float>},
-            {value_range<double>, prepare<double>, write_payload<double>, read_payload<double>}};
+    return {name, weigh_words, value_range<float>, value_range<double>, kernels_of<Pipeline<Lorenzo, HuffmanCoder>>()};
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -140,10 +140,10 @@ struct Vector {
         } else if constexpr (lanes == 8) {
             v += __builtin_shufflevector(zero, v, 0, 8, 9, 10, 4, 12, 13, 14);
             v += __builtin_shufflevector(zero, v, 0, 1, 8, 9, 4, 5, 12, 13);
-            const Lanes halves = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7);
-            const Lanes low = __builtin_shufflevector(halves, halves, 0, 1, 2, 3, 0, 1, 2, 3);
-            v += __builtin_shufflevector(zero, halves, 0, 1, 2, 3, 8, 9, 10, 11);
-            last = low + __builtin_shufflevector(halves, halves, 4, 5, 6, 7, 4, 5, 6, 7);
+            const Lanes whole_halves = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7);
+            const Lanes low = __builtin_shufflevector(whole_halves, whole_halves, 0, 1, 2, 3, 0, 1, 2, 3);
+            v += __builtin_shufflevector(zero, whole_halves, 0, 1, 2, 3, 8, 9, 10, 11);
+            last = low + __builtin_shufflevector(whole_halves, whole_halves, 4, 5, 6, 7, 4, 5, 6, 7);
         } else if constexpr (bytes == 32) {
             v += __builtin_shufflevector(zero, v, 0, 4, 2, 6);
             v += __builtin_shufflevector(zero, v, 0, 1, 5, 5);

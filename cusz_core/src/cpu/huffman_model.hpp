@@ -1,10 +1,12 @@
-// Histogram of the symbols (paper, section 3.2.1), over a fixed sample of tiles (docs/format.md, section 7).
+// The Huffman coder's model: a histogram of the symbols (paper, section 3.2.1), over a fixed sample of tiles, and the
+// codebook that is built from it (docs/format.md, section 7).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "../codebook.hpp"
 #include "../format/alphabet.hpp"
 #include "../format/sample.hpp"
 
@@ -57,6 +59,21 @@ private:
 
     Alphabet alphabet_;
     std::vector<std::uint64_t> counts_, small_; // of symbols, of small deltas
+};
+
+// A coder's types and what is done with them once a field, as the engine wants them.
+struct Huffman {
+    using Counts = Histogram;
+    using Writing = EncodeBook;
+    using Reading = DecodeBook;
+
+    // The model of counted codes: what the archive has of it, and what tiles are written with.
+    struct Model {
+        Model(const Histogram& histogram, const Sample& sample, const Alphabet& alphabet)
+            : lengths(code_lengths(histogram.weights(sample), alphabet)), writing(lengths, alphabet) {}
+        std::vector<std::uint8_t> lengths; // of the codes, by symbol
+        EncodeBook writing;
+    };
 };
 
 } // namespace cusz::cpu

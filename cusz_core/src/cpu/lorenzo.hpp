@@ -1,5 +1,5 @@
-// Dual-quantisation (paper, section 3.1.2): prequantisation to integers, Lorenzo prediction on them (postquantisation),
-// and its reverse (section 3.3). docs/format.md, sections 4 and 5.
+// The Lorenzo decomposition by dual-quantisation (paper, section 3.1.2): prequantisation to integers, Lorenzo
+// prediction on them (postquantisation), and its reverse (section 3.3). docs/format.md, sections 4 and 5.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "isa.hpp"
+#include "kernels.hpp"
 #include "rows.hpp"
 #include "tile.hpp"
 #include "vector.hpp"
@@ -562,5 +563,23 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
             if (axis < 2 || predictor == v1::second_order_xyz) take_second_sums<T>(deltas, tile.box, axis);
     run_order.template operator()<false>(wide);
 }
+
+// What a pipeline asks of a decomposition (pipeline.hpp).
+struct Lorenzo {
+    // Field to tile: codes, outliers, missing values and anchor; and to the header how it was predicted. Residuals of
+    // magnitude `reach` or more are outliers. Returns false if every value is special.
+    template <class T>
+    static bool decompose(const TileCoder<T>& coder, std::uint32_t reach, const T* field, Tile<T>& tile,
+                          v1::TileHeader& header) {
+        if (!prequant(field, coder.quantiser, tile)) return false;
+        header.predictor = postquant(tile, static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3)), reach);
+        return true;
+    }
+    // And back: from all that is in the tile, but for values that are stored verbatim.
+    template <class T>
+    static void reconstruct(const TileCoder<T>& coder, const v1::TileHeader& header, Tile<T>& tile, T* field) {
+        reverse(tile, header.predictor, coder.quantiser, field);
+    }
+};
 
 } // namespace cusz::cpu::CUSZ_ISA
