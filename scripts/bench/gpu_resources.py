@@ -119,7 +119,7 @@ def joined(compiled: Iterable[Row], launches: Iterable[tuple[str, str, int, int]
 
 def short_name(mangled: str) -> str:
     """compress_kernel<float> of _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE."""
-    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])E)?", mangled)
+    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:E|N))?", mangled)
     assert found is not None, mangled
     types = {"f": "<float>", "d": "<double>", None: ""}
     return found[1] + types[found[2]]

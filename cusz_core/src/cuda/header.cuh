@@ -4,7 +4,7 @@
 
 #include "../format/checksum.hpp"
 #include "../format/header.hpp"
-#include "payload.cuh"
+#include "pipeline.cuh"
 
 namespace cusz::cuda {
 

@@ -1,7 +1,7 @@
 // Histogram of the symbols (paper, section 3.2.1), over a fixed sample of tiles (docs/format.md, section 7).
 #pragma once
 
-#include "prepare.cuh"
+#include "pipeline.cuh"
 
 namespace cusz::cuda {
 

@@ -117,4 +117,86 @@ __device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t b
     writer.finish();
 }
 
+// ---- Decoding
+
+// A payload's words; behind them there are zeros.
+class PayloadReader {
+public:
+    __device__ PayloadReader(const std::uint32_t* words, std::uint32_t n) : words_(words), n_(n) {}
+    __device__ std::uint32_t operator[](std::uint32_t i) const { return i < n_ ? words_[i] : 0; }
+    // Where the next `count` words begin. If they are not there, nothing more is.
+    __device__ std::uint32_t take(std::uint32_t count) {
+        const std::uint32_t from = at_;
+        failed_ = failed_ || count > n_ - at_;
+        if (!failed_) at_ += count;
+        return from;
+    }
+    __device__ bool failed() const { return failed_; }
+    __device__ bool at_end() const { return at_ == n_; }
+    // `width` bits, at most 16, from bit `bit` behind word `from`.
+    __device__ std::uint32_t bits(std::uint32_t from, std::uint32_t bit, std::uint32_t width) const {
+        const std::uint32_t i = from + bit / 32;
+        return __funnelshift_r((*this)[i], (*this)[i + 1], bit % 32) & ((1u << width) - 1);
+    }
+
+private:
+    const std::uint32_t* words_;
+    std::uint32_t n_, at_ = 0;
+    bool failed_ = false;
+};
+
+// The bits of one substream.
+class BitReader {
+public:
+    __device__ BitReader(const PayloadReader& words, std::uint32_t first_word, std::uint32_t bit)
+        : words_(words), next_(first_word + bit / 32 + 1), available_(32 - bit % 32),
+          buffer_(words[first_word + bit / 32] >> bit % 32) {}
+    // The next 32 bits.
+    __device__ std::uint32_t window() {
+        if (available_ < 32) {
+            buffer_ |= std::uint64_t{words_[next_++]} << available_;
+            available_ += 32;
+        }
+        return static_cast<std::uint32_t>(buffer_);
+    }
+    __device__ void skip(std::uint32_t bits) { // at most 32, after window()
+        buffer_ >>= bits;
+        available_ -= bits;
+    }
+
+private:
+    const PayloadReader& words_;
+    std::uint32_t next_, available_;
+    std::uint64_t buffer_;
+};
+
+// Decodes the n coded symbols to tile.value, in order; hole_delta for holes. Returns false if a substream does not end
+// where its length says, or if there is no hole although `has_holes` says so, or one although not.
+template <class T>
+__device__ bool decode(const PayloadReader& words, std::uint32_t codes_at, std::uint32_t begin, std::uint32_t length,
+                       std::uint32_t n, bool has_holes, const DecodeTable& table, WarpMemory<T>& tile) {
+    const std::uint32_t count = substream_count(n), mask = (1u << table.width) - 1;
+    BitReader reader(words, codes_at, begin);
+    std::uint32_t read = 0;
+    bool hole = false;
+    if (lane() < count) {
+        for (std::uint32_t j = lane(); j < n; j += count) {
+            const std::uint32_t window = reader.window(), entry = table.entry[window & mask];
+            const std::uint32_t total = entry & 255, code = entry >> 8 & 15;
+            const std::int32_t leading = static_cast<std::int32_t>(entry) >> 12;
+            const std::uint32_t raw_bits = total - code;
+            const std::uint32_t raw = window >> code & ((1u << raw_bits) - 1);
+            const bool is_hole = leading == Alphabet::hole_leading;
+            hole = hole || is_hole;
+            tile.value[j] = is_hole
+                                ? hole_delta
+                                : static_cast<std::int32_t>((static_cast<std::uint32_t>(leading) << raw_bits) + raw);
+            reader.skip(total);
+            read += total;
+        }
+    }
+    const bool ends = __all_sync(whole_warp, lane() >= count || read == length) != 0;
+    return ends && (__any_sync(whole_warp, hole) != 0) == has_holes;
+}
+
 } // namespace cusz::cuda

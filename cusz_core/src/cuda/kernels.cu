@@ -9,8 +9,7 @@
 #include "codebook.cuh"
 #include "header.cuh"
 #include "histogram.cuh"
-#include "payload.cuh"
-#include "read_payload.cuh"
+#include "pipeline.cuh"
 #include "value_range.cuh"
 
 namespace cusz::cuda {
@@ -28,7 +27,7 @@ __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArgumen
     settle(a, shared_memory<RangeMemory<T>>());
 }
 
-template <class T>
+template <class T, class Pipeline>
 __global__ void __launch_bounds__(block_threads) count_kernel(const CountArguments<T> a) {
     auto& shared = shared_memory<CountMemory<T>>();
     const Alphabet alphabet(a.r);
@@ -36,7 +35,8 @@ __global__ void __launch_bounds__(block_threads) count_kernel(const CountArgumen
     for (std::uint32_t s = threadIdx.x; s < alphabet.size(); s += block_threads) shared.count[s] = 0;
     for (std::uint64_t number = blockIdx.x; number < a.batch.n_tiles; number += gridDim.x) {
         if (!a.sample.counts(a.batch.first_tile + number)) continue;
-        const PreparedTile prepared = prepare(a.batch, *a.state, alphabet.reach(), number, a.field, shared.tile);
+        const PreparedTile prepared =
+            prepare<Pipeline>(a.batch, *a.state, alphabet.reach(), number, a.field, shared.tile);
         add_tile(prepared, alphabet, shared.tile, shared.count);
     }
     __syncthreads();
@@ -78,7 +78,7 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
     if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
 }
 
-template <class T>
+template <class T, class Pipeline>
 __global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_kernel(const CompressArguments<T> a) {
     auto& shared = shared_memory<CompressMemory<T>>();
     if (a.state->raw != 0) return;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_ke
         __syncthreads();
         const std::uint64_t number = shared.ticket;
         if (number >= a.batch.n_tiles) break;
-        const PreparedTile prepared = prepare(a.batch, *a.state, reach, number, a.field, shared.tile);
+        const PreparedTile prepared = prepare<Pipeline>(a.batch, *a.state, reach, number, a.field, shared.tile);
         const WrittenTile written = write_payload(
             a.batch, a.tables, a.r, a.field, prepared, shared.tile, shared.payload, [&](std::uint32_t words) {
                 if (is_first_thread()) look_back::publish(a.states, number, look_back::own_sum | words);
@@ -210,7 +210,7 @@ struct DecompressMemory {
     Array<WarpMemory<T>, decode_warps<T>> warp;
 };
 
-template <class T>
+template <class T, class Pipeline>
 __global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const DecompressArguments<T> a) {
     auto& shared = shared_memory<DecompressMemory<T>>();
     if (a.result->words != a.words || a.result->index_error != 0) return; // nothing of the index may be followed
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const 
             tile.box.offset -= a.batch.first_value;
         }
         __syncwarp();
-        const TileError error = read_payload(a.batch.tiling, a.quantiser, table, words, n, tile, a.field);
+        const TileError error = read_payload<Pipeline>(a.batch.tiling, a.quantiser, table, words, n, tile, a.field);
         if (error != TileError::none && lane() == 0) report(&a.result->error, a.batch.first_tile + number, error);
     }
     if (lane() == 0) add(&a.result->checksum, checksum);
@@ -321,6 +321,9 @@ void launch(const Arguments& arguments, std::uint32_t threads, std::size_t share
 
 } // namespace
 
+// The pipelines (docs/architecture.md).
+using OfVersion1 = Pipeline<Lorenzo>;
+
 std::uint32_t most_blocks() {
     return most_blocks_of_processor * static_cast<std::uint32_t>(Device::current().processors);
 }
@@ -332,7 +335,7 @@ void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
 
 template <class T>
 void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
-    launch<count_kernel<T>>(a, block_threads, count_memory_bytes<T>(a.r), a.batch.n_tiles, false, stream);
+    launch<count_kernel<T, OfVersion1>>(a, block_threads, count_memory_bytes<T>(a.r), a.batch.n_tiles, false, stream);
 }
 
 template <class T>
@@ -359,7 +362,7 @@ void finish_header(const HeaderArguments<T>& a, cudaStream_t stream) {
 
 template <class T>
 void compress_tiles(const CompressArguments<T>& a, cudaStream_t stream) {
-    launch<compress_kernel<T>>(a, block_threads, sizeof(CompressMemory<T>), a.batch.n_tiles, false, stream);
+    launch<compress_kernel<T, OfVersion1>>(a, block_threads, sizeof(CompressMemory<T>), a.batch.n_tiles, false, stream);
 }
 
 void find_starts(const IndexArguments& a, cudaStream_t stream) {
@@ -370,7 +373,7 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
 template <class T>
 void decompress_tiles(const DecompressArguments<T>& a, cudaStream_t stream) {
     const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
-    launch<decompress_kernel<T>>(a, decode_threads<T>, sizeof(DecompressMemory<T>), parts, false, stream);
+    launch<decompress_kernel<T, OfVersion1>>(a, decode_threads<T>, sizeof(DecompressMemory<T>), parts, false, stream);
 }
 
 void sum_pieces(const PieceArguments& a, cudaStream_t stream) {

@@ -1,4 +1,5 @@
-// What a thread block works on when it compresses: one tile, in shared memory and registers.
+// What a thread block works on when it compresses, and a warp when it decompresses: one tile, in shared memory and
+// registers.
 #pragma once
 
 #include "../format/alphabet.hpp"
@@ -30,6 +31,17 @@ struct TileMemory {
     Array<std::uint32_t, 2> group_mask;
     Array<std::uint32_t, block_warps> partial;
     Array<std::uint64_t, block_warps> wide_partial;
+};
+
+// What a warp works on when it decodes a tile.
+template <class T>
+struct WarpMemory {
+    using Int = typename Traits<T>::Int;
+
+    TileBox box;                       // its offset is that in the batch's memory
+    Array<Int, max_tile_values> value; // symbols, deltas, then differences along x
+    Bitmap hole;
+    RankedBitmap coded, subgroup;
 };
 
 // The positions of one thread in a tile of any shape, with their coordinates.

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "dual_quant.cuh"
+#include "lorenzo.cuh"
 
 namespace cusz::cuda {
 

@@ -65,12 +65,11 @@ struct TileHeader {
 
     // Whether a coded tile may have this word.
     static constexpr bool is_legal(std::uint32_t word) {
-        const TileHeader header = of(word);
-        return header.kind == tile_coded && header.predictor < n_predictors && (word >> 15 & 1) == 0 &&
-               header.width <= widest_length && !(header.has_fine_mask && !header.has_mask) &&
-               !(header.predictor > 3 && header.has_missing) &&
-               !(header.is_all_zero &&
-                 (header.has_mask || header.has_missing || header.width != 0 || header.base != 0));
+        const TileHeader h = of(word);
+        return !(h.kind != tile_coded || h.predictor >= n_predictors || (word >> 15 & 1) != 0 ||
+                 h.width > widest_length ||
+                 (h.is_all_zero && (h.has_mask || h.width != 0 || h.base != 0 || h.has_missing)) ||
+                 (h.predictor > 3 && h.has_missing) || (h.has_fine_mask && !h.has_mask));
     }
 };
 

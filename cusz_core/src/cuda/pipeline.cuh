@@ -1,0 +1,391 @@
+// A tile's way from the field to its payload, by a thread block, and back, by a warp: by a decomposition (lorenzo.cuh)
+// and a coder (huffman.cuh). docs/format.md, section 8.
+#pragma once
+
+#include "../format/checksum.hpp"
+#include "huffman.cuh"
+#include "lorenzo.cuh"
+#include "zero_groups.cuh"
+
+namespace cusz::cuda {
+
+// The stages that kernels are made of.
+template <class DecompositionOfTiles>
+struct Pipeline {
+    using Decomposition = DecompositionOfTiles;
+};
+
+// ---- To what is to be coded
+
+// A tile ready to be coded, the same for every thread; the rest is in TileMemory.
+struct PreparedTile {
+    bool all_special, has_holes;
+    std::uint32_t predictor;
+    LiveGroups groups;
+};
+
+// The symbol at a position: a delta inside the alphabet, 0 in place of a delta outlier, or hole_delta.
+template <class T>
+__device__ std::int32_t symbol_delta(const TileMemory<T>& tile, bool has_holes, std::uint32_t position) {
+    if (has_holes && tile.hole.test(position)) return hole_delta;
+    return tile.delta_outlier.test(position) ? 0 : static_cast<std::int32_t>(tile.value[position]);
+}
+
+// Predicts tile `number` of the batch. Deltas of magnitude `reach` or more are outliers. If values are masked,
+// tile.coded has the ranks of those that are not. Ends with a barrier.
+template <class Pipeline, class T>
+__device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& state, std::uint32_t reach,
+                                std::uint64_t number, const T* field, TileMemory<T>& tile) {
+    using U = typename Traits<T>::Bits;
+    __syncthreads(); // the last tile has been read
+    if (is_first_thread()) {
+        tile.box = batch.tiling.box(batch.first_tile + number);
+        tile.box.offset -= batch.first_value;
+    }
+    __syncthreads();
+    const Predicted predicted = Pipeline::Decomposition::decompose(batch.tiling, state.quantiser, field, tile);
+    if (predicted.all_special) return {true, true, 0, {true, false, false, 0}};
+    const bool has_holes = predicted.has_holes;
+
+    const std::uint32_t n = tile.box.values();
+    std::uint32_t at = warp() * values_of_warp + lane();
+    for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes) {
+        const bool hole = at < n && has_holes && tile.hole.test(at);
+        const U delta = at < n ? static_cast<U>(tile.value[at]) : 0;
+        const std::uint32_t beyond = __ballot_sync(whole_warp, !hole && delta + (reach - 1) > 2 * U{reach} - 2);
+        const std::uint32_t live = __ballot_sync(whole_warp, hole || delta != 0);
+        if (lane() == 0) {
+            tile.delta_outlier.word[at / 32] = beyond;
+            tile.coded.word[at / 32] = live;
+        }
+    }
+    __syncthreads();
+    const LiveGroups groups = find_live_groups(tile, batch.tiling);
+    if (groups.masked) {
+        __syncthreads(); // tile.coded has been read
+        for (std::uint32_t i = threadIdx.x; i < bitmap_words; i += block_threads) tile.coded.word[i] = 0;
+        __syncthreads();
+        if (groups.fine)
+            mark_coded(tile.coded, GroupGrid(tile.box.edge, batch.tiling.subgroup()), threadIdx.x, block_threads,
+                       [&](std::uint32_t s) { return tile.live_subgroup.test(s); });
+        else
+            mark_coded(tile.coded, GroupGrid(tile.box.edge, batch.tiling.group()), threadIdx.x, block_threads,
+                       [&](std::uint32_t g) { return (tile.group_mask[g / 32] >> g % 32 & 1) != 0; });
+        __syncthreads();
+        if (warp() == 0) tile.coded.rank();
+        if (warp() == 1 && groups.fine) tile.subgroup.rank();
+    }
+    if (warp() == 2) tile.value_outlier.rank();
+    if (warp() == 3) tile.delta_outlier.rank();
+    __syncthreads();
+    return {false, has_holes, predicted.predictor, groups};
+}
+
+// ---- To the payload
+
+template <class T>
+struct PayloadMemory {
+    // What is coded, in order, where values are masked; then the payload. One that does not fit is stored raw.
+    Array<std::uint32_t, 1 + max_tile_values * words_of<T>> word;
+    SmallCodes small_codes;
+    Array<std::uint32_t, block_threads> partial;
+};
+
+__device__ inline std::uint32_t words_of_bits(std::uint32_t bits) { return (bits + 31) / 32; }
+
+__device__ inline std::uint32_t outlier_words(std::uint32_t count, std::uint32_t words_a_value) {
+    return (count + 1) / 2 + count * words_a_value;
+}
+
+// Writes outliers as the payload has them: positions as u16, then values. value_at: from a position to the value.
+template <class Words, class ValueAt>
+__device__ void write_outliers(Words& words, std::uint32_t begin, const RankedBitmap& outliers, std::uint32_t n,
+                               const ValueAt& value_at) {
+    using Value = decltype(value_at(0));
+    constexpr std::uint32_t each = sizeof(Value) / 4;
+    const std::uint32_t values = begin + (outliers.count + 1) / 2;
+    for (std::uint32_t at = threadIdx.x; at < n; at += block_threads) {
+        if (!outliers.test(at)) continue;
+        const std::uint32_t rank = outliers.rank_of(at);
+        atomicOr(&words[begin + rank / 2], at << rank % 2 * 16);
+        const Value value = value_at(at);
+        for (std::uint32_t i = 0; i < each; ++i)
+            words[values + rank * each + i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(value) >> 32 * i);
+    }
+}
+
+// What has been written.
+struct WrittenTile {
+    std::uint32_t words;
+    bool raw; // the payload is the tile's values, and not in memory
+};
+
+// The payload of a prepared tile, in memory.word, beginning with its length: `announce` is called with it, by all
+// threads, as soon as it is known. Ends with a barrier.
+template <class T, class Announce>
+__device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables& tables, int r, const T* field,
+                                     const PreparedTile& prepared, const TileMemory<T>& tile, PayloadMemory<T>& memory,
+                                     const Announce& announce) {
+    using Bits = typename Traits<T>::Bits;
+    const std::uint32_t n = tile.box.values();
+    if (prepared.all_special) {
+        announce(1u);
+        if (is_first_thread()) memory.word[0] = v1::tile_special;
+        __syncthreads();
+        return {1, false};
+    }
+    const LiveGroups& groups = prepared.groups;
+
+    // The symbols of this thread.
+    std::int32_t delta[values_of_thread];
+    const Substreams streams(groups.n_coded);
+    if (groups.masked) {
+        std::uint32_t at = warp() * values_of_warp + lane();
+        for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
+            if (at < n && tile.coded.test(at))
+                memory.word[tile.coded.rank_of(at)] =
+                    static_cast<std::uint32_t>(symbol_delta(tile, prepared.has_holes, at));
+        __syncthreads();
+    }
+    std::uint32_t bits = 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < values_of_thread; ++k) {
+        delta[k] = 0;
+        if (!streams.has(k)) continue;
+        const std::uint32_t j = streams.symbol(k);
+        delta[k] =
+            groups.masked ? static_cast<std::int32_t>(memory.word[j]) : symbol_delta(tile, prepared.has_holes, j);
+        bits += code_of(memory.small_codes, tables, r, delta[k]).length;
+    }
+    const SubstreamPlaces places = place_substreams(streams, bits, memory.partial);
+
+    // Where the parts lie.
+    const std::uint32_t n_delta = tile.delta_outlier.count, n_value = tile.value_outlier.count;
+    const bool outliers = n_delta + n_value > 0;
+    const std::uint32_t n_groups = GroupGrid(tile.box.edge, batch.tiling.group()).total();
+    const std::uint32_t anchor_at = 1, counts_at = anchor_at + words_of<T>, mask_at = counts_at + (outliers ? 1 : 0);
+    const std::uint32_t fine_at = mask_at + (groups.masked ? words_of_bits(n_groups) : 0);
+    const std::uint32_t lengths_at = fine_at + (groups.fine ? words_of_bits(tile.subgroup.count) : 0);
+    const std::uint32_t codes_at = lengths_at + (groups.flat ? 0 : words_of_bits(streams.count * places.width));
+    const std::uint32_t delta_at = codes_at + (groups.flat ? 0 : words_of_bits(places.total));
+    const std::uint32_t value_at = delta_at + outlier_words(n_delta, words_of<T>);
+    const std::uint32_t end = value_at + outlier_words(n_value, words_of<T>);
+    const std::uint32_t raw_words = 1 + n * static_cast<std::uint32_t>(words_of<T>);
+    if (end >= raw_words) {
+        announce(raw_words);
+        __syncthreads();
+        return {raw_words, true};
+    }
+    announce(end);
+
+    for (std::uint32_t i = threadIdx.x; i < end; i += block_threads) memory.word[i] = 0;
+    __syncthreads();
+    if (is_first_thread()) {
+        memory.word[0] = v1::TileHeader{.predictor = prepared.predictor,
+                                        .has_mask = groups.masked,
+                                        .has_missing = prepared.has_holes,
+                                        .has_outliers = outliers,
+                                        .is_all_zero = groups.flat,
+                                        .has_fine_mask = groups.fine,
+                                        .width = groups.flat ? 0 : places.width,
+                                        .base = groups.flat ? 0 : places.shortest}
+                             .word();
+        const auto anchor = static_cast<Bits>(tile.anchor);
+        for (std::uint32_t i = 0; i < words_of<T>; ++i)
+            memory.word[anchor_at + i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(anchor) >> 32 * i);
+        if (outliers) memory.word[counts_at] = n_delta | n_value << 16;
+        if (groups.masked)
+            for (std::uint32_t i = 0; i < words_of_bits(n_groups); ++i) memory.word[mask_at + i] = tile.group_mask[i];
+    }
+    if (groups.fine)
+        for (std::uint32_t i = threadIdx.x; i < max_tile_values; i += block_threads)
+            if (tile.subgroup.test(i) && tile.live_subgroup.test(i))
+                put_bits(memory.word, fine_at, tile.subgroup.rank_of(i), {1, 1});
+    if (!groups.flat) {
+        if (threadIdx.x < streams.count)
+            put_bits(memory.word, lengths_at, lane() * places.width, {places.length - places.shortest, places.width});
+        BitWriter<decltype(memory.word)> writer(memory.word, codes_at, places.own_begin);
+#pragma unroll
+        for (std::uint32_t k = 0; k < values_of_thread; ++k)
+            if (streams.has(k)) writer.append(code_of(memory.small_codes, tables, r, delta[k]));
+        writer.finish();
+    }
+    if (n_delta > 0)
+        write_outliers(memory.word, delta_at, tile.delta_outlier, n,
+                       [&](std::uint32_t at) { return static_cast<Bits>(tile.value[at]); });
+    if (n_value > 0)
+        write_outliers(memory.word, value_at, tile.value_outlier, n,
+                       [&](std::uint32_t at) { return bits_of(field[field_offset(tile.box, at)]); });
+    __syncthreads();
+    return {end, false};
+}
+
+// Word i of a raw tile's payload.
+template <class T>
+__device__ std::uint32_t raw_word(const T* field, const TileBox& box, std::uint32_t i) {
+    if (i == 0) return v1::tile_raw;
+    constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
+    const std::uint64_t bits = bits_of(field[field_offset(box, (i - 1) / each)]);
+    return static_cast<std::uint32_t>(bits >> (i - 1) % each * 32);
+}
+
+// A payload from memory, or from the field, to where it belongs. target: null if it would not fit. Returns the
+// checksum's part of it, to every thread.
+template <class T>
+__device__ std::uint64_t store_payload(const T* field, TileMemory<T>& tile, const PayloadMemory<T>& memory,
+                                       const WrittenTile& written, std::uint64_t number, std::uint32_t* target) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = threadIdx.x; i < written.words; i += block_threads) {
+        const std::uint32_t word = written.raw ? raw_word(field, tile.box, i) : memory.word[i];
+        sum += std::uint64_t{word} * checksum_weight(i);
+        if (target != nullptr) target[i] = word;
+    }
+    return part_of_sum(number, block_sum<block_warps>(sum, tile.wide_partial), written.words);
+}
+
+// ---- From the payload. Whatever it says, nothing outside the payload is read, and nothing outside the tile is written
+
+// Whether `count` positions of outliers, two a word, ascend and lie in the tile.
+__device__ inline bool are_positions(const PayloadReader& words, std::uint32_t from, std::uint32_t count,
+                                     std::uint32_t n) {
+    bool good = true;
+    for (std::uint32_t i = lane(); i < count; i += warp_lanes) {
+        const std::uint32_t position = words.bits(from, 16 * i, 16);
+        good = good && position < n && (i == 0 || position > words.bits(from, 16 * (i - 1), 16));
+    }
+    return __all_sync(whole_warp, good) != 0;
+}
+
+template <class T>
+__device__ typename Traits<T>::Bits read_value(const PayloadReader& words, std::uint32_t at) {
+    if constexpr (sizeof(T) == 4)
+        return words[at];
+    else
+        return words[at] | std::uint64_t{words[at + 1]} << 32;
+}
+
+template <class T>
+__device__ void store_whole(const PayloadReader& words, bool raw, const TileBox& box, const Quantiser<T>& quantiser,
+                            T* field) {
+    for (Positions at(box, lane()); at.inside(); at.next())
+        field[at.offset(box)] = std::bit_cast<T>(
+            raw ? read_value<T>(words, 1 + at.at * static_cast<std::uint32_t>(words_of<T>)) : quantiser.special);
+}
+
+// Decodes tile.box from exactly n_words words.
+template <class Pipeline, class T>
+__device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quantiser, const DecodeTable& table,
+                                  const std::uint32_t* payload, std::uint32_t n_words, WarpMemory<T>& tile, T* field) {
+    constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
+    using Int = typename Traits<T>::Int;
+    const TileBox& box = tile.box;
+    PayloadReader words(payload, n_words);
+    const std::uint32_t n = box.values(), head = words[words.take(1)];
+    const v1::TileHeader header = v1::TileHeader::of(head);
+    const bool is_raw = header.kind == v1::tile_raw;
+    if (header.kind == v1::tile_special || is_raw) {
+        if (head != header.kind || n_words != (is_raw ? 1 + n * each : 1)) return TileError::head_or_length;
+        store_whole(words, is_raw, box, quantiser, field);
+        return TileError::none;
+    }
+    if (!v1::TileHeader::is_legal(head)) return TileError::head;
+    const bool flat = header.is_all_zero, masked = header.has_mask, fine = header.has_fine_mask;
+    const bool has_holes = header.has_missing;
+    const std::uint32_t width = header.width;
+
+    const auto anchor = static_cast<Int>(read_value<T>(words, words.take(each)));
+    std::uint32_t n_delta = 0, n_value = 0;
+    if (header.has_outliers) {
+        const std::uint32_t both = words[words.take(1)];
+        n_delta = both & 0xFFFF;
+        n_value = both >> 16;
+        if (n_delta > n || n_value > n) return TileError::too_many_outliers;
+    }
+    if (words.failed()) return TileError::too_short;
+
+    std::uint32_t n_coded = flat ? 0 : n;
+    if (masked) {
+        const GroupGrid groups(box.edge, tiling.group()), subgroups(box.edge, tiling.subgroup());
+        const std::uint32_t mask_words = words_of_bits(groups.total()), mask_at = words.take(mask_words);
+        std::uint64_t mask = words[mask_at];
+        if (mask_words == 2) mask |= std::uint64_t{words[mask_at + 1]} << 32;
+        if (words.failed() || mask == 0 || (groups.total() < 64 && mask >> groups.total() != 0)) return TileError::mask;
+        for (std::uint32_t i = lane(); i < bitmap_words; i += warp_lanes) tile.coded.word[i] = 0;
+        __syncwarp();
+        if (fine) {
+            for (std::uint32_t first = 0; first < max_tile_values; first += warp_lanes) {
+                const std::uint32_t s = first + lane();
+                const bool candidate = s < subgroups.total() && (mask >> groups.group_around(subgroups, s) & 1) != 0;
+                const std::uint32_t bits = __ballot_sync(whole_warp, candidate);
+                if (lane() == 0) tile.subgroup.word[first / 32] = bits;
+            }
+            __syncwarp();
+            tile.subgroup.rank();
+            __syncwarp();
+            const std::uint32_t fine_at = words.take(words_of_bits(tile.subgroup.count));
+            if (words.failed()) return TileError::too_short;
+            mark_coded(tile.coded, subgroups, lane(), warp_lanes, [&](std::uint32_t s) {
+                return tile.subgroup.test(s) && words.bits(fine_at, tile.subgroup.rank_of(s), 1) != 0;
+            });
+        } else {
+            mark_coded(tile.coded, groups, lane(), warp_lanes, [&](std::uint32_t g) { return (mask >> g & 1) != 0; });
+        }
+        __syncwarp();
+        tile.coded.rank();
+        __syncwarp();
+        n_coded = tile.coded.count;
+        if (n_coded == 0) return TileError::mask;
+    }
+
+    if (flat) {
+        for (std::uint32_t at = lane(); at < n; at += warp_lanes) tile.value[at] = 0;
+    } else {
+        const std::uint32_t count = substream_count(n_coded);
+        const std::uint32_t lengths_at = words.take(words_of_bits(count * width));
+        if (words.failed()) return TileError::too_short;
+        const std::uint32_t length =
+            lane() < count ? header.base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
+        const std::uint32_t end = warp_inclusive_sum(length);
+        const std::uint32_t codes_at =
+            words.take(words_of_bits(__shfl_sync(whole_warp, end, static_cast<int>(warp_lanes - 1))));
+        if (words.failed()) return TileError::too_short;
+        if (table.empty || !decode(words, codes_at, end - length, length, n_coded, has_holes, table, tile))
+            return TileError::substream;
+    }
+    __syncwarp();
+    if (masked) // from the last to the first: a value's place is never in front of its rank
+        for (std::uint32_t first = (n - 1) / warp_lanes * warp_lanes;; first -= warp_lanes) {
+            const std::uint32_t at = first + lane();
+            const Int value = at < n && tile.coded.test(at) ? tile.value[tile.coded.rank_of(at)] : 0;
+            __syncwarp();
+            if (at < n) tile.value[at] = value;
+            __syncwarp();
+            if (first == 0) break;
+        }
+    if (has_holes)
+        for (std::uint32_t first = 0; first < n; first += warp_lanes) {
+            const std::uint32_t at = first + lane();
+            const std::uint32_t holes = __ballot_sync(whole_warp, at < n && tile.value[at] == hole_delta);
+            if (lane() == 0) tile.hole.word[first / 32] = holes;
+        }
+
+    const std::uint32_t delta_at = words.take(outlier_words(n_delta, each));
+    const std::uint32_t value_at = words.take(outlier_words(n_value, each));
+    if (words.failed()) return TileError::too_short;
+    if (!words.at_end()) return TileError::too_long;
+    if (!are_positions(words, delta_at, n_delta, n) || !are_positions(words, value_at, n_value, n))
+        return TileError::outlier_position;
+    __syncwarp();
+    for (std::uint32_t i = lane(); i < n_delta; i += warp_lanes)
+        tile.value[words.bits(delta_at, 16 * i, 16)] =
+            static_cast<Int>(read_value<T>(words, delta_at + (n_delta + 1) / 2 + i * each));
+    __syncwarp();
+    Pipeline::Decomposition::reconstruct(header, anchor, quantiser, tile, field);
+    __syncwarp();
+    for (std::uint32_t i = lane(); i < n_value; i += warp_lanes)
+        field[field_offset(box, words.bits(value_at, 16 * i, 16))] =
+            std::bit_cast<T>(read_value<T>(words, value_at + (n_value + 1) / 2 + i * each));
+    return TileError::none;
+}
+
+} // namespace cusz::cuda
