@@ -16,6 +16,7 @@ process, when it writes and when it reads:
         print(block["variable"], block["step"], block["block"], block.get("ratio"))
 """
 
+from . import configuration
 from .device import Binding, bind_device, device_map
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
@@ -32,6 +33,7 @@ __all__ = [
     "VariableSummary",
     "Writer",
     "bind_device",
+    "configuration",
     "define_operator",
     "device_map",
     "inspect_bp",

@@ -4,16 +4,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cusz_core import adios2_config
+from cusz_operator import configuration
 
 VARIABLES = [
-    adios2_config.OperatedVariable("U", {"accuracy": 1e-3, "mode": "abs"}),
-    adios2_config.OperatedVariable('a<&>"b\\', {"accuracy": 0.1 + 0.2, "mode": "rel", "bins": 1024, "fill": 1e20}),
+    configuration.OperatedVariable("U", {"accuracy": 1e-3, "mode": "abs"}),
+    configuration.OperatedVariable('a<&>"b\\', {"accuracy": 0.1 + 0.2, "mode": "rel", "bins": 1024, "fill": 1e20}),
 ]
 
 
 def test_xml():
-    text = adios2_config.xml("Simulation & Output", "SST", VARIABLES, "export A=--b")
+    text = configuration.xml("Simulation & Output", "SST", VARIABLES, "export A=--b")
     root = ElementTree.fromstring(text)
     assert root.tag == "adios-config"
     (io,) = root
@@ -34,7 +34,7 @@ def test_xml():
 
 def test_yaml():
     yaml = pytest.importorskip("yaml")
-    (io,) = yaml.safe_load(adios2_config.yaml("Out", "BP5", VARIABLES, "export A=b"))
+    (io,) = yaml.safe_load(configuration.yaml("Out", "BP5", VARIABLES, "export A=b"))
     assert io["IO"] == "Out"
     assert io["Engine"] == {"Type": "BP5", "StatsLevel": 0}
     assert [v["Variable"] for v in io["Variables"]] == ["U", 'a<&>"b\\']

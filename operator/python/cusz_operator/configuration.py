@@ -5,12 +5,28 @@ from __future__ import annotations
 import dataclasses
 from xml.sax.saxutils import quoteattr
 
-__all__ = ["OperatedVariable", "xml", "yaml"]
+from cusz_core.errors import UnsupportedError
 
-PLUGIN_NAME = "cusz"
-PLUGIN_LIBRARY = "cusz_operator"
+from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+
+__all__ = ["OperatedVariable", "check_engine", "xml", "yaml"]
 
 Value = str | int | float
+
+#: Engines that work with the operator when they write. ADIOS2 takes names in any case. (A FileStream that writes is
+#: BP4, the names in the second line are BP5, and those in the last one SST with a queue for their purpose.)
+ENGINES = (
+    ("BP5", "BP4", "SST", "FileStream")
+    + ("BPFile", "BP", "File")
+    + ("InSituVisualization", "InSituViz", "InSituAnalysis", "CodeCoupling")
+)
+_REFUSED = {
+    "hdf5": "ADIOS2's HDF5 refuses operators",
+    "inline": "it ignores operators",
+    "dataman": "it reserves too little memory for blocks that do not compress",
+    "bp3": "ADIOS2 keeps it for old files, and nothing is tested with it",
+    "ssc": "ADIOS2 2.12 has it no longer, and nothing is tested with it",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +42,22 @@ class OperatedVariable:
         return {"PluginName": PLUGIN_NAME, "PluginLibrary": PLUGIN_LIBRARY, **values}
 
 
+def check_engine(engine: str) -> None:
+    """
+    Raises:
+        UnsupportedError: the engine does not work with the operator.
+    """
+    if engine.lower() in (known.lower() for known in ENGINES):
+        return
+    reason = _REFUSED.get(engine.lower(), "it is none of those that do")
+    raise UnsupportedError(
+        f"the engine {engine!r} does not work with the operator: {reason}. Use one of {', '.join(ENGINES)}"
+    )
+
+
 def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "") -> str:
     """An ADIOS2 XML file. `io` is the name that the program passes to DeclareIO."""
+    check_engine(engine)
     lines = ['<?xml version="1.0"?>']
     lines += [f"<!-- {comment.replace('--', '- -')} -->"] if comment else []
     lines += [
@@ -48,6 +78,7 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
 
 def yaml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "") -> str:
     """The same as a YAML file."""
+    check_engine(engine)
     lines = [f"# {comment}"] if comment else []
     lines += [
         "---",
