@@ -13,13 +13,18 @@ __all__ = ["OperatedVariable", "check_engine", "xml", "yaml"]
 
 Value = str | int | float
 
-#: Engines that work with the operator when they write. ADIOS2 takes names in any case. (A FileStream that writes is
-#: BP4, the names in the second line are BP5, and those in the last one SST with a queue for their purpose.)
-ENGINES = (
-    ("BP5", "BP4", "SST", "FileStream")
-    + ("BPFile", "BP", "File")
-    + ("InSituVisualization", "InSituViz", "InSituAnalysis", "CodeCoupling")
-)
+#: Engines that work with the operator when they write, and ADIOS2's other names for them (it takes names in any case).
+ENGINES = ("BP5", "BP4", "SST")
+ALIASES = {
+    "BPFile": "BP5",
+    "BP": "BP5",
+    "File": "BP5",
+    "FileStream": "BP4",
+    "InSituVisualization": "SST",
+    "InSituViz": "SST",
+    "InSituAnalysis": "SST",
+    "CodeCoupling": "SST",
+}
 _REFUSED = {
     "hdf5": "ADIOS2's HDF5 refuses operators",
     "inline": "it ignores operators",
@@ -47,11 +52,12 @@ def check_engine(engine: str) -> None:
     Raises:
         UnsupportedError: the engine does not work with the operator.
     """
-    if engine.lower() in (known.lower() for known in ENGINES):
+    if engine.lower() in (known.lower() for known in (*ENGINES, *ALIASES)):
         return
     reason = _REFUSED.get(engine.lower(), "it is none of those that do")
     raise UnsupportedError(
-        f"the engine {engine!r} does not work with the operator: {reason}. Use one of {', '.join(ENGINES)}"
+        f"the engine {engine!r} does not work with the operator: {reason}. Use one of {', '.join(ENGINES)} "
+        f"(or {', '.join(ALIASES)}, which are the same)"
     )
 
 
