@@ -19,7 +19,7 @@ def test_xml():
     (io,) = root
     assert io.attrib == {"name": "Simulation & Output"}
     assert io.find("engine").attrib == {"type": "SST"}
-    assert io.find("engine/parameter").attrib == {"key": "StatsLevel", "value": "0"}
+    assert list(io.find("engine")) == []
     found = {}
     for variable in io.findall("variable"):
         operation = variable.find("operation")
@@ -32,11 +32,23 @@ def test_xml():
     }
 
 
+def test_without_statistics():
+    """Where the CPU cannot read what is put, ADIOS2 must not find minimum and maximum; the file says so."""
+    text = configuration.xml("Out", "BP5", VARIABLES, statistics=False)
+    assert ElementTree.fromstring(text).find("io/engine/parameter").attrib == {"key": "StatsLevel", "value": "0"}
+    assert "<!-- ADIOS2 does not read what is put" in text
+    yaml = pytest.importorskip("yaml")
+    text = configuration.yaml("Out", "BP5", VARIABLES, statistics=False)
+    (io,) = yaml.safe_load(text)
+    assert io["Engine"] == {"Type": "BP5", "StatsLevel": 0}
+    assert "# ADIOS2 does not read what is put" in text
+
+
 def test_yaml():
     yaml = pytest.importorskip("yaml")
     (io,) = yaml.safe_load(configuration.yaml("Out", "BP5", VARIABLES, "export A=b"))
     assert io["IO"] == "Out"
-    assert io["Engine"] == {"Type": "BP5", "StatsLevel": 0}
+    assert io["Engine"] == {"Type": "BP5"}
     assert [v["Variable"] for v in io["Variables"]] == ["U", 'a<&>"b\\']
     (operation,) = io["Variables"][1]["Operations"]
     assert operation["Type"] == "plugin"

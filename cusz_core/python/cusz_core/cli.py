@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import mmap
@@ -145,6 +146,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--backend", choices=_native.BACKENDS)
     sub.add_argument("--fill", type=_number)
     sub.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
+    sub.add_argument(
+        "--no-statistics",
+        action="store_true",
+        help="ADIOS2 finds no minimum and maximum: for programs that put device memory, and to save the time",
+    )
     sub.add_argument("--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)")
     _add_threads(sub)
     sub.set_defaults(run=_config)
@@ -402,7 +408,10 @@ def _config(options: argparse.Namespace) -> int:
         for name, eb, mode in zip(names, bounds, modes, strict=True)
     ]
     configuration.check_engine(options.engine)
-    formats = {"xml": configuration.xml, "yaml": configuration.yaml}
+    formats = {
+        "xml": functools.partial(configuration.xml, statistics=not options.no_statistics),
+        "yaml": functools.partial(configuration.yaml, statistics=not options.no_statistics),
+    }
     try:
         environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(package.plugin_path()))}"
     except CuszError as error:  # the files are of use all the same, where the program runs

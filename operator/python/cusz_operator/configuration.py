@@ -61,18 +61,39 @@ def check_engine(engine: str) -> None:
     )
 
 
-def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "") -> str:
-    """An ADIOS2 XML file. `io` is the name that the program passes to DeclareIO."""
+_NO_STATISTICS = "ADIOS2 does not read what is put, which may be device memory; bpls shows 0 for minimum and maximum"
+
+
+def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "", *, statistics: bool = True) -> str:
+    """An ADIOS2 XML file.
+
+    Args:
+        io: the name that the program passes to DeclareIO.
+        engine: in any case.
+        variables: those that are compressed.
+        comment: for the top of the file.
+        statistics: False: ADIOS2 finds no minimum and maximum of blocks. It must not where a program puts memory of a
+            device, and in BP5 and SST it takes nearly as long as compressing.
+
+    Raises:
+        UnsupportedError: the engine does not work with the operator.
+    """
     check_engine(engine)
     lines = ['<?xml version="1.0"?>']
     lines += [f"<!-- {comment.replace('--', '- -')} -->"] if comment else []
     lines += [
         "<adios-config>",
         f"  <io name={quoteattr(io)}>",
-        f"    <engine type={quoteattr(engine)}>",
-        '      <parameter key="StatsLevel" value="0"/>',
-        "    </engine>",
     ]
+    if not statistics:
+        lines += [
+            f"    <engine type={quoteattr(engine)}>",
+            f"      <!-- {_NO_STATISTICS} -->",
+            '      <parameter key="StatsLevel" value="0"/>',
+            "    </engine>",
+        ]
+    else:
+        lines.append(f"    <engine type={quoteattr(engine)}/>")
     for variable in variables:
         lines += [f"    <variable name={quoteattr(variable.name)}>", '      <operation type="plugin">']
         for key, value in variable.operator().items():
@@ -82,18 +103,13 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
     return "\n".join(lines) + "\n"
 
 
-def yaml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "") -> str:
+def yaml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "", *, statistics: bool = True) -> str:
     """The same as a YAML file."""
     check_engine(engine)
     lines = [f"# {comment}"] if comment else []
-    lines += [
-        "---",
-        f"- IO: {_quoted(io)}",
-        "  Engine:",
-        f"    Type: {_quoted(engine)}",
-        "    StatsLevel: 0",
-        "  Variables:",
-    ]
+    lines += ["---", f"- IO: {_quoted(io)}", "  Engine:", f"    Type: {_quoted(engine)}"]
+    lines += [f"    # {_NO_STATISTICS}", "    StatsLevel: 0"] if not statistics else []
+    lines.append("  Variables:")
     for variable in variables:
         lines += [f"    - Variable: {_quoted(variable.name)}", "      Operations:", "        - Type: plugin"]
         lines += [f"          {key}: {_quoted(value)}" for key, value in variable.operator().items()]
