@@ -1,4 +1,4 @@
-"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, config."""
+"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, config, check."""
 
 from __future__ import annotations
 
@@ -154,6 +154,16 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)")
     _add_threads(sub)
     sub.set_defaults(run=_config)
+
+    sub = commands.add_parser(
+        "check", help="tell what is wrong with an ADIOS2 configuration, or the .bp written with it"
+    )
+    sub.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=".bp directory, XML configuration, or both")
+    sub.add_argument(
+        "--io", help="of the configuration, where it has several: name that the program declares its IO with"
+    )
+    _add_json(sub)
+    sub.set_defaults(run=_check)
     return parser
 
 
@@ -424,6 +434,37 @@ def _config(options: argparse.Namespace) -> int:
     sections |= {f"adios2.{name}": write(options.io, options.engine, variables) for name, write in formats.items()}
     print("\n".join(f"# {title}\n{text}" for title, text in sections.items()), end="")
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    package = _operator_package("to check ADIOS2's files")
+    configurations = [path for path in options.paths if path.suffix.lower() in (".xml", ".yaml", ".yml")]
+    runs = [path for path in options.paths if path not in configurations]
+    if len(configurations) > 1 or len(runs) > 1:
+        raise _UsageError("one .bp directory and one configuration (.xml) can be checked at a time")
+    report = package.check(*(runs or [None]), *(configurations or [None]), io=options.io)
+    code = EXIT_FAILURE if report.problems else 0
+    if options.json:
+        _print_json(report.to_dict())
+        return code
+    if report.plugin:
+        print(f"plugin    {report.plugin['path']}, version {report.plugin['version'] or 'unknown'}")
+    for io in report.ios:
+        bounds = ", ".join(f"{name} ({'no bound' if eb is None else repr(eb)})" for name, eb in io.variables.items())
+        print(f"IO        {io.name}, engine {io.engine or 'of the program'}: {bounds or 'nothing is compressed'}")
+    if report.variables:
+        print()
+        columns = ("variable", "type", "blocks", "compressed", "ratio", "remarks")
+        rows = [(v.name, v.type, v.blocks, v.compressed, v.ratio or "", v.remarks) for v in report.variables]
+        _print_table([columns, *([_cell(value) for value in row] for row in rows)])
+        print()
+    for problem in report.problems:
+        print(f"PROBLEM   {problem}")
+    for note in report.notes:
+        print(f"note      {note}")
+    if not report.problems:
+        print("no problem was found")
+    return code
 
 
 def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[Any]:

@@ -17,6 +17,7 @@ process, when it writes and when it reads:
 """
 
 from . import configuration
+from .checking import Report, check
 from .device import Binding, bind_device, device_map
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
@@ -30,9 +31,11 @@ __all__ = [
     "Binding",
     "Block",
     "Reader",
+    "Report",
     "VariableSummary",
     "Writer",
     "bind_device",
+    "check",
     "configuration",
     "define_operator",
     "device_map",

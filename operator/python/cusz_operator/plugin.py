@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,15 @@ from numpy.typing import NDArray
 from cusz_core import arguments
 from cusz_core.errors import PluginError
 
-__all__ = ["PLUGIN_LIBRARY", "PLUGIN_NAME", "Plugin", "add_to_plugin_path", "plugin_path", "without_colours"]
+__all__ = [
+    "PLUGIN_LIBRARY",
+    "PLUGIN_NAME",
+    "Plugin",
+    "add_to_plugin_path",
+    "found_by_adios2",
+    "plugin_path",
+    "without_colours",
+]
 
 #: What ADIOS2 wants to know of a plugin operator (the parameters PluginName and PluginLibrary).
 PLUGIN_NAME = "cusz"
@@ -24,6 +35,8 @@ PLUGIN_LIBRARY = "cusz_operator"
 
 _FILE_NAME = f"lib{PLUGIN_LIBRARY}.so"
 _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
+#: As this process was given it, before `add_to_plugin_path`: what programs that do not import this package get.
+_SEARCHED_BY_OTHERS = os.environ.get(_SEARCH_VARIABLE, "")
 _INTERFACE = 2  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
 _OK = 0
 _WAITING, _USED, _REFUSED = 0, 1, 2  # what became of an offer
@@ -57,6 +70,76 @@ def add_to_plugin_path() -> None:
         return
     others = [entry for entry in os.environ.get(_SEARCH_VARIABLE, "").split(os.pathsep) if entry not in ("", folder)]
     os.environ[_SEARCH_VARIABLE] = os.pathsep.join([folder, *others])
+
+
+class Found(NamedTuple):
+    """What ADIOS2 finds by ADIOS2_PLUGIN_PATH.
+
+    Attributes:
+        searched: the variable's value.
+        path: of the library; "" if there is none.
+        version: of the library; "" if it is none of this project.
+        errors: of the libraries that were there and could not be loaded.
+    """
+
+    searched: str
+    path: str
+    version: str
+    errors: list[str]
+
+
+# Tries what ADIOS2 tries, in its order, in a process of its own: there may be several copies.
+_SEARCH = """
+import ctypes, json, os, sys
+
+def mapped_file(address):
+    for line in open("/proc/self/maps", errors="surrogateescape"):
+        span, *_, file = line.rstrip("\\n").split(maxsplit=5)
+        first, last = (int(end, 16) for end in span.split("-"))
+        if first <= address < last:
+            return file
+
+def found():
+    for folder in sys.argv[2].split(os.pathsep):
+        for name in (p + sys.argv[1] + s for p in ("", "lib") for s in ("", ".so")):
+            name = folder + "/" + name if folder else name
+            try:
+                library = ctypes.CDLL(name, os.RTLD_LAZY)
+            except OSError as error:
+                if os.path.isfile(name):
+                    errors.append(str(error))
+                continue
+            if not hasattr(library, "OperatorCreate"):
+                errors.append(name + ": there is no ADIOS2 operator in it")
+                break
+            path = mapped_file(ctypes.cast(library.OperatorCreate, ctypes.c_void_p).value)
+            if not hasattr(library, "cusz_operator_version"):
+                return path, ""
+            library.cusz_operator_version.restype = ctypes.c_char_p
+            return path, library.cusz_operator_version().decode()
+    return "", ""
+
+errors = []
+print(json.dumps([*found(), errors]))
+"""
+
+
+def found_by_adios2() -> Found:
+    """Which plugin ADIOS2 loads in a program of this environment that does not import this package.
+
+    Raises:
+        PluginError: a library that is found cannot be loaded without ending the process.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _SEARCH, PLUGIN_LIBRARY, _SEARCHED_BY_OTHERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise PluginError(
+            f"a library in {_SEARCH_VARIABLE}={_SEARCHED_BY_OTHERS} ends the process that loads it "
+            f"(exit status {done.returncode}{': ' + lines[-1] if lines else ''})"
+        )
+    path, version, errors = json.loads(done.stdout)
+    return Found(_SEARCHED_BY_OTHERS, path, version, errors)
 
 
 class Plugin:
