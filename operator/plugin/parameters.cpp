@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <system_error>
 
 namespace cusz_operator {
@@ -47,13 +48,15 @@ constexpr const char* store_raw = "blocks are stored raw (nothing is lost, nothi
 
 } // namespace
 
-Parameters parse_parameters(const std::map<std::string, std::string>& given) {
+Parameters parse_parameters(std::span<const Parameter> given) {
     Parameters parameters;
     cusz_params_init(&parameters.compression);
     bool malformed = false;
     std::optional<double> bound;
 
-    for (const auto& [key, value] : given) {
+    for (const Parameter& parameter : given) {
+        const std::string key = parameter.key;
+        const std::string value = parameter.value;
         if (key == "pluginname" || key == "pluginlibrary" || key == "verbose") continue; // ADIOS2's own
         if (key == "accuracy" || key == "tolerance" || key == "eb") {
             parameters.missing_bound = false;

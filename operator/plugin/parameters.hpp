@@ -3,10 +3,15 @@
 
 #include <cusz/cusz.h>
 
-#include <map>
-#include <string>
+#include <span>
 
 namespace cusz_operator {
+
+// A key, in lower case, and its value.
+struct Parameter {
+    const char* key;
+    const char* value;
+};
 
 struct Parameters {
     cusz_params compression;   // eb = 0, that is lossless, unless `usable`
@@ -17,7 +22,7 @@ struct Parameters {
 };
 
 // Never fails: what is unknown or malformed is reported once, and ignored where that cannot cost a value its bound
-// (bins, backend, threads), else blocks are to be stored raw. Keys are in lower case. May throw std::bad_alloc.
-Parameters parse_parameters(const std::map<std::string, std::string>& given);
+// (bins, backend, threads), else blocks are to be stored raw. May throw std::bad_alloc.
+Parameters parse_parameters(std::span<const Parameter> given);
 
 } // namespace cusz_operator

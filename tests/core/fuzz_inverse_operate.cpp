@@ -1,18 +1,18 @@
-// The plugin's InverseOperate on any bytes. ADIOS2 gives it memory of the size that its own metadata says, which the
-// plugin cannot see: here that size is the one that the block declares (SECURITY.md).
-#include <adios2/plugin/PluginOperatorInterface.h>
+// The plugin's InverseOperate (BlockOperator::decompress) on any bytes. ADIOS2 gives it memory of the size that its own
+// metadata says, which the plugin cannot see: here that size is the one that the block declares (SECURITY.md).
 #include <cusz/cusz.h>
 
 #include <memory>
+#include <span>
 #include <stdexcept>
 
+#include "block_operator.hpp"
 #include "mutator.hpp"
 #include "promises.hpp"
 
-extern "C" adios2::plugin::PluginOperatorInterface* OperatorCreate(const adios2::Params& parameters);
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static adios2::plugin::PluginOperatorInterface* const plugin = OperatorCreate({{"accuracy", "1e-3"}});
+    static const cusz_operator::Parameter bound = {"accuracy", "1e-3"};
+    static const cusz_operator::BlockOperator plugin(std::span(&bound, 1));
     static cusz_context* const context = cusz_create();
     cusz_info info{};
     info.struct_bytes = sizeof info;
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (is_archive && info.raw_bytes > (1u << 24)) return 0;
     const auto field = std::make_unique<char[]>(is_archive ? info.raw_bytes : size);
     try {
-        const std::size_t read = plugin->InverseOperate(reinterpret_cast<const char*>(data), size, field.get());
+        const std::size_t read = plugin.decompress(reinterpret_cast<const char*>(data), size, field.get());
         cusz_test::demand(read == size && size > 0, "what was read is the block");
     } catch (const std::runtime_error&) {
         // the documented way to refuse

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,21 @@ def run(
     command: Sequence[str | Path],
     *,
     env: Mapping[str, str | None] | None = None,
+    cwd: Path | None = None,
     timeout: float = 120,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; fails the test with its output if it fails, unless check is False."""
     words = [str(word) for word in command]
     done = subprocess.run(
-        words, env=environment(env), timeout=timeout, capture_output=True, text=True, errors="replace", check=False
+        words,
+        env=environment(env),
+        cwd=cwd,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     if check and done.returncode != 0:
         pytest.fail(f"{' '.join(words)}\nexit status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
@@ -60,7 +69,7 @@ def mpirun_command(ranks: int, script: str, *arguments: str | Path) -> list[str 
 
 @pytest.fixture(scope="session")
 def program() -> Run:
-    """Runs a command: program([name, argument, ...], env=..., timeout=..., check=...)."""
+    """Runs a command: program([name, argument, ...], env=..., cwd=..., timeout=..., check=...)."""
     return run
 
 
@@ -136,13 +145,17 @@ def together() -> Callable[..., list[str]]:
 
 
 @pytest.fixture(scope="session")
-def programs() -> Path:
+def adios2_prefix() -> Path:
+    """Where the ADIOS2 is that scripts/setup put into use."""
+    pointed_at = Path(sys.prefix) / ".adios2-dir"  # left by scripts/setup with CUSZ_ADIOS2_DIR
+    return Path(pointed_at.read_text(encoding="utf-8")) if pointed_at.is_file() else Path(sys.prefix)
+
+
+@pytest.fixture(scope="session")
+def programs(adios2_prefix: Path) -> Path:
     """The folder with the compiled programs of programs/, built here if need be."""
     build = HERE.parents[1] / "build" / "operator-tests"
-    prefixes = [os.environ.get("CMAKE_PREFIX_PATH", ""), sys.prefix]
-    pointed_at = Path(sys.prefix) / ".adios2-dir"  # left by scripts/setup with CUSZ_ADIOS2_DIR
-    if pointed_at.is_file():
-        prefixes.append(pointed_at.read_text(encoding="utf-8"))
+    prefixes = [os.environ.get("CMAKE_PREFIX_PATH", ""), sys.prefix, str(adios2_prefix)]
     configure = ["cmake", "-G", "Ninja", "-S", HERE / "programs", "-B", build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
     configure.append(f"-DCMAKE_PREFIX_PATH={';'.join(filter(None, prefixes))}")
     if run(configure, timeout=300, check=False).returncode != 0:
@@ -170,6 +183,43 @@ def serial_python() -> Path:
             pytest.skip(f"pip cannot install adios2=={version}: {last[0]}")
         (venv / "done").touch()
     return interpreter
+
+
+@dataclasses.dataclass(frozen=True)
+class PyPI:
+    """A package of PyPI, in a folder of its own.
+
+    Attributes:
+        folder: where it was installed, without what it needs.
+        env: makes this Python import it.
+    """
+
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PYTHONPATH": os.pathsep.join([str(self.folder), str(HERE.parent)])}
+
+
+@pytest.fixture(scope="session")
+def from_pypi() -> Callable[[str], PyPI]:
+    """from_pypi("adios2==2.10.1"): that wheel, kept in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cusz"
+
+    def install(requirement: str) -> PyPI:
+        folder = cache / f"{requirement.replace('==', '-')}-{sys.implementation.cache_tag}-{os.uname().machine}"
+        if not folder.exists():
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            with tempfile.TemporaryDirectory(dir=folder.parent) as half_done:
+                command = [*pip, "--only-binary", ":all:", "--target", half_done, requirement]
+                installed = run(command, timeout=600, check=False)
+                if installed.returncode != 0:
+                    last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
+                    pytest.skip(f"pip cannot install {requirement}: {last[0]}")
+                shutil.copytree(half_done, folder, dirs_exist_ok=True)
+        return PyPI(folder)
+
+    return install
 
 
 @pytest.fixture(scope="session")

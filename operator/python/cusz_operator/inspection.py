@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 import cusz_core
-from cusz_core.errors import CorruptArchiveError, CuszError, PluginError
+from cusz_core.errors import CorruptArchiveError, CuszError, PluginError, UnsupportedError
 
 from . import blocktable, checks
 from .plugin import PLUGIN_NAME, Plugin, without_colours
@@ -93,6 +93,7 @@ def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
         FileNotFoundError: there is no such file.
         CorruptArchiveError: its metadata is damaged, as a Writer's checksums tell.
         PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
+        UnsupportedError: this adios2 is older than 2.11.
     """
     path = os.fspath(path)
     if not Path(path).exists():
@@ -108,8 +109,13 @@ def import_adios2() -> Any:
         import adios2
     except ImportError as error:
         raise PluginError(
-            f"Python's adios2 cannot be imported ({error}): run scripts/setup, or install ADIOS2 >= 2.12 with Python"
+            f"Python's adios2 cannot be imported ({error}): run scripts/setup, or install ADIOS2 >= 2.11 with Python"
         ) from error
+    if not hasattr(adios2, "Mode"):
+        raise UnsupportedError(
+            f"Python's adios2 is {adios2.__version__}, whose interface lacks what is needed here: "
+            "install 2.11 or newer (the plugin alone works with 2.10, too)"
+        )
     return adios2
 
 

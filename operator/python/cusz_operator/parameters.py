@@ -108,7 +108,7 @@ def define_operator(
     except Exception as error:  # ADIOS2's own message names neither the plugin nor the reason
         raise PluginError(
             f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: check that ADIOS2_PLUGIN_PATH has "
-            f"this folder, and that ADIOS2 is 2.12 or newer ({without_colours(error)})"
+            f"this folder ({without_colours(error)})"
         ) from error
 
 

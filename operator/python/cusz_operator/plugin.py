@@ -57,8 +57,9 @@ def plugin_path() -> Path:
         if (folder / _FILE_NAME).is_file():
             return folder
     raise PluginError(
-        f"the ADIOS2 plugin {_FILE_NAME} is in none of {', '.join(map(str, folders))}: "
-        f"build the project with ADIOS2 >= 2.12, or put the plugin's folder in {_SEARCH_VARIABLE}"
+        f"the ADIOS2 plugin {_FILE_NAME} is in none of {', '.join(map(str, folders))}: this project was installed "
+        "without it (CUSZ_BUILD_OPERATOR=OFF): install it with the plugin, or put the plugin's folder in "
+        f"{_SEARCH_VARIABLE}"
     )
 
 

@@ -2,6 +2,7 @@
 //
 // Whatever fails, nothing may be thrown on the write path, the size written may be neither 0 nor beyond the raw block
 // and 48 bytes, and the block must come back within its bound.
+#include <adios2/plugin/PluginEngineInterface.h>
 #include <adios2/plugin/PluginOperatorInterface.h>
 
 #include <dlfcn.h>
@@ -13,6 +14,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 // ------------------------------------------------------------------------------------- allocations that fail on demand
@@ -61,6 +63,13 @@ int posix_memalign(void** p, std::size_t alignment, std::size_t n) {
 namespace {
 
 using Plugin = adios2::plugin::PluginOperatorInterface;
+
+// Names of types by which the plugin knows that this is ADIOS2 2.12 (operator/plugin/host.cpp).
+const char* const volatile names_of_types[] = {
+    typeid(adios2::plugin::PluginEngineInterface * (adios2::IO, const std::string&, adios2::Mode)).name(),
+    typeid(Plugin * (const adios2::Params&)).name(),
+};
+
 Plugin* (*create)(const adios2::Params&);
 void (*destroy)(Plugin*);
 

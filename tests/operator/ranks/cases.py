@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import adios2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +17,14 @@ import support
 STEPS = 3
 FILL = 1e20
 PLUGIN = {"PluginName": "cusz", "PluginLibrary": "cusz_operator"}
+
+Mode, StepStatus = adios2.bindings.Mode, adios2.bindings.StepStatus  # where 2.10 has them, too
+
+
+def make_adios(comm: Any) -> adios2.Adios:
+    """Of these ranks, or of this process alone where ADIOS2 was built without MPI."""
+    return adios2.Adios(comm=comm) if adios2.is_built_with_mpi else adios2.Adios()
+
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # start, count
 

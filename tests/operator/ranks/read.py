@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import adios2
 import numpy as np
-from cases import CASES, STEPS, Box, Case, problems, values
+from cases import CASES, STEPS, Box, Case, Mode, StepStatus, make_adios, problems, values
 from mpi4py import MPI
 
 import support
@@ -44,7 +43,7 @@ def check(io: Any, engine: Any, name: str, step: int, writers: int, own_step: in
                 variable.set_step_selection([case.steps.index(step), 1])
             variable.set_selection([list(start), list(count)])
             got = np.full(count, 77, values(case.name, step).dtype)
-            engine.get(variable, got, adios2.Mode.Deferred)
+            engine.get(variable, got, Mode.Deferred)
             pending.append((case, (start, count), got))
     engine.perform_gets()
     for case, selection, got in pending:
@@ -56,22 +55,21 @@ def check(io: Any, engine: Any, name: str, step: int, writers: int, own_step: in
 def main() -> None:
     for source in sys.argv[1:]:
         how, engine_type, name = source.split(",", 2)
-        adios = adios2.Adios(comm=comm)
+        adios = make_adios(comm)
         io = adios.declare_io("input")
         io.set_engine(engine_type)
         if engine_type == "SST":
             io.set_parameters({"OpenTimeoutSecs": "60"})
-        mode = adios2.Mode.Read if how == "stream" else adios2.Mode.ReadRandomAccess
-        engine = io.open(name, mode, comm)
+        engine = io.open(name, Mode.Read if how == "stream" else Mode.ReadRandomAccess)
         compared = 0
         if how == "stream":
             for step in range(STEPS):
                 status = engine.begin_step()
-                assert status == adios2.StepStatus.OK, f"{name}: step {step}: {status}"
+                assert status == StepStatus.OK, f"{name}: step {step}: {status}"
                 writers = int(np.ravel(io.inquire_attribute("writers").data())[0])
                 compared += check(io, engine, name, step, writers, None)
                 engine.end_step()
-            assert engine.begin_step() == adios2.StepStatus.EndOfStream
+            assert engine.begin_step() == StepStatus.EndOfStream
         else:
             writers = int(np.ravel(io.inquire_attribute("writers").data())[0])
             for step in reversed(range(STEPS)):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import adios2
 import numpy as np
-from cases import CASES, STEPS, inside, values
+from cases import CASES, STEPS, Mode, inside, make_adios, values
 from mpi4py import MPI
 
 
 def write(path: str, engine_type: str, stats_level: str, put: str, parameters: dict[str, str]) -> None:
     comm = MPI.COMM_WORLD
-    adios = adios2.Adios(comm=comm)
+    adios = make_adios(comm)
     io = adios.declare_io("output")
     io.set_engine(engine_type)
     io.set_parameters({"StatsLevel": stats_level, **parameters})
@@ -29,7 +28,7 @@ def write(path: str, engine_type: str, stats_level: str, put: str, parameters: d
     local.add_operation_string("plugin", CASES[0].parameters)
     scalar = io.define_variable("scalar", np.zeros(1, np.float64))
 
-    engine = io.open(path, adios2.Mode.Write, comm)
+    engine = io.open(path, Mode.Write)
     for step in range(STEPS):
         engine.begin_step()
         alive = []  # a deferred put needs its array until end_step
@@ -41,7 +40,7 @@ def write(path: str, engine_type: str, stats_level: str, put: str, parameters: d
                 block = inside(array, box).copy()  # ADIOS2 refuses read-only arrays
                 alive.append(block)
                 variables[case.name].set_selection([list(extents) for extents in box])
-                engine.put(variables[case.name], block, getattr(adios2.Mode, put))
+                engine.put(variables[case.name], block, getattr(Mode, put))
         alive.append(np.full((4, 5 + comm.rank), comm.rank, np.float32))
         engine.put(local, alive[-1])
         if comm.rank == 0:

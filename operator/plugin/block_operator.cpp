@@ -1,0 +1,316 @@
+#include "block_operator.hpp"
+
+#include "capture.hpp"
+#include "contexts.hpp"
+#include "cusz_operator.h"
+#include "handover.hpp"
+#include "readable.hpp"
+#include "report.hpp"
+
+#include <cusz/cusz.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace cusz_operator {
+namespace {
+
+struct Shape {
+    std::int32_t ndim = 0;
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> extents{};
+};
+
+// A block's extents as the compressor wants them: slowest first, 1 to 4 of them. Of more than four, those of size 1 are
+// dropped and then the slowest are merged.
+Shape block_shape(const Dims& count, bool column_major) noexcept {
+    const std::size_t n = count.size();
+    const bool too_many = n > CUSZ_MAX_NDIM;
+    std::size_t kept = 0;
+    for (const std::size_t extent : count) kept += !too_many || extent != 1;
+    std::size_t to_merge = kept > CUSZ_MAX_NDIM ? kept - CUSZ_MAX_NDIM : 0;
+
+    Shape shape;
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t extent = count[column_major ? n - 1 - i : i];
+        if (too_many && extent == 1) continue;
+        if (shape.ndim == 1 && to_merge > 0) {
+            shape.extents[0] *= extent;
+            --to_merge;
+        } else {
+            shape.extents[static_cast<std::size_t>(shape.ndim++)] = extent;
+        }
+    }
+    if (shape.ndim == 0) {
+        shape.ndim = 1;
+        shape.extents[0] = 1;
+    }
+    return shape;
+}
+
+struct Free {
+    void operator()(void* memory) const noexcept { std::free(memory); }
+};
+
+// The last resorts, which need neither memory nor a known type: 16 bytes and then the block's, or where these cannot be
+// read, bytes of 0xff, which are NaN. Only this plugin (and inspect_bp) reads them, and they have no checksum.
+using Mark = std::array<char, 16>;
+constexpr Mark plain_mark = {'c', 'u', 's', 'z', '-', 'p', 'l', 'a', 'i', 'n', '-', 'b', 'y', 't', 'e', 's'};
+constexpr Mark lost_mark = {'c', 'u', 's', 'z', '-', 'l', 'o', 's', 't', '-', 'b', 'l', 'o', 'c', 'k', '\0'};
+static_assert(sizeof(Mark) <= CUSZ_RAW_OVERHEAD_BYTES, "GetEstimatedSize covers it");
+
+bool has_mark(const char* archive, std::size_t archive_bytes, const Mark& mark) noexcept {
+    return archive_bytes >= mark.size() && std::memcmp(archive, mark.data(), mark.size()) == 0;
+}
+
+// A piece of a message, cut to fit.
+struct Text {
+    char c_str[512] = "";
+};
+
+Text format(const char* pattern, ...) noexcept __attribute__((format(printf, 1, 2)));
+Text format(const char* pattern, ...) noexcept {
+    Text text;
+    va_list arguments;
+    va_start(arguments, pattern);
+    std::vsnprintf(text.c_str, sizeof text.c_str, pattern, arguments);
+    va_end(arguments);
+    return text;
+}
+
+// What a call failed with. The context's next call forgets it.
+Text failure(cusz_status status, const cusz_context* context) noexcept {
+    return format("%s: %s", cusz_status_name(status), cusz_last_error(context));
+}
+
+struct Name {
+    char c_str[128];
+};
+
+// " of variable 'T'", or nothing where the engine does not tell (BP4).
+Name of_variable(const char* variable) noexcept {
+    Name name = {""};
+    if (*variable != '\0') std::snprintf(name.c_str, sizeof name.c_str, " of variable '%.110s'", variable);
+    return name;
+}
+
+void report_raw(const char* variable, const char* reason, const Text& why) noexcept {
+    report_once(reason, "a block%s could not be compressed and is stored raw: %s", of_variable(variable).c_str,
+                why.c_str);
+}
+
+std::size_t store_lost(const char* variable, std::size_t bytes, char* out, const Text& why) noexcept {
+    std::memcpy(out, lost_mark.data(), sizeof(Mark));
+    std::memset(out + sizeof(Mark), 0xff, bytes);
+    report_once(format("lost%s", of_variable(variable).c_str).c_str,
+                "a block%s cannot be read: its values are LOST, and NaN is stored in their place (said once "
+                "per variable): %s",
+                of_variable(variable).c_str, why.c_str);
+    return sizeof(Mark) + bytes;
+}
+
+// Stores the bytes as they are. Where they cannot be read, all that can be done is to say so: in the block, and to
+// the person who runs this.
+std::size_t store_plain(const char* variable, const char* field, std::size_t bytes, char* out, const char* reason,
+                        const Text& why) noexcept {
+    const bool is_plain = copy_readable(out + sizeof(Mark), field, bytes);
+    if (!is_plain) return store_lost(variable, bytes, out, why);
+    std::memcpy(out, plain_mark.data(), sizeof(Mark));
+    report_raw(variable, reason, why);
+    return sizeof(Mark) + bytes;
+}
+
+} // namespace
+
+std::size_t bytes_of(DataType type) noexcept {
+    switch (type) {
+    case DataType::Int8:
+    case DataType::UInt8:
+    case DataType::Char: return 1;
+    case DataType::Int16:
+    case DataType::UInt16: return 2;
+    case DataType::Int32:
+    case DataType::UInt32:
+    case DataType::Float: return 4;
+    case DataType::Int64:
+    case DataType::UInt64:
+    case DataType::Double:
+    case DataType::FloatComplex: return 8;
+    case DataType::LongDouble: return sizeof(long double);
+    case DataType::DoubleComplex: return 16;
+    case DataType::None:
+    case DataType::String:
+    case DataType::Struct: break;
+    }
+    return 0;
+}
+
+BlockOperator::BlockOperator() noexcept {
+    cusz_params_init(&m_parameters.compression);
+    m_parameters.missing_bound = false;
+}
+
+BlockOperator::BlockOperator(std::span<const Parameter> given) : m_parameters(parse_parameters(given)) {}
+
+void BlockOperator::set_variable(const char* name) noexcept {
+    std::snprintf(m_variable.data(), m_variable.size(), "%s", name);
+}
+
+std::size_t BlockOperator::compress(const char* field, const Dims& count, DataType type, char* out) const noexcept {
+    const char* const variable = m_variable.data();
+    const std::size_t value_bytes = bytes_of(type);
+    std::size_t field_bytes = value_bytes;
+    for (const std::size_t extent : count) field_bytes *= extent;
+    if (!accepts(type)) {
+        return store_plain(variable, field, field_bytes, out, "type",
+                           format("its ADIOS2 data type is %d", static_cast<int>(type)));
+    }
+
+    // A token, where somebody has compressed the block already; it may be an empty one.
+    const cusz_dtype dtype = type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
+    std::size_t archive_bytes = 0;
+    switch (take_offer(field, variable, dtype, count.data(), count.size(), out, &archive_bytes)) {
+    case HandOver::none: break;
+    case HandOver::taken: return archive_bytes;
+    case HandOver::refused:
+        return store_lost(variable, field_bytes, out, format("the archive that was handed over is for another block"));
+    case HandOver::late:
+        return store_lost(variable, field_bytes, out, format("no archive is handed over under this token any more"));
+    }
+
+    if (m_parameters.missing_bound) {
+        report_once("no bound",
+                    "no error bound is given (parameter 'accuracy'); blocks are stored raw (nothing is lost, "
+                    "nothing is compressed)");
+    }
+
+    if (field_bytes == 0) field = nullptr; // it may be anything
+    const int device = cusz_device_of(field);
+    if (field_bytes > 0 && device < 0 && !cpu_can_read(field, field_bytes)) {
+        const char* why = "it is no CUDA device's, as far as CUDA tells";
+        if (cusz_has_backend(CUSZ_BACKEND_CUDA) == 0) why = "this build of the plugin has no CUDA";
+        if (field == nullptr) why = "ADIOS2 gave none (its SST does so for memory selections)";
+        return store_plain(
+            variable, field, field_bytes, out, "unreadable",
+            format("the CPU cannot read its memory at %p, and %s", static_cast<const void*>(field), why));
+    }
+
+    const PooledContext context;
+    if (context.get() == nullptr)
+        return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
+
+    // The compressor wants the alignment of the type, which ADIOS2 does not check.
+    std::unique_ptr<void, Free> aligned;
+    if (reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
+        if (device >= 0) {
+            return store_plain(variable, field, field_bytes, out, "odd address",
+                               format("its address on CUDA device %d is no multiple of %zu", device, value_bytes));
+        }
+        aligned.reset(std::malloc(field_bytes));
+        if (aligned == nullptr)
+            return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
+        std::memcpy(aligned.get(), field, field_bytes);
+        field = static_cast<const char*>(aligned.get());
+    }
+
+    const Shape shape = block_shape(count, m_parameters.column_major);
+    const auto compress = [&](const cusz_params& params) {
+        return cusz_compress(context.get(), &params, dtype, shape.ndim, shape.extents.data(), field, out,
+                             field_bytes + CUSZ_RAW_OVERHEAD_BYTES, &archive_bytes);
+    };
+
+    cusz_params params = m_parameters.compression;
+    const bool is_readable = device < 0; // by the CPU, even if CUDA no longer tells what is whose
+    if (field_bytes == 0 || (is_readable && params.backend == CUSZ_BACKEND_AUTO)) params.backend = CUSZ_BACKEND_CPU;
+    if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
+        report_once("device field",
+                    "parameter 'backend' = 'cpu', but a block%s lies in memory of CUDA device %d and is compressed "
+                    "there (the archives are the same)",
+                    of_variable(variable).c_str, device);
+        params.backend = CUSZ_BACKEND_AUTO;
+    }
+    cusz_status status = compress(params);
+    if (status == CUSZ_OK) return archive_bytes;
+    Text why = failure(status, context.get());
+
+    if (device < 0 && params.backend == CUSZ_BACKEND_CUDA) {
+        params.backend = CUSZ_BACKEND_CPU;
+        status = compress(params);
+        if (status == CUSZ_OK) {
+            report_once("on the cpu",
+                        "parameter 'backend' = 'cuda', but a block%s is compressed on the CPU (the archives are "
+                        "the same): %s",
+                        of_variable(variable).c_str, why.c_str);
+            return archive_bytes;
+        }
+        why = failure(status, context.get());
+    } else if (device >= 0 && status == CUSZ_ERROR_MEMORY) {
+        // Memory of a device is scarce: contexts that are idle may hold what this one lacks.
+        cusz_operator_release_scratch();
+        cusz_release_scratch(context.get());
+        if (compress(params) == CUSZ_OK) return archive_bytes;
+    }
+
+    const std::array<char, 2> reason = {static_cast<char>('0' + status), '\0'};
+    cusz_params lossless;
+    cusz_params_init(&lossless);
+    lossless.threads = 1;
+    if (is_readable) lossless.backend = CUSZ_BACKEND_CPU;
+    cusz_release_scratch(context.get());
+    if (compress(lossless) != CUSZ_OK) return store_plain(variable, field, field_bytes, out, reason.data(), why);
+    report_raw(variable, reason.data(), why);
+    return archive_bytes;
+}
+
+std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_bytes, char* field) const {
+    const char* const variable = m_variable.data();
+    if (capture(variable, archive, archive_bytes)) return archive_bytes;
+    const bool is_lost = has_mark(archive, archive_bytes, lost_mark);
+    if (is_lost || has_mark(archive, archive_bytes, plain_mark)) {
+        const std::size_t field_bytes = archive_bytes - sizeof(Mark);
+        if (field_bytes > 0 && cusz_device_of(field) >= 0) {
+            throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
+                                     " that is stored plain into the memory of a CUDA device: read it into memory "
+                                     "of the host");
+        }
+        if (is_lost) {
+            report_once(format("read lost%s", of_variable(variable).c_str).c_str,
+                        "a block%s was LOST when it was written, because its memory could not be read; its values "
+                        "are NaN",
+                        of_variable(variable).c_str);
+        }
+        if (field_bytes > 0) std::memcpy(field, archive + sizeof(Mark), field_bytes);
+        return archive_bytes; // not 0, which ADIOS2 takes for "not compressed"
+    }
+
+    const PooledContext context;
+    if (context.get() == nullptr) throw std::runtime_error("cusz_operator: out of memory");
+    cusz_info info;
+    info.struct_bytes = sizeof info;
+    // The archive is in memory of the host, even where CUDA no longer says so, as after a device has failed.
+    // Without a context it is taken for that, but there is no message of what is wrong with it.
+    cusz_status status = cusz_inspect(nullptr, archive, archive_bytes, &info);
+    if (status != CUSZ_OK) status = cusz_inspect(context.get(), archive, archive_bytes, &info);
+    if (status == CUSZ_OK) {
+        const auto field_bytes = static_cast<std::size_t>(info.raw_bytes);
+        const bool is_unknown = cusz_device_of(field) == -2;
+        const bool on_host = field_bytes == 0 || (is_unknown && cpu_can_read(field, field_bytes));
+        status = cusz_decompress(context.get(), archive, archive_bytes, on_host ? CUSZ_BACKEND_CPU : CUSZ_BACKEND_AUTO,
+                                 m_parameters.compression.threads, field, field_bytes);
+    }
+    if (status != CUSZ_OK) {
+        throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
+                                 ": " + failure(status, context.get()).c_str);
+    }
+    return archive_bytes;
+}
+
+} // namespace cusz_operator

@@ -1,0 +1,45 @@
+// What becomes of a block: every block of a variable is stored as one cusz archive (docs/operator.md), whichever
+// version of ADIOS2 asks.
+#pragma once
+
+#include "adios2_types.hpp"
+#include "parameters.hpp"
+
+#include <cusz/cusz.h>
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace cusz_operator {
+
+class BlockOperator {
+public:
+    // Stores everything without loss; stands in where there is no memory to construct another.
+    BlockOperator() noexcept;
+
+    // May throw std::bad_alloc.
+    explicit BlockOperator(std::span<const Parameter> given);
+
+    static bool accepts(DataType type) noexcept { return type == DataType::Float || type == DataType::Double; }
+
+    // The most bytes that compress() writes. BP4 and DataMan never ask: they reserve the raw size, and BP4 little more.
+    static std::size_t max_bytes(std::size_t raw_bytes) noexcept { return raw_bytes + CUSZ_RAW_OVERHEAD_BYTES; }
+
+    // The variable that the next blocks belong to; "" if it is not known. Names are cut after 1023 bytes.
+    void set_variable(const char* name) noexcept;
+
+    // Writes a block of these extents to `out`, whatever happens: what cannot be compressed is stored raw. Returns the
+    // number of bytes, never 0.
+    std::size_t compress(const char* field, const Dims& count, DataType type, char* out) const noexcept;
+
+    // Writes the values of a stored block to `field`. Returns archive_bytes; throws std::runtime_error where the block
+    // is damaged.
+    std::size_t decompress(const char* archive, std::size_t archive_bytes, char* field) const;
+
+private:
+    Parameters m_parameters;
+    std::array<char, 1024> m_variable{};
+};
+
+} // namespace cusz_operator

@@ -1,0 +1,148 @@
+// ADIOS2 does not tell a plugin its version, and may be linked statically into a stripped program that exports nothing
+// (openPMD-api's wheel). What stays in every build are the names of types that are thrown, or kept in a std::function
+// (Itanium C++ ABI, 2.9.5), and the two files that load plugins and call them have such names: PluginManager.cpp keeps
+// functions that create plugins, in whose types ADIOS2 2.12 changed the arguments; PluginOperator.cpp throws
+// PluginLoadFailure since 2.11; TransportMan.cpp, which every engine for files needs, has FileHTTP since 2.10.
+#include "host.hpp"
+
+#include <cusz/cusz.h>
+
+#include <link.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace cusz_operator {
+namespace {
+
+enum Sign : unsigned {
+    creates_engines_of_public_io = 1 << 0, // 2.12
+    creates_engines_of_core_io = 1 << 1,   // before
+    throws_load_failure = 1 << 2,          // 2.11
+    has_http = 1 << 3,                     // 2.10
+    has_cxx11_strings = 1 << 4,
+    has_old_strings = 1 << 5,
+};
+
+struct Name {
+    std::string_view text; // how the name goes on
+    Sign sign;
+};
+
+constexpr std::string_view start = "N6adios2"; // of every name, maybe behind "FP" (a function that returns a pointer)
+constexpr std::array names = {
+    Name{"6plugin21PluginEngineInterfaceENS_2IOE", creates_engines_of_public_io},
+    Name{"6plugin21PluginEngineInterfaceERNS_4core2IOE", creates_engines_of_core_io},
+    Name{"17PluginLoadFailureE", throws_load_failure},
+    Name{"9transport8FileHTTPE", has_http},
+    Name{"6plugin23PluginOperatorInterfaceERKSt3mapINSt7__cxx1112basic_string", has_cxx11_strings},
+    Name{"6plugin23PluginOperatorInterfaceERKSt3mapISsSs", has_old_strings},
+};
+
+// The signs in memory that the program never writes.
+unsigned signs_in(std::string_view constants) {
+    const std::boyer_moore_horspool_searcher searcher(start.begin(), start.end());
+    unsigned found = 0;
+    for (;;) {
+        const auto at = std::search(constants.begin(), constants.end(), searcher);
+        if (at == constants.end()) return found;
+        constants.remove_prefix(static_cast<std::size_t>(at - constants.begin()) + start.size());
+        for (const Name& name : names) {
+            if (constants.starts_with(name.text)) found |= name.sign;
+        }
+    }
+}
+
+// A program or library in memory.
+struct Module {
+    std::uintptr_t caller; // an address that it has
+    std::uintptr_t address = 0;
+    const char* file = "";                       // as it was loaded; "" for the program itself
+    std::array<std::string_view, 8> constants{}; // what is mapped for reading alone
+    std::size_t n_constants = 0;
+};
+
+// For dl_iterate_phdr: fills in the module of the caller.
+int describe(dl_phdr_info* info, std::size_t, void* context) {
+    auto& module = *static_cast<Module*>(context);
+    const std::span parts(info->dlpi_phdr, info->dlpi_phnum);
+    const bool is_here = std::any_of(parts.begin(), parts.end(), [&](const ElfW(Phdr) & part) {
+        return part.p_type == PT_LOAD && module.caller - (info->dlpi_addr + part.p_vaddr) < part.p_memsz;
+    });
+    if (!is_here) return 0;
+    module.address = info->dlpi_addr;
+    module.file = info->dlpi_name;
+    for (const ElfW(Phdr) & part : parts) {
+        if (part.p_type != PT_LOAD || (part.p_flags & (PF_R | PF_W)) != PF_R) continue;
+        if (module.n_constants == module.constants.size()) break; // linkers make one to three
+        module.constants[module.n_constants++] = {reinterpret_cast<const char*>(info->dlpi_addr + part.p_vaddr),
+                                                  part.p_filesz};
+    }
+    return 1;
+}
+
+std::optional<Host> host_with(unsigned signs) noexcept {
+    const auto has = [&](Sign sign) { return (signs & sign) != 0; };
+    if (has(has_cxx11_strings) == has(has_old_strings)) return std::nullopt;
+    if (has(creates_engines_of_public_io) == has(creates_engines_of_core_io)) return std::nullopt;
+    const Strings strings = has(has_old_strings) ? Strings::old : Strings::cxx11;
+    if (has(creates_engines_of_public_io)) return Host{Interface::v2_12, strings};
+    if (has(throws_load_failure)) return Host{Interface::v2_11, strings};
+    if (has(has_http)) return Host{Interface::v2_10, strings};
+    return std::nullopt;
+}
+
+// A library's own file mostly has its version in its name.
+std::string refusal(const char* file) {
+    const std::unique_ptr<char, decltype(&std::free)> path(::realpath(file, nullptr), &std::free);
+    const std::string where = *file == '\0' ? "this program" : path != nullptr ? path.get() : file;
+    return "cusz_operator " + std::string(cusz_version()) + " works with ADIOS2 2.10, 2.11 and 2.12, and that in " +
+           where +
+           " is none of these: use a program built with one of them, or take the operator out of its configuration";
+}
+
+} // namespace
+
+Host host_of(const void* caller) {
+    Module module;
+    module.caller = reinterpret_cast<std::uintptr_t>(caller);
+    dl_iterate_phdr(describe, &module);
+
+    // ADIOS2 makes an object for every variable, and from Python for every write: a module is read through once.
+    struct Known {
+        std::uintptr_t address;
+        std::size_t file_hash;
+        Host host;
+    };
+    static std::mutex mutex; // no destructors: ADIOS2 may come while the process exits
+    static std::array<Known, 16> known;
+    static std::size_t n_known = 0;
+    const std::size_t file_hash = std::hash<std::string_view>()(module.file);
+    const std::lock_guard<std::mutex> lock(mutex);
+    const std::span kept(known.data(), n_known);
+    const auto found = std::find_if(kept.begin(), kept.end(), [&](const Known& one) {
+        return one.address == module.address && one.file_hash == file_hash;
+    });
+    if (found != kept.end()) return found->host;
+
+    unsigned signs = 0;
+    for (const std::string_view constants : std::span(module.constants.data(), module.n_constants))
+        signs |= signs_in(constants);
+    const std::optional<Host> host = host_with(signs);
+    if (!host) throw std::runtime_error(refusal(module.file));
+    if (n_known < known.size()) known[n_known++] = {module.address, file_hash, *host};
+    return *host;
+}
+
+} // namespace cusz_operator
