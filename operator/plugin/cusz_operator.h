@@ -62,13 +62,15 @@ enum {
 };
 
 /* Offers an archive for the block that a Put will name.
- *   archive         `archive_bytes` bytes, unchanged until cusz_operator_withdraw(); no more than the block's raw bytes
- * + CUSZ_RAW_OVERHEAD_BYTES dtype           of the block: a cusz_dtype ndim, count     extents of the block, as the Put
- * has them; copied variable        name of the variable, at most 1023 bytes; copied. BP4 does not tell names: there it
- * is not checked Returns a token, good for one Put of the variable in mode Sync, with StatsLevel 0: otherwise ADIOS2
- * reads behind the address, and crashes, because a token is an address of memory that cannot be read. A block that
- * comes under a token that does not wait (any more) is stored as lost. Returns 0 if an argument makes no sense, the
- * archive is too large, or too many offers wait. */
+ *   archive       `archive_bytes` bytes, unchanged until cusz_operator_withdraw(); no more than the block's raw bytes +
+ *                 CUSZ_RAW_OVERHEAD_BYTES
+ *   dtype         of the block: a cusz_dtype
+ *   ndim, count   extents of the block, as the Put has them; copied
+ *   variable      name of the variable, at most 1023 bytes; copied. BP4 does not tell names: there it is not checked
+ * Returns a token, good for one Put of the variable in mode Sync, with StatsLevel 0: otherwise ADIOS2 reads behind the
+ * address, and crashes, because a token is an address of memory that cannot be read. A block that comes under a token
+ * that does not wait (any more) is stored as lost. Returns 0 if an argument makes no sense, the archive is too large,
+ * or too many offers wait. */
 CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t dtype, int32_t ndim,
                                                 const uint64_t* count, const char* variable);
 
