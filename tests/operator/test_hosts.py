@@ -145,7 +145,8 @@ for engine in ("BP5", "BP4"):
         print(engine, support.violations(field, run[0].read("U"), 1e-3))
     with adios2.FileReader(path) as run:
         told = run.available_variables()["U"]
-        print((told["Min"], told["Max"]) == (f"{field.min():e}", f"{field.max():e}"), told["Min"] == told["Max"] == "0")
+        low_high = (field.min(), field.max()) if engine == "BP5" else (0, 0)
+        print([f"{float(told[end]):g}" for end in ("Min", "Max")] == [f"{value:g}" for value in low_high])
     print(*(block["kind"] for block in cusz_operator.inspect_bp(path)))
 """
 
@@ -157,7 +158,7 @@ def test_writer_and_reader(version: str, from_pypi: Callable, python: Callable, 
         assert done.returncode == 1
         assert f"Python's adios2 is {version}, whose interface lacks what is needed here: install 2.11" in done.stderr
         return
-    assert done.stdout.splitlines() == ["BP5 []", "True False", "tiled", "BP4 []", "False True", "tiled"], done.stderr
+    assert done.stdout.splitlines() == ["BP5 []", "True", "tiled", "BP4 []", "True", "tiled"], done.stderr
     assert "cusz_operator" not in done.stderr
 
 

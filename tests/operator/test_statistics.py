@@ -195,6 +195,17 @@ def test_appending_to_a_file_by_the_plugin_alone(told: Told, tmp_path: Path) -> 
         assert told(path)["T"] == (shown(X.min(), X.max() + np.float32(1)) if level else NONE)
 
 
+def test_appending_to_a_damaged_file(tmp_path: Path) -> None:
+    """ADIOS2 would crash when it is asked for the file's statistics."""
+    write(tmp_path / "run.bp", X)
+    metadata = tmp_path / "run.bp" / "md.0"
+    damaged = bytearray(metadata.read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    metadata.write_bytes(damaged)
+    with pytest.raises(cusz_core.CorruptArchiveError, match=r"md\.0 is damaged"):
+        write(tmp_path / "run.bp", X, append=True)
+
+
 def test_appending_to_a_file_without_steps(told: Told, tmp_path: Path) -> None:
     write(tmp_path / "run.bp")
     write(tmp_path / "run.bp", X, append=True)

@@ -71,7 +71,7 @@ def put_archive(
 
 def _extents_of_two(count: Sequence[int]) -> list[int]:
     """Extents of two elements within a block of more than one."""
-    longest = int(np.argmax(count))
+    longest = list(count).index(max(count))
     return [2 if axis == longest else 1 for axis in range(len(count))]
 
 

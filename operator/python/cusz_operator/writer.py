@@ -163,6 +163,7 @@ class Writer:
             if self._ranks.rank == 0:
                 _check_path(Path(self._path), engine, append)
                 if append and engine == "BP5":
+                    checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
                     in_file = statistics.are_in(self._adios2, Path(self._path))
             plugin_path()
         except Exception as caught:
