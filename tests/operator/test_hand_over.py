@@ -51,9 +51,8 @@ class Output:
         self.engine.end_step()
         self.engine.close()
 
-    def range_of(self, count: tuple[int, ...], put_count: tuple[int, ...]) -> PutRange:
-        select = self.variable.set_selection
-        return PutRange(-1.5, 2.5, put_count, lambda: select([[0, 0], list(count)]))
+    def range_of(self, put_count: tuple[int, ...]) -> PutRange:
+        return PutRange(-1.5, 2.5, put_count, lambda count: self.variable.set_selection([[0, 0], list(count)]))
 
 
 @pytest.fixture(params=["BP5", "BP4"])
@@ -134,7 +133,7 @@ def test_a_token_is_good_once(engine: str, tmp_path: Path, capfd: pytest.Capture
 def put_two(out: Output, **wrong: Any) -> None:
     """Hands over FIELD as T, of which two elements are selected when it is put."""
     block = {"variable": "T", "dtype": FIELD.dtype, "put_count": (1, 2), **wrong}
-    given = out.range_of((30, 40), block["put_count"])
+    given = out.range_of(block["put_count"])
     put = out.put_at((0, 0), (1, 2))
     Plugin().hand_over(block["variable"], block["dtype"], (30, 40), cusz_core.compress(FIELD, 1e-3), put, given)
 
@@ -165,7 +164,7 @@ def test_a_token_is_for_one_block_alone_with_statistics(wrong: dict[str, Any], t
 
 def test_extents_that_cannot_be_set(tmp_path: Path) -> None:
     out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
-    given = out.range_of((30, 40), (1, 2))._replace(select_block=lambda: 1 // 0)
+    given = out.range_of((1, 2))._replace(select=lambda _: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         Plugin().hand_over(
             "T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), out.put_at((0, 0), (1, 2)), given
@@ -194,9 +193,7 @@ def test_a_token_with_statistics_is_good_once(tmp_path: Path) -> None:
         out.put_at((30, 0), (1, 2))(token)
         tokens.append(token)
 
-    Plugin().hand_over(
-        "T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), put_twice, out.range_of((30, 40), (1, 2))
-    )
+    Plugin().hand_over("T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), put_twice, out.range_of((1, 2)))
     out.put_at((31, 0), (1, 2))(tokens[0])  # withdrawn
     out.close()
     kinds = [(block["kind"], block["count"]) for block in cusz_operator.inspect_bp(tmp_path / "out.bp")]

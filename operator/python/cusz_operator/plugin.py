@@ -153,13 +153,13 @@ class PutRange(NamedTuple):
     Attributes:
         min, max: NaN if there are none.
         put_count: extents that are selected when the block is put, of one element or two.
-        select_block: selects the block itself; called within the put.
+        select: selects extents; called within the put, with those of the block.
     """
 
     min: float
     max: float
     put_count: Sequence[int]
-    select_block: Callable[[], object]
+    select: Callable[[Sequence[int]], object]
 
 
 class Plugin:
@@ -269,7 +269,7 @@ class Plugin:
         if put_range is None:
             token = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)
         else:
-            set_extents = _setter_of(put_range.select_block, failed)  # to be kept until the put has ended
+            set_extents = _setter_of(put_range.select, count, failed)  # to be kept until the put has ended
             token = self._library.cusz_operator_offer_with_range(
                 data.ctypes.data,
                 data.nbytes,
@@ -313,12 +313,12 @@ def _extents(count: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
     return (ctypes.c_uint64 * len(count))(*count)
 
 
-def _setter_of(select_block: Callable[[], object], failed: list[BaseException]) -> Any:
-    """`select_block` for C, where nothing can be raised: what it raises is put into `failed`."""
+def _setter_of(select: Callable[[Sequence[int]], object], count: Sequence[int], failed: list[BaseException]) -> Any:
+    """Selects extents, for C, where nothing can be raised: what `select` raises is put into `failed`."""
 
     def set_extents() -> int:
         try:
-            select_block()
+            select(count)
         except BaseException as error:
             failed.append(error)
             return 1 - _EXTENTS_SET

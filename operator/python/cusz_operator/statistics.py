@@ -64,7 +64,7 @@ def put_archive(
     if found is not None:
         low, high = (found.min, found.max) if found.values > 0 else (math.nan, math.nan)
         selected = _extents_of_two(count) if low < high else [1] * len(count)
-        put_range = PutRange(low, high, selected, lambda: select(count))
+        put_range = PutRange(low, high, selected, select)
     select(selected)
     plugin.hand_over(variable.name(), dtype, count, archive, put, put_range)
 
