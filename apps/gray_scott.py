@@ -361,7 +361,6 @@ class RawFile:
         self.adios = adios2.Adios(comm=sim.grid.cart)
         io = self.adios.declare_io("reference")
         io.set_engine("BP5")
-        io.set_parameter("StatsLevel", "0")  # min and max would cost a pass over the data
         grid, kind = sim.grid, np.zeros(1, sim.dtype)
         self.variables = [io.define_variable(name, kind, grid.size, grid.start, grid.count) for name in VARIABLES]
         self.engine = io.open(str(path), adios2.Mode.Write, grid.cart)

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "adios2_types.hpp"
+#include "handover.hpp"
 #include "parameters.hpp"
 
 #include <cusz/cusz.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -24,7 +26,9 @@ public:
     static bool accepts(DataType type) noexcept { return type == DataType::Float || type == DataType::Double; }
 
     // The most bytes that compress() writes. BP4 and DataMan never ask: they reserve the raw size, and BP4 little more.
-    static std::size_t max_bytes(std::size_t raw_bytes) noexcept { return raw_bytes + CUSZ_RAW_OVERHEAD_BYTES; }
+    static std::size_t max_bytes(std::size_t raw_bytes) noexcept {
+        return std::max(raw_bytes + CUSZ_RAW_OVERHEAD_BYTES, bytes_for_offers());
+    }
 
     // The variable that the next blocks belong to; "" if it is not known. Names are cut after 1023 bytes.
     void set_variable(const char* name) noexcept;

@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function below changes its meaning. */
-#define CUSZ_OPERATOR_INTERFACE 2
+#define CUSZ_OPERATOR_INTERFACE 3
 CUSZ_OPERATOR_API int32_t cusz_operator_interface(void);
 
 /* "major.minor.patch" of the library. */
@@ -57,20 +57,42 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
 enum {
     CUSZ_OPERATOR_WAITING = 0, /* no block came to this copy of the plugin under this address */
     CUSZ_OPERATOR_USED = 1,    /* the archive was stored */
-    CUSZ_OPERATOR_REFUSED = 2, /* it came for a block of another variable, type or count, which was stored as lost */
+    CUSZ_OPERATOR_REFUSED = 2, /* the block is stored as lost: of another variable, type or count, or its extents were
+                                  not set, or there was no room */
     CUSZ_OPERATOR_UNKNOWN = 3  /* no such token, or it was withdrawn before */
 };
 
 /* Offers an archive for the block that a Put will name.
- *   archive         `archive_bytes` bytes, unchanged until cusz_operator_withdraw(); no more than the block's raw bytes
- * + CUSZ_RAW_OVERHEAD_BYTES dtype           of the block: a cusz_dtype ndim, count     extents of the block, as the Put
- * has them; copied variable        name of the variable, at most 1023 bytes; copied. BP4 does not tell names: there it
- * is not checked Returns a token, good for one Put of the variable in mode Sync, with StatsLevel 0: otherwise ADIOS2
- * reads behind the address, and crashes, because a token is an address of memory that cannot be read. A block that
- * comes under a token that does not wait (any more) is stored as lost. Returns 0 if an argument makes no sense, the
- * archive is too large, or too many offers wait. */
+ *   archive      `archive_bytes` bytes, unchanged until cusz_operator_withdraw(); no more than the block's raw bytes +
+ *                CUSZ_RAW_OVERHEAD_BYTES
+ *   dtype        of the block: a cusz_dtype
+ *   ndim, count  extents of the block, as the Put has them; copied
+ *   variable     name of the variable, at most 1023 bytes; copied. BP4 does not tell names: there it is not checked
+ * Returns a token, good for one Put of the variable in mode Sync, with StatsLevel 0: otherwise ADIOS2 reads behind the
+ * address, and crashes, because a token is an address of memory that cannot be read. A block that comes under a token
+ * that does not wait (any more) is stored as lost.
+ * Returns 0 if an argument makes no sense, the archive is too large, or too many offers wait. */
 CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t dtype, int32_t ndim,
                                                 const uint64_t* count, const char* variable);
+
+/* What `set_extents` below returns if it has. */
+#define CUSZ_OPERATOR_EXTENTS_SET 1
+
+/* The same with StatsLevel 1, where ADIOS2 finds a block's minimum and maximum before it asks the operator, and takes
+ * down the block's extents after it, from the variable's selection. BP5 and SST do so in ADIOS2 2.10 to 2.12, but
+ * nobody promises it: try it before relying on it.
+ *   archive to variable  as above; `count` are the extents of the block
+ *   min, max             of its values; NaN: there are none
+ *   put_count            extents as the Put has them at first, of one element or two: ADIOS2 reads no more behind the
+ *                        token, where it finds `min` and then `max`
+ *   set_extents          called within the Put, by its thread: selects the block on the variable and returns
+ *                        CUSZ_OPERATOR_EXTENTS_SET. If it returns anything else, the block is stored as lost
+ * An engine that does not ask how much room an archive needs (BP4) has none for it: there the block is stored as lost.
+ */
+CUSZ_OPERATOR_API uintptr_t cusz_operator_offer_with_range(const void* archive, size_t archive_bytes, int32_t dtype,
+                                                           int32_t ndim, const uint64_t* count, const char* variable,
+                                                           double min, double max, const uint64_t* put_count,
+                                                           int32_t (*set_extents)(void));
 
 /* Forgets an offer, used or not, and tells what became of it. The archive is not touched afterwards. */
 CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t token);

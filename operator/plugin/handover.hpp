@@ -15,6 +15,10 @@ enum class HandOver {
     late,    // the address is a token that does not wait any more
 };
 
+// Room that ADIOS2 needs where the extents that it asks with are not yet those of the block: the largest archive that
+// waits so. One for which this was not asked is refused.
+std::size_t bytes_for_offers() noexcept;
+
 // Gives out the archive that waits under the token `address`, for this block. `variable` may be "": not known.
 HandOver take_offer(const void* address, const char* variable, cusz_dtype dtype, const std::size_t* count,
                     std::size_t ndim, char* out, std::size_t* archive_bytes) noexcept;

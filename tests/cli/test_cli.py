@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import cusz_core as cusz
+import cusz_operator
 import support
 from cusz_core import _native, cli
+from cusz_core.errors import PluginError
 
 X = support.smooth((20, 30, 40), support.F32)
 
@@ -294,6 +296,7 @@ def test_output_has_ordinary_permissions(run, folder):
 def operator_package(monkeypatch):
     """A stand-in for the package cusz_operator."""
     package = types.ModuleType("cusz_operator")
+    package.configuration = cusz_operator.configuration
     package.plugin_path = lambda: "/opt/my plugins"
     package.inspect_bp = lambda path: iter(
         [
@@ -302,6 +305,7 @@ def operator_package(monkeypatch):
         ]
     )
     monkeypatch.setitem(sys.modules, "cusz_operator", package)
+    return package
 
 
 @pytest.mark.usefixtures("operator_package")
@@ -335,12 +339,38 @@ def test_config_of_the_environment_alone_and_of_fortran(run):
     assert 'key="order" value="column"' in out
 
 
+@pytest.mark.usefixtures("operator_package")
+def test_config_refuses_engines_that_do_not_work_with_an_operator(run):
+    variable = ("--variable", "U", "--eb", "1")
+    for engine in ("HDF5", "hdf5", "Inline", "DataMan", "SSC", "BP3", "BP6", ""):
+        refused = run("config", *variable, "--engine", engine)
+        assert fails(refused, 2, f"engine '{engine}' does not work with the operator: .* Use one of BP5, BP4, SST")
+    for engine in ("BP5", "bp5", "BP4", "SST", "BPFile", "FileStream"):
+        code, out, err = run("config", *variable, "--engine", engine, "--format", "xml")
+        assert (code, err) == (0, "")
+        assert ElementTree.fromstring(out).find("io/engine").get("type") == engine
+
+
 def test_config_without_the_operator(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "cusz_operator", None)
-    code, out, err = run("config", "--variable", "U", "--eb", "1")
-    assert code == 0
-    assert "FOLDER_OF_LIBCUSZ_OPERATOR" in out
-    assert re.fullmatch("cusz: warning: [^\n]*cusz_operator[^\n]*\n", err)
+    assert fails(run("config", "--variable", "U", "--eb", "1"), 1, "cusz_operator is needed .* install this project")
+    assert fails(run("config", "--environment"), 1, "cusz_operator is needed .* install this project")
+
+
+def test_config_without_the_plugin(run, monkeypatch, operator_package):
+    """What is printed is to be evaluated by a shell: nothing where the plugin is not there."""
+
+    def plugin_path():
+        raise PluginError("there is no plugin: build it")
+
+    monkeypatch.setattr(operator_package, "plugin_path", plugin_path)
+    assert fails(run("config", "--environment"), 1, "there is no plugin: build it")
+    for form in ([], ["--format", "xml"], ["--format", "yaml"]):
+        code, out, err = run("config", "--variable", "U", "--eb", "1", *form)
+        assert (code, err) == (0, "cusz: warning: there is no plugin: build it\n")
+        assert "PATH" not in out
+        assert "environment" not in out
+        assert "PluginName" in out
 
 
 @pytest.mark.usefixtures("operator_package")

@@ -94,11 +94,17 @@ def mpirun() -> Run:
 
 
 @pytest.fixture(scope="session")
-def shown_by_bpls() -> Callable[[Path, str, int], list[str]]:
-    """The values of a variable of so many dimensions at its first step, as bpls prints them."""
-    bpls = shutil.which("bpls", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    if bpls is None:
+def bpls() -> str:
+    """The program."""
+    path = shutil.which("bpls", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if path is None:
         pytest.skip("this ADIOS2 was installed without bpls")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shown_by_bpls(bpls: str) -> Callable[[Path, str, int], list[str]]:
+    """The values of a variable of so many dimensions at its first step, as bpls prints them."""
 
     def shown(file: Path, name: str, ndim: int) -> list[str]:
         assert name in run([bpls, "--long", file]).stdout

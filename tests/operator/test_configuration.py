@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -101,3 +102,18 @@ def test_python_application(engine: str, program: Callable, tmp_path: Path) -> N
         ("T", 0, "rel", 1e-2, bound),
         ("T", 1, "rel", 1e-2, bound),
     ]
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+@pytest.mark.parametrize("form", ["xml", "yaml"])
+def test_bpls_tells_minimum_and_maximum(engine: str, form: str, program: Callable, tmp_path: Path) -> None:
+    """With what `cusz config` prints, they are those of the values that were put."""
+    command = [sys.executable, "-m", "cusz_core", "config", "--variable", "T", "--eb", "0.1", "--io", "simulation"]
+    config, output = tmp_path / f"config.{form}", tmp_path / "out.bp"
+    config.write_text(program([*command, "--engine", engine, "--format", form]).stdout, encoding="utf-8")
+    np.save(f"{output}.npy", np.linspace(-2.5, 3.75, 6400, dtype=np.float32).reshape(80, 80))
+    program([sys.executable, "-c", APPLICATION, config, output])
+    (block, _) = cusz_operator.inspect_bp(output)
+    assert (block["operator"], block["kind"]) == ("cusz", "tiled")
+    (line,) = program(["bpls", "-l", output]).stdout.splitlines()
+    assert re.search(r"\bT\b.* = -2\.5 / 3\.75$", line)

@@ -16,7 +16,7 @@ import cusz_core
 import cusz_operator
 import support
 from cusz_core.errors import PluginError
-from cusz_operator.plugin import MAX_NDIM, Plugin
+from cusz_operator.plugin import MAX_NDIM, Plugin, PutRange
 
 adios2 = pytest.importorskip("adios2")
 
@@ -29,12 +29,12 @@ UNKNOWN = 3
 class Output:
     """A file with the compressed variable T of shape (60, 40)."""
 
-    def __init__(self, path: Path, engine: str) -> None:
+    def __init__(self, path: Path, engine: str, stats_level: int = 0) -> None:
         self.adios = adios2.Adios()
         operator = cusz_operator.define_operator(self.adios, eb=0.0)
         self.io = self.adios.declare_io("output")
         self.io.set_engine(engine)
-        self.io.set_parameters({"StatsLevel": "0"})
+        self.io.set_parameters({"StatsLevel": str(stats_level)})
         self.variable = self.io.define_variable("T", FIELD, [60, 40], [0, 0], [60, 40])
         self.variable.add_operation(operator)
         self.engine = self.io.open(str(path), adios2.Mode.Write)
@@ -51,6 +51,9 @@ class Output:
         self.engine.end_step()
         self.engine.close()
 
+    def range_of(self, put_count: tuple[int, ...]) -> PutRange:
+        return PutRange(-1.5, 2.5, put_count, lambda count: self.variable.set_selection([[0, 0], list(count)]))
+
 
 @pytest.fixture(params=["BP5", "BP4"])
 def engine(request: pytest.FixtureRequest) -> str:
@@ -65,11 +68,7 @@ def offer(library: Any, archive: bytes, dtype: int = 1, count: tuple[int, ...] =
 
 @pytest.fixture
 def library() -> Any:
-    Plugin()  # sets the types of the functions
-    library = ctypes.CDLL(str(LIBRARY))
-    library.cusz_operator_offer.restype = ctypes.c_size_t
-    library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
-    return library
+    return Plugin()._library  # with the types of the functions
 
 
 def test_archives_are_stored_as_they_are(engine: str, tmp_path: Path) -> None:
@@ -126,6 +125,104 @@ def test_a_token_is_good_once(engine: str, tmp_path: Path, capfd: pytest.Capture
     out.close()
     kinds = [block["kind"] for block in cusz_operator.inspect_bp(tmp_path / "out.bp")]
     assert kinds == ["tiled", "lost", "lost"]
+
+
+# ------------------------------------------------------------------------------------------------ with statistics
+
+
+def put_two(out: Output, **wrong: Any) -> None:
+    """Hands over FIELD as T, of which two elements are selected when it is put."""
+    block = {"variable": "T", "dtype": FIELD.dtype, "put_count": (1, 2), **wrong}
+    given = out.range_of(block["put_count"])
+    put = out.put_at((0, 0), (1, 2))
+    Plugin().hand_over(block["variable"], block["dtype"], (30, 40), cusz_core.compress(FIELD, 1e-3), put, given)
+
+
+def test_minimum_and_maximum_are_those_told(tmp_path: Path) -> None:
+    out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
+    put_two(out)
+    out.close()
+    with adios2.FileReader(str(tmp_path / "out.bp")) as run:
+        (block,) = run.engine.blocks_info("T", 0)
+        assert [block[key] for key in ("Count", "Min", "Max")] == ["30,40", "-1.5", "2.5"]
+        archive = cusz_core.compress(FIELD, 1e-3)
+        got = run.read("T", start=[0, 0], count=[30, 40])
+    assert support.same_bits(got, cusz_core.decompress(archive))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"variable": "other"}, {"dtype": support.F64}, {"put_count": (2, 1)}, {"put_count": (1, 1)}], ids=str
+)
+def test_a_token_is_for_one_block_alone_with_statistics(wrong: dict[str, Any], tmp_path: Path) -> None:
+    out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
+    with pytest.raises(PluginError, match="passed it on for another variable, type or extents"):
+        put_two(out, **wrong)
+    out.close()
+    (block,) = cusz_operator.inspect_bp(tmp_path / "out.bp")
+    assert (block["kind"], block["count"]) == ("lost", (1, 2)), "what was selected, and not what was not stored"
+
+
+def test_extents_that_cannot_be_set(tmp_path: Path) -> None:
+    out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
+    given = out.range_of((1, 2))._replace(select=lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        Plugin().hand_over(
+            "T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), out.put_at((0, 0), (1, 2)), given
+        )
+    out.close()
+    (block,) = cusz_operator.inspect_bp(tmp_path / "out.bp")
+    assert (block["kind"], block["count"]) == ("lost", (1, 2))
+
+
+def test_an_engine_without_room_for_the_archive(tmp_path: Path) -> None:
+    """BP4 does not ask how much an operator needs, and reserves what the selected elements take."""
+    out = Output(tmp_path / "out.bp", "BP4", stats_level=1)
+    with pytest.raises(PluginError, match="or had no room for it"):
+        put_two(out)
+    out.close()
+    (block,) = cusz_operator.inspect_bp(tmp_path / "out.bp")
+    assert (block["kind"], block["count"]) == ("lost", (1, 2))
+
+
+def test_a_token_with_statistics_is_good_once(tmp_path: Path) -> None:
+    out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
+    tokens = []
+
+    def put_twice(token: int) -> None:
+        out.put_at((0, 0), (1, 2))(token)
+        out.put_at((30, 0), (1, 2))(token)
+        tokens.append(token)
+
+    Plugin().hand_over("T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), put_twice, out.range_of((1, 2)))
+    out.put_at((31, 0), (1, 2))(tokens[0])  # withdrawn
+    out.close()
+    kinds = [(block["kind"], block["count"]) for block in cusz_operator.inspect_bp(tmp_path / "out.bp")]
+    assert kinds == [("tiled", (30, 40)), ("lost", (1, 2)), ("lost", (1, 2))]
+
+
+def test_ranges_that_cannot_be_offered(library: Any) -> None:
+    """ADIOS2 would read more than the two values. (Nothing is left behind: MAX_OFFERS fit afterwards.)"""
+    archive = cusz_core.compress(FIELD, 1e-3)
+    c_type = library.cusz_operator_offer_with_range.argtypes[-1]
+
+    def offer_range(put_count: tuple[int, ...] | None, setter: Any) -> int:
+        extents = (ctypes.c_uint64 * 2)(*put_count) if put_count else None
+        block = (archive, len(archive), 1, 2, (ctypes.c_uint64 * 2)(30, 40), b"T")
+        token: int = library.cusz_operator_offer_with_range(*block, -1.5, 2.5, extents, setter)
+        return token
+
+    setter = c_type(lambda: 1)
+    for _ in range(MAX_OFFERS + 1):
+        assert [offer_range(count, setter) for count in ((1, 3), (0, 1), (2**63, 2), None)] == [0] * 4
+        assert offer_range((1, 2), c_type()) == 0
+    tokens = [offer_range((1, 2), setter) for _ in range(MAX_OFFERS)]
+    assert all(tokens)
+    assert offer_range((1, 2), setter) == 0
+    assert (ctypes.c_float * 2).from_address(tokens[-1])[:] == [-1.5, 2.5]
+    assert {library.cusz_operator_withdraw(token) for token in tokens} == {0}
+
+
+# ---------------------------------------------------------------------------------------------------------- offers
 
 
 def test_a_put_that_does_not_happen(library: Any) -> None:

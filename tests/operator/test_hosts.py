@@ -131,6 +131,7 @@ def test_programs_of_other_versions_end_well(
 
 LAYER = """
 import sys
+import adios2
 import numpy as np
 import cusz_operator
 import support
@@ -142,6 +143,10 @@ for engine in ("BP5", "BP4"):
         out.put("U", field)
     with cusz_operator.Reader(path, None) as run:
         print(engine, support.violations(field, run[0].read("U"), 1e-3))
+    with adios2.FileReader(path) as run:
+        told = run.available_variables()["U"]
+        low_high = (field.min(), field.max()) if engine == "BP5" else (0, 0)
+        print([f"{float(told[end]):g}" for end in ("Min", "Max")] == [f"{value:g}" for value in low_high])
     print(*(block["kind"] for block in cusz_operator.inspect_bp(path)))
 """
 
@@ -153,7 +158,8 @@ def test_writer_and_reader(version: str, from_pypi: Callable, python: Callable, 
         assert done.returncode == 1
         assert f"Python's adios2 is {version}, whose interface lacks what is needed here: install 2.11" in done.stderr
         return
-    assert done.stdout.splitlines() == ["BP5 []", "tiled", "BP4 []", "tiled"], done.stderr
+    assert done.stdout.splitlines() == ["BP5 []", "True", "tiled", "BP4 []", "True", "tiled"], done.stderr
+    assert "cusz_operator" not in done.stderr
 
 
 # -------------------------------------------------------------------------------------------------------- openPMD-api

@@ -11,6 +11,7 @@ import pytest
 
 import cusz_operator
 from cusz_core.errors import ParameterError
+from cusz_operator.parameters import bound_of, parameter_problems
 
 WRITE = """
 import json, sys
@@ -93,6 +94,25 @@ def test_the_plugin_warns_once_and_loses_nothing(engine: str, python: Callable, 
     for block in cusz_operator.inspect_bp(file):
         assert block["operator"] == "cusz"
         assert block["kind"] == ("tiled" if MISTAKES[block["variable"][:-1]][2] else "raw")
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_python_tells_before_what_the_plugin_is_going_to_warn_of(name: str) -> None:
+    given, expected, _ = MISTAKES[name]
+    problems = parameter_problems({key.lower(): value for key, value in given.items()})
+    assert len(problems) == (expected is not None)
+    assert all(expected in problem for problem in problems)
+
+
+def test_python_reads_numbers_as_the_plugin_does(python: Callable, tmp_path: Path) -> None:
+    """By std::from_chars, that is; the plugin warns of what it does not take for a bound."""
+    texts = ["1e-3", "1.", ".5", ".", "", " 1E-3\t", "+1", "+-1", "-1", "-0", "+", "1_0", "1,5", "1e", "1e+2", "1 2"]
+    texts += ["0x1p-3", "0x10", "1d-3", "1f", "inf", "Infinity", "nan", "nan(1)", "1e999", "1e-999", "0e-999", "1e-310"]
+    done = python(WRITE, tmp_path / "out.bp", "BP5", json.dumps({str(i): {"eb": t} for i, t in enumerate(texts)}))
+    refused = [text for text in texts if f"parameter 'eb' = '{text}' is not an error bound" in done.stderr]
+    assert [text for text in texts if bound_of(text) is None] == refused
+    assert "1e-310" not in refused
+    assert "1e-999" in refused
 
 
 # ------------------------------------------------------------------------------------------------- Python

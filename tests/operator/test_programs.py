@@ -132,6 +132,7 @@ def test_the_library_has_no_symbols_of_adios2(program: Callable) -> None:
     assert ours == {
         "cusz_operator_interface",
         "cusz_operator_offer",
+        "cusz_operator_offer_with_range",
         "cusz_operator_withdraw",
         "cusz_operator_version",
         "cusz_operator_capture_begin",

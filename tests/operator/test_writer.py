@@ -55,7 +55,7 @@ def steps_of(path: Path) -> int:
 def test_plain_adios2_reads_every_value_within_the_bound_of_the_whole_field(
     ranks: int, engine: str, by_layer: Callable
 ) -> None:
-    """With StatsLevel 0 and tokens for addresses, which nobody can read, ADIOS2 has not touched any value."""
+    """With addresses of tokens, behind which there is no field, ADIOS2 has not touched any value."""
     with adios2.FileReader(str(by_layer(ranks, engine))) as run:
         for case in LAYER_CASES:
             for i, step in enumerate(case.steps):
@@ -110,6 +110,30 @@ def test_the_block_table(engine: str, by_layer: Callable) -> None:
                 filled = table[table["raw_bytes"] > 0]
                 if np.isfinite(field).all():
                     assert (filled["min"].min(), filled["max"].max()) == (low, high)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", WRITERS)
+def test_adios2_knows_minimum_and_maximum(ranks: int, by_layer: Callable) -> None:
+    """Of every block and variable, of values that are finite and not fill; BP4 has none (test_statistics.py)."""
+    path = by_layer(ranks, "BP5")
+    tables = {(t["variable"], t["step"], t["block"]): t for t in cz.inspect_bp(path)}
+    with adios2.FileReader(str(path)) as run:
+        of_all = run.available_variables()
+        for case in LAYER_CASES:
+            for i, step in enumerate(case.steps):
+                blocks = run.engine.blocks_info(case.name, i)
+                assert len(blocks) == sum(1 for _ in case.all_blocks(ranks))
+                for number, (start, count) in enumerate(case.all_blocks(ranks)):
+                    block = blocks[number]
+                    where = tuple(tuple(int(n) for n in block[key].split(",")) for key in ("Start", "Count"))
+                    assert where == (start, count)
+                    if 0 not in count:
+                        known = tables[case.name, step, number]
+                        assert (block["Min"], block["Max"]) == (f"{known['min']:g}", f"{known['max']:g}")
+            ranges = [support.value_range(values(case.name, step), case.fill) for step in case.steps]
+            low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+            assert (of_all[case.name]["Min"], of_all[case.name]["Max"]) == (f"{low:e}", f"{high:e}")
 
 
 @pytest.mark.mpi
@@ -258,7 +282,7 @@ def test_a_step_without_variables(tmp_path: Path) -> None:
         ({"eb": -1}, cusz_core.ParameterError, "eb is -1"),
         ({"eb": 1, "mode": "relative"}, cusz_core.ParameterError, "mode is 'relative'"),
         ({"eb": 1, "engine": "HDF5"}, cusz_core.UnsupportedError, "engine is 'HDF5'; it must be one of BP5, BP4, SST"),
-        ({"eb": 1, "parameters": {"statslevel": 1}}, cusz_core.ParameterError, "statslevel = 1; it must be 0"),
+        ({"eb": 1, "parameters": {"statslevel": 2}}, cusz_core.ParameterError, "statslevel = 2; it must be 0"),
         ({"eb": 1, "variables": {"T": {"accuracy": 1}}}, cusz_core.ParameterError, "has 'accuracy'; known are eb"),
         ({"eb": 1, "append": True}, cusz_core.ParameterError, "append needs a file that is there already"),
         ({"eb": 1, "append": True, "engine": "SST"}, cusz_core.ParameterError, "a stream"),
@@ -378,7 +402,7 @@ def test_a_rank_that_leaves_between_steps(mpirun: Callable, tmp_path: Path) -> N
         ("engines", "ParameterError", "and rank 2 opens"),
         ("folder", "ParameterError", "does not exist"),
         ("bound", "ParameterError", "rank 2: eb is -1.0"),
-        ("parameter", "ParameterError", "rank 2: parameters has StatsLevel = 1"),
+        ("parameter", "ParameterError", "rank 2: parameters has StatsLevel = 2"),
     ],
 )
 def test_opening_fails_on_all_ranks(kind: str, name: str, message: str, mpirun: Callable, tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
 """What is installed: the CMake package and its C example, the wheel's layout, and what the build refuses."""
 
+import os
 import re
+import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+
+import pytest
 
 import cusz_core
 import cusz_operator
@@ -14,8 +18,9 @@ CORE = Path(cusz_core.__file__).parent
 PLUGIN = Path(cusz_operator.__file__).parent / "libcusz_operator.so"
 
 
-def output(*command: str | Path, ok: bool = True) -> str:
-    result = subprocess.run([str(word) for word in command], text=True, capture_output=True, check=False)
+def output(*command: str | Path, env: dict[str, str] | None = None, ok: bool = True) -> str:
+    words = [str(word) for word in command]
+    result = subprocess.run(words, env=env, text=True, capture_output=True, check=False)
     text = result.stdout + result.stderr
     assert (result.returncode == 0) == ok, text
     return text
@@ -37,6 +42,47 @@ def test_c_example_with_the_installed_package(tmp_path: Path) -> None:
     said = output(tmp_path / "build/c_example")
     assert f"cusz {cusz_core.__version__}: 480000 -> " in said
     assert "one bit flipped: corrupt archive" in said
+
+
+USES_BOTH_HEADERS = r"""
+#include <cusz/cusz.h>
+#include <cusz/cusz_operator.h>
+#include <dlfcn.h>
+#include <stdio.h>
+
+int main(int argc, char** argv) {
+    if (argc != 2) return 2;
+    void* const plugin = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (plugin == NULL) return fprintf(stderr, "%s\n", dlerror()), 1;
+    int32_t (*interface)(void);
+    *(void**)&interface = dlsym(plugin, "cusz_operator_interface");
+    if (interface == NULL || interface() != CUSZ_OPERATOR_INTERFACE) return 1;
+    printf("cusz %s\n", cusz_version());
+    return interface() == CUSZ_OPERATOR_INTERFACE ? 0 : 1;
+}
+"""
+
+
+def test_pkg_config_and_both_headers(tmp_path: Path) -> None:
+    """In a folder that it was not installed for, as DESTDIR makes it."""
+    if shutil.which("pkg-config") is None:
+        pytest.skip("pkg-config is not there (Debian: pkg-config)")
+    output("cmake", "--install", BUILD, "--prefix", "/opt/cusz", env={**os.environ, "DESTDIR": str(tmp_path / "stage")})
+    prefix = (tmp_path / "stage/opt/cusz").rename(tmp_path / "moved")
+    (folder,) = prefix.rglob("pkgconfig")
+    env = {**os.environ, "PKG_CONFIG_PATH": str(folder)}
+
+    def pkg_config(*words: str) -> list[str]:
+        return output("pkg-config", *words, "cusz", env=env).split()
+
+    assert pkg_config("--modversion") == [cusz_core.__version__]
+    (libdir,) = pkg_config("--variable=libdir")
+    (plugindir,) = pkg_config("--variable=plugindir")
+    (tmp_path / "main.c").write_text(USES_BOTH_HEADERS)
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", *pkg_config("--cflags", "--libs")]
+    output(os.environ.get("CC", "cc"), "-o", tmp_path / "main", tmp_path / "main.c", *flags)
+    said = output(tmp_path / "main", f"{plugindir}/{PLUGIN.name}", env={**env, "LD_LIBRARY_PATH": libdir})
+    assert said == f"cusz {cusz_core.__version__}\n"
 
 
 def test_one_version_everywhere() -> None:

@@ -1,10 +1,11 @@
-"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, config."""
+"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, config, check."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import mmap
@@ -22,7 +23,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _native, adios2_config, arguments, backends, codec, verification
+from . import __version__, _native, arguments, backends, codec, verification
 from .bench import command as bench_command
 from .errors import CuszError, ParameterError, UnsupportedError
 from .info import inspect, json_value
@@ -139,15 +140,30 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--variable", action="append", metavar="NAME", help="repeat for more variables")
     sub.add_argument("--eb", action="append", type=_number, help="once for all, or once per variable")
     sub.add_argument("--mode", action="append", choices=_native.MODES, help="the same; rel is per block (default: abs)")
-    sub.add_argument("--engine", default="BP5", help="ADIOS2 engine (default: BP5)")
+    sub.add_argument("--engine", default="BP5", help="ADIOS2 engine: BP5 (default), BP4 or SST")
     sub.add_argument("--io", default="SimulationOutput", help="name that the program declares its IO with")
     sub.add_argument("--bins", type=int)
     sub.add_argument("--backend", choices=_native.BACKENDS)
     sub.add_argument("--fill", type=_number)
     sub.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
+    sub.add_argument(
+        "--no-statistics",
+        action="store_true",
+        help="ADIOS2 finds no minimum and maximum: for programs that put device memory, and to save the time",
+    )
     sub.add_argument("--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)")
     _add_threads(sub)
     sub.set_defaults(run=_config)
+
+    sub = commands.add_parser(
+        "check", help="tell what is wrong with an ADIOS2 configuration, or the .bp written with it"
+    )
+    sub.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=".bp directory, XML configuration, or both")
+    sub.add_argument(
+        "--io", help="of the configuration, where it has several: name that the program declares its IO with"
+    )
+    _add_json(sub)
+    sub.set_defaults(run=_check)
     return parser
 
 
@@ -375,16 +391,16 @@ def _works_with(binding: Any) -> str:
 
 
 def _config(options: argparse.Namespace) -> int:
-    environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(_plugin_path())}"
+    package = _operator_package("to switch the operator on")
     if options.environment:
-        print(environment)
+        print(f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(package.plugin_path()))}")
         return 0
     if not options.variable or not options.eb:
         raise ParameterError("--variable NAME and --eb EB are needed (or --environment alone)")
     names: list[str] = options.variable
     bounds = _one_per_variable("--eb", options.eb, names)
     modes = _one_per_variable("--mode", options.mode or ["abs"], names)
-    common: dict[str, adios2_config.Value] = {}
+    common: dict[str, str | int | float] = {}
     if options.bins is not None:
         common["bins"] = arguments.bins(options.bins)
     if options.backend is not None:
@@ -396,18 +412,59 @@ def _config(options: argparse.Namespace) -> int:
         common["fill"] = options.fill
     if options.order is not None:
         common["order"] = options.order
+    configuration = package.configuration
     variables = [
-        adios2_config.OperatedVariable(name, {"accuracy": arguments.error_bound(eb), "mode": mode, **common})
+        configuration.OperatedVariable(name, {"accuracy": arguments.error_bound(eb), "mode": mode, **common})
         for name, eb, mode in zip(names, bounds, modes, strict=True)
     ]
-    formats = {"xml": adios2_config.xml, "yaml": adios2_config.yaml}
+    configuration.check_engine(options.engine)
+    formats = {
+        "xml": functools.partial(configuration.xml, statistics=not options.no_statistics),
+        "yaml": functools.partial(configuration.yaml, statistics=not options.no_statistics),
+    }
+    try:
+        environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(package.plugin_path()))}"
+    except CuszError as error:  # the files are of use all the same, where the program runs
+        print(f"cusz: warning: {error}", file=sys.stderr)
+        environment = ""
     if options.format:
         print(formats[options.format](options.io, options.engine, variables, environment), end="")
         return 0
-    print(f"# environment\n{environment}")
-    for name, write in formats.items():
-        print(f"\n# adios2.{name}\n{write(options.io, options.engine, variables)}", end="")
+    sections = {"environment": f"{environment}\n"} if environment else {}
+    sections |= {f"adios2.{name}": write(options.io, options.engine, variables) for name, write in formats.items()}
+    print("\n".join(f"# {title}\n{text}" for title, text in sections.items()), end="")
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    package = _operator_package("to check ADIOS2's files")
+    configurations = [path for path in options.paths if path.suffix.lower() in (".xml", ".yaml", ".yml")]
+    runs = [path for path in options.paths if path not in configurations]
+    if len(configurations) > 1 or len(runs) > 1:
+        raise _UsageError("one .bp directory and one configuration (.xml) can be checked at a time")
+    report = package.check(*(runs or [None]), *(configurations or [None]), io=options.io)
+    code = EXIT_FAILURE if report.problems else 0
+    if options.json:
+        _print_json(report.to_dict())
+        return code
+    if report.plugin:
+        print(f"plugin    {report.plugin['path']}, version {report.plugin['version'] or 'unknown'}")
+    for io in report.ios:
+        bounds = ", ".join(f"{name} ({'no bound' if eb is None else repr(eb)})" for name, eb in io.variables.items())
+        print(f"IO        {io.name}, engine {io.engine or 'of the program'}: {bounds or 'nothing is compressed'}")
+    if report.variables:
+        print()
+        columns = ("variable", "type", "blocks", "compressed", "ratio", "remarks")
+        rows = [(v.name, v.type, v.blocks, v.compressed, v.ratio or "", v.remarks) for v in report.variables]
+        _print_table([columns, *([_cell(value) for value in row] for row in rows)])
+        print()
+    for problem in report.problems:
+        print(f"PROBLEM   {problem}")
+    for note in report.notes:
+        print(f"note      {note}")
+    if not report.problems:
+        print("no problem was found")
+    return code
 
 
 def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[Any]:
@@ -418,21 +475,13 @@ def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[
     return values
 
 
-def _plugin_path() -> str:
-    try:
-        return str(_operator_package("").plugin_path())
-    except (_FailureError, CuszError) as error:
-        print(f"cusz: warning: the folder of the plugin is not known: {error}", file=sys.stderr)
-        return "FOLDER_OF_LIBCUSZ_OPERATOR"
-
-
 def _operator_package(purpose: str) -> Any:
     try:
         return importlib.import_module("cusz_operator")
     except ImportError as error:
         raise _FailureError(
             f"the package cusz_operator is needed {purpose} and cannot be imported ({error}): "
-            "install this project with ADIOS2".replace("  ", " ")
+            "install this project with ADIOS2"
         ) from None
 
 

@@ -16,6 +16,8 @@ process, when it writes and when it reads:
         print(block["variable"], block["step"], block["block"], block.get("ratio"))
 """
 
+from . import configuration
+from .checking import Report, check
 from .device import Binding, bind_device, device_map
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
@@ -29,9 +31,12 @@ __all__ = [
     "Binding",
     "Block",
     "Reader",
+    "Report",
     "VariableSummary",
     "Writer",
     "bind_device",
+    "check",
+    "configuration",
     "define_operator",
     "device_map",
     "inspect_bp",

@@ -19,7 +19,7 @@ from .plugin import PLUGIN_NAME, Plugin, without_colours
 __all__ = ["Block", "inspect_bp"]
 
 #: The types that the plugin compresses, by ADIOS2's names.
-_DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 _OVERHEAD_BYTES = 48  # CUSZ_RAW_OVERHEAD_BYTES
 #: Blocks that are no archives begin with these 16 bytes (plugin.cpp).
 _PLAIN_MARK = b"cusz-plain-bytes"
@@ -137,7 +137,7 @@ def _blocks(adios2: Any, plugin: Plugin, path: str) -> Iterator[Block]:
                 infos = engine.blocks_info(name, step)
                 blocks = [_describe(name, description, step, info, tells_writer) for info in infos]
                 for block, overlaps in zip(blocks, _overlap_at_start(blocks), strict=True):
-                    if block["type"] in _DTYPES and block["count"] and math.prod(block["count"]) > 0:
+                    if block["type"] in DTYPES and block["count"] and math.prod(block["count"]) > 0:
                         _add_archive(block, overlaps, adios2, plugin, engine, io.inquire_variable(name))
                 _add_table(blocks, name, adios2, engine, io)
                 yield from blocks
@@ -195,7 +195,7 @@ def _overlap_at_start(blocks: list[Block]) -> list[bool]:
 def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engine: Any, variable: Any) -> None:
     """What the block's archive says of itself, if it is one of this plugin."""
     count = block["count"]
-    dtype = _DTYPES[block["type"]]
+    dtype = DTYPES[block["type"]]
     ones = [1] * len(count)
     # One element of the block is asked for: of a block that is not compressed, no more than that is read.
     if "start" not in block:  # a local array

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from cusz_core import arguments
@@ -12,7 +15,7 @@ from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, plugin_path, without_colours
 if TYPE_CHECKING:
     import adios2
 
-__all__ = ["define_operator", "operator_parameters"]
+__all__ = ["bound_of", "define_operator", "operator_parameters", "parameter_problems"]
 
 Mode = Literal["abs", "rel"]
 Backend = Literal["auto", "cpu", "cuda"]
@@ -107,3 +110,79 @@ def define_operator(
             f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: check that ADIOS2_PLUGIN_PATH has "
             f"this folder ({without_colours(error)})"
         ) from error
+
+
+#: ADIOS2's own parameters of an operation of type "plugin".
+_OF_ADIOS2 = ("pluginname", "pluginlibrary", "verbose")
+_BOUNDS = ("accuracy", "tolerance", "eb")
+_NUMBER = re.compile(r"(\+(?!-))?-?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan(\(\w*\))?)", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"(\+(?!-))?-?\d+", re.ASCII)
+
+
+def parameter_problems(given: Mapping[str, str]) -> list[str]:
+    """What the plugin is going to warn about, of the parameters of an operation.
+
+    (As parse_parameters of parameters.cpp, and in its words.)
+
+    Args:
+        given: keys, in lower case as ADIOS2 hands them on, and values.
+    """
+    problems = []
+
+    def refuse(key: str, legal: str) -> None:
+        problems.append(f"parameter '{key}' = '{given[key]}' is not {legal}")
+
+    bounds = {key: bound_of(given[key]) for key in _BOUNDS if key in given}
+    for key, text in given.items():
+        value = text.strip().lower()
+        if key in _OF_ADIOS2:
+            continue
+        if key in _BOUNDS:
+            if bounds[key] is None:
+                refuse(key, "an error bound (a finite number >= 0, such as 1e-3)")
+        elif key == "mode":
+            if value not in ("abs", "rel"):
+                refuse(key, "'abs' or 'rel'")
+        elif key == "fill":
+            if _number(text) is None:
+                refuse(key, "a number (or nan, inf, -inf)")
+        elif key == "bins":
+            number = int(value) if _WHOLE_NUMBER.fullmatch(value) else 0
+            if not 64 <= number <= 8192 or number & (number - 1):
+                refuse(key, "a power of two from 64 to 8192")
+        elif key == "threads":
+            if not _WHOLE_NUMBER.fullmatch(value) or not 0 <= int(value) <= 1024:
+                refuse(key, "a whole number from 0 to 1024")
+        elif key == "backend":
+            if value not in ("auto", "cpu", "cuda"):
+                refuse(key, "'auto', 'cpu' or 'cuda'")
+        elif key == "order":
+            if value not in ("row", "column"):
+                refuse(key, "'row' or 'column'")
+        else:
+            problems.append(
+                f"parameter '{key}' is not known and is ignored (known: {', '.join(_BOUNDS)}, mode, bins, backend, "
+                "threads, fill, order)"
+            )
+    if not bounds:
+        problems.append("no error bound is given (parameter 'accuracy'): blocks are stored raw")
+    elif len({bound for bound in bounds.values() if bound is not None}) > 1:
+        problems.append("the error bound is given more than once, and the smallest one is used")
+    return problems
+
+
+def bound_of(text: str) -> float | None:
+    """The bound as the plugin reads it; None if it does not take it for one."""
+    number = _number(text)
+    return number if number is not None and math.isfinite(number) and number >= 0 else None
+
+
+def _number(text: str) -> float | None:
+    """A number as C++'s from_chars reads it, None if it does not."""
+    digits = text.strip(" \t\n\v\f\r").lower()
+    if not _NUMBER.fullmatch(digits):
+        return None
+    number = float(digits.partition("(")[0])
+    mantissa = digits.partition("e")[0]
+    out_of_range = "n" not in digits and (math.isinf(number) or (number == 0 and re.search("[1-9]", mantissa)))
+    return None if out_of_range else number

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,17 @@ from numpy.typing import NDArray
 from cusz_core import arguments
 from cusz_core.errors import PluginError
 
-__all__ = ["PLUGIN_LIBRARY", "PLUGIN_NAME", "Plugin", "add_to_plugin_path", "plugin_path", "without_colours"]
+__all__ = [
+    "PLUGIN_LIBRARY",
+    "PLUGIN_NAME",
+    "Plugin",
+    "PutRange",
+    "add_to_plugin_path",
+    "found_by_adios2",
+    "keep_for_ever",
+    "plugin_path",
+    "without_colours",
+]
 
 #: What ADIOS2 wants to know of a plugin operator (the parameters PluginName and PluginLibrary).
 PLUGIN_NAME = "cusz"
@@ -24,10 +37,14 @@ PLUGIN_LIBRARY = "cusz_operator"
 
 _FILE_NAME = f"lib{PLUGIN_LIBRARY}.so"
 _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
-_INTERFACE = 2  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
+#: As this process was given it, before `add_to_plugin_path`: what programs that do not import this package get.
+_SEARCHED_BY_OTHERS = os.environ.get(_SEARCH_VARIABLE, "")
+_INTERFACE = 3  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
 _OK = 0
 _WAITING, _USED, _REFUSED = 0, 1, 2  # what became of an offer
 MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
+_EXTENTS_SET = 1  # CUSZ_OPERATOR_EXTENTS_SET
+_SetExtents = ctypes.CFUNCTYPE(ctypes.c_int32)
 
 
 def plugin_path() -> Path:
@@ -60,6 +77,91 @@ def add_to_plugin_path() -> None:
     os.environ[_SEARCH_VARIABLE] = os.pathsep.join([folder, *others])
 
 
+class Found(NamedTuple):
+    """What ADIOS2 finds by ADIOS2_PLUGIN_PATH.
+
+    Attributes:
+        searched: the variable's value.
+        path: of the library; "" if there is none.
+        version: of the library; "" if it is none of this project.
+        errors: of the libraries that were there and could not be loaded.
+    """
+
+    searched: str
+    path: str
+    version: str
+    errors: list[str]
+
+
+# Tries what ADIOS2 tries, in its order, in a process of its own: there may be several copies.
+_SEARCH = """
+import ctypes, json, os, sys
+
+def mapped_file(address):
+    for line in open("/proc/self/maps", errors="surrogateescape"):
+        span, *_, file = line.rstrip("\\n").split(maxsplit=5)
+        first, last = (int(end, 16) for end in span.split("-"))
+        if first <= address < last:
+            return file
+
+def found():
+    for folder in sys.argv[2].split(os.pathsep):
+        for name in (p + sys.argv[1] + s for p in ("", "lib") for s in ("", ".so")):
+            name = folder + "/" + name if folder else name
+            try:
+                library = ctypes.CDLL(name, os.RTLD_LAZY)
+            except OSError as error:
+                if os.path.isfile(name):
+                    errors.append(str(error))
+                continue
+            if not hasattr(library, "OperatorCreate"):
+                errors.append(name + ": there is no ADIOS2 operator in it")
+                break
+            path = mapped_file(ctypes.cast(library.OperatorCreate, ctypes.c_void_p).value)
+            if not hasattr(library, "cusz_operator_version"):
+                return path, ""
+            library.cusz_operator_version.restype = ctypes.c_char_p
+            return path, library.cusz_operator_version().decode()
+    return "", ""
+
+errors = []
+print(json.dumps([*found(), errors]))
+"""
+
+
+def found_by_adios2() -> Found:
+    """Which plugin ADIOS2 loads in a program of this environment that does not import this package.
+
+    Raises:
+        PluginError: a library that is found cannot be loaded without ending the process.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _SEARCH, PLUGIN_LIBRARY, _SEARCHED_BY_OTHERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise PluginError(
+            f"a library in {_SEARCH_VARIABLE}={_SEARCHED_BY_OTHERS} ends the process that loads it "
+            f"(exit status {done.returncode}{': ' + lines[-1] if lines else ''})"
+        )
+    path, version, errors = json.loads(done.stdout)
+    return Found(_SEARCHED_BY_OTHERS, path, version, errors)
+
+
+class PutRange(NamedTuple):
+    """How ADIOS2 gets to know minimum and maximum of a block (cusz_operator_offer_with_range).
+
+    Attributes:
+        min, max: NaN if there are none.
+        put_count: extents that are selected when the block is put, of one element or two.
+        select: selects extents; called within the put, with those of the block.
+    """
+
+    min: float
+    max: float
+    put_count: Sequence[int]
+    select: Callable[[Sequence[int]], object]
+
+
 class Plugin:
     """The functions of cusz_operator.h, in the copy of the library that ADIOS2 uses in this process."""
 
@@ -88,6 +190,14 @@ class Plugin:
         self._library.cusz_operator_offer.restype = ctypes.c_size_t
         block: list[Any] = [ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
         self._library.cusz_operator_offer.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *block]
+        self._library.cusz_operator_offer_with_range.restype = ctypes.c_size_t
+        self._library.cusz_operator_offer_with_range.argtypes = [
+            *self._library.cusz_operator_offer.argtypes,
+            ctypes.c_double,
+            ctypes.c_double,
+            ctypes.POINTER(ctypes.c_uint64),
+            _SetExtents,
+        ]
         self._library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
         _refuse_several_copies()
 
@@ -137,6 +247,7 @@ class Plugin:
         count: Sequence[int],
         archive: bytes | memoryview,
         put: Callable[[int], object],
+        put_range: PutRange | None = None,
     ) -> None:
         """Has the plugin store a finished archive as the block that `put` puts.
 
@@ -145,17 +256,29 @@ class Plugin:
             dtype: of the block: float32 or float64.
             count: its extents, as ADIOS2 has them.
             archive: of a field of this dtype and as many values.
-            put: puts the block, Sync and with StatsLevel 0, at the address that it is called with.
+            put: puts the block, Sync, at the address that it is called with.
+            put_range: for an engine with StatsLevel 1, and None for one with 0.
 
         Raises:
             PluginError: the archive was not stored: ADIOS2 loaded another copy of the plugin, or did something else
                 with the address. The block is lost then, if one was put.
         """
-        extents = (ctypes.c_uint64 * len(count))(*count)
         data = np.frombuffer(archive, np.uint8)
-        token = self._library.cusz_operator_offer(
-            data.ctypes.data, data.nbytes, arguments.dtype_id_of(dtype), len(count), extents, variable.encode()
-        )
+        block = (arguments.dtype_id_of(dtype), len(count), _extents(count), variable.encode())
+        failed: list[BaseException] = []
+        if put_range is None:
+            token = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)
+        else:
+            set_extents = _setter_of(put_range.select, count, failed)  # to be kept until the put has ended
+            token = self._library.cusz_operator_offer_with_range(
+                data.ctypes.data,
+                data.nbytes,
+                *block,
+                put_range.min,
+                put_range.max,
+                _extents(put_range.put_count),
+                set_extents,
+            )
         if token == 0:
             raise PluginError(
                 f"variable {variable!r}: the plugin does not take {data.nbytes} bytes for a block of {dtype.name} "
@@ -167,6 +290,8 @@ class Plugin:
             put(token)
         finally:
             outcome = self._library.cusz_operator_withdraw(token)
+        if failed:
+            raise failed[0]
         if outcome == _USED:
             return
         if outcome == _WAITING:
@@ -174,7 +299,7 @@ class Plugin:
         reason = {
             _WAITING: "ADIOS2 did not ask this copy of the plugin for the block: it loaded another one, or the "
             "variable has no cusz operator",
-            _REFUSED: "ADIOS2 passed it on for another variable, type or extents",
+            _REFUSED: "ADIOS2 passed it on for another variable, type or extents, or had no room for it",
         }.get(outcome, f"its token was withdrawn by somebody else ({outcome})")
         raise PluginError(f"variable {variable!r}: the archive handed over to the plugin was not stored: {reason}")
 
@@ -182,6 +307,29 @@ class Plugin:
 def without_colours(error: Exception) -> str:
     """The message of an error of ADIOS2, which is written for a terminal."""
     return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+
+
+def _extents(count: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+    return (ctypes.c_uint64 * len(count))(*count)
+
+
+def _setter_of(select: Callable[[Sequence[int]], object], count: Sequence[int], failed: list[BaseException]) -> Any:
+    """Selects extents, for C, where nothing can be raised: what `select` raises is put into `failed`."""
+
+    def set_extents() -> int:
+        try:
+            select(count)
+        except BaseException as error:
+            failed.append(error)
+            return 1 - _EXTENTS_SET
+        return _EXTENTS_SET
+
+    return _SetExtents(set_extents)
+
+
+def keep_for_ever(adios: Any) -> None:
+    """Has ADIOS2's objects outlive the process: destructors after a failure fail again, which ends the process."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(adios))
 
 
 def _searched_folders() -> list[Path]:

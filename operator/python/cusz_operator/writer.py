@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import math
 import os
@@ -21,11 +20,12 @@ import cusz_core
 from cusz_core import _native, arguments
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from . import blocktable, checks
+from . import blocktable, checks, statistics
 from .blocks import Block, Extents, Settings, field_shape, first_overlap, prepare
 from .inspection import import_adios2
 from .parameters import Backend, Mode, define_operator
-from .plugin import Plugin, plugin_path, without_colours
+from .plugin import Plugin, keep_for_ever, plugin_path, without_colours
+from .progress import VariableSummary, print_step, print_summary
 from .ranks import Failure, Ranks, failure_of, raise_first
 
 __all__ = ["VariableSummary", "Writer", "WriterStep"]
@@ -56,38 +56,6 @@ class _Report(NamedTuple):
     what: str
     failure: Failure | None
     blocks: tuple[_Description, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class VariableSummary:
-    """What was written of a variable.
-
-    Attributes:
-        name: of the variable.
-        steps, blocks: how many were written.
-        raw_bytes, archive_bytes: before and after compression.
-        seconds: spent compressing, summed up over ranks.
-        share: of the time that ranks spent at the ends of steps (finding ranges, compressing, writing, waiting for each
-            other), the part that compressing this variable took.
-    """
-
-    name: str
-    steps: int
-    blocks: int
-    raw_bytes: int
-    archive_bytes: int
-    seconds: float
-    share: float
-
-    @property
-    def gbps(self) -> float:
-        """Raw GB (10^9 bytes) compressed per second, by one rank."""
-        return self.raw_bytes / self.seconds / 1e9 if self.seconds else 0.0
-
-    @property
-    def ratio(self) -> float:
-        """Compression ratio: raw bytes over archive bytes."""
-        return self.raw_bytes / self.archive_bytes if self.archive_bytes else 1.0
 
 
 class Writer:
@@ -134,8 +102,9 @@ class Writer:
             bins: quantisation bins coded directly, a power of two from 64 to 8192.
             variables: for some variables by name, a dictionary with "eb", "mode", "fill" or "bins" that differ.
             engine: "BP5", "BP4" or "SST".
-            parameters: of the engine, as ADIOS2 takes them. StatsLevel is 0 always.
-            append: adds steps to a file (BP5, BP4) that is there already.
+            parameters: of the engine, as ADIOS2 takes them. StatsLevel 1 has ADIOS2 keep minimum and maximum of blocks,
+                for bpls -l, and 0 not. 0 is for BP4, without `ranges` and with a MarshalMethod; elsewhere 1 is usual.
+            append: adds steps to a file (BP5, BP4) that is there already; it has statistics as the file has.
             asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is in the file for certain when the
                 next one has begun to be written, or the Writer is closed; without, when its `with` block has ended. SST
                 has a queue of its own in any case.
@@ -174,6 +143,7 @@ class Writer:
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
         where = f"cannot write {self._path!r}"
         error: Exception | None = None
+        wanted, in_file = False, None
         try:
             self._defaults = _settings({}, eb=eb, mode=mode, fill=fill, bins=bins)
             self._of_variable = {
@@ -183,6 +153,7 @@ class Writer:
             arguments.threads(threads)
             self._backend, self._threads = backend, threads
             engine_parameters = _engine_parameters(engine, parameters, append, asynchronous)
+            wanted = _statistics_wanted(engine, engine_parameters, ranges)
             self._adios2 = import_adios2()
             if comm is not None and not self._adios2.is_built_with_mpi:
                 raise UnsupportedError(
@@ -191,19 +162,24 @@ class Writer:
                 )
             if self._ranks.rank == 0:
                 _check_path(Path(self._path), engine, append)
+                if append and engine == "BP5":
+                    checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
+                    in_file = statistics.are_in(self._adios2, Path(self._path))
             plugin_path()
         except Exception as caught:
             error = caught
         try:
             given = (self._path, engine, append, asynchronous)
-            told = self._ranks.allgather((failure_of(error) if error is not None else None, given))
-            raise_first([failure for failure, _ in told], where, error)
-            for rank, (_, other) in enumerate(told):
+            told = self._ranks.allgather((failure_of(error) if error is not None else None, given, wanted, in_file))
+            raise_first([failure for failure, *_ in told], where, error)
+            for rank, (_, other, *_) in enumerate(told):
                 if other != told[0][1]:
                     raise ParameterError(
                         f"{where}: rank 0 opens {told[0][1]} (path, engine, append, asynchronous), and rank {rank} "
                         f"opens {other}"
                     )
+            in_file = told[0][3]
+            wanted = all(of_rank for *_, of_rank, _ in told) if in_file is None else in_file
             # From here on ADIOS2 communicates.
             self._adios = self._adios2.Adios() if comm is None else self._adios2.Adios(comm=self._ranks.comm)
             try:
@@ -212,16 +188,32 @@ class Writer:
                 self._io = self._adios.declare_io("cusz_writer")
                 self._io.set_engine(engine)
                 self._engine_name = engine
-                self._io.set_parameters(engine_parameters)
             except Exception as caught:
                 error = caught
             self._ranks.agree(error, where)
+            self._statistics = wanted and self._can_have_statistics(bool(in_file), where)
+            self._ranges = self._ranges or self._statistics
+            self._io.set_parameters({**engine_parameters, "StatsLevel": str(int(self._statistics))})
             self._open(append)
             self._ranks.agree_after_adios2(self._open_error, where)
         except BaseException:
             self._engine = None
             self._ranks.free()
             raise
+
+    def _can_have_statistics(self, must: bool, where: str) -> bool:
+        """Whether ADIOS2 keeps minimum and maximum of blocks: the same on all ranks, as readers of BP5 crash otherwise.
+
+        (As for a file with statistics to which steps without are appended: `must`.)
+        """
+        problem = next(filter(None, self._ranks.allgather(statistics.problem())), "")
+        if problem and must:
+            raise UnsupportedError(
+                f"{where}: the file has ADIOS2's statistics, and so must what is appended; but {problem}"
+            )
+        if problem and self._ranks.rank == 0:
+            statistics.warn(problem)
+        return not problem
 
     def _open(self, append: bool) -> None:
         self._open_error: Exception | None = None
@@ -367,21 +359,17 @@ class Writer:
                 self._checks.record()
                 self._checks.close()
             if self._progress:
-                self._print_summary()
+                print_summary(self._path, self._steps, self._seconds, self.summary())
         except Exception as caught:
             error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
         self._engine = None
         try:
             self._ranks.agree_after_adios2(error, f"cannot close {self._path!r}")
         except CuszError:
-            self._keep_adios()
+            keep_for_ever(self._adios)
             raise
         finally:
             self._ranks.free()
-
-    def _keep_adios(self) -> None:
-        """Has ADIOS2's objects outlive the process: destructors after a failure fail again, which ends the process."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._adios))
 
     def _abandon(self) -> None:
         """Leaves the file without the open step. (Closing would complete it.)"""
@@ -436,8 +424,8 @@ class Writer:
             self._engine.begin_step()
             step = self._engine.current_step()
             self._table_checks.clear()
-            for block, archive in zip(blocks, archives, strict=True):
-                self._hand_over(block, archive)
+            for block, description, archive in zip(blocks, described, archives, strict=True):
+                self._hand_over(block, archive, description.range)
             for name in bounds if self._ranks.rank == 0 else ():
                 self._put_table(name, np.concatenate([own[name] for own in tables if name in own]), step)
         except Exception as caught:
@@ -458,14 +446,14 @@ class Writer:
         try:
             self._ranks.agree_after_adios2(error, where)
         except CuszError:
-            self._keep_adios()
+            keep_for_ever(self._adios)
             self._abandon()
             raise
         self._steps += 1
         clock.append(time.perf_counter())
         self._seconds += clock[-1] - clock[0]
         if self._progress:
-            self._print_step(tables, clock)
+            print_step(self._path, self._steps - 1, tables, clock)
 
     def _describe(self, block: Block) -> _Description:
         found = cusz_core.ValueRange(math.nan, math.nan, 0)
@@ -550,7 +538,7 @@ class Writer:
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
         return archive
 
-    def _hand_over(self, block: Block, archive: bytes | memoryview) -> None:
+    def _hand_over(self, block: Block, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
         variable = self._operated.get(block.name)
         if variable is None:
             zeros = [0] * len(block.shape)
@@ -559,12 +547,9 @@ class Writer:
             variable.add_operation(self._operator)
             self._operated[block.name] = variable
         variable.set_shape(list(block.shape))
-        variable.set_selection([list(block.start), list(block.count)])
-
-        def put(address: int) -> None:
-            self._engine.impl.Put(variable.impl, address, self._adios2.Mode.Sync)
-
-        self._plugin.hand_over(block.name, block.dtype, block.count, archive, put)
+        where = (block.dtype, block.start, block.count)
+        kept = found if self._statistics else None
+        statistics.put_archive(self._adios2, self._plugin, self._engine, variable, *where, archive, kept)
 
     def _put_table(self, name: str, table: NDArray[Any], step: int) -> None:
         table["step"] = step
@@ -589,28 +574,6 @@ class Writer:
             before.seconds + float(table["seconds"].sum()),
             0.0,
         )
-
-    def _print_step(self, tables: Sequence[Mapping[str, NDArray[Any]]], clock: Sequence[float]) -> None:
-        parts = [table for own in tables for table in own.values()]
-        raw, archives = (sum(int(table[size].sum()) for table in parts) for size in ("raw_bytes", "archive_bytes"))
-        names, blocks = len({name for own in tables for name in own}), sum(len(table) for table in parts)
-        agreeing, compressing, writing = np.diff(clock)
-        print(
-            f"{self._path}: step {self._steps - 1}: variables {names}, blocks {blocks}, {raw / 1e6:.1f} MB -> "
-            f"{archives / 1e6:.1f} MB ({raw / archives if archives else 1:.2f}x), {clock[-1] - clock[0]:.3f} s: range "
-            f"{agreeing:.3f}, compress {compressing:.3f}, write {writing:.3f}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def _print_summary(self) -> None:
-        print(f"{self._path}: {self._steps} steps written, {self._seconds:.3f} s at their ends", file=sys.stderr)
-        for own in self.summary():
-            print(
-                f"  {own.name}: {own.raw_bytes / 1e6:.1f} MB -> {own.archive_bytes / 1e6:.1f} MB ({own.ratio:.2f}x), "
-                f"compressed at {own.gbps:.2f} GB/s a rank, {own.share:.0%} of the time",
-                file=sys.stderr,
-            )
 
 
 class WriterStep:
@@ -669,13 +632,23 @@ def _engine_parameters(
     result = {str(key): str(value) for key, value in (parameters or {}).items()}
     if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
         result["AsyncWrite"] = "Naive"
-    for key, value in result.items():
-        if key.lower() == "statslevel" and value != "0":
-            raise ParameterError(
-                f"parameters has {key} = {value}; it must be 0, because ADIOS2 would read the data for its statistics "
-                "(minimum and maximum are in the block table)"
-            )
-    return {**{key: value for key, value in result.items() if key.lower() != "statslevel"}, "StatsLevel": "0"}
+    return result
+
+
+def _statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> bool:
+    """Whether ADIOS2 is to keep minimum and maximum of blocks. Takes StatsLevel out of its parameters."""
+    where_not = {
+        " for BP4": engine == "BP4",
+        " without ranges": not ranges,
+        " with MarshalMethod": any(key.lower() == "marshalmethod" for key in parameters),
+    }
+    why_not = next((why for why, holds in where_not.items() if holds), "")
+    level = "0" if why_not else "1"
+    for key in [key for key in parameters if key.lower() == "statslevel"]:
+        level = parameters.pop(key)
+        if level not in ("0", "1") or (level == "1" and why_not):
+            raise ParameterError(f"parameters has {key} = {level}; it must be 0{why_not or ' or 1'}")
+    return level == "1"
 
 
 def _check_path(path: Path, engine: str, append: bool) -> None:

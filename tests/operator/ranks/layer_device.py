@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+import adios2
 import cupy
 import numpy as np
 from mpi4py import MPI
@@ -47,6 +48,12 @@ with cz.Reader(path, comm) as run:
         assert (device["device"] == 0).all()
         for column in ("archive_bytes", "checksum", "eb_abs", "min", "max", "outliers"):
             assert (host[column] == device[column]).all(), column
+
+with adios2.FileReader(path) as run:
+    told = run.available_variables()
+    low, high = (whole.min(), whole.max()) if engine == "BP5" else (0, 0)
+    for name in ("host", "device"):
+        assert (told[name]["Min"], told[name]["Max"]) == (f"{low:e}", f"{high:e}"), told[name]
 
 # A device that fails on the last rank: the step is missing, and those before it are there.
 with cz.Writer(f"{path}.failed.bp", comm, eb=EB, engine=engine) as out:

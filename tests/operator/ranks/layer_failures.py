@@ -78,7 +78,7 @@ def main() -> None:
     if kind == "bound" and is_wrong:
         options["eb"] = -1.0
     if kind == "parameter" and is_wrong:
-        options["parameters"] = {"StatsLevel": 1}
+        options["parameters"] = {"StatsLevel": 2}
     try:
         with cz.Writer(target, comm, **options) as out:
             good_step(out)

@@ -11,6 +11,7 @@ from layer import LAYER_CASES, problems, read_and_check
 from mpi4py import MPI
 
 import cusz_operator as cz
+import support
 
 comm = MPI.COMM_WORLD
 
@@ -39,6 +40,9 @@ def by_plain_adios2() -> None:
             engine.get(variable, got, adios2.Mode.Sync)
             found = problems(case, step, (zeros, case.shape), got)
             assert not found, (case.name, step, found)
+            low, high = support.value_range(values(case.name, step), case.fill)
+            told = io.available_variables()[case.name]
+            assert (told["Min"], told["Max"]) == (f"{low:e}", f"{high:e}"), (case.name, step)
         engine.end_step()
     # A reader of SST that closes at the same time as the writer was seen to crash, within ADIOS2.
     assert engine.begin_step() == adios2.StepStatus.EndOfStream

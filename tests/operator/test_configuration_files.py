@@ -4,22 +4,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cusz_core import adios2_config
+from cusz_operator import configuration
 
 VARIABLES = [
-    adios2_config.OperatedVariable("U", {"accuracy": 1e-3, "mode": "abs"}),
-    adios2_config.OperatedVariable('a<&>"b\\', {"accuracy": 0.1 + 0.2, "mode": "rel", "bins": 1024, "fill": 1e20}),
+    configuration.OperatedVariable("U", {"accuracy": 1e-3, "mode": "abs"}),
+    configuration.OperatedVariable('a<&>"b\\', {"accuracy": 0.1 + 0.2, "mode": "rel", "bins": 1024, "fill": 1e20}),
 ]
 
 
 def test_xml():
-    text = adios2_config.xml("Simulation & Output", "SST", VARIABLES, "export A=--b")
+    text = configuration.xml("Simulation & Output", "SST", VARIABLES, "export A=--b")
     root = ElementTree.fromstring(text)
     assert root.tag == "adios-config"
     (io,) = root
     assert io.attrib == {"name": "Simulation & Output"}
     assert io.find("engine").attrib == {"type": "SST"}
-    assert io.find("engine/parameter").attrib == {"key": "StatsLevel", "value": "0"}
+    assert list(io.find("engine")) == []
     found = {}
     for variable in io.findall("variable"):
         operation = variable.find("operation")
@@ -32,11 +32,23 @@ def test_xml():
     }
 
 
+def test_without_statistics():
+    """Where the CPU cannot read what is put, ADIOS2 must not find minimum and maximum; the file says so."""
+    text = configuration.xml("Out", "BP5", VARIABLES, statistics=False)
+    assert ElementTree.fromstring(text).find("io/engine/parameter").attrib == {"key": "StatsLevel", "value": "0"}
+    assert "<!-- ADIOS2 does not read what is put" in text
+    yaml = pytest.importorskip("yaml")
+    text = configuration.yaml("Out", "BP5", VARIABLES, statistics=False)
+    (io,) = yaml.safe_load(text)
+    assert io["Engine"] == {"Type": "BP5", "StatsLevel": 0}
+    assert "# ADIOS2 does not read what is put" in text
+
+
 def test_yaml():
     yaml = pytest.importorskip("yaml")
-    (io,) = yaml.safe_load(adios2_config.yaml("Out", "BP5", VARIABLES, "export A=b"))
+    (io,) = yaml.safe_load(configuration.yaml("Out", "BP5", VARIABLES, "export A=b"))
     assert io["IO"] == "Out"
-    assert io["Engine"] == {"Type": "BP5", "StatsLevel": 0}
+    assert io["Engine"] == {"Type": "BP5"}
     assert [v["Variable"] for v in io["Variables"]] == ["U", 'a<&>"b\\']
     (operation,) = io["Variables"][1]["Operations"]
     assert operation["Type"] == "plugin"

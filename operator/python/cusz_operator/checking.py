@@ -1,0 +1,221 @@
+"""Whether a configuration and a file do what they are meant to: the command `cusz check`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cusz_core import __version__
+from cusz_core.errors import CuszError, ParameterError, UnsupportedError
+
+from .configuration_check import IO, Configuration, read_configuration
+from .inspection import DTYPES, Block, inspect_bp
+from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
+
+__all__ = ["Report", "Variable", "check"]
+
+
+@dataclasses.dataclass
+class Variable:
+    """A variable of a file.
+
+    Attributes:
+        name: of the variable.
+        type: ADIOS2's name of its type.
+        blocks: how many there are, at all steps, that have values.
+        compressed: how many of them are archives that are smaller than the block.
+        ratio: raw bytes over archive bytes of the blocks of this operator; None if there are none.
+        remarks: what is to be said of blocks that are not compressed; "" if all are.
+    """
+
+    name: str
+    type: str
+    blocks: int
+    compressed: int
+    ratio: float | None
+    remarks: str
+
+
+@dataclasses.dataclass
+class Report:
+    """What `check` found.
+
+    Attributes:
+        plugin: path and version of what ADIOS2 loads; None if that is nothing.
+        ios: of the configuration, with the variables that it has compressed.
+        variables: of the file.
+        problems: what is wrong.
+        notes: what is worth knowing.
+    """
+
+    plugin: dict[str, str] | None = None
+    ios: list[IO] = dataclasses.field(default_factory=list)
+    variables: list[Variable] = dataclasses.field(default_factory=list)
+    problems: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values that JSON can hold."""
+        return dataclasses.asdict(self)
+
+
+def check(
+    run: str | os.PathLike[str] | None = None,
+    configuration: str | os.PathLike[str] | None = None,
+    io: str | None = None,
+) -> Report:
+    """Compares what ADIOS2 loads, what a configuration asks for, and what a file holds.
+
+    Args:
+        run: a .bp folder (BP5 or BP4).
+        configuration: an XML file for ADIOS2, with which the file was, or is going to be, written.
+        io: the name that the program passes to DeclareIO, where the configuration has several.
+
+    Raises:
+        OSError: a file is not there.
+        UnsupportedError: the configuration is YAML.
+        ParameterError: the configuration has several IOs with operations, and `io` does not say which.
+    """
+    report = Report()
+    _check_plugin(report)
+    asked: dict[str, float | None] | None = None
+    if configuration is not None:
+        asked = _check_configuration(Path(configuration), io, run is not None, report)
+    if run is not None:
+        _check_run(Path(run), asked, report)
+    return report
+
+
+def _check_plugin(report: Report) -> None:
+    try:
+        found = found_by_adios2()
+    except CuszError as error:
+        report.problems.append(f"plugin: {error}")
+        return
+    where = f"ADIOS2_PLUGIN_PATH is {found.searched!r}" if found.searched else "ADIOS2_PLUGIN_PATH is not set"
+    for message in found.errors:
+        report.problems.append(f"plugin: a library cannot be loaded: {message}")
+    if not found.path:
+        report.problems.append(
+            f"plugin: ADIOS2 does not find {PLUGIN_LIBRARY} ({where}): "
+            'eval "$(cusz config --environment)" (programs that import cusz_operator need not)'
+        )
+        return
+    report.plugin = {"path": found.path, "version": found.version}
+    if not found.version:
+        report.problems.append(f"plugin: {found.path} is not this project's ({where})")
+    elif found.version != __version__:
+        report.notes.append(f"plugin: {found.path} has version {found.version}, this command has {__version__}")
+
+
+def _check_configuration(path: Path, io: str | None, has_run: bool, report: Report) -> dict[str, float | None] | None:
+    """The variables that the configuration has compressed, with their bounds; None if that cannot be told."""
+    if path.suffix.lower() in (".yaml", ".yml"):
+        raise UnsupportedError(
+            f"{path} is YAML, and only XML is checked, which ADIOS2 takes as well ('cusz config' writes both)"
+        )
+    found: Configuration = read_configuration(path)
+    report.problems += [f"{path}: {problem}" for problem in found.problems]
+    report.notes += [f"{path}: {note}" for note in found.notes]
+    report.ios = found.ios
+    if path.suffix != ".xml":
+        report.problems.append(f"{path}: ADIOS2 reads a configuration only if its name ends in .xml (or .yaml, .yml)")
+    names = [own.name for own in found.ios]
+    if io is not None:
+        chosen = [own for own in found.ios if own.name == io]
+        if not chosen:
+            report.problems.append(f"{path}: there is no IO {io!r}{_like(io, names)}: ADIOS2 ignores the file for it")
+    else:
+        chosen = [own for own in found.ios if own.variables]
+        if has_run and len(chosen) > 1:
+            raise ParameterError(
+                f"{path} has operations in several IOs: say with --io which of them wrote the file "
+                f"({', '.join(own.name for own in chosen)})"
+            )
+    return dict(chosen[0].variables) if chosen else None
+
+
+def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report) -> None:
+    blocks: dict[str, list[Block]] = {}
+    try:
+        for block in inspect_bp(path):
+            blocks.setdefault(block["variable"], []).append(block)
+    except (CuszError, OSError):
+        raise
+    except Exception as error:  # whatever ADIOS2 makes of a damaged folder
+        raise CuszError(f"{path} cannot be read: {without_colours(error)}") from None
+    if not blocks:
+        report.problems.append(f"{path}: there is no complete step in it")
+        return
+    for name in asked or {}:
+        if name not in blocks:
+            report.problems.append(
+                f"{path}: there is no variable {name!r}{_like(name, blocks)}: "
+                "ADIOS2 ignores in silence what the configuration says of it"
+            )
+    for name, own in sorted(blocks.items()):
+        variable, problems = _variable(name, own, asked)
+        report.variables.append(variable)
+        report.problems += [f"{path}: variable {name!r}: {problem}" for problem in problems]
+
+
+def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None] | None) -> tuple[Variable, list[str]]:
+    """A variable, and what is wrong with it."""
+    kind = blocks[0]["type"]
+    is_asked = asked is not None and name in asked
+    full = [block for block in blocks if block["operator"] != ""]
+    ours = [block for block in full if block["operator"] == PLUGIN_NAME]
+    kinds = [block.get("kind", "") for block in ours]
+    n_raw, n_plain = kinds.count("raw"), kinds.count("plain")
+    problems = [
+        f"block {block['block']} of step {block['step']}: {block['error']}" for block in blocks if "error" in block
+    ]
+    why = []
+    n_others = sum(block["operator"] != PLUGIN_NAME and "error" not in block for block in full)
+    if n_others:
+        reason = _why_not(kind, blocks, asked is not None, is_asked)
+        why.append(reason if n_others == len(full) else f"{n_others} of {len(full)} blocks: {reason}")
+        if is_asked:
+            problems.append(f"{n_others} of {len(full)} blocks are not compressed: {reason}")
+    if n_plain:
+        why.append(f"{n_plain} of {len(full)} blocks are stored as they are, because the plugin failed")
+        problems.append(why[-1])
+    if n_raw:
+        why.append(f"{n_raw} of {len(full)} blocks are stored raw: too small, incompressible within the bound, or none")
+        if n_raw == len(full) and is_asked and asked is not None and asked[name]:
+            problems.append(f"{why[-1]}: nothing of it is compressed")
+    if ours and asked is not None and not is_asked:
+        why.append("compressed, though the configuration has no operation for it")
+    if not full:
+        why.append("no values")
+    archive_bytes = sum(block.get("archive_bytes", 0) for block in ours)
+    ratio = sum(block.get("raw_bytes", 0) for block in ours) / archive_bytes if archive_bytes else None
+    return Variable(name, kind, len(full), kinds.count("tiled"), ratio, "; ".join(why)), problems
+
+
+def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_asked: bool) -> str:
+    """Why blocks of a variable are without this operator."""
+    if kind not in DTYPES:
+        return f"its type is {kind}, and the operator takes float and double"
+    if all(block["count"] == () for block in blocks):
+        why = "a single value, which no operator compresses"
+        return f"{why}: with an operation, BP5 refuses the second step" if is_asked else why
+    if is_asked:
+        return (
+            "they were written without this configuration, or the program passes another name to DeclareIO than that "
+            "of the IO"
+        )
+    if has_configuration:
+        return "the configuration has no operation for it"
+    return "written without this operator"
+
+
+def _like(name: str, names: Iterable[str]) -> str:
+    """A hint to names that are nearly the same."""
+    by_folded = {other.casefold().strip(): other for other in names}
+    near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
+    return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""

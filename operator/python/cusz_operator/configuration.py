@@ -1,0 +1,121 @@
+"""Configuration files that switch the operator on in a program that reads an ADIOS2 config file."""
+
+from __future__ import annotations
+
+import dataclasses
+from xml.sax.saxutils import quoteattr
+
+from cusz_core.errors import UnsupportedError
+
+from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+
+__all__ = ["OperatedVariable", "check_engine", "xml", "yaml"]
+
+Value = str | int | float
+
+#: Engines that work with the operator when they write, and ADIOS2's other names for them (it takes names in any case).
+ENGINES = ("BP5", "BP4", "SST")
+ALIASES = {
+    "BPFile": "BP5",
+    "BP": "BP5",
+    "File": "BP5",
+    "FileStream": "BP4",
+    "InSituVisualization": "SST",
+    "InSituViz": "SST",
+    "InSituAnalysis": "SST",
+    "CodeCoupling": "SST",
+}
+_REFUSED = {
+    "hdf5": "ADIOS2's HDF5 refuses operators",
+    "inline": "it ignores operators",
+    "dataman": "it reserves too little memory for blocks that do not compress",
+    "bp3": "ADIOS2 keeps it for old files, and nothing is tested with it",
+    "ssc": "ADIOS2 2.12 has it no longer, and nothing is tested with it",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OperatedVariable:
+    """An ADIOS2 variable and the operator's parameters for it."""
+
+    name: str
+    parameters: dict[str, Value]
+
+    def operator(self) -> dict[str, str]:
+        """The operator's keys and values, as ADIOS2 reads them."""
+        values = {key: repr(v) if isinstance(v, float) else str(v) for key, v in self.parameters.items()}
+        return {"PluginName": PLUGIN_NAME, "PluginLibrary": PLUGIN_LIBRARY, **values}
+
+
+def check_engine(engine: str) -> None:
+    """
+    Raises:
+        UnsupportedError: the engine does not work with the operator.
+    """
+    if engine.lower() in (known.lower() for known in (*ENGINES, *ALIASES)):
+        return
+    reason = _REFUSED.get(engine.lower(), "it is none of those that do")
+    raise UnsupportedError(
+        f"the engine {engine!r} does not work with the operator: {reason}. Use one of {', '.join(ENGINES)} "
+        f"(or {', '.join(ALIASES)}, which are the same)"
+    )
+
+
+_NO_STATISTICS = "ADIOS2 does not read what is put, which may be device memory; bpls shows 0 for minimum and maximum"
+
+
+def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "", *, statistics: bool = True) -> str:
+    """An ADIOS2 XML file.
+
+    Args:
+        io: the name that the program passes to DeclareIO.
+        engine: in any case.
+        variables: those that are compressed.
+        comment: for the top of the file.
+        statistics: False: ADIOS2 finds no minimum and maximum of blocks. It must not where a program puts memory of a
+            device, and in BP5 and SST it takes nearly as long as compressing.
+
+    Raises:
+        UnsupportedError: the engine does not work with the operator.
+    """
+    check_engine(engine)
+    lines = ['<?xml version="1.0"?>']
+    lines += [f"<!-- {comment.replace('--', '- -')} -->"] if comment else []
+    lines += [
+        "<adios-config>",
+        f"  <io name={quoteattr(io)}>",
+    ]
+    if not statistics:
+        lines += [
+            f"    <engine type={quoteattr(engine)}>",
+            f"      <!-- {_NO_STATISTICS} -->",
+            '      <parameter key="StatsLevel" value="0"/>',
+            "    </engine>",
+        ]
+    else:
+        lines.append(f"    <engine type={quoteattr(engine)}/>")
+    for variable in variables:
+        lines += [f"    <variable name={quoteattr(variable.name)}>", '      <operation type="plugin">']
+        for key, value in variable.operator().items():
+            lines.append(f"        <parameter key={quoteattr(key)} value={quoteattr(value)}/>")
+        lines += ["      </operation>", "    </variable>"]
+    lines += ["  </io>", "</adios-config>"]
+    return "\n".join(lines) + "\n"
+
+
+def yaml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "", *, statistics: bool = True) -> str:
+    """The same as a YAML file."""
+    check_engine(engine)
+    lines = [f"# {comment}"] if comment else []
+    lines += ["---", f"- IO: {_quoted(io)}", "  Engine:", f"    Type: {_quoted(engine)}"]
+    lines += [f"    # {_NO_STATISTICS}", "    StatsLevel: 0"] if not statistics else []
+    lines.append("  Variables:")
+    for variable in variables:
+        lines += [f"    - Variable: {_quoted(variable.name)}", "      Operations:", "        - Type: plugin"]
+        lines += [f"          {key}: {_quoted(value)}" for key, value in variable.operator().items()]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A double-quoted YAML scalar."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

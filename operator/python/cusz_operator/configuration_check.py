@@ -1,0 +1,244 @@
+"""What an XML configuration of ADIOS2 says of this operator, and what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from xml.parsers import expat
+
+from cusz_core.errors import UnsupportedError
+
+from .configuration import check_engine
+from .parameters import bound_of, parameter_problems
+from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+
+__all__ = ["IO", "Configuration", "read_configuration"]
+
+# What ADIOS2 reads; it passes over everything else in silence, and names are case-sensitive.
+_CHILDREN = {
+    "adios-config": ("operator", "io"),
+    "operator": ("parameter",),
+    "io": ("engine", "transport", "variable"),
+    "engine": ("parameter",),
+    "transport": ("parameter",),
+    "variable": ("operation",),
+    "operation": ("parameter",),
+    "parameter": (),
+}
+_NEEDED = {
+    "operator": ("name", "type"),
+    "io": ("name",),
+    "engine": ("type",),
+    "transport": ("type",),
+    "variable": ("name",),
+    "parameter": ("key", "value"),
+}
+
+
+@dataclasses.dataclass
+class IO:
+    """An <io>.
+
+    Attributes:
+        name: as the program passes it to DeclareIO.
+        engine: its type; "" if the program chooses.
+        variables: those that are compressed by this operator, with the bound of each (None: none that is valid).
+    """
+
+    name: str
+    engine: str = ""
+    variables: dict[str, float | None] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Configuration:
+    """A configuration file.
+
+    Attributes:
+        ios: every <io>.
+        problems, notes: in words; a problem needs to be mended, a note need not.
+    """
+
+    ios: list[IO] = dataclasses.field(default_factory=list)
+    problems: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class _Element:
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[_Element] = dataclasses.field(default_factory=list)
+
+    def all(self, tag: str) -> list[_Element]:
+        return [child for child in self.children if child.tag == tag]
+
+
+class _RefusedError(Exception):
+    """A file that is not XML as it is read here."""
+
+
+def read_configuration(path: Path) -> Configuration:
+    """
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+    """
+    result = Configuration()
+    try:
+        root = _parse(path.read_bytes())
+    except _RefusedError as error:
+        result.problems.append(str(error))
+        return result
+    if root.tag != "adios-config":
+        result.problems.append(f"line {root.line}: the root is <{root.tag}>, and ADIOS2 ignores all but <adios-config>")
+        return result
+    _check_form(root, result)
+    operators = {element.attributes.get("name", ""): element for element in root.all("operator")}
+    for element in root.all("io"):
+        result.ios.append(_io(element, operators, result))
+    if not result.ios:
+        result.problems.append("there is no <io>")
+    elif not any(io.variables for io in result.ios) and not result.problems:
+        result.problems.append(f"no variable has an operation with PluginName {PLUGIN_NAME!r}: nothing is compressed")
+    for name, n in Counter(io.name for io in result.ios).items():
+        if n > 1:
+            result.problems.append(f"there are {n} <io> with the name {name!r}")
+    return result
+
+
+def _parse(text: bytes) -> _Element:
+    """The root of an XML document, without what a configuration has no use for and could do harm."""
+    top = _Element("", {}, 0)
+    open_elements = [top]
+    parser = expat.ParserCreate()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = _Element(tag, attributes, parser.CurrentLineNumber)
+        open_elements[-1].children.append(element)
+        open_elements.append(element)
+
+    def end(_tag: str) -> None:
+        open_elements.pop()
+
+    def doctype(*_: object) -> None:
+        raise _RefusedError(f"line {parser.CurrentLineNumber}: there is a DOCTYPE, which is not read here")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, doctype
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise _RefusedError(
+            f"line {error.lineno}: it is not well-formed XML: {expat.ErrorString(error.code)}"
+        ) from None
+    return top.children[0]
+
+
+def _check_form(element: _Element, result: Configuration) -> None:
+    for name in _NEEDED.get(element.tag, ()):
+        if name not in element.attributes:
+            result.problems.append(
+                f"line {element.line}: <{element.tag}> has no {name}, which ADIOS2 takes for an empty one"
+            )
+    for child in element.children:
+        if child.tag in _CHILDREN[element.tag]:
+            _check_form(child, result)
+            continue
+        known = ", ".join(f"<{tag}>" for tag in _CHILDREN[element.tag]) or "nothing"
+        result.problems.append(
+            f"line {child.line}: ADIOS2 ignores <{child.tag}> within <{element.tag}> (it knows {known} there)"
+        )
+
+
+def _io(element: _Element, operators: dict[str, _Element], result: Configuration) -> IO:
+    io = IO(element.attributes.get("name", ""))
+    if "name" in element.attributes and not io.name:
+        result.problems.append(f"line {element.line}: the name of <io> is empty")
+    variables = element.all("variable")
+    for name, n in Counter(variable.attributes.get("name", "") for variable in variables).items():
+        if n > 1:
+            result.problems.append(f"IO {io.name!r}: there are {n} <variable> with the name {name!r}")
+    for variable in variables:
+        name = variable.attributes.get("name", "")
+        where = f"line {variable.line}: variable {name!r}"
+        operations = variable.all("operation")
+        if not operations:
+            result.notes.append(f"{where} has no <operation>: nothing is done with it")
+        elif len(operations) > 1:
+            result.problems.append(f"{where} has {len(operations)} operations, and ADIOS2 does one")
+        for operation in operations[:1]:
+            parameters = _operation(operation, operators, where, result)
+            if parameters is not None:
+                result.problems += [f"{where}: {problem}" for problem in parameter_problems(parameters)]
+                bounds = [bound_of(parameters[key]) for key in ("accuracy", "tolerance", "eb") if key in parameters]
+                valid = [bound for bound in bounds if bound is not None]
+                io.variables[name] = min(valid) if len(valid) == len(bounds) > 0 else None
+    _engine(element, io, result)
+    return io
+
+
+def _operation(
+    operation: _Element, operators: dict[str, _Element], where: str, result: Configuration
+) -> dict[str, str] | None:
+    """The parameters of an operation of this operator; None for another's, or one that ADIOS2 refuses."""
+    kind, name = operation.attributes.get("type"), operation.attributes.get("operator")
+    parameters: dict[str, str] = {}
+    if (kind is None) == (name is None):
+        result.problems.append(
+            f"{where}: <operation> needs either a type or the name of an operator, and ADIOS2 refuses the whole file"
+        )
+        return None
+    if name is not None:
+        if name not in operators:
+            result.problems.append(f"{where}: there is no <operator> {name!r}, and ADIOS2 refuses the whole file")
+            return None
+        kind = operators[name].attributes.get("type", "")
+        parameters = _parameters(operators[name], where, result)
+    parameters |= _parameters(operation, where, result)
+    if str(kind).lower() != "plugin":
+        result.notes.append(f"{where}: the operation is {kind!r}, and not this operator")
+        return None
+    plugin, library = parameters.get("pluginname"), parameters.get("pluginlibrary")
+    if plugin is None or library is None:
+        missing = "PluginName" if plugin is None else "PluginLibrary"
+        result.problems.append(f"{where}: there is no parameter {missing}, without which ADIOS2 ends the program")
+        return None
+    if PLUGIN_NAME not in plugin.lower() and PLUGIN_NAME not in library.lower():
+        result.notes.append(f"{where}: the operation is the plugin {plugin!r}, and not this operator")
+        return None
+    for key, value, right in (("PluginName", plugin, PLUGIN_NAME), ("PluginLibrary", library, PLUGIN_LIBRARY)):
+        if value != right:
+            result.problems.append(
+                f"{where}: {key} is {value!r} and has to be {right!r}: it is stored in every block, and readers use it"
+            )
+    return parameters
+
+
+def _parameters(element: _Element, where: str, result: Configuration) -> dict[str, str]:
+    """Keys in lower case and values."""
+    found: dict[str, str] = {}
+    for parameter in element.all("parameter"):
+        key = parameter.attributes.get("key", "").lower()
+        if key in found:
+            result.problems.append(f"{where}: parameter {key!r} is given twice")
+        found.setdefault(key, parameter.attributes.get("value", ""))
+    return found
+
+
+def _engine(element: _Element, io: IO, result: Configuration) -> None:
+    engines = element.all("engine")
+    if len(engines) > 1:
+        result.problems.append(f"IO {io.name!r} has {len(engines)} <engine>, and ADIOS2 refuses the whole file")
+    for engine in engines[:1]:
+        io.engine = engine.attributes.get("type", "")
+        if not io.variables:
+            continue
+        try:
+            check_engine(io.engine)
+        except UnsupportedError as error:
+            result.problems.append(f"line {engine.line}: {error}")
+        if _parameters(engine, f"line {engine.line}: engine", result).get("statslevel") == "0":
+            result.notes.append(
+                f"line {engine.line}: StatsLevel is 0, as device memory needs it: bpls -l is going to show 0 / 0"
+            )

@@ -1,0 +1,143 @@
+"""Minimum and maximum of blocks, as ADIOS2 keeps them and `bpls -l` shows them, for blocks that it never sees.
+
+ADIOS2 finds them itself, in what is put, and takes none from outside. BP5 and SST look at as many values as are
+selected, then ask the operator, and take down the selection afterwards. So two values are put, the minimum and the
+maximum; and while the plugin is asked, the block itself is selected. Nobody promises this order, though it is that of
+ADIOS2 2.10 to 2.12: it is tried before it is relied on (`problem`).
+
+BP4 takes everything down before it asks the operator, and would have to look at as many values as the block has: it has
+no statistics.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cusz_core
+
+from .parameters import define_operator
+from .plugin import Plugin, PutRange, keep_for_ever, without_colours
+
+__all__ = ["are_in", "problem", "put_archive", "warn"]
+
+_TYPES = ("float", "double")
+_TRIAL = "trial of statistics"  # a variable's name
+
+
+def put_archive(
+    adios2: Any,
+    plugin: Plugin,
+    engine: Any,
+    variable: Any,
+    dtype: np.dtype[Any],
+    start: Sequence[int],
+    count: Sequence[int],
+    archive: bytes | memoryview,
+    found: cusz_core.ValueRange | None,
+) -> None:
+    """Puts a finished archive as a block of a variable.
+
+    Args:
+        dtype, start, count: of the block.
+        found: the range of its values, in an engine with StatsLevel 1; None in one with StatsLevel 0.
+
+    Raises:
+        PluginError: it was not stored.
+    """
+
+    def select(extents: Sequence[int]) -> None:
+        variable.set_selection([list(start), list(extents)])
+
+    def put(address: int) -> None:
+        engine.impl.Put(variable.impl, address, adios2.Mode.Sync)
+
+    put_range = None
+    selected = count
+    if found is not None:
+        low, high = (found.min, found.max) if found.values > 0 else (math.nan, math.nan)
+        selected = _extents_of_two(count) if low < high else [1] * len(count)
+        put_range = PutRange(low, high, selected, select)
+    select(selected)
+    plugin.hand_over(variable.name(), dtype, count, archive, put, put_range)
+
+
+def _extents_of_two(count: Sequence[int]) -> list[int]:
+    """Extents of two elements within a block of more than one."""
+    longest = list(count).index(max(count))
+    return [2 if axis == longest else 1 for axis in range(len(count))]
+
+
+def are_in(adios2: Any, path: Path) -> bool | None:
+    """Whether a file has statistics; None if it has no variable that could tell.
+
+    A file must have them for all steps or for none: readers of BP5 crash otherwise.
+    """
+    with adios2.FileReader(str(path)) as run:
+        fields = [v for v in run.available_variables().values() if v["Type"] in _TYPES and v["SingleValue"] != "true"]
+        # Without, ADIOS2 says 0. A Writer's files have block tables, which are never zero throughout.
+        return any(float(v["Min"]) or float(v["Max"]) for v in fields) if fields else None
+
+
+@functools.cache
+def problem() -> str:
+    """Why `put_archive` cannot tell this ADIOS2 a range; "" if it can. Tried once in a process, with a small file."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="cusz-") as folder:
+            return _problem_of(Path(folder) / "trial.bp")
+    except Exception as error:
+        return " ".join(without_colours(error).split()) or type(error).__name__
+
+
+@functools.cache
+def warn(why: str) -> None:
+    """Says, once in a process, that files are going to have no statistics."""
+    print(
+        "cusz_operator: bpls -l is going to show 0 / 0, and minimum and maximum of blocks are in block tables alone "
+        f"(cusz inspect), because a trial with this ADIOS2 failed: {why}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _problem_of(path: Path) -> str:
+    """Writes a file of two blocks as a Writer does, and tells what is wrong with it."""
+    import adios2
+
+    field = np.arange(-30, 30, dtype=np.float32).reshape(10, 6)
+    blocks = {"0,0": field[:4], "4,0": field[4:]}
+    adios = adios2.Adios()
+    io = adios.declare_io("cusz_trial")
+    io.set_engine("BP5")
+    io.set_parameters({"StatsLevel": "1"})
+    variable = io.define_variable(_TRIAL, field, list(field.shape), [0, 0], list(field.shape))
+    variable.add_operation(define_operator(adios, eb=0.0))
+    engine = io.open(str(path), adios2.Mode.Write)
+    try:
+        engine.begin_step()
+        for start, part in blocks.items():
+            where = ([int(s) for s in start.split(",")], part.shape)
+            found = cusz_core.value_range(part)
+            put_archive(adios2, Plugin(), engine, variable, part.dtype, *where, cusz_core.compress(part, 0.0), found)
+        engine.end_step()
+        engine.close()
+    except BaseException:
+        keep_for_ever(adios)
+        raise
+
+    with adios2.FileReader(str(path)) as run:
+        shown = [
+            (block["Start"], block["Count"], float(block["Min"]), float(block["Max"]))
+            for block in run.engine.blocks_info(_TRIAL, 0)
+        ]
+        expected = [(start, "{},{}".format(*part.shape), part.min(), part.max()) for start, part in blocks.items()]
+        if shown != expected:
+            return f"of blocks {expected} it kept {shown}"
+        return "" if np.array_equal(run.read(_TRIAL), field) else "the values of blocks are others"

@@ -1,0 +1,44 @@
+"""Files with statistics, if all ranks want them and can have them: mpirun python layer_statistics.py FOLDER
+
+all.bp has them; of one.bp, the last rank wants none; and before fails.bp, the trial of the last rank fails. Rank 0
+prints, as JSON, which of the files have them as every rank took it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from mpi4py import MPI
+
+import cusz_operator as cz
+import support
+from cusz_operator import statistics
+
+comm = MPI.COMM_WORLD
+folder = Path(sys.argv[1])
+is_last = comm.rank == comm.size - 1
+block = support.smooth((10, 20), support.F32, seed=comm.rank)
+
+
+def write(name: str, ranges: bool = True) -> bool:
+    with cz.Writer(folder / f"{name}.bp", comm, eb=1e-3, ranges=ranges) as out:
+        for _ in range(2):
+            with out.step():
+                out.put("T", block, (10 * comm.size, 20), (10 * comm.rank, 0))
+        return out._statistics
+
+
+def fail(_: Path) -> str:
+    raise RuntimeError("another order")
+
+
+taken = [write("all"), write("one", ranges=not is_last)]
+if is_last:
+    statistics.problem.cache_clear()
+    statistics._problem_of = fail
+taken.append(write("fails"))
+told = comm.gather(taken)
+if comm.rank == 0:
+    print(json.dumps(told))

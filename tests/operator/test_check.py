@@ -1,0 +1,433 @@
+"""`cusz check`: what is wrong with a configuration, and with a file that was written with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator
+import support
+from cusz_core.errors import CuszError, ParameterError, UnsupportedError
+from cusz_operator import configuration
+
+adios2 = pytest.importorskip("adios2")
+
+PLUGIN = '<parameter key="PluginName" value="cusz"/><parameter key="PluginLibrary" value="cusz_operator"/>'
+BOUND = '<parameter key="accuracy" value="1e-3"/>'
+OPERATION = f'<operation type="plugin">{PLUGIN}{BOUND}</operation>'
+
+
+def compressed(name: str) -> str:
+    return f'<variable name="{name}">{OPERATION}</variable>'
+
+
+VARIABLE = compressed("T")
+
+
+def config(inside: str) -> str:
+    return f'<adios-config><io name="simulation">{inside}</io></adios-config>'
+
+
+def checked(xml: str, folder: Path) -> cusz_operator.Report:
+    (folder / "adios2.xml").write_text(xml, encoding="utf-8")
+    return cusz_operator.check(configuration=folder / "adios2.xml")
+
+
+@pytest.fixture(autouse=True)
+def _plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a user who has done what the documentation says."""
+    monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cusz_operator.plugin_path()))
+
+
+# ------------------------------------------------------------------------------------------------------- the plugin
+
+WHAT_ADIOS2_LOADS = """
+import adios2
+parameters = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1"}
+try:
+    adios2.Adios().define_operator("x", "plugin", parameters)
+except Exception:
+    pass
+lines = (line.split(maxsplit=5) for line in open("/proc/self/maps"))
+print("loaded", *{line[5].strip() for line in lines if len(line) == 6 and "cusz_operator" in line[5]})
+"""
+
+
+def test_the_plugin_is_the_one_that_adios2_loads(tmp_path: Path, python: Callable, monkeypatch: Any) -> None:
+    ours = cusz_operator.plugin_path()
+    copy, broken, empty = tmp_path / "copy" / "cusz_operator", tmp_path / "broken", tmp_path / "empty"
+    for folder in (copy, broken, empty, tmp_path / "copy" / "cusz_core"):
+        folder.mkdir(parents=True)
+    shutil.copy(ours / "libcusz_operator.so", copy)
+    shutil.copy(Path(cusz_core.__file__).parent / "libcusz_core.so.0", tmp_path / "copy" / "cusz_core")
+    (broken / "libcusz_operator.so").write_text("no library")
+    for folders, path in [
+        ([ours], ours),
+        ([empty, copy, ours], copy),
+        ([broken, ours], ours),
+        ([ours, copy], ours),
+        ([broken], None),
+        ([], None),
+    ]:
+        searched = os.pathsep.join(map(str, folders))
+        loaded = python(WHAT_ADIOS2_LOADS, env={"ADIOS2_PLUGIN_PATH": searched}).stdout.split("loaded")[-1].strip()
+        assert loaded == (f"{path}/libcusz_operator.so" if path else "")
+        monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", searched)
+        report = cusz_operator.check()
+        assert report.plugin == ({"path": loaded, "version": cusz_core.__version__} if path else None)
+        problems = [problem.split(":")[1].strip() for problem in report.problems]
+        expected = ["a library cannot be loaded"] if broken in folders else []
+        where = f"ADIOS2_PLUGIN_PATH is {searched!r}" if searched else "ADIOS2_PLUGIN_PATH is not set"
+        expected += [] if path else [f"ADIOS2 does not find cusz_operator ({where})"]
+        assert problems == expected
+
+
+def test_a_plugin_of_somebody_else_is_told(tmp_path: Path, program: Callable, monkeypatch: Any) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler (Debian: gcc)")
+    source = tmp_path / "other.c"
+    source.write_text("void OperatorCreate(void) {}\n")
+    program(["cc", "-shared", "-fPIC", source, "-o", tmp_path / "libcusz_operator.so"])
+    monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(tmp_path))
+    (problem,) = cusz_operator.check().problems
+    assert "libcusz_operator.so is not this project's" in problem
+    source.write_text("#include <stdlib.h>\n__attribute__((constructor)) static void end(void) { abort(); }\n")
+    program(["cc", "-shared", "-fPIC", source, "-o", tmp_path / "libcusz_operator.so"])
+    (problem,) = cusz_operator.check().problems
+    assert "ends the process that loads it" in problem
+
+
+def test_the_environment_is_that_of_the_shell(program: Callable) -> None:
+    """And not what importing cusz_operator makes of it."""
+    command = [sys.executable, "-m", "cusz_core", "check", Path(__file__).parents[2] / "apps" / "heat_xml.xml"]
+    assert "no problem was found" in program(command).stdout
+    done = program(command, env={"ADIOS2_PLUGIN_PATH": None}, check=False)
+    assert done.returncode == 1
+    assert "ADIOS2_PLUGIN_PATH is not set" in done.stdout
+
+
+# ------------------------------------------------------------------------------------------------ the configuration
+
+
+@pytest.mark.parametrize("engine", [*configuration.ENGINES, *configuration.ALIASES])
+def test_what_config_writes_is_right(engine: str, tmp_path: Path) -> None:
+    variables = [configuration.OperatedVariable("T", {"accuracy": 1e-3, "mode": "rel", "fill": 1e20, "bins": 128})]
+    report = checked(configuration.xml("simulation", engine, variables), tmp_path)
+    assert report.problems == report.notes == []
+    (io,) = report.ios
+    assert (io.name, io.engine, io.variables) == ("simulation", engine, {"T": 1e-3})
+    report = checked(configuration.xml("simulation", engine, variables, statistics=False), tmp_path)
+    assert report.problems == []
+    assert "bpls -l is going to show 0 / 0" in report.notes[0]
+
+
+def test_an_operator_that_is_defined_once(tmp_path: Path) -> None:
+    operator = f'<operator name="small" type="Plugin">{PLUGIN}{BOUND}</operator>'
+    tighter = '<operation operator="small"><parameter key="Accuracy" value="1e-5"/></operation>'
+    io = f'<io name="simulation">{VARIABLE}<variable name="U">{tighter}</variable></io>'
+    report = checked(f"<adios-config>{operator}{io}</adios-config>", tmp_path)
+    assert report.problems == []
+    assert report.ios[0].variables == {"T": 1e-3, "U": 1e-5}
+
+
+APPLICATION = """
+import sys
+import adios2
+import numpy as np
+
+io = adios2.Adios(sys.argv[1]).declare_io("simulation")
+T = np.linspace(0, 1, 5000)
+variable = io.define_variable("T", T, T.shape, [0], T.shape)
+engine = io.open(sys.argv[2], adios2.Mode.Write)
+engine.begin_step()
+engine.put(variable, T)
+engine.end_step()
+engine.close()
+"""
+
+# A configuration, what check says of it, and what it does to the application above: it is refused by an exception, the
+# process is ended, or it is ignored (T is not compressed as it should be).
+MISTAKES = {
+    "not_xml": ("<adios-config>", "not well-formed XML: no element found", "refused"),
+    "root": ("<adios></adios>", "ignores all but <adios-config>", "ignored"),
+    "root_in_capitals": (
+        config(VARIABLE).replace("adios-config", "Adios-Config"),
+        "ignores all but <adios-config>",
+        "ignored",
+    ),
+    "no_io": ("<adios-config/>", "there is no <io>", "ignored"),
+    "io_without_a_name": (f"<adios-config><io>{VARIABLE}</io></adios-config>", "<io> has no name", "ignored"),
+    "variable_without_a_name": (config(f"<variable>{OPERATION}</variable>"), "<variable> has no name", "ignored"),
+    "variable_in_capitals": (
+        config(VARIABLE.replace("variable", "Variable")),
+        "ignores <Variable> within <io>",
+        "ignored",
+    ),
+    "variable_outside": (
+        f'<adios-config>{VARIABLE}<io name="simulation"/></adios-config>',
+        "ignores <variable>",
+        "ignored",
+    ),
+    "no_operation": (config('<variable name="T"/>'), "no variable has an operation", "ignored"),
+    "no_type": (
+        config(VARIABLE.replace(' type="plugin"', "")),
+        "needs either a type or the name of an operator",
+        "refused",
+    ),
+    "no_operator": (config(VARIABLE.replace("type=", "operator=")), "there is no <operator> 'plugin'", "refused"),
+    "no_plugin_name": (config(VARIABLE.replace("PluginName", "Plugin")), "no parameter PluginName", "ended"),
+    "no_library": (config(VARIABLE.replace("PluginLibrary", "Library")), "no parameter PluginLibrary", "ended"),
+    "library": (config(VARIABLE.replace("cusz_operator", "cusz")), "PluginLibrary is 'cusz' and has to be", "ended"),
+    "parameter_without_value": (config(VARIABLE.replace(' value="1e-3"', "")), "<parameter> has no value", "ignored"),
+    "malformed_bound": (
+        config(VARIABLE.replace("1e-3", "1e-3 K")),
+        "'accuracy' = '1e-3 K' is not an error bound",
+        "ignored",
+    ),
+    "no_bound": (config(VARIABLE.replace(BOUND, "")), "no error bound is given", "ignored"),
+    "unknown_parameter": (
+        config(VARIABLE.replace("accuracy", "acuracy")),
+        "parameter 'acuracy' is not known",
+        "ignored",
+    ),
+    "two_engines": (config(f'<engine type="BP5"/><engine type="BP4"/>{VARIABLE}'), "has 2 <engine>", "refused"),
+    "engine": (config(f'<engine type="HDF5"/>{VARIABLE}'), "the engine 'HDF5' does not work", "refused"),
+    "inline": (config(f'<engine type="Inline"/>{VARIABLE}'), "the engine 'Inline' does not work", "ignored"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callable) -> None:
+    xml, words, outcome = MISTAKES[name]
+    problems = checked(xml, tmp_path).problems
+    assert any(words in problem for problem in problems), problems
+
+    output = tmp_path / "out.bp"
+    done = program([sys.executable, "-c", APPLICATION, tmp_path / "adios2.xml", output], check=False)
+    assert outcome == ("ended" if done.returncode < 0 else "refused" if done.returncode else "ignored"), done.stderr
+    if outcome == "ignored" and name != "inline":  # which writes no file
+        (block,) = cusz_operator.inspect_bp(output)
+        assert block.get("eb", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("xml", "words"),
+    [
+        (config(VARIABLE.replace('"cusz"', '"cuSZ"')), "PluginName is 'cuSZ' and has to be 'cusz'"),
+        (config(VARIABLE.replace('"cusz_operator"', '"libcusz_operator.so"')), "has to be 'cusz_operator'"),
+        (config(VARIABLE + VARIABLE), "2 <variable> with the name 'T'"),
+        (config(f'<variable name="T">{OPERATION}{OPERATION}</variable>'), "has 2 operations, and ADIOS2 does one"),
+        (
+            config(VARIABLE.replace(BOUND, BOUND + BOUND.replace("accuracy", "Accuracy"))),
+            "parameter 'accuracy' is given twice",
+        ),
+        (config(VARIABLE).replace("<adios-config>", "<!DOCTYPE adios-config><adios-config>"), "there is a DOCTYPE"),
+        (config(VARIABLE).replace("</adios", '<io name="simulation"/></adios'), "2 <io> with the name 'simulation'"),
+    ],
+)
+def test_what_works_and_should_not_be_so(xml: str, words: str, tmp_path: Path) -> None:
+    problems = checked(xml, tmp_path).problems
+    assert any(words in problem for problem in problems), problems
+
+
+def test_other_operators_are_no_mistake(tmp_path: Path) -> None:
+    other = '<variable name="V"><operation type="zfp"><parameter key="accuracy" value="1"/></operation></variable>'
+    report = checked(config(f"{VARIABLE}{other}"), tmp_path)
+    assert report.problems == []
+    assert report.ios[0].variables == {"T": 1e-3}
+    assert "the operation is 'zfp', and not this operator" in report.notes[0]
+
+
+def test_a_name_that_adios2_does_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "adios2.conf"
+    path.write_text(config(VARIABLE), encoding="utf-8")
+    (problem,) = cusz_operator.check(configuration=path).problems
+    assert "only if its name ends in .xml" in problem
+    with pytest.raises(UnsupportedError, match="only XML is checked"):
+        cusz_operator.check(configuration=tmp_path / "adios2.yaml")
+    with pytest.raises(FileNotFoundError):
+        cusz_operator.check(configuration=tmp_path / "none.xml")
+
+
+# -------------------------------------------------------------------------------------------------------- the file
+
+FIELD = support.smooth((40, 50), support.F32)
+
+
+def write(path: Path, config_file: Path | None, engine_type: str | None = None) -> None:
+    """A run of a program: T, U and noise as floats, n as integers, a single value, and nothing, at two steps."""
+    adios = adios2.Adios(str(config_file)) if config_file else adios2.Adios()
+    io = adios.declare_io("simulation")
+    if engine_type:
+        io.set_engine(engine_type)
+    noise = 1e6 * np.random.default_rng(0).standard_normal(500).astype(np.float32)
+    arrays = {"T": FIELD, "U": FIELD.astype(np.float64), "noise": noise, "n": np.arange(30), "nothing": FIELD[:0]}
+    variables = {name: io.define_variable(name, a, a.shape, [0] * a.ndim, a.shape) for name, a in arrays.items()}
+    time = io.define_variable("time", np.zeros(1))
+    engine = io.open(str(path), adios2.Mode.Write)
+    for _ in range(2):
+        engine.begin_step()
+        for name, variable in variables.items():
+            engine.put(variable, arrays[name])
+        engine.put(time, np.ones(1))
+        engine.end_step()
+    engine.close()
+
+
+@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
+def test_a_run_that_is_as_it_should_be(engine_type: str, tmp_path: Path) -> None:
+    xml = tmp_path / "adios2.xml"
+    xml.write_text(config(f'<engine type="{engine_type}"/>{VARIABLE}'), encoding="utf-8")
+    write(tmp_path / "run.bp", xml)
+    report = cusz_operator.check(tmp_path / "run.bp", xml)
+    assert report.problems == report.notes == []
+    by_name = {variable.name: variable for variable in report.variables}
+    assert {name: (v.type, v.blocks, v.compressed) for name, v in by_name.items()} == {
+        "T": ("float", 2, 2),
+        "U": ("double", 2, 0),
+        "n": ("int64_t", 2, 0),
+        "noise": ("float", 2, 0),
+        "nothing": ("float", 0, 0),
+        "time": ("double", 2, 0),
+    }
+    assert by_name["T"].ratio > 2
+    assert {name: v.remarks for name, v in by_name.items()} == {
+        "T": "",
+        "U": "the configuration has no operation for it",
+        "n": "its type is int64_t, and the operator takes float and double",
+        "noise": "the configuration has no operation for it",
+        "nothing": "no values",
+        "time": "a single value, which no operator compresses",
+    }
+    remarks = {v.name: v.remarks for v in cusz_operator.check(tmp_path / "run.bp").variables}
+    assert remarks["U"] == "written without this operator"
+
+
+@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
+def test_what_a_configuration_asks_for_in_vain(engine_type: str, tmp_path: Path) -> None:
+    """Names that are nearly right, types that are not compressed, and values that cannot be."""
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+    names = ["t", "U ", "noise", "n", "T"]
+    variables = "".join(map(compressed, names))
+    xml.write_text(config(f'<engine type="{engine_type}"/>{variables}'), encoding="utf-8")
+    write(run, xml)
+    problems = cusz_operator.check(run, xml).problems
+    missing = "ADIOS2 ignores in silence what the configuration says of it"
+    assert problems == [
+        f"{run}: there is no variable 't' (there is 'T'): {missing}",
+        f"{run}: there is no variable 'U ' (there is 'U'): {missing}",
+        f"{run}: variable 'n': 2 of 2 blocks are not compressed: "
+        "its type is int64_t, and the operator takes float and double",
+        f"{run}: variable 'noise': 2 of 2 blocks are stored raw: too small, incompressible within the bound, or none: "
+        "nothing of it is compressed",
+    ]
+
+
+@pytest.mark.parametrize("engine_type", ["BP5", "BP4"])
+def test_an_operation_for_a_single_value(engine_type: str, tmp_path: Path) -> None:
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+    xml.write_text(config(f'<engine type="{engine_type}"/>' + compressed("time")), encoding="utf-8")
+    if engine_type == "BP5":
+        with pytest.raises(RuntimeError, match="does not support adding operators"):
+            write(run, xml)
+        return
+    write(run, xml)
+    (problem,) = cusz_operator.check(run, xml).problems
+    assert "variable 'time': 2 of 2 blocks are not compressed: a single value, which no operator" in problem
+
+
+def test_a_run_without_the_configuration_that_is_shown(tmp_path: Path) -> None:
+    """The program passes another name to DeclareIO than the configuration has."""
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+    xml.write_text(config(VARIABLE).replace("simulation", "Simulation"), encoding="utf-8")
+    write(run, xml)
+    (problem,) = cusz_operator.check(run, xml).problems
+    assert "variable 'T': 2 of 2 blocks are not compressed: they were written without this configuration, or" in problem
+    (problem,) = cusz_operator.check(run, xml, "simulation").problems
+    assert "there is no IO 'simulation' (there is 'Simulation')" in problem
+
+
+def test_one_of_several_ios(tmp_path: Path) -> None:
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+    other = '<io name="checkpoint">' + compressed("P") + "</io>"
+    xml.write_text(config(VARIABLE).replace("</adios", f"{other}</adios"), encoding="utf-8")
+    write(run, xml)
+    assert cusz_operator.check(configuration=xml).problems == []
+    with pytest.raises(ParameterError, match=r"say with --io which of them wrote the file \(simulation, checkpoint\)"):
+        cusz_operator.check(run, xml)
+    assert cusz_operator.check(run, xml, "simulation").problems == []
+    (problem,) = cusz_operator.check(run, xml, "checkpoint").problems
+    assert "there is no variable 'P'" in problem
+
+
+def test_blocks_that_were_lost(tmp_path: Path, python: Callable) -> None:
+    code = """
+import sys
+import adios2, numpy as np, cusz_operator
+io = adios2.Adios().declare_io("output")
+io.set_parameters({"StatsLevel": "0"})
+T = io.define_variable("T", np.zeros(1), [1000], [0], [1000])
+T.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
+engine = io.open(sys.argv[1], adios2.Mode.Write)
+engine.begin_step()
+engine.impl.Put(T.impl, 4096, adios2.Mode.Sync)  # nothing lies at this address
+engine.end_step()
+engine.close()
+"""
+    python(code, tmp_path / "run.bp")
+    (problem,) = cusz_operator.check(tmp_path / "run.bp").problems
+    assert "variable 'T': block 0 of step 0: lost when it was written" in problem
+
+
+def test_damaged_runs(tmp_path: Path) -> None:
+    write(tmp_path / "run.bp", None)
+    (tmp_path / "run.bp" / "md.idx").write_bytes(b"")
+    (problem,) = cusz_operator.check(tmp_path / "run.bp").problems
+    assert "there is no complete step in it" in problem
+    (tmp_path / "run.bp" / "md.idx").unlink()
+    with pytest.raises(CuszError):
+        cusz_operator.check(tmp_path / "run.bp")
+
+
+# ------------------------------------------------------------------------------------------------- the command line
+
+
+def test_the_command(tmp_path: Path, program: Callable) -> None:
+    xml, run = tmp_path / "adios2.xml", tmp_path / "run.bp"
+    xml.write_text(config(VARIABLE), encoding="utf-8")
+    write(run, xml)
+    command = [sys.executable, "-m", "cusz_core", "check"]
+    for paths in ([run, xml], [xml, run], [run], [xml]):
+        done = program([*command, *paths])
+        assert "no problem was found" in done.stdout
+        assert f"plugin    {cusz_operator.plugin_path()}/libcusz_operator.so, version" in done.stdout
+        assert ("T         float    2       2 " in done.stdout) == (run in paths)
+        assert ("IO        simulation, engine of the program: T (0.001)" in done.stdout) == (xml in paths)
+        assert done.stderr == ""
+    xml.write_text(config(VARIABLE.replace('"T"', '"temperature"')), encoding="utf-8")
+    done = program([*command, run, xml], check=False)
+    assert done.returncode == 1
+    assert f"PROBLEM   {run}: there is no variable 'temperature'" in done.stdout
+    done = program([*command, run, xml, "--json"], check=False)
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == cusz_operator.check(run, xml).to_dict()
+    for wrong, words in [
+        ([run, run], "one .bp directory"),
+        ([xml, xml], "one .bp directory"),
+        ([tmp_path / "adios2.yaml"], "only XML is checked"),
+    ]:
+        done = program([*command, *wrong], check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+    done = program([*command, tmp_path / "none.bp"], check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "does not exist" in done.stderr
