@@ -405,7 +405,9 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
             archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **kind.options)
             context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
     # Of what a kernel is made of, the first is the type of values; the pipeline is one of several.
-    launched = {re.sub(r"<(\w+), .*", r"<\1>", name).rpartition("::")[2] for name in simt.launched() | simt.all_launched}
+    launched = {
+        re.sub(r"<(\w+), .*", r"<\1>", name).rpartition("::")[2] for name in simt.launched() | simt.all_launched
+    }
     templates = set(re.findall(r"template <class T(?:, class Pipeline)?>\s+__global__[^{]*?(\w+)\s*\(const", source))
     for name in names - templates:
         assert name in launched
