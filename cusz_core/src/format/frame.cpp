@@ -110,7 +110,7 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
 
 void write_raw_header(void* archive, const Layout& layout, std::uint32_t payload_checksum) {
     write_common_header(archive, 1, layout, CUSZ_KIND_RAW, payload_checksum);
-    put(archive, header_checksum_at, header_checksum(archive, raw_header_bytes));
+    seal_header(archive, raw_header_bytes);
 }
 
 } // namespace cusz

@@ -35,6 +35,12 @@ inline std::uint32_t header_checksum(const void* archive, std::size_t bytes) {
     return fold(mix((weigh(archive, bytes / 4) - own) ^ mix(bytes / 4)));
 }
 
+// Puts it where it belongs.
+inline void seal_header(void* archive, std::size_t bytes) {
+    put(archive, header_checksum_at, std::uint32_t{0}); // its place is read, too
+    put(archive, header_checksum_at, header_checksum(archive, bytes));
+}
+
 // The first 48 bytes but for the header's checksum.
 void write_common_header(void* archive, std::uint32_t version, const Layout& layout, cusz_kind kind,
                          std::uint32_t payload_checksum);

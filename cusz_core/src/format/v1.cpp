@@ -111,7 +111,7 @@ void write_tiled_header(void* archive, const Layout& layout, const Coding& c, co
     put(archive, n_delta_outliers_at, c.n_delta_outliers);
     put(archive, n_value_outliers_at, c.n_value_outliers);
     write_lengths(static_cast<std::byte*>(archive) + tiled_header_bytes, lengths, Alphabet(c.r));
-    put(archive, header_checksum_at, header_checksum(archive, body_offset(c.r)));
+    seal_header(archive, body_offset(c.r));
 }
 
 } // namespace cusz::v1
