@@ -27,8 +27,8 @@ import cusz_operator
 def print_table(run: cusz_operator.Reader, checks: list[dict[str, Any]]) -> float:
     """One line per variable; returns the raw bytes that compression saved a second."""
     check = checks[0]
-    heads = ("variable", "raw MB", "archive MB", "ratio", "max error/bound", "PSNR dB", "compress GB/s")
-    heads = (*heads, *(f"read GB/s, {found['ranks']} ranks" for found in checks))
+    heads = ["variable", "raw MB", "archive MB", "ratio", "max error/bound", "PSNR dB", "compress GB/s"]
+    heads += [f"read GB/s, {found['ranks']} ranks" for found in checks]
     rows = []
     saved_bytes = seconds = 0.0
     for name, found in check["variables"].items():

@@ -13,6 +13,7 @@
 #include <adios2.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iostream>
@@ -131,7 +132,7 @@ void run(const std::string& path, const adios2::Dims& shape) {
     for (std::size_t i = 0; i < field.size(); ++i) {
         const long double error = std::fabs(static_cast<long double>(field[i]) - got[i]);
         if (!(error <= bound)) ++violations; // a NaN, too
-        if (error > largest) largest = error;
+        largest = std::max(largest, error);
     }
     std::cout << field.size() << " values of a device written to " << path << " and read back; largest error "
               << static_cast<double>(largest) << ", bound " << kBound << std::endl;

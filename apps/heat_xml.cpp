@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
+#include <numbers>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -24,7 +25,6 @@
 
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 constexpr double kRate = 0.15; // the explicit step is stable up to 1/6
 
 struct Options {
@@ -77,11 +77,11 @@ public:
           nz_(o.nz), below_((rank + ranks - 1) % ranks), above_((rank + 1) % ranks), now_((n_ + 2) * o.ny * o.nz),
           next_(now_.size()) {
         for (std::size_t i = 0; i < n_; ++i) {
-            const double x = 2 * kPi * static_cast<double>(first_ + i) / static_cast<double>(o.nx);
+            const double x = 2 * std::numbers::pi * static_cast<double>(first_ + i) / static_cast<double>(o.nx);
             for (std::size_t j = 0; j < ny_; ++j) {
-                const double y = 2 * kPi * static_cast<double>(j) / static_cast<double>(ny_);
+                const double y = 2 * std::numbers::pi * static_cast<double>(j) / static_cast<double>(ny_);
                 for (std::size_t k = 0; k < nz_; ++k) {
-                    const double z = 2 * kPi * static_cast<double>(k) / static_cast<double>(nz_);
+                    const double z = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(nz_);
                     now_[((i + 1) * ny_ + j) * nz_ + k] =
                         300.0 + 20.0 * std::sin(x) * std::cos(2 * y) + 5.0 * std::sin(3 * z + std::cos(x + y));
                 }

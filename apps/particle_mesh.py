@@ -71,7 +71,7 @@ class ParticleMesh:
         self.waves = (waves[:, None, None], waves[mine[0] : mine[1], None], 2 * np.pi * np.fft.rfftfreq(n))
         with np.errstate(divide="ignore"):
             self.green = -1.0 / sum(4 * np.sin(wave / 2) ** 2 for wave in self.waves)
-        self.green[~np.isfinite(self.green)] = 0.0
+        self.green[~np.isfinite(self.green)] = 0.0  # type: ignore[index]
         self._zeldovich(seed)
 
     def linear_contrast(self, seed: int) -> Array:
@@ -93,7 +93,7 @@ class ParticleMesh:
         # At the mesh's own frequency a derivative of a real field has no sign, and the lattice no wave.
         sharp = [np.where(np.abs(wave) < np.pi, wave, 0.0) for wave in self.waves]
         square = sum(wave**2 for wave in self.waves)
-        square[square == 0] = 1.0
+        square[square == 0] = 1.0  # type: ignore[index]
         potential = self.linear_contrast(seed) / square
         shift = np.stack([slabs.backward(1j * wave * potential, n, n).ravel() for wave in sharp])
         lattice = np.indices((slabs.count, n, n)).reshape(3, -1) + 0.5

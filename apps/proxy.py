@@ -76,7 +76,8 @@ class Slabs:
     def with_halo(self, field: Array, width: int, axis: int = 0) -> Array:
         """A copy of `field` with `width` planes of both neighbours along `axis`; the ranks form a ring."""
         n = field.shape[axis]
-        to_low, to_high = (np.ascontiguousarray(take(field, *ends, axis)) for ends in ((0, width), (n - width, n)))
+        ends = ((0, width), (n - width, n))
+        to_low, to_high = (np.ascontiguousarray(take(field, first, last, axis)) for first, last in ends)
         from_low, from_high = to_high, to_low
         if self.comm.size > 1:
             low, high = (self.comm.rank - 1) % self.comm.size, (self.comm.rank + 1) % self.comm.size

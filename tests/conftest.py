@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import support`
+
+from support import locked
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,11 +28,30 @@ def pytest_report_header() -> str:
     return "real fields: none, CUSZ_TEST_DATA is not set: generated fields stand in for them"
 
 
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With pytest-xdist (scripts/test) a worker takes whole files, so that what a file's tests share is made once, and
+    one takes all files that start ranks: beside each other these would wait for cores until their time is over.
+
+    (`--dist loadgroup` would do it with marks, but has no effect with pytest 9.2: pytest-xdist's issue 1386.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    @functools.cache
+    def group(file: str) -> str:
+        starts_ranks = re.search(r"\bmark\.(mpi|slurm)\b", (config.rootpath / file).read_text(encoding="utf-8"))
+        return "ranks" if starts_ranks else file
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid.partition("::")[0])
+
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
-        return
     for item in items:
-        if "slow" in item.keywords:
+        if "slow" in item.keywords and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
@@ -42,12 +66,16 @@ def simt_build() -> Path:
         return Path(given)
     source = Path(__file__).resolve().parent / "simt"
     build = source.parents[1] / "build" / "simt"
-    for command in (["cmake", "-G", "Ninja", "-S", source, "-B", build], ["cmake", "--build", build]):
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if result.returncode != 0:
-            if "Boost.Context was not found" in result.stdout:
-                pytest.skip("Boost.Context is not there (Debian: libboost-context-dev)")
-            pytest.fail(f"{' '.join(map(str, command))}\n{result.stdout}")
+    with locked(build):
+        for command in (
+            ["cmake", "-G", "Ninja", "-S", str(source), "-B", str(build)],
+            ["cmake", "--build", str(build)],
+        ):
+            result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            if result.returncode != 0:
+                if "Boost.Context was not found" in result.stdout:
+                    pytest.skip("Boost.Context is not there (Debian: libboost-context-dev)")
+                pytest.fail(f"{' '.join(command)}\n{result.stdout}")
     return build
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import support
-from support import F32, hashes, integers, smooth
+from support import DTYPES, F32, hashes, integers, smooth
 
 #: Single values, exactly full tiles (4096; 64x64; 8x16x32; 1x8x16x32), clipped, thin, odd and long ones.
 SHAPES: list[tuple[int, ...]] = [
@@ -176,3 +176,6 @@ KINDS: dict[str, Kind] = {
     "denormal_f32": Kind(denormal, 1.5e-38),
     "denormal_f64": Kind(denormal, 3e-308),
 }
+
+#: Every kind meets every shape and both types, and every shape both types.
+COVERING = [(name, shape, DTYPES[(i + j) % 2]) for i, name in enumerate(KINDS) for j, shape in enumerate(SHAPES)]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import itertools
 import math
 import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import cusz_core as cusz
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
-DTYPES = (F32, F64)
+DTYPES: tuple[np.dtype, ...] = (F32, F64)
 RAW_OVERHEAD = 48
 
 #: mpirun as root, on one machine, with more ranks than cores (Open MPI 4 and 5).
@@ -49,6 +56,47 @@ SHAPES: dict[int, list[tuple[int, ...]]] = {
     ],
 }
 ALL_SHAPES = [shape for shapes in SHAPES.values() for shape in shapes]
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """While it is made: other workers of pytest-xdist, and other checkouts, wait."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# ------------------------------------------------------------------------------------------------------ cases
+
+
+def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """So few elements of a product, always the same ones, that any two values of two axes meet in one of them."""
+    values = [list(axis) for axis in axes]
+
+    def pairs(case: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+        return set(itertools.combinations(enumerate(case), 2))
+
+    product = list(itertools.product(*(range(len(axis)) for axis in values)))
+    missing = set[tuple[tuple[int, int], ...]]().union(*map(pairs, product))
+    chosen = []
+    while missing:
+        chosen.append(max(product, key=lambda case: len(pairs(case) & missing)))
+        missing -= pairs(chosen[-1])
+    return [tuple(axis[i] for axis, i in zip(values, case, strict=True)) for case in sorted(chosen)]
+
+
+def cases(
+    names: str, *axes: Iterable[Any], few: Collection[tuple[Any, ...]] | None = None, indirect: Sequence[str] = ()
+) -> pytest.MarkDecorator:
+    """Parametrizes a test with the `few` cases of a product (default: those of `pairwise`), with --slow with all."""
+    chosen = pairwise(*axes) if few is None else few
+    return pytest.mark.parametrize(
+        names,
+        [pytest.param(*case, marks=() if case in chosen else pytest.mark.slow) for case in itertools.product(*axes)],
+        ids=str,
+        indirect=indirect,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ fields

@@ -360,7 +360,7 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz
 
         Coding coding;
         coding.mode = static_cast<cusz_mode>(params->mode);
-        coding.r = std::bit_width(static_cast<unsigned>(params->bins)) - 2;
+        coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params->bins))) - 2;
         coding.has_fill = params->has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params->fill);
         coding.eb = coding.eb_abs = params->eb;

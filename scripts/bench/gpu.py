@@ -337,7 +337,7 @@ def measure(machine: Machine, options: argparse.Namespace, document: dict[str, A
     """Adds the rows that are missing. Returns whether all are there now."""
     started = time.monotonic()
     have = {key(row) for row in document["rows"] if not gpu_report.is_beside(row)}
-    dtypes = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+    dtypes: dict[str, np.dtype] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
     for name in chosen(options.fields):
         label = Path(name).stem if name.endswith(".npy") else name
         own_dtypes = [dtypes[d] for d in options.dtype]

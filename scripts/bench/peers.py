@@ -42,8 +42,8 @@ def make_environment() -> None:
     subprocess.run([VENV / "bin/python", "-m", "venv", "--clear", PEERS], check=True)
     own = output(PEERS / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     (Path(own) / "venv.pth").write_text(f"{packages}\n")
-    pip = [PEERS / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "-r", REQUIREMENTS], check=True)
+    pip = [str(PEERS / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True)
     done.write_text(key)
 
 

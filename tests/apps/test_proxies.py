@@ -34,7 +34,7 @@ GRIDS = {
     "cosmology": ("17", (17, 17, 17)),
     "orbitals": ("5x11x10x9", (5, 11, 10, 9)),
 }
-KINDS = {
+KINDS: dict[str, Any] = {
     "particles": particles.Particles,
     "climate": climate.Climate,
     "hurricane": hurricane.Hurricane,
@@ -203,7 +203,7 @@ def test_shock_tube(axis: int) -> None:
         low, high = (low, p) if pressure_function(p, 1, 1) + pressure_function(p, 0.125, 0.1) > 0 else (p, high)
     speed = pressure_function(p, 0.125, 0.1)
 
-    tube = cosmology.Cosmology.__new__(cosmology.Cosmology)
+    tube: Any = cosmology.Cosmology.__new__(cosmology.Cosmology)
     shape = [3, 3, 3]
     shape[axis] = n
     tube.slabs, tube.matter, tube.kms = proxy.Slabs(ALONE, shape[0], 2), SimpleNamespace(a=1e-9), 1.0

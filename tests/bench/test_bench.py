@@ -125,7 +125,7 @@ def test_memory():
     if measure.with_peak(lambda: None)[1] is None:
         pytest.skip("this system does not tell")
     _, peak = measure.with_peak(lambda: np.ones(4_000_000))
-    assert peak > 30_000_000
+    assert (peak or 0) > 30_000_000
 
 
 # --------------------------------------------------------------------------------------------------------- failures

@@ -15,7 +15,7 @@ import support
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 #: Small fields of the five datasets, with what is special about some: zeros, a range of magnitudes, 4-D.
-SHAPES = {
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "HACC": {"x": (2500,)},
     "CESM-ATM": {"cloud_fraction": (30, 35)},
     "Hurricane": {"U": (10, 11, 12), "QCLOUD": (10, 11, 12)},

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import types
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -295,7 +296,7 @@ def test_output_has_ordinary_permissions(run, folder):
 @pytest.fixture
 def operator_package(monkeypatch):
     """A stand-in for the package cusz_operator."""
-    package = types.ModuleType("cusz_operator")
+    package: Any = types.ModuleType("cusz_operator")
     package.configuration = cusz_operator.configuration
     package.plugin_path = lambda: "/opt/my plugins"
     package.inspect_bp = lambda path: iter(

@@ -8,15 +8,18 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
 
 import cusz_core as cusz
 import support
 
 #: Fields of several sizes, types and ways through the codec, so that scratch memory is used in several sizes.
-CASES = [
+CASES: list[tuple[np.ndarray, float, dict[str, Any]]] = [
     (support.smooth((20, 30, 40), support.F32), 1e-3, {}),
     (support.smooth((5000,), support.F64), 1e-6, {"fill": 1.0}),
     (support.smooth((200, 90), support.F32), 1e-2, {"threads": 2}),

@@ -10,6 +10,7 @@ import hashlib
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def sparse(dtype: np.dtype) -> np.ndarray:
     return np.where(support.integers(9000, 0, 25) == 0, 3, 0).astype(dtype).reshape(10, 30, 30)
 
 
-CASES = {
+CASES: dict[str, tuple[Any, ...]] = {
     f"{name}_{dtype.name}": (make, dtype, eb, options)
     for dtype in (F32, F64)
     for name, (make, eb, options) in {
@@ -130,7 +131,7 @@ CASES = {
         "raw": (lambda t: support.smooth((20,), t), 0.0, {}),
         "packed": (waves, 1e-2, {"lossless": "zstd"}),
     }.items()
-    if options.get("lossless", "none") in backends.lossless_stages()
+    if options.get("lossless", "none") in backends.lossless_stages()  # type: ignore[attr-defined]
 }
 
 

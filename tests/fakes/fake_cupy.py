@@ -102,10 +102,10 @@ class DLPackArray:
         tensor = _Tensor(
             x.ctypes.data, self.kind, 0, x.ndim, self.CODES.get(x.dtype.kind, 2), x.itemsize * 8, 1, shape, strides, 0
         )
-        for name, value in self.changes.items():
-            setattr(tensor, name, value)
+        for field, value in self.changes.items():
+            setattr(tensor, field, value)
         if self.versioned:
-            managed = _Versioned(self.major, 0, None, None, int(self.read_only), tensor)
+            managed: ctypes.Structure = _Versioned(self.major, 0, None, None, int(self.read_only), tensor)
             name = b"dltensor_versioned"
         else:
             managed, name = _Managed(tensor, None, None), b"dltensor"

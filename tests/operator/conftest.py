@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import cusz_operator
-from support import MPI_ENVIRONMENT
+from support import MPI_ENVIRONMENT, locked
 
 HERE = Path(__file__).parent
 RANKS = HERE / "ranks"
@@ -164,10 +164,11 @@ def programs(adios2_prefix: Path) -> Path:
     prefixes = [os.environ.get("CMAKE_PREFIX_PATH", ""), sys.prefix, str(adios2_prefix)]
     configure = ["cmake", "-G", "Ninja", "-S", HERE / "programs", "-B", build, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
     configure.append(f"-DCMAKE_PREFIX_PATH={';'.join(filter(None, prefixes))}")
-    if run(configure, timeout=300, check=False).returncode != 0:
-        shutil.rmtree(build, ignore_errors=True)  # of a checkout or an ADIOS2 that has moved
-        run(configure, timeout=300)
-    run(["cmake", "--build", build], timeout=600)
+    with locked(build):
+        if run(configure, timeout=300, check=False).returncode != 0:
+            shutil.rmtree(build, ignore_errors=True)  # of a checkout or an ADIOS2 that has moved
+            run(configure, timeout=300)
+        run(["cmake", "--build", build], timeout=600)
     return build
 
 
@@ -179,15 +180,17 @@ def serial_python() -> Path:
     tag = f"{sys.implementation.cache_tag}-{os.uname().machine}"
     venv = cache / f"adios2-pypi-{version}-{tag}"
     interpreter = venv / "bin" / "python"
-    if not (venv / "done").exists():
-        shutil.rmtree(venv, ignore_errors=True)
-        run([sys.executable, "-m", "venv", venv], timeout=300)
-        pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
-        installed = run([*pip, f"adios2=={version}", "numpy"], timeout=600, check=False, env={"PYTHONPATH": None})
-        if installed.returncode != 0:
-            last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
-            pytest.skip(f"pip cannot install adios2=={version}: {last[0]}")
-        (venv / "done").touch()
+    with locked(venv):
+        if not (venv / "done").exists():
+            shutil.rmtree(venv, ignore_errors=True)
+            run([sys.executable, "-m", "venv", venv], timeout=300)
+            pip: list[Path | str] = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            wanted = ["--only-binary", ":all:", f"adios2=={version}", "numpy"]
+            installed = run([*pip, *wanted], timeout=600, check=False, env={"PYTHONPATH": None})
+            if installed.returncode != 0:
+                last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
+                pytest.skip(f"pip cannot install adios2=={version}: {last[0]}")
+            (venv / "done").touch()
     return interpreter
 
 
@@ -214,15 +217,16 @@ def from_pypi() -> Callable[[str], PyPI]:
 
     def install(requirement: str) -> PyPI:
         folder = cache / f"{requirement.replace('==', '-')}-{sys.implementation.cache_tag}-{os.uname().machine}"
-        if not folder.exists():
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            with tempfile.TemporaryDirectory(dir=folder.parent) as half_done:
-                command = [*pip, "--only-binary", ":all:", "--target", half_done, requirement]
-                installed = run(command, timeout=600, check=False)
-                if installed.returncode != 0:
-                    last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
-                    pytest.skip(f"pip cannot install {requirement}: {last[0]}")
-                shutil.copytree(half_done, folder, dirs_exist_ok=True)
+        with locked(folder):
+            if not folder.exists():
+                pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+                with tempfile.TemporaryDirectory(dir=folder.parent) as half_done:
+                    command = [*pip, "--only-binary", ":all:", "--target", half_done, requirement]
+                    installed = run(command, timeout=600, check=False)
+                    if installed.returncode != 0:
+                        last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
+                        pytest.skip(f"pip cannot install {requirement}: {last[0]}")
+                    Path(half_done).rename(folder)
         return PyPI(folder)
 
     return install

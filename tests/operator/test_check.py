@@ -299,7 +299,7 @@ def test_a_run_that_is_as_it_should_be(engine_type: str, tmp_path: Path) -> None
         "nothing": ("float", 0, 0),
         "time": ("double", 2, 0),
     }
-    assert by_name["T"].ratio > 2
+    assert by_name["T"].ratio > 2  # type: ignore[operator]
     assert {name: v.remarks for name, v in by_name.items()} == {
         "T": "",
         "U": "the configuration has no operation for it",

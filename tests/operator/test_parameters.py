@@ -101,7 +101,7 @@ def test_python_tells_before_what_the_plugin_is_going_to_warn_of(name: str) -> N
     given, expected, _ = MISTAKES[name]
     problems = parameter_problems({key.lower(): value for key, value in given.items()})
     assert len(problems) == (expected is not None)
-    assert all(expected in problem for problem in problems)
+    assert all(str(expected) in problem for problem in problems)
 
 
 def test_python_reads_numbers_as_the_plugin_does(python: Callable, tmp_path: Path) -> None:

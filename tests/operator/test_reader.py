@@ -90,13 +90,13 @@ def test_reading(file: tuple[Path, np.ndarray]) -> None:
 def test_a_shape_that_changes_where_a_variable_is_not_in_every_step(engine: Any, tmp_path: Path) -> None:
     x = support.smooth((30, 40), support.F32)
     with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=engine) as out:
-        for step in range(6):
+        for n in range(6):
             with out.step():
-                out.put("always", x[: 5 + step])
-                if step % 2:
-                    out.put("sometimes", x[: 20 - step])
-                    for row in range(step):
-                        out.put("in more blocks", x[row : row + 1], (step, 40), (row, 0))
+                out.put("always", x[: 5 + n])
+                if n % 2:
+                    out.put("sometimes", x[: 20 - n])
+                    for row in range(n):
+                        out.put("in more blocks", x[row : row + 1], (n, 40), (row, 0))
     with cz.Reader(tmp_path / "run.bp") as run:
         for step in run:
             assert not support.violations(x[: 5 + step.index], step.read("always"), 1e-3)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from simt_library import ABS, REL
 
 import field_kinds
-from field_kinds import SHAPES
+from field_kinds import COVERING, SHAPES
 
-__all__ = ["KINDS", "SHAPES", "Kind"]
+__all__ = ["COVERING", "KINDS", "SHAPES", "Kind"]
 
 
 @dataclass(frozen=True)

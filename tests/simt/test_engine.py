@@ -36,7 +36,7 @@ import support
 pytestmark = pytest.mark.simt
 
 CORE = Path(__file__).resolve().parents[2] / "cusz_core"
-DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
+DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]
 SHAPE = (18, 33, 40)
 
 #: How often the host waits, at most, where field and archive lie on the device.
@@ -440,16 +440,24 @@ def test_synchronizations(simt: Library, context: Context, mode: int) -> None:
 # ---- Memory
 
 
-@pytest.fixture(params=[(HOST, HOST), (HOST, DEVICE), (DEVICE, HOST), (DEVICE, DEVICE)], ids="-".join)
+PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACES]
+
+
+@pytest.fixture(params=PAIRS_OF_PLACES)
 def places(request: pytest.FixtureRequest) -> dict[str, str]:
     """Of the field and the archive."""
-    field, archive = request.param
+    field, archive = request.param.split("-")
     return {"field": field, "archive": archive}
 
 
 @pytest.mark.usefixtures("hidden")
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", ["smooth_rel", "mixture", "raw_tiles", "lossless"])
+@support.cases(
+    "name, dtype, places",
+    ["smooth_rel", "mixture", "raw_tiles", "lossless"],
+    DTYPES,
+    PAIRS_OF_PLACES,
+    indirect=["places"],
+)
 def test_batches(simt: Library, context: Context, name: str, dtype: np.dtype, places: dict[str, str]) -> None:
     """Where there is memory for a part only, what comes out is the same."""
     kind = KINDS[name]
@@ -570,10 +578,16 @@ def functions_of_the_runtime() -> list[str]:
     return sorted(set(re.findall(r"^cudaError_t (cuda\w+)\(", header, re.MULTILINE)))
 
 
-@pytest.mark.parametrize(("eb", "mode"), [(1e-6, REL), (0.0, ABS)], ids=["tiled", "raw"])
-@pytest.mark.parametrize("direction", ["compress", "decompress", "check", "inspect", "value_range"])
-def test_every_call_may_fail(simt: Library, eb: float, mode: int, direction: str, places: dict[str, str]) -> None:
+@support.cases(
+    "direction, kind, places",
+    ["compress", "decompress", "check", "inspect", "value_range"],
+    ["tiled", "raw"],
+    PAIRS_OF_PLACES,
+    indirect=["places"],
+)
+def test_every_call_may_fail(simt: Library, direction: str, kind: str, places: dict[str, str]) -> None:
     """Then the library's call fails, with a message that says where, the next one works, and nothing leaks."""
+    eb, mode = {"tiled": (1e-6, REL), "raw": (0.0, ABS)}[kind]
     x = KINDS["noise"].make((40000,), DTYPES[0])
     with Context(simt) as other:
         wanted = cpu_archive(other, x, eb, mode)

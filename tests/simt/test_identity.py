@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
-from simt_fields import KINDS, SHAPES, Kind
+from simt_fields import COVERING, KINDS, SHAPES, Kind
 from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Info, Library
 
 import support
 
 pytestmark = pytest.mark.simt
 
-DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
+DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]
 REAL = sorted(Path(os.environ["CUSZ_TEST_DATA"]).glob("*.npy")) if os.environ.get("CUSZ_TEST_DATA") else []
 
 
@@ -53,9 +53,7 @@ def heads(archive: bytes, info: Info) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", KINDS)
+@support.cases("name, shape, dtype", KINDS, SHAPES, DTYPES, few=COVERING)
 def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     kind = KINDS[name]
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined, func-returns-value, index"
 """Arrays on a device, by stand-ins in host memory: what is accepted, refused and passed on, but no device."""
 
 import gc

@@ -28,7 +28,7 @@ SECONDS = 5.0
 
 def contents(path: Path) -> dict[tuple[int, str], tuple[bytes, ...]]:
     """All that the Reader tells, of every step and variable."""
-    told = {}
+    told: dict[tuple[int, str], tuple[bytes, ...]] = {}
     with cz.Reader(path, threads=1) as run:
         for step in run:
             for name in step.variables:

@@ -120,6 +120,8 @@ def _using_allocator(allocator):
 
 
 class _Stream:
+    null: _Stream
+
     def __init__(self, ptr=None, null=False, non_blocking=False):
         if ptr is None:
             handle = ctypes.c_void_p()
