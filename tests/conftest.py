@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def simt_build() -> Path:
-    """The folder of the build of tests/simt, in which everything is up to date: the executor of CUDA kernels, and the
+    """The folder of the build of tests/simt, in which everything is up to date: the emulator of CUDA kernels, and the
     whole library over it (lib/libcusz_core.so.0).
 
     CUSZ_SIMT_BUILD names a folder of a build to use instead, as it is (scripts/mutate does).
@@ -81,8 +81,8 @@ def simt_build() -> Path:
 
 @pytest.fixture(scope="session")
 def simt_environment(simt_build: Path) -> dict[str, str]:
-    """What makes a process that imports cusz_core use the library over the executor, and gives it a stand-in for CuPy
-    (tests/fakes/executor)."""
+    """What makes a process that imports cusz_core use the library over the emulator, and gives it a stand-in for CuPy
+    (tests/fakes/emulator)."""
     tests = Path(__file__).resolve().parent
-    folders = [str(tests / "fakes" / "executor"), str(tests), os.environ.get("PYTHONPATH", "")]
+    folders = [str(tests / "fakes" / "emulator"), str(tests), os.environ.get("PYTHONPATH", "")]
     return {"LD_LIBRARY_PATH": str(simt_build / "lib"), "PYTHONPATH": os.pathsep.join(filter(None, folders))}

@@ -49,7 +49,7 @@ def sparse(shape: tuple[int, ...], dtype: np.dtype, one_in: int) -> NDArray:
 
 
 def corner(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Smooth in one corner, constant elsewhere: groups that are dead as a whole."""
+    """Smooth in one corner, constant elsewhere: groups that are zero as a whole."""
     x = np.zeros(shape, dtype)
     part = tuple(slice(0, (extent + 1) // 2) for extent in shape)
     x[part] = smooth(x[part].shape, dtype)
@@ -57,14 +57,14 @@ def corner(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def far(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Deltas beyond the alphabet."""
+    """Codes beyond the alphabet."""
     x = smooth(shape, dtype)
     limit = 2.0**21 if dtype == F32 else 2.0**45
     return sprinkle(sprinkle(x, limit, 50, 1), -limit, 50, 2)
 
 
 def steep(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Deltas of every size."""
+    """Codes of every size."""
     n, digits = math.prod(shape), 22 if dtype == F32 else 50
     magnitude = integers(n, 0, 2**digits, 10) >> np.maximum(integers(n, -6, digits, 11), 0)
     signed = np.where(integers(n, 0, 2, 12) == 1, magnitude, -magnitude)
@@ -101,7 +101,7 @@ def ripples(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
 
 
 def plane_wave(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Quadratic along y and x, anything along z: second differences pay in two directions of three."""
+    """Quadratic along y and x, anything along z: second-order Lorenzo pays in two directions of three."""
     x = smooth(shape[:1], np.dtype(np.float64)) * 500
     for n in shape[1:]:
         i = np.arange(n)
@@ -124,8 +124,8 @@ def raw_among_order(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     return x
 
 
-def holes_first(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """Tiles that begin with rows of holes, where the first value that is none is far."""
+def missing_first(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+    """Tiles that begin with rows of missing values, where the first value that is none is far."""
     x = smooth(shape, dtype)
     x[: (x.shape[0] + 1) // 2, ...] = np.nan
     x.reshape(-1)[-1] = 1
@@ -153,7 +153,7 @@ KINDS: dict[str, Kind] = {
     "fill": Kind(lambda s, t: sprinkle(smooth(s, t), 1e20, 4, 3), 1e-3, "rel", {"fill": 1e20}),
     "mixture": Kind(mixture, 1e-2, "abs", {"fill": 1e20}),
     "mixture_8192": Kind(mixture, 1e-4, "abs", {"fill": 1e20, "bins": 8192}),
-    "holes_first": Kind(holes_first, 1e-2),
+    "missing_first": Kind(missing_first, 1e-2),
     "far": Kind(far, 0.5),
     "far_128": Kind(far, 0.5, "abs", {"bins": 128}),
     "beyond": Kind(lambda s, t: sprinkle(smooth(s, t), 1e30, 30, 3), 1e-2),

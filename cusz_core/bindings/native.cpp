@@ -383,8 +383,8 @@ nb::dict inspect(nb::handle object, const nb::tuple& place) {
     d["tile_shape"] = extents(info, info.tile_shape);
     d["n_tiles"] = info.n_tiles;
     d["n_special"] = info.n_special;
-    d["n_delta_outliers"] = info.n_delta_outliers;
-    d["n_value_outliers"] = info.n_value_outliers;
+    d["n_out_of_range"] = info.n_out_of_range;
+    d["n_unpredictable"] = info.n_unpredictable;
     return d;
 }
 

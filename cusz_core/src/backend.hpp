@@ -49,7 +49,7 @@ public:
 };
 
 // Finds coding.eb_abs and coding.step, which is 0 where the field has to be stored raw.
-inline void settle_bound(Backend& backend, const Layout& layout, Coding& coding, const void* field, int threads) {
+inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding, const void* field, int threads) {
     coding.eb_abs = coding.eb;
     if (coding.mode == CUSZ_REL) {
         const ValueRange range = backend.value_range(layout.dtype, layout.values, field, coding.special, threads);

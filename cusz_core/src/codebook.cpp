@@ -54,23 +54,23 @@ std::vector<std::uint8_t> read_lengths(const void* section, const Alphabet& alph
     const auto* nibbles = static_cast<const std::uint8_t*>(section);
     std::vector<std::uint8_t> lengths(alphabet.size());
     std::uint64_t kraft = 0; // in units of 2^-limit
-    std::uint32_t n_codes = 0;
+    std::uint32_t n_codewords = 0;
     for (std::uint32_t s = 0; s < alphabet.size(); ++s) {
         const unsigned length = (nibbles[s / 2] >> (4 * (s % 2))) & 15u;
         if (length > static_cast<unsigned>(alphabet.limit()))
-            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: code of ", length, " bits; the limit is ", alphabet.limit());
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: codeword of ", length, " bits; the limit is ", alphabet.limit());
         lengths[s] = static_cast<std::uint8_t>(length);
         if (length == 0) continue;
         kraft += 1u << (static_cast<unsigned>(alphabet.limit()) - length);
-        ++n_codes;
+        ++n_codewords;
     }
     for (std::size_t s = alphabet.size(); s < 2 * codebook_bytes(alphabet.r); ++s)
         if ((nibbles[s / 2] >> (4 * (s % 2)) & 15) != 0)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook has lengths behind its last symbol");
     // A complete code leaves no bit pattern without a meaning, so the decoder needs no check per symbol.
     const std::uint64_t complete = std::uint64_t{1} << alphabet.limit();
-    if (kraft != complete && n_codes != 0 && !(n_codes == 1 && kraft == complete / 2))
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook's ", n_codes, " lengths make no complete code");
+    if (kraft != complete && n_codewords != 0 && !(n_codewords == 1 && kraft == complete / 2))
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook's ", n_codewords, " lengths make no complete code");
     return lengths;
 }
 
@@ -81,25 +81,26 @@ void write_lengths(void* section, const std::vector<std::uint8_t>& lengths, cons
         nibbles[s / 2] = static_cast<std::uint8_t>(nibbles[s / 2] | lengths[s] << (4 * (s % 2)));
 }
 
-std::vector<std::uint32_t> canonical_codes(const std::vector<std::uint8_t>& lengths) {
+std::vector<std::uint32_t> canonical_codewords(const std::vector<std::uint8_t>& lengths) {
     std::array<std::uint32_t, 17> count{}, first{};
     for (const std::uint8_t length : lengths) ++count[length];
     count[0] = 0;
     for (std::size_t l = 1; l < 17; ++l) first[l] = (first[l - 1] + count[l - 1]) << 1;
-    std::vector<std::uint32_t> codes(lengths.size(), 0);
+    std::vector<std::uint32_t> codewords(lengths.size(), 0);
     for (std::size_t s = 0; s < lengths.size(); ++s) {
         if (lengths[s] == 0) continue;
-        std::uint32_t code = first[lengths[s]]++;
-        for (unsigned bit = 0; bit < lengths[s]; ++bit, code >>= 1) codes[s] = codes[s] << 1 | (code & 1);
+        std::uint32_t codeword = first[lengths[s]]++;
+        for (unsigned bit = 0; bit < lengths[s]; ++bit, codeword >>= 1)
+            codewords[s] = codewords[s] << 1 | (codeword & 1);
     }
-    return codes;
+    return codewords;
 }
 
 EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet)
     : alphabet_(alphabet), span_(std::max(512u, alphabet.direct())), reach_(alphabet.reach()) {
-    const std::vector<std::uint32_t> codes = canonical_codes(lengths);
-    for (std::size_t s = 0; s < lengths.size(); ++s) codes_.push_back({codes[s], lengths[s]});
-    if (alphabet.r == default_r) { // deltas beyond the escape need symbols of their own
+    const std::vector<std::uint32_t> codewords = canonical_codewords(lengths);
+    for (std::size_t s = 0; s < lengths.size(); ++s) codewords_.push_back({codewords[s], lengths[s]});
+    if (alphabet.r == default_r) { // codes beyond the escape need symbols of their own
         const auto beyond = lengths.begin() + alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach()));
         if (std::count(beyond, lengths.begin() + alphabet.escape(0), 0) > 0) reach_ = alphabet.escape_reach();
     }
@@ -108,52 +109,52 @@ EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         first_bucket_place() + bucket_place(static_cast<std::uint32_t>(alphabet.top_octave()) - 1, -8);
     bits_.resize(places, 0);
     lengths_.resize(places, no_entry);
-    raw_bits_.resize(places, 0);
+    extra_bits_.resize(places, 0);
     for (std::uint32_t place = 0; place < 2 * span_; ++place) {
-        const auto delta = static_cast<std::int32_t>(place - span_);
-        if (lengths[alphabet.symbol(delta)] == 0) continue;
-        const Entry entry = compose(delta);
+        const auto code = static_cast<std::int32_t>(place - span_);
+        if (lengths[alphabet.symbol(code)] == 0) continue;
+        const Entry entry = compose(code);
         bits_[place] = entry.bits;
         lengths_[place] = entry.length;
         longest_of_small_ = std::max(longest_of_small_, entry.length);
     }
-    if (lengths[alphabet.hole()] > 0) {
-        bits_[hole_place()] = codes[alphabet.hole()];
-        lengths_[hole_place()] = lengths[alphabet.hole()];
+    if (lengths[alphabet.missing()] > 0) {
+        bits_[missing_place()] = codewords[alphabet.missing()];
+        lengths_[missing_place()] = lengths[alphabet.missing()];
     }
     for (std::uint32_t symbol = 2 * alphabet.direct(); symbol < alphabet.escape(0); ++symbol) {
         if (lengths[symbol] == 0) continue;
         const Alphabet::Meaning m = alphabet.meaning(symbol);
-        const std::size_t place = first_bucket_place() + bucket_place(m.raw_bits, m.leading);
-        bits_[place] = codes[symbol];
+        const std::size_t place = first_bucket_place() + bucket_place(m.extra_bits, m.leading);
+        bits_[place] = codewords[symbol];
         lengths_[place] = lengths[symbol];
-        raw_bits_[place] = static_cast<std::uint8_t>(m.raw_bits);
+        extra_bits_[place] = static_cast<std::uint8_t>(m.extra_bits);
     }
     words_.resize(places);
     for (std::size_t place = 0; place < places; ++place) words_[place] = bits_[place] << 8 | lengths_[place];
 }
 
-EncodeBook::Entry EncodeBook::compose(std::int32_t delta) const {
-    std::uint32_t symbol = alphabet_.symbol(delta);
-    if (codes_[symbol].length == 0) symbol = alphabet_.escape(delta);
-    const std::uint32_t raw_bits = alphabet_.meaning(symbol).raw_bits;
-    const std::uint32_t raw = static_cast<std::uint32_t>(delta) & ((1u << raw_bits) - 1);
-    return {codes_[symbol].bits | raw << codes_[symbol].length, codes_[symbol].length + raw_bits};
+EncodeBook::Entry EncodeBook::compose(std::int32_t code) const {
+    std::uint32_t symbol = alphabet_.symbol(code);
+    if (codewords_[symbol].length == 0) symbol = alphabet_.escape(code);
+    const std::uint32_t extra_bits = alphabet_.meaning(symbol).extra_bits;
+    const std::uint32_t extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
+    return {codewords_[symbol].bits | extra << codewords_[symbol].length, codewords_[symbol].length + extra_bits};
 }
 
 DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet& alphabet)
     : width_(*std::max_element(lengths.begin(), lengths.end())) {
-    const std::vector<std::uint32_t> codes = canonical_codes(lengths);
+    const std::vector<std::uint32_t> codewords = canonical_codewords(lengths);
     table_.resize(std::size_t{1} << width_);
     for (std::uint32_t s = 0; s < lengths.size(); ++s) {
         if (lengths[s] == 0) continue;
         empty_ = false;
         const Alphabet::Meaning m = alphabet.meaning(s);
         const Entry entry = Entry::of(lengths[s], m);
-        for (std::size_t pattern = codes[s]; pattern < table_.size(); pattern += std::size_t{1} << lengths[s])
+        for (std::size_t pattern = codewords[s]; pattern < table_.size(); pattern += std::size_t{1} << lengths[s])
             table_[pattern] = entry;
     }
-    // One code alone: its other bit means the same, so that every pattern has a meaning.
+    // One codeword alone: its other bit means the same, so that every pattern has a meaning.
     if (!empty_ && width_ == 1 && std::count(lengths.begin(), lengths.end(), 1) == 1) table_[1] = table_[0];
 }
 

@@ -412,8 +412,8 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
             i.payload_bytes = c.body_bytes - i.index_bytes;
             tiling.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
             i.n_special = c.n_special;
-            i.n_delta_outliers = c.n_delta_outliers;
-            i.n_value_outliers = c.n_value_outliers;
+            i.n_out_of_range = c.n_out_of_range;
+            i.n_unpredictable = c.n_unpredictable;
         }
         *info = i;
     });

@@ -145,7 +145,7 @@ def around_normal(w: Wanted) -> Array:
 
 
 def missing(w: Wanted) -> Array:
-    """NaN, infinities and fill values among waves: a coast, single holes, whole tiles."""
+    """NaN, infinities and fill values among waves: a coast, single missing values, whole tiles."""
     x = w.wave.copy()
     x[w.u < 0.02] = np.nan
     x[(w.u > 0.98) & (w.u < 0.985)] = np.inf

@@ -86,7 +86,7 @@ constexpr std::pair<int, const char*> alphabets[] = {{5, "64 bins"}, {9, "1024 b
 template <class T>
 void compression() {
     compute_range(RangeArguments<T>{}, nullptr);
-    settle_bound(BoundArguments<T>{}, nullptr);
+    resolve_bound(BoundArguments<T>{}, nullptr);
     for (const auto& [r, bins] : alphabets) {
         purpose = bins;
         count_symbols(CountArguments<T>{one_tile(), nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, nullptr);

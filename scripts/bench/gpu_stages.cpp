@@ -212,10 +212,10 @@ std::uint64_t time_compression(const Layout& layout, const Coding& coding, const
         stages.push_back({"compute_range", [&](cudaStream_t stream) {
                               compute_range(RangeArguments<T>{field, layout.values, special, ranges.data()}, stream);
                           }});
-    stages.push_back({"settle_bound", [&](cudaStream_t stream) {
-                          cuda::settle_bound(BoundArguments<T>{coding.eb, special, is_rel ? ranges.data() : nullptr,
-                                                               is_rel ? n_ranges : 0, state.data()},
-                                             stream);
+    stages.push_back({"resolve_bound", [&](cudaStream_t stream) {
+                          cuda::resolve_bound(BoundArguments<T>{coding.eb, special, is_rel ? ranges.data() : nullptr,
+                                                                is_rel ? n_ranges : 0, state.data()},
+                                              stream);
                       }});
     stages.push_back({"count_symbols", [&](cudaStream_t stream) {
                           count_symbols(CountArguments<T>{batch, field, coding.r, sample, state.data(), counts.data()},

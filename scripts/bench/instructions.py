@@ -174,11 +174,11 @@ def make_inputs(folder: Path) -> dict[str, Input]:
     except ImportError as error:
         raise Failure(str(error), "Run scripts/setup first, then this with .venv/bin/python.") from None
 
-    def smooth() -> Any:  # second differences are the best predictor of it
+    def smooth() -> Any:  # second-order Lorenzo is the best predictor of it
         wave = np.sin(np.linspace(0, 2 * np.pi, 64))
         return wave[:, None, None] * wave[:, None] * wave
 
-    def holes() -> Any:
+    def with_missing() -> Any:
         x, g = fields.flux(512, 512), fields.gaussian_random_field((512, 512), -4, 106)
         return np.where(g > np.quantile(g, 0.8), np.float32("nan"), x)
 
@@ -187,7 +187,7 @@ def make_inputs(folder: Path) -> dict[str, Input]:
         "density 64^3": (lambda: fields.density(64), (1e-2,)),
         "smooth 64^3": (smooth, (1e-5,)),
         "particles 2^18": (lambda: fields.particles_vx(64), (1e-3,)),
-        "flux 512^2, 20% NaN": (holes, (1e-3,)),
+        "flux 512^2, 20% NaN": (with_missing, (1e-3,)),
     }
     inputs = {}
     for i, (name, (make, rels)) in enumerate(made.items()):

@@ -1,6 +1,6 @@
 """scripts/bench/gpu_peers.py and gpu_peers_build.py, as far as they go without a GPU and without the peers.
 
-tests/simt/test_gpu_tests.py runs the whole of it, with the executor's device.
+tests/simt/test_gpu_tests.py runs the whole of it, with the emulator's device.
 """
 
 import json

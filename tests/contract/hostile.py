@@ -87,7 +87,7 @@ def noisy(dtype: np.dtype) -> np.ndarray:
     return x
 
 
-def dead(dtype: np.dtype) -> np.ndarray:
+def mostly_zero(dtype: np.dtype) -> np.ndarray:
     x = np.zeros((70, 70), dtype)
     x[20:40, 30:60] = support.smooth((20, 30), dtype)
     x[5, 5] = 1e7
@@ -95,7 +95,7 @@ def dead(dtype: np.dtype) -> np.ndarray:
 
 
 def far(dtype: np.dtype) -> np.ndarray:
-    """Deltas beyond the alphabet."""
+    """Codes beyond the alphabet."""
     x = support.smooth((5000,), dtype)
     x[::50] = 2.0**20 if dtype == F32 else 2.0**40
     x[25::50] = -(2.0**20) if dtype == F32 else -(2.0**40)
@@ -122,7 +122,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     for dtype in (F32, F64)
     for name, (make, eb, options) in {
         "noisy": (noisy, 1e-1, {"fill": 1e20}),
-        "dead": (dead, 1e-1, {}),
+        "mostly_zero": (mostly_zero, 1e-1, {}),
         "far": (far, 0.125, {"bins": 128}),
         "flat": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {}),
         "ripples": (ripples, 1e-2, {}),

@@ -11,7 +11,7 @@ DAMAGE = (cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedErr
 
 
 def small_fields():
-    """Small archives that between them have every part: masks, fine masks, second differences, holes,
+    """Small archives that between them have every part: masks, fine masks, second-order Lorenzo, missing values,
     outliers of both kinds, several tiles."""
     noisy = support.smooth((9, 10, 34), F32)
     noisy.reshape(-1)[[3, 700, 2000]] = [np.nan, np.inf, 1e30]

@@ -97,7 +97,7 @@ for name, x, bins in test_host_modes.codes():
 
 
 def codes() -> Iterator[tuple[str, np.ndarray, int]]:
-    """Every number of substreams, full and not, with codes from one bit to the longest, holes among them or not."""
+    """Every number of substreams, full and not, with codewords from one bit to the longest, values missing or not."""
     rng = np.random.default_rng(17)
     last_tiles = [1, 15, 16, 17, 63, 64, 65, 130, 500, 960, 1000, 1025, 1983, 1984, 1985, 2047, 2048, 3000, 4095, 4096]
     for n in [4096 + last for last in last_tiles]:  # a short field alone would be stored raw
@@ -106,22 +106,22 @@ def codes() -> Iterator[tuple[str, np.ndarray, int]]:
             for dtype in support.DTYPES:
                 x = np.clip(noise, -4e6, 4e6).astype(dtype)
                 yield f"{n} values, {width}, {dtype}", x, 64
-                with_holes = x.copy()
-                with_holes[rng.random(n) < 0.05] = np.nan
-                yield f"{n} values with holes, {width}, {dtype}", with_holes, 64
+                with_missing = x.copy()
+                with_missing[rng.random(n) < 0.05] = np.nan
+                yield f"{n} values with missing values, {width}, {dtype}", with_missing, 64
     for bins in (128, 512, 2048, 8192):
         for width in (2.0, 300.0, 2e4):
             yield f"{bins} bins, {width}", rng.laplace(0, width, (20, 33, 40)).astype(np.float32), bins
-    # Zero groups and subgroups, clipped or not, in rows of all lengths.
+    # Groups and subgroups, clipped or not, in rows of all lengths.
     shapes = [(9000,), (100, 90), (3, 5000), (10, 3000), (900, 3), (17, 33, 70), (9, 9, 9), (40, 2, 2), (3, 7, 40, 33)]
     for shape in shapes:
-        for live in (0.02, 0.2, 0.6):
-            where = rng.random([-(-extent // 4) for extent in shape]) < live
+        for significant in (0.02, 0.2, 0.6):
+            where = rng.random([-(-extent // 4) for extent in shape]) < significant
             for axis in range(len(shape)):
                 where = where.repeat(4, axis=axis)
             noise = rng.laplace(0, 2, shape) * where[tuple(slice(extent) for extent in shape)]
             for dtype in support.DTYPES:
-                yield f"{shape}, {live} of it not 0, {dtype}", noise.astype(dtype), 64
+                yield f"{shape}, {significant} of it not 0, {dtype}", noise.astype(dtype), 64
     # Tiles that get wilder: the sample has no symbols of the wildest, which take escapes or are outliers.
     wilder = rng.laplace(0, 1, (300, 4096)) * np.exp(np.arange(300) / 25)[:, None]
     yield "wilder and wilder", wilder.astype(np.float32).reshape(-1), 64

@@ -52,7 +52,7 @@ def set_word(archive, at, word):
     archive[at : at + 4] = word.to_bytes(4, "little")
 
 
-def has_holes(head):
+def has_missing(head):
     return head >> 7 & 1 != 0
 
 
@@ -61,15 +61,19 @@ def has_holes(head):
     ("name", "wanted", "change"),
     [
         *[("ripples", lambda head: True, lambda head, p=p: head & ~(15 << 2) | p << 2) for p in (6, 7, 15)],
-        *[("noisy", has_holes, lambda head, p=p: head & ~(15 << 2) | p << 2) for p in (4, 5)],
-        ("ripples", lambda head: head >> 2 & 15 in (4, 5), lambda head: head | 1 << 7),  # holes
+        *[("noisy", has_missing, lambda head, p=p: head & ~(15 << 2) | p << 2) for p in (4, 5)],
+        ("ripples", lambda head: head >> 2 & 15 in (4, 5), lambda head: head | 1 << 7),  # missing values
         ("ripples", lambda head: head >> 6 & 1 == 0, lambda head: head | 1 << 14),  # a fine mask without a mask
         ("flat", lambda head: head >> 9 & 1 == 1, lambda head: head | 1 << 14),
         ("sparse", lambda head: head >> 14 & 1 == 1, lambda head: head & ~(1 << 6)),
         *[(name, lambda head: True, lambda head: head | 1 << 15) for name in ("ripples", "noisy", "flat", "sparse")],
     ],
     ids=[
-        *[*[f"predictor {p}" for p in (6, 7, 15)], *[f"predictor {p} with holes" for p in (4, 5)], "holes"],
+        *[
+            *[f"predictor {p}" for p in (6, 7, 15)],
+            *[f"predictor {p} with missing values" for p in (4, 5)],
+            "missing values",
+        ],
         *["fine mask without mask", "fine mask of a flat tile", "mask gone"],
         *[f"bit 15 of {name}" for name in ("ripples", "noisy", "flat", "sparse")],
     ],

@@ -20,7 +20,7 @@ using cusz_test::demand;
 // Well mixed integers, the same everywhere.
 std::uint64_t hash(std::uint64_t x) { return cusz::mix(x * 0x9E3779B97F4A7C15u + 1); }
 
-enum class Kind { smooth, steep, sparse, holes, jumps, bits, constant, last };
+enum class Kind { smooth, steep, sparse, missing, jumps, bits, constant, last };
 
 // n values in rows of `row`.
 template <class T>
@@ -35,7 +35,7 @@ std::vector<T> field(Kind kind, std::size_t n, std::size_t row, std::uint64_t se
         case Kind::smooth: x[i] = along * along / T(64) + across / T(4) + noise / T(64); break;
         case Kind::steep: x[i] = along * along * along + across * across * along; break;
         case Kind::sparse: x[i] = h % 50 == 0 ? T(3) : T(0); break;
-        case Kind::holes:
+        case Kind::missing:
             x[i] = h % 3 == 0 ? T(1e20) : h % 97 == 0 ? std::numeric_limits<T>::quiet_NaN() : along + noise;
             break;
         case Kind::jumps: x[i] = h % 40 == 0 ? T(h % 2 == 0 ? 1e6 : -1e30) : along / T(8); break;
@@ -68,7 +68,7 @@ std::vector<Case> cases(bool few) {
                     {shape, static_cast<Kind>(kind), eb, h % 3 == 0 ? CUSZ_REL : CUSZ_ABS,
                      h % 5 == 0 ? 64 << (h >> 8) % 8 : 64,
                      h % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE,
-                     static_cast<Kind>(kind) == Kind::holes || h % 7 == 0});
+                     static_cast<Kind>(kind) == Kind::missing || h % 7 == 0});
             }
     return all;
 }

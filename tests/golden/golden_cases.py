@@ -2,8 +2,8 @@
 
 Every field comes from integer arithmetic alone, so it is the same on every machine and with every version of numpy.
 Between them the archives have every part of the format: all types, ranks and modes, clipped and thin tiles, masks and
-fine masks, flat tiles, all predictors, holes, both kinds of outliers, with either reach, raw tiles, large alphabets, a
-sampled codebook with escapes from it, raw archives.
+fine masks, all-zero tiles, all predictors, missing values, both kinds of outliers, with either reach, raw tiles, large
+alphabets, a sampled codebook with escapes from it, raw archives.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def islands(shape: tuple[int, ...], dtype: np.dtype, n: int) -> NDArray:
 
 
 def coast(dtype: np.dtype) -> NDArray:
-    """Whole zero groups are dead, the others are not worth a fine mask."""
+    """Whole groups are zero, the others are not worth a fine mask."""
     x = np.zeros((70, 70), dtype)
     x[16:40, 24:64] = integers(960, -30, 30, 13).reshape(24, 40)
     return x
@@ -96,7 +96,7 @@ def noise_among_order(dtype: np.dtype) -> NDArray:
 
 
 def steep(dtype: np.dtype) -> NDArray:
-    """Deltas of every size, some of them beyond the alphabet."""
+    """Codes of every size, some of them beyond the alphabet."""
     n, digits = 4500, 22 if dtype == F32 else 50
     magnitude = integers(n, 0, 2**digits, 10) >> np.maximum(integers(n, -6, digits, 11), 0)
     return np.where(integers(n, 0, 2, 12) == 1, magnitude, -magnitude).astype(dtype) * dtype.type(0.25)
@@ -109,7 +109,7 @@ def ripples(shape: tuple[int, int, int], dtype: np.dtype) -> NDArray:
 
 
 def far(dtype: np.dtype) -> NDArray:
-    """Deltas of every bucket of the octaves 19 and 20 for a bound of 0.5, and deltas beyond them."""
+    """Codes of every bucket of the octaves 19 and 20 for a bound of 0.5, and codes beyond them."""
     steps = [step for o in (17, 18) for m in (4, 5, 6, 7) for step in (m << o, -(m << o) - 1)]
     x = np.zeros((9000,), dtype)
     x[100 : 100 + 7 * len(steps) : 7] = steps

@@ -85,8 +85,8 @@ def test_the_archives_have_every_part_of_the_format():
     for dtype in support.DTYPES:
         coded = [info for info in infos if info.dtype == dtype and info.kind == "tiled"]
         assert any(info.special for info in coded)
-        assert any(info.delta_outliers for info in coded)
-        assert any(info.value_outliers for info in coded)
+        assert any(info.out_of_range for info in coded)
+        assert any(info.unpredictable for info in coded)
         assert any(info.size > 2**20 for info in coded)
 
 

@@ -258,7 +258,7 @@ class Device:
     Attributes:
         runtime: the library with cudaMalloc and cudaMemcpy.
         env: what a process needs in its environment besides.
-        is_simulated: whether it is the executor of tests/simt, with the functions of executor.hpp.
+        is_simulated: whether it is the emulator of tests/simt, with the functions of emulator.hpp.
     """
 
     runtime: str

@@ -104,7 +104,7 @@ def test_the_block_table(engine: str, by_layer: Callable) -> None:
                     assert tuple(row["count"]) == block["count"]
                     if block["operator"]:
                         assert row["archive_bytes"] == block["archive_bytes"]
-                        assert row["outliers"] == block["delta_outliers"] + block["value_outliers"]
+                        assert row["outliers"] == block["out_of_range"] + block["unpredictable"]
                 field = values(case.name, step)
                 low, high = support.value_range(field, case.fill)
                 filled = table[table["raw_bytes"] > 0]

@@ -133,7 +133,7 @@ def checksum_of_header(sections: bytes) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Section 3: tiles and zero groups
+# Section 3: tiles and their groups
 
 
 @dataclass(frozen=True)
@@ -245,19 +245,19 @@ def rebuilt(q: Array, step: Any, ty: Type) -> Array:
 
 
 def quantise(d: Array, special: Array, e: Any, ty: Type) -> tuple[Array, Array, Array]:
-    """q (0 in holes), hole, miss."""
+    """q (0 where values are missing), whether they are, and whether the bound is missed."""
     step = ty.value(2) * e
     inv = ty.value(1) / step
     with np.errstate(all="ignore"):
         t = d * inv
-        hole = special | ~(np.abs(t) <= ty.q_limit)
-        q = np.rint(np.where(hole, ty.value(0), t)).astype(ty.integer)
+        missing = special | ~(np.abs(t) <= ty.q_limit)
+        q = np.rint(np.where(missing, ty.value(0), t)).astype(ty.integer)
         first = rebuilt(q, step, ty)
         hit = np.abs(d - first) <= e
         retry = q + np.where(d > first, 1, -1).astype(ty.integer)
         retry_hit = (np.abs(d - rebuilt(retry, step, ty)) <= e) & (np.abs(retry) <= ty.q_limit)
-    q = np.where(~hole & ~hit & retry_hit, retry, q)
-    return q, hole, ~hole & ~hit & ~retry_hit
+    q = np.where(~missing & ~hit & retry_hit, retry, q)
+    return q, missing, ~missing & ~hit & ~retry_hit
 
 
 def coordinates(shape: Box) -> list[Array]:
@@ -276,10 +276,10 @@ def distance_to_predecessor(shape: Box, stride: list[int]) -> Array:
     return np.select([x[a] > 0 for a in range(4)], stride, 0)
 
 
-def fill_holes(q: Array, hole: Array, anchor: Any) -> Array:
+def fill_missing(q: Array, missing: Array, anchor: Any) -> Array:
     flat = q.ravel().copy()
     distance = distance_to_predecessor(q.shape, strides(q.shape)).ravel()
-    for p in np.flatnonzero(hole):
+    for p in np.flatnonzero(missing):
         flat[p] = flat[p - distance[p]] if distance[p] else anchor
     return flat.reshape(q.shape)
 
@@ -289,7 +289,7 @@ def fill_holes(q: Array, hole: Array, anchor: Any) -> Array:
 
 
 def difference_order(shape: Box, k: int) -> Array:
-    """For every position the j of the difference A_j that is its delta."""
+    """For every position the j of the difference A_j that is its code."""
     x = coordinates(shape)
     j = np.full(shape, k)
     if k >= 1:
@@ -298,7 +298,7 @@ def difference_order(shape: Box, k: int) -> Array:
     return j
 
 
-def deltas_of(u: Array, k: int) -> Array:
+def codes_of(u: Array, k: int) -> Array:
     differences = [u]  # A_0 to A_4
     for j in range(1, 5):
         differences.append(np.diff(differences[-1], axis=4 - j, prepend=u.dtype.type(0)))
@@ -306,7 +306,7 @@ def deltas_of(u: Array, k: int) -> Array:
     return chosen
 
 
-#: The axes along which a predictor takes differences of the deltas of order 3.
+#: The axes along which a predictor takes differences of the codes of 3-D Lorenzo.
 SECOND = {4: (0, 1), 5: (0, 1, 2)}
 NO_SECOND: tuple[int, ...] = ()
 
@@ -326,40 +326,40 @@ def undo_second_difference(values: Array, a: int) -> Array:
     return np.moveaxis(result, 0, 3 - a)
 
 
-def predicted(u: Array, hole: Array, predictor: int) -> Array:
-    """The deltas of a predictor (0 at holes)."""
-    delta = np.where(hole, u.dtype.type(0), deltas_of(u, min(predictor, 3)))
+def predicted(u: Array, missing: Array, predictor: int) -> Array:
+    """The codes of a predictor (0 at missing values)."""
+    code = np.where(missing, u.dtype.type(0), codes_of(u, min(predictor, 3)))
     for a in SECOND.get(predictor, NO_SECOND):
-        delta = second_difference(delta, a)
-    return delta
+        code = second_difference(code, a)
+    return code
 
 
-def choose_predictor(u: Array, hole: Array, dimensions: int) -> int:
+def choose_predictor(u: Array, missing: Array, dimensions: int) -> int:
     rows = u.size // u.shape[3]
     judged = slice(2, None, 4) if rows >= 8 else slice(None)
 
     def judged_magnitudes(predictor: int) -> Array:
-        return magnitude_of(predicted(u, hole, predictor)).reshape(rows, -1)[judged]
+        return magnitude_of(predicted(u, missing, predictor)).reshape(rows, -1)[judged]
 
     costs = [int(np.minimum(judged_magnitudes(k), 512).sum()) for k in range(min(dimensions, 3) + 1)]
     best = costs.index(min(costs))
-    if best < 3 or hole.any():
+    if best < 3 or missing.any():
         return best
     costs = [sum(min(m, 2**22).bit_length() for m in judged_magnitudes(k).ravel().tolist()) for k in (3, 4, 5)]
     return 3 + costs.index(min(costs))
 
 
-def magnitude_of(delta: Array) -> Array:
-    return np.abs(delta.astype(np.int64)).astype(np.uint64)
+def magnitude_of(code: Array) -> Array:
+    return np.abs(code.astype(np.int64)).astype(np.uint64)
 
 
-def undo_prediction(delta: Array, hole: Array, predictor: int, ty: Type) -> Array:
-    """u from its deltas: position after position, since A_j(p) is the sum of (-1)^|s| u(p - s) over the corners s of a
+def undo_prediction(code: Array, missing: Array, predictor: int, ty: Type) -> Array:
+    """u from its codes: position after position, since A_j(p) is the sum of (-1)^|s| u(p - s) over the corners s of a
     j-dimensional unit cube, and only u(p) itself is not known yet."""
     k = min(predictor, 3)
     for a in SECOND.get(predictor, NO_SECOND):
-        delta = undo_second_difference(delta, a)
-    shape: Box = delta.shape
+        code = undo_second_difference(code, a)
+    shape: Box = code.shape
     padded_shape: Box = (shape[0] + 1, shape[1] + 1, shape[2] + 1, shape[3] + 1)
     stride = strides(padded_shape)
     terms: list[list[tuple[int, int]]] = []  # for every j the corners but s = 0: (distance, sign)
@@ -371,8 +371,10 @@ def undo_prediction(delta: Array, hole: Array, predictor: int, ty: Type) -> Arra
     orders = difference_order(shape, k).ravel().tolist()
     back = distance_to_predecessor(shape, stride).ravel().tolist()
     u = [0] * volume(padded_shape)  # the padding layer stays 0
-    for p, value, j, is_hole, b in zip(at, delta.ravel().tolist(), orders, hole.ravel().tolist(), back, strict=True):
-        if is_hole:
+    for p, value, j, is_missing, b in zip(
+        at, code.ravel().tolist(), orders, missing.ravel().tolist(), back, strict=True
+    ):
+        if is_missing:
             u[p] = u[p - b] if b else 0
         else:
             for distance, sign in terms[j]:
@@ -384,7 +386,7 @@ def undo_prediction(delta: Array, hole: Array, predictor: int, ty: Type) -> Arra
 # ---------------------------------------------------------------------------------------------------------------------
 # Section 6: symbols
 
-HOLE = -(2**21)  # what a reader takes for a hole
+MISSING = -(2**21)  # what a reader takes for a missing value
 
 
 @dataclass(frozen=True)
@@ -413,11 +415,11 @@ class Alphabet:
 
     @property
     def escapes(self) -> tuple[int, int]:
-        """Of deltas from 0 on, and below."""
+        """Of codes from 0 on, and below."""
         return self.size - 3, self.size - 2
 
     @property
-    def hole(self) -> int:
+    def missing(self) -> int:
         return self.size - 1
 
     @property
@@ -434,21 +436,21 @@ class Alphabet:
             return 1 << 20
         return self.full_reach
 
-    def symbol(self, delta: Array, hole: Array) -> Array:
-        """Symbol of every delta below the full reach, before any is escaped."""
-        delta = delta.astype(np.int64)
-        key = np.where(delta < 0, ~delta, delta)
+    def symbol(self, code: Array, missing: Array) -> Array:
+        """Symbol of every code below the full reach, before any is escaped."""
+        code = code.astype(np.int64)
+        key = np.where(code < 0, ~code, code)
         o = np.maximum(np.frexp(key.astype(np.float64))[1].astype(np.int64) - 1, self.r)
         m = (key >> (o - 2)) - 4
-        symbol = np.where(key < self.R, delta + self.R, self.octave(self.r) + 8 * (o - self.r) + 2 * m + (delta < 0))
-        return np.where(hole, self.hole, symbol)
+        symbol = np.where(key < self.R, code + self.R, self.octave(self.r) + 8 * (o - self.r) + 2 * m + (code < 0))
+        return np.where(missing, self.missing, symbol)
 
     def meaning(self, symbol: int) -> tuple[int, int]:
-        """Base and number of raw bits of a symbol; the delta is base + raw (HOLE at holes)."""
+        """Base and number of extra bits of a symbol; the code is base + extra bits (MISSING at missing values)."""
         if symbol < 2 * self.R:
             return symbol - self.R, 0
-        if symbol == self.hole:
-            return HOLE, 0
+        if symbol == self.missing:
+            return MISSING, 0
         if symbol in self.escapes:
             bits = 32 - self.limit
             return (0 if symbol == self.escapes[0] else -(1 << bits)), bits
@@ -526,11 +528,11 @@ def read_codebook(section: bytes, alphabet: Alphabet) -> Array:
 
 
 class Entry(NamedTuple):
-    """What a bit string starts with: a code of `length` bits, then raw bits that are added to the base."""
+    """What a bit string starts with: a code of `length` bits, then extra bits that are added to the base."""
 
     length: int  # 0: no code
     base: int
-    raw_bits: int
+    extra_bits: int
 
 
 def decoding_table(lengths: Array, alphabet: Alphabet) -> list[Entry]:
@@ -558,10 +560,10 @@ class ModelledTile:
     special: Array
     predictor: int
     anchor: Any
-    hole: Array
-    delta: Array  # 0 at holes
-    mask: Array | None  # for every group 1 where live
-    fine_mask: Array | None  # for every subgroup of a live group 1 where live
+    missing: Array
+    code: Array  # 0 at missing values
+    mask: Array | None  # for every group 1 where significant
+    fine_mask: Array | None  # for every subgroup of a significant group 1 where significant
     coded: Array
     value_positions: Array
 
@@ -570,14 +572,14 @@ class ModelledTile:
         return bool(self.special.all())
 
     def outliers(self, reach: int) -> Array:
-        """Positions of the delta outliers."""
-        return np.flatnonzero(magnitude_of(self.delta) >= reach)
+        """Positions of the out-of-range codes."""
+        return np.flatnonzero(magnitude_of(self.code) >= reach)
 
-    def coded_deltas(self, reach: int) -> tuple[Array, Array]:
-        """Deltas and holes of the coded values, in tile order."""
-        delta = self.delta.copy()
-        delta[self.outliers(reach)] = 0
-        return delta[self.coded], self.hole[self.coded]
+    def codes_to_encode(self, reach: int) -> tuple[Array, Array]:
+        """Codes and missing values of the coded values, in tile order."""
+        code = self.code.copy()
+        code[self.outliers(reach)] = 0
+        return code[self.coded], self.missing[self.coded]
 
 
 @dataclass(frozen=True)
@@ -587,51 +589,54 @@ class Masks:
     coded: Array
 
 
-def masks_of(live: Array, shape: Box, tiling: Tiling) -> Masks:
-    """Section 6, zero groups. `live` tells of every value whether it is a delta other than 0 or a hole."""
+def masks_of(nonzero: Array, shape: Box, tiling: Tiling) -> Masks:
+    """Section 6, significance masks. `nonzero` tells of every value whether it is missing or its code not 0."""
     group, subgroup = tiling.groups(shape), tiling.subgroups(shape)
     n_groups = count_of(group)
-    live_groups = np.bincount(group, weights=live) > 0
-    live_subgroups = np.bincount(subgroup, weights=live) > 0
-    dead = n_groups - int(live_groups.sum())
-    if dead == n_groups:
-        return Masks(None, None, np.zeros(live.size, np.bool_))
+    significant_groups = np.bincount(group, weights=nonzero) > 0
+    significant_subgroup = np.bincount(subgroup, weights=nonzero) > 0
+    zero = n_groups - int(significant_groups.sum())
+    if zero == n_groups:
+        return Masks(None, None, np.zeros(nonzero.size, np.bool_))
 
-    group_of_subgroup = np.zeros(live_subgroups.size, np.int64)
+    group_of_subgroup = np.zeros(significant_subgroup.size, np.int64)
     group_of_subgroup[subgroup] = group
-    stored = live_groups[group_of_subgroup]
-    paired = live[: live.size // 2 * 2].reshape(-1, 2)
-    in_live_groups, in_live_subgroups = int(live_groups[group].sum()), int(live_subgroups[subgroup].sum())
-    fine = in_live_subgroups + n_groups + int(stored.sum())
-    coarse = in_live_groups + n_groups if dead >= 2 else live.size
-    if 2 * int((~paired.any(axis=1)).sum()) > live_subgroups.size and fine < coarse:
-        return Masks(live_groups, live_subgroups[stored], live_subgroups[subgroup])
-    if dead >= 2:
-        return Masks(live_groups, None, live_groups[group])
-    return Masks(None, None, np.ones(live.size, np.bool_))
+    stored = significant_groups[group_of_subgroup]
+    paired = nonzero[: nonzero.size // 2 * 2].reshape(-1, 2)
+    in_groups, in_subgroups = (
+        int(significant_groups[group].sum()),
+        int(significant_subgroup[subgroup].sum()),
+    )
+    fine = in_subgroups + n_groups + int(stored.sum())
+    coarse = in_groups + n_groups if zero >= 2 else nonzero.size
+    if 2 * int((~paired.any(axis=1)).sum()) > significant_subgroup.size and fine < coarse:
+        return Masks(significant_groups, significant_subgroup[stored], significant_subgroup[subgroup])
+    if zero >= 2:
+        return Masks(significant_groups, None, significant_groups[group])
+    return Masks(None, None, np.ones(nonzero.size, np.bool_))
 
 
 def model_tile(bits: Array, pattern: int, e: Any, tiling: Tiling, ty: Type) -> ModelledTile:
     shape: Box = bits.shape
     special = bits == pattern
-    q, hole, miss = quantise(bits.view(ty.value), special, e, ty)
+    q, missing, miss = quantise(bits.view(ty.value), special, e, ty)
 
-    anchor = q[~hole][0] if not hole.all() else ty.integer(0)
-    u = fill_holes(q, hole, anchor) - anchor
-    predictor = choose_predictor(u, hole, tiling.dimensions)
-    delta = predicted(u, hole, predictor).ravel()
-    masks = masks_of((delta != 0) | hole.ravel(), shape, tiling)
+    anchor = q[~missing][0] if not missing.all() else ty.integer(0)
+    u = fill_missing(q, missing, anchor) - anchor
+    predictor = choose_predictor(u, missing, tiling.dimensions)
+    code = predicted(u, missing, predictor).ravel()
+    masks = masks_of((code != 0) | missing.ravel(), shape, tiling)
     return ModelledTile(
         bits=bits.ravel(),
         special=special.ravel(),
         predictor=predictor,
         anchor=anchor,
-        hole=hole.ravel(),
-        delta=delta,
+        missing=missing.ravel(),
+        code=code,
         mask=masks.mask,
         fine_mask=masks.fine_mask,
         coded=masks.coded,
-        value_positions=np.flatnonzero((miss | hole) & ~special),
+        value_positions=np.flatnonzero((miss | missing) & ~special),
     )
 
 
@@ -644,13 +649,13 @@ def coded_payload(tile: ModelledTile, alphabet: Alphabet, lengths: Array, codes:
     outliers = tile.outliers(reach)
     has_outliers = outliers.size > 0 or tile.value_positions.size > 0
 
-    delta, hole = tile.coded_deltas(reach)
-    own = alphabet.symbol(delta, hole)
-    escape = np.where(delta < 0, *reversed(alphabet.escapes))
-    symbol = np.where(hole | (lengths[own] > 0), own, escape)
+    code, missing = tile.codes_to_encode(reach)
+    own = alphabet.symbol(code, missing)
+    escape = np.where(code < 0, *reversed(alphabet.escapes))
+    symbol = np.where(missing | (lengths[own] > 0), own, escape)
     meanings = [alphabet.meaning(s) for s in symbol.tolist()]
-    raw_bits = np.array([bits for _, bits in meanings], np.int64)
-    raw = np.where(hole, 0, delta.astype(np.int64) - np.array([base for base, _ in meanings], np.int64))
+    extra_bits = np.array([bits for _, bits in meanings], np.int64)
+    raw = np.where(missing, 0, code.astype(np.int64) - np.array([base for base, _ in meanings], np.int64))
     n = symbol.size
     count = substream_count(n)
 
@@ -658,14 +663,14 @@ def coded_payload(tile: ModelledTile, alphabet: Alphabet, lengths: Array, codes:
     order = np.argsort(np.arange(n) % max(count, 1), kind="stable")
     code_bits = lengths[symbol]
     assert code_bits.all(), "a symbol without a code"
-    widths = code_bits + raw_bits
+    widths = code_bits + extra_bits
     strings = codes[symbol] | raw.astype(np.uint64) << code_bits.astype(np.uint64)
     stream_bits = np.bincount(np.arange(n) % max(count, 1), weights=widths, minlength=count).astype(np.int64)
     base = int(stream_bits.min()) if count else 0
     w = int(stream_bits.max() - base).bit_length() if count else 0
 
     head = TILE_CODED | tile.predictor << 2 | w << 10 | base << 16
-    head |= (tile.mask is not None) << 6 | bool(tile.hole.any()) << 7 | has_outliers << 8 | (n == 0) << 9
+    head |= (tile.mask is not None) << 6 | bool(tile.missing.any()) << 7 | has_outliers << 8 | (n == 0) << 9
     head |= (tile.fine_mask is not None) << 14
     parts = [struct.pack("<I", head), little(np.array([tile.anchor]))]
     if has_outliers:
@@ -678,7 +683,7 @@ def coded_payload(tile: ModelledTile, alphabet: Alphabet, lengths: Array, codes:
     parts.append(pack_bits(strings[order], widths[order]))
     if has_outliers:
         parts.append(little(outliers.astype(np.uint16)))
-        parts.append(little(tile.delta[outliers]))
+        parts.append(little(tile.code[outliers]))
         parts.append(little(tile.value_positions.astype(np.uint16)))
         parts.append(little(tile.bits[tile.value_positions]))
     return b"".join(parts)
@@ -740,28 +745,28 @@ def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill:
     counts = np.zeros(alphabet.size, np.int64)
     for t, tile in enumerate(tiles):
         if not tile.all_special and in_sample(t, k):
-            symbol = alphabet.symbol(*tile.coded_deltas(alphabet.full_reach))
+            symbol = alphabet.symbol(*tile.codes_to_encode(alphabet.full_reach))
             counts += np.bincount(symbol, minlength=alphabet.size)
     counts *= 2**k
     if alphabet.r == 5:
         counts[list(alphabet.escapes)] = 1
     if k > 0:
-        counts[alphabet.hole] = max(counts[alphabet.hole], 1)
+        counts[alphabet.missing] = max(counts[alphabet.missing], 1)
     lengths = code_lengths(counts.tolist(), alphabet.limit)
     codes = canonical_codes(lengths)
 
     payloads = []
-    n_special = n_delta = n_value = 0
+    n_special = n_out_of_range = n_unpredictable = 0
     for tile in tiles:
         verbatim = raw_payload(tile.bits)
         payload = struct.pack("<I", TILE_SPECIAL) if tile.all_special else coded_payload(tile, alphabet, lengths, codes)
         if len(payload) >= len(verbatim):
             payload = verbatim
-            n_value += tile.bits.size
+            n_unpredictable += tile.bits.size
         else:
             n_special += int(tile.special.sum())
-            n_delta += tile.outliers(alphabet.reach(lengths)).size
-            n_value += tile.value_positions.size
+            n_out_of_range += tile.outliers(alphabet.reach(lengths)).size
+            n_unpredictable += tile.value_positions.size
         payloads.append(payload)
 
     index = little(np.array([len(payload) // 4 for payload in payloads], np.uint16))
@@ -770,7 +775,7 @@ def encode(x: npt.ArrayLike, eb: float, mode: str = "abs", bins: int = 64, fill:
         "<6BHdddQ5Q",
         *(0, 0, 0, mode == "rel", alphabet.r, fill is not None, 0),
         *(eb, eb_abs, float(ty.value(2) * e), pattern),
-        *(len(body), len(body), n_special, n_delta, n_value),
+        *(len(body), len(body), n_special, n_out_of_range, n_unpredictable),
     )
     sections = coding_header + codebook_section(lengths)
     archive = header(KIND_TILED, ty, field.shape, checksum_of_parts(payloads), sections) + body
@@ -824,16 +829,16 @@ def integer_of(bits: Array) -> int:
 
 
 def decode_substream(bits: Array, n: int, table: list[Entry]) -> list[int]:
-    """The n deltas that fill the bit string exactly."""
+    """The n codes that fill the bit string exactly."""
     stream = integer_of(bits)
     at = 0
     values = []
     for _ in range(n):
-        length, base, raw_bits = table[stream >> at & (len(table) - 1)]
+        length, base, extra_bits = table[stream >> at & (len(table) - 1)]
         require(length > 0, "a bit string that is no code")
         at += length
-        values.append(base + (stream >> at & ((1 << raw_bits) - 1)))
-        at += raw_bits
+        values.append(base + (stream >> at & ((1 << extra_bits) - 1)))
+        at += extra_bits
     require(at == bits.size, "a substream of another length")
     return values
 
@@ -858,26 +863,26 @@ def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[E
         return bits.reshape(shape)
 
     predictor, w, base = head >> 2 & 15, head >> 10 & 15, head >> 16
-    has_mask, has_holes, has_outliers, flat = (bool(head >> bit & 1) for bit in (6, 7, 8, 9))
+    has_mask, has_missing, has_outliers, flat = (bool(head >> bit & 1) for bit in (6, 7, 8, 9))
     has_fine_mask = bool(head >> 14 & 1)
-    require(predictor <= (3 if has_holes else 5), "unknown predictor")
+    require(predictor <= (3 if has_missing else 5), "unknown predictor")
     require(head >> 15 & 1 == 0 and w <= 13, "illegal tile head")
     require(has_mask or not has_fine_mask, "a fine mask without a mask")
     require(not (flat and (has_mask or w or base)), "illegal head of a flat tile")
 
     anchor = reader.array(ty.integer, 1)
-    n_delta, n_value = reader.array(np.uint16, 2).tolist() if has_outliers else (0, 0)
+    n_out_of_range, n_unpredictable = reader.array(np.uint16, 2).tolist() if has_outliers else (0, 0)
     group = archive.tiling.groups(shape)
     n_groups = count_of(group)
-    live = np.full(n_groups, not flat)
+    significant = np.full(n_groups, not flat)
     if has_mask:
-        live = reader.bits(32 if n_groups <= 32 else 64).astype(np.bool_)
-        require(live.any() and not live[n_groups:].any(), "illegal mask")
-        live = live[:n_groups]
-    coded = np.flatnonzero(live[group])
+        significant = reader.bits(32 if n_groups <= 32 else 64).astype(np.bool_)
+        require(significant.any() and not significant[n_groups:].any(), "illegal mask")
+        significant = significant[:n_groups]
+    coded = np.flatnonzero(significant[group])
     if has_fine_mask:
         subgroup = archive.tiling.subgroups(shape)
-        stored = np.unique(subgroup[coded])  # the subgroups of live groups
+        stored = np.unique(subgroup[coded])  # the subgroups of significant groups
         fine_mask = reader.bits(stored.size)
         require(fine_mask.any(), "illegal fine mask")
         coded = coded[np.isin(subgroup[coded], stored[fine_mask == 1])]
@@ -885,28 +890,28 @@ def decode_tile(payload: bytes, shape: Box, archive: TiledArchive, table: list[E
     count = substream_count(coded.size)
     lengths = [base + integer_of(bits) for bits in reader.bits(count * w).reshape(count, w)]
     streams = reader.bits(sum(lengths))
-    delta = np.zeros(n, ty.integer)
-    hole = np.zeros(n, np.bool_)
+    code = np.zeros(n, ty.integer)
+    missing = np.zeros(n, np.bool_)
     begin = 0
     for s in range(count):
         mine = coded[s::count]
         values = decode_substream(streams[begin : begin + lengths[s]], mine.size, table)
-        hole[mine] = [value == HOLE for value in values]
-        delta[mine] = [0 if value == HOLE else value for value in values]
+        missing[mine] = [value == MISSING for value in values]
+        code[mine] = [0 if value == MISSING else value for value in values]
         begin += lengths[s]
-    require(has_holes == hole.any(), "the head's hole bit does not fit")
+    require(has_missing == missing.any(), "the tile header's bit for missing values does not fit")
 
-    delta_positions = reader.array(np.uint16, n_delta)
-    check_positions(delta_positions, n)
-    delta[delta_positions] = reader.array(ty.integer, n_delta)
-    value_positions = reader.array(np.uint16, n_value)
+    out_of_range_positions = reader.array(np.uint16, n_out_of_range)
+    check_positions(out_of_range_positions, n)
+    code[out_of_range_positions] = reader.array(ty.integer, n_out_of_range)
+    value_positions = reader.array(np.uint16, n_unpredictable)
     check_positions(value_positions, n)
-    value_bits = reader.array(ty.bits, n_value)
+    value_bits = reader.array(ty.bits, n_unpredictable)
     require(not reader.rest, "a payload that is too long")
 
-    u = undo_prediction(delta.reshape(shape), hole.reshape(shape), predictor, ty)
+    u = undo_prediction(code.reshape(shape), missing.reshape(shape), predictor, ty)
     bits = rebuilt(u + anchor, archive.step, ty).ravel().view(ty.bits)
-    bits[hole] = archive.pattern
+    bits[missing] = archive.pattern
     bits[value_positions] = value_bits
     return bits.reshape(shape)
 

@@ -73,12 +73,14 @@ def parts_of(archive: bytes) -> Iterator[str]:
         yield f"kind {head & 3}"
         if head & 3 == reference.TILE_CODED:
             yield f"predictor {head >> 2 & 15}"
-            yield from (name for name, bit in (("mask", 6), ("holes", 7), ("flat", 9)) if head >> bit & 1)
+            yield from (name for name, bit in (("mask", 6), ("missing values", 7), ("flat", 9)) if head >> bit & 1)
             if head >> 14 & 1:
                 yield f"fine mask in {tiled.tiling.dimensions} dimensions"
             if head >> 8 & 1:
-                n_delta, n_value = struct.unpack_from("<HH", payload, 4 + 4 * tiled.ty.words)
-                yield from (["delta outliers"] if n_delta else []) + (["value outliers"] if n_value else [])
+                n_out_of_range, n_unpredictable = struct.unpack_from("<HH", payload, 4 + 4 * tiled.ty.words)
+                yield from (["out-of-range codes"] if n_out_of_range else []) + (
+                    ["unpredictable values"] if n_unpredictable else []
+                )
                 if head >> 9 & 1:
                     yield "flat with outliers"
 
@@ -91,7 +93,7 @@ ALL_PARTS = {
     *(f"predictor {k}" for k in range(6)),
     *(f"fine mask in {k} dimensions" for k in range(1, 5)),
     *("reach 2^20", "reach 2^21"),
-    *("mask", "holes", "flat", "delta outliers", "value outliers", "flat with outliers"),
+    *("mask", "missing values", "flat", "out-of-range codes", "unpredictable values", "flat with outliers"),
 }
 
 
@@ -158,7 +160,7 @@ def bumps(shape: tuple[int, ...], n: int) -> Make:
 
 
 def sparse(shape: tuple[int, ...], one_in: int, seed: int = 0) -> Make:
-    """Single values among zeros: most zero groups have one, most of their subgroups have none."""
+    """Single values among zeros: most groups have one, most of their subgroups have none."""
     return lambda dtype: np.where(integers(math.prod(shape), 0, one_in, seed) == 0, 3, 0).astype(dtype).reshape(shape)
 
 
@@ -181,7 +183,7 @@ def half_steps(dtype: np.dtype) -> NDArray:
 
 
 def steep(dtype: np.dtype) -> NDArray:
-    """Deltas of every size, many of them beyond the alphabet."""
+    """Codes of every size, many of them beyond the alphabet."""
     digits = 22 if dtype == F32 else 51
     magnitude = integers(9000, 0, 2**digits, 10) >> np.maximum(integers(9000, -6, digits, 11), 0)
     return np.where(integers(9000, 0, 2, 12) == 1, magnitude, -magnitude).astype(dtype)
@@ -217,7 +219,7 @@ def noise_among_order(dtype: np.dtype) -> NDArray:
 
 
 def constant_with_misses(dtype: np.dtype) -> NDArray:
-    """All deltas are 0 for a bound of 0.1, but some values are stored verbatim."""
+    """All codes are 0 for a bound of 0.1, but some values are stored verbatim."""
     x = half_steps(dtype)
     ty = reference.type_of(dtype)
     q, _, miss = reference.quantise(x, np.zeros(x.size, np.bool_), reference.largest_bound(0.1, ty), ty)
@@ -283,7 +285,7 @@ CASES: dict[str, Case] = {
     "ripples_thin": Case(ripples((90, 60, 3), 3), 1e-3),
     "ripples_thinner": Case(ripples((2, 2, 1500), 3), 1e-3),
     "ripples_with_spikes": Case(lambda t: ripples((9, 17, 40), 3)(t) + sparse((9, 17, 40), 2000)(t) * 9999, 1e-3),
-    # special values, holes
+    # special values, missing values
     "nan": Case(spots((11, 38, 41), [np.nan], 50), 1e-2),
     "inf": Case(spots((11, 38, 41), [np.inf, -np.inf], 50, 1), 1e-2),
     "nan_and_inf": Case(spots((70, 200), [np.nan, np.inf, -np.inf, 1e30], 9, 2), 1e-2),
@@ -314,14 +316,14 @@ CASES: dict[str, Case] = {
     "flat_with_misses": Case(constant_with_misses, 0.1),
     "q_limit": Case(at_the_limit, 0.5),
     "q_limit_exceeded": Case(at_the_limit, 0.499),
-    "deltas_of_every_size": Case(steep, 0.5),
-    "deltas_of_every_size_128_bins": Case(steep, 0.5, "abs", {"bins": 128}),
-    "deltas_of_every_size_8192_bins": Case(steep, 0.5, "abs", {"bins": 8192}),
-    "deltas_of_the_last_octaves": Case(far, 0.5),
+    "codes_of_every_size": Case(steep, 0.5),
+    "codes_of_every_size_128_bins": Case(steep, 0.5, "abs", {"bins": 128}),
+    "codes_of_every_size_8192_bins": Case(steep, 0.5, "abs", {"bins": 8192}),
+    "codes_of_the_last_octaves": Case(far, 0.5),
     "spikes": Case(spots((9, 40, 60), [2.0**20, -(2.0**24), 2.0**60], 100, 5), 1e-2),
     "noise_tiles": Case(noise_among_order, 1e-1),
     "noise_tiles_128_bins": Case(noise_among_order, 1e-1, "abs", {"bins": 128}),
-    # zero groups
+    # significance masks
     "bumps_1d": Case(bumps((20000,), 20), 1e-1),
     "bumps_2d": Case(bumps((150, 130), 20), 1e-1),
     "bumps_3d": Case(bumps((20, 36, 50), 20), 1e-1),
@@ -439,7 +441,7 @@ OUTSIDE = next(t for t in range(N_TILES) if not reference.in_sample(t, reference
 
 
 def rare(steps: list[float], sampled: list[float], *, ramp: bool = False) -> Make:
-    """Steps in the first tile outside the sample, and others in tile 0, which is in it. A ramp has no delta 0 then."""
+    """Steps in the first tile outside the sample, and others in tile 0, which is in it. A ramp has no code 0 then."""
 
     def make(dtype: np.dtype) -> NDArray:
         x = np.zeros((N_TILES, 4096), F64)
@@ -460,8 +462,8 @@ ESCAPED = {
     "ends": (rare(ENDS, [3, -3]), 20),
     "outliers": (rare([40, 2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)], [3, -3]), 20),
     "outliers in the sample": (rare([40.0], [2.0**20, 2.0**21 - 1, 2.0**21, -(2.0**21)]), 20),
-    "outliers without a code of delta 0": (rare([9000, 1e6, 2.0**21, -(2.0**21)], [], ramp=True), 20),
-    "holes": (rare([40.0, np.nan, np.inf, 1e30], [3, -3]), 20),
+    "outliers without a codeword of code 0": (rare([9000, 1e6, 2.0**21, -(2.0**21)], [], ramp=True), 20),
+    "missing values": (rare([40.0, np.nan, np.inf, 1e30], [3, -3]), 20),
     "far": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR), 21),
     "far but one": (rare([1000, *ENDS, 2.0**21, -(2.0**21), 2.0**21 - 1], FAR[:-1]), 20),
 }
@@ -563,26 +565,26 @@ class MoreOutliers(reference.ModelledTile):
 
 
 def random_choices(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the reference take any predictor and masks, and store any deltas and values as outliers."""
+    """Makes the reference take any predictor and masks, and store any codes and values as outliers."""
     model_tile, masks_of = reference.model_tile, reference.masks_of
 
-    def any_predictor(u: NDArray, hole: NDArray, dimensions: int) -> int:
-        return int(rng.integers(4 if hole.any() else 6))
+    def any_predictor(u: NDArray, missing: NDArray, dimensions: int) -> int:
+        return int(rng.integers(4 if missing.any() else 6))
 
-    def any_masks(live: NDArray, shape: reference.Box, tiling: reference.Tiling) -> reference.Masks:
+    def any_masks(significant: NDArray, shape: reference.Box, tiling: reference.Tiling) -> reference.Masks:
         kind = rng.integers(4)
         if kind == 0:
-            return masks_of(live, shape, tiling)
-        live = live | (rng.random(live.size) < rng.choice([0, 0.001, 0.01]))
-        if kind == 1 or not live.any():
-            return reference.Masks(None, None, np.ones(live.size, np.bool_))
+            return masks_of(significant, shape, tiling)
+        significant = significant | (rng.random(significant.size) < rng.choice([0, 0.001, 0.01]))
+        if kind == 1 or not significant.any():
+            return reference.Masks(None, None, np.ones(significant.size, np.bool_))
         group, subgroup = tiling.groups(shape), tiling.subgroups(shape)
-        live_groups = np.bincount(group, weights=live) > 0
+        significant_groups = np.bincount(group, weights=significant) > 0
         if kind == 2:
-            return reference.Masks(live_groups, None, live_groups[group])
-        live_subgroups = np.bincount(subgroup, weights=live) > 0
-        stored = np.unique(subgroup[live_groups[group]])
-        return reference.Masks(live_groups, live_subgroups[stored], live_subgroups[subgroup])
+            return reference.Masks(significant_groups, None, significant_groups[group])
+        significant_subgroup = np.bincount(subgroup, weights=significant) > 0
+        stored = np.unique(subgroup[significant_groups[group]])
+        return reference.Masks(significant_groups, significant_subgroup[stored], significant_subgroup[subgroup])
 
     def any_outliers(*arguments: Any) -> reference.ModelledTile:
         tile = model_tile(*arguments)
@@ -591,10 +593,10 @@ def random_choices(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) ->
             at = np.flatnonzero(rng.random(tile.bits.size) < 0.005)
             # as large as they may be without a q beyond the limit
             most = 2**28 if integer == np.int64 else 9
-            delta = tile.delta.copy()
-            delta[at] = rng.integers(-most, most, at.size)
+            code = tile.code.copy()
+            code[at] = rng.integers(-most, most, at.size)
             fields = {field.name: getattr(tile, field.name) for field in dataclasses.fields(tile)}
-            tile = MoreOutliers(**fields | {"delta": delta}, more=at)
+            tile = MoreOutliers(**fields | {"code": code}, more=at)
         if rng.integers(2):
             tile = dataclasses.replace(tile, value_positions=np.flatnonzero(rng.random(tile.bits.size) < 0.005))
         return tile
@@ -685,7 +687,7 @@ def with_tile(tile: int, change: Callable[[bytes], bytes]) -> Callable[[bytes], 
 
 
 def victim() -> NDArray:
-    """Tiles: 0 with mask and fine mask, holes, outliers of both kinds; 1 all special; 2 raw; 3 flat; 4 (clipped)
+    """Tiles: 0 with both masks, missing values, outliers of both kinds; 1 all special; 2 raw; 3 flat; 4 (clipped)
     without a mask."""
     x = np.full(4 * 4096 + 300, np.float32(2.5))
     x[300:400] = smooth((100,), F32)
@@ -754,22 +756,22 @@ REFUSED: dict[str, Any] = {
         for predictor in (6, 7, 8, 15)
     },
     **{
-        f"predictor {predictor} with holes": with_head(0, lambda head, p=predictor: head & ~(15 << 2) | p << 2)
+        f"predictor {predictor} with missing values": with_head(0, lambda head, p=predictor: head & ~(15 << 2) | p << 2)
         for predictor in (4, 5)
     },
     "fine mask without a mask": with_head(4, lambda head: head | 1 << 14),
     "fine mask and flat": with_head(3, lambda head: head | 1 << 14),
     "no fine mask": with_head(0, lambda head: head & ~(1 << 14)),
-    "nothing live in live groups": with_tile(0, nothing_live_in_live_groups),
+    "nothing significant in significant groups": with_tile(0, nothing_live_in_live_groups),
     "codebook padding": with_field(226, "B", 1),
     "more codebook padding": with_field(227, "B", 0x10),
     "bit 15": with_head(0, lambda head: head | 1 << 15),
-    "no holes": with_head(0, lambda head: head & ~(1 << 7)),
-    "holes": with_head(4, lambda head: head | 1 << 7),
+    "no missing values": with_head(0, lambda head: head & ~(1 << 7)),
+    "missing values": with_head(4, lambda head: head | 1 << 7),
     "no mask": with_head(0, lambda head: head & ~(1 << 6)),
     "no outliers": with_head(0, lambda head: head & ~(1 << 8)),
     "mask and flat": with_head(3, lambda head: head | 1 << 6),
-    "holes and flat": with_head(3, lambda head: head | 1 << 7),
+    "missing values and flat": with_head(3, lambda head: head | 1 << 7),
     "w and flat": with_head(3, lambda head: head | 1 << 10),
     "base and flat": with_head(3, lambda head: head | 1 << 16),
     "not flat": with_head(3, lambda head: head & ~(1 << 9)),
@@ -781,10 +783,10 @@ REFUSED: dict[str, Any] = {
     "raw and more": with_head(2, lambda head: head | 1 << 9),
     "all special of too many words": with_head(4, lambda head: 1),
     "raw of too few words": with_head(4, lambda head: 2),
-    "nothing live": with_tile(0, lambda p: p[:12] + bytes(8) + p[20:]),
+    "nothing significant": with_tile(0, lambda p: p[:12] + bytes(8) + p[20:]),
     "another mask": with_tile(0, one_group_less),
-    "too many delta outliers": with_tile(0, lambda p: p[:8] + b"\xff\xff" + p[10:]),
-    "too many value outliers": with_tile(0, lambda p: p[:10] + b"\xff\xff" + p[12:]),
+    "too many out-of-range codes": with_tile(0, lambda p: p[:8] + b"\xff\xff" + p[10:]),
+    "too many unpredictable values": with_tile(0, lambda p: p[:10] + b"\xff\xff" + p[12:]),
     "no outliers in the list": with_tile(0, lambda p: p[:8] + bytes(4) + p[12:]),
 }
 

@@ -147,10 +147,10 @@ def test_the_engine_keeps_the_bound_that_single_precision_alone_does_not() -> No
 
 @pytest.mark.parametrize("shape", [(128,), (64, 64), (8, 16, 32)], ids=str)
 def test_the_engine_predicts_alike_inside_tiles(shape) -> None:
-    """The deltas of its format's description, for a tile with the Lorenzo order of its dimensions."""
+    """The deltas of its format's description, for a tile with the Lorenzo predictor of its dimensions."""
     ours = paper.prequantise(smooth(shape, F32), EB)
     boxed = ours.reshape([1] * (4 - len(shape)) + list(shape)).astype(np.int32)
-    theirs = format_reference.deltas_of(boxed - boxed.ravel()[0], len(shape)).reshape(shape)
+    theirs = format_reference.codes_of(boxed - boxed.ravel()[0], len(shape)).reshape(shape)
     tile = paper.TILES[len(shape)]
     deltas = paper.lorenzo_deltas(ours, tile)
     inside = np.ones(shape, np.bool_)

@@ -1,4 +1,4 @@
-"""The library over the executor of CUDA kernels, as the tests call it (built by simt_build, tests/conftest.py)."""
+"""The library over the emulator of CUDA kernels, as the tests call it (built by simt_build, tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reused(loaded: Library) -> Iterator[Context]:
 
 @pytest.fixture
 def simt(loaded: Library) -> Iterator[Library]:
-    """The library, with everything as it was at first. No kernel may have done what the executor reports."""
+    """The library, with everything as it was at first. No kernel may have done what the emulator reports."""
     loaded.reset()
     yield loaded
     report = loaded.report

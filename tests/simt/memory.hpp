@@ -1,4 +1,4 @@
-// Memory as the executor needs it: mapped with guard pages, filled with patterns and compared with them, and what
+// Memory as the emulator needs it: mapped with guard pages, filled with patterns and compared with them, and what
 // AddressSanitizer has to be told.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Names of functions by their address. Kernels mostly have hidden visibility or no linkage, which dladdr cannot see;
 // the symbol table of the file that they come from has them.
-#include "executor.hpp"
+#include "emulator.hpp"
 
 #include <cxxabi.h>
 #include <elf.h>

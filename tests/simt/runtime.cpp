@@ -1,5 +1,5 @@
 // The host's side of the CUDA runtime: memory, streams, events, launches; and what tests set and ask.
-#include "executor.hpp"
+#include "emulator.hpp"
 
 #include "memory.hpp"
 
@@ -524,7 +524,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         if (properties == nullptr) return cudaErrorInvalidValue;
         if (!is_device(device)) return cudaErrorInvalidDevice;
         *properties = {};
-        std::snprintf(properties->name, sizeof(properties->name), "simt executor");
+        std::snprintf(properties->name, sizeof(properties->name), "simt emulator");
         properties->totalGlobalMem = memory_total;
         properties->sharedMemPerBlock = shared_default;
         properties->sharedMemPerBlockOptin = shared_limit;

@@ -1,7 +1,7 @@
-// Tests of the executor itself: simt_selftest --list, simt_selftest CASE.
+// Tests of the emulator itself: simt_selftest --list, simt_selftest CASE.
 #include "selftest_kernels.cuh"
 
-#include "executor.hpp"
+#include "emulator.hpp"
 
 #include <xmmintrin.h>
 
@@ -424,7 +424,7 @@ void no_device() {
     succeeds(cudaGetDeviceCount(&count));
     cudaDeviceProp properties;
     succeeds(cudaGetDeviceProperties(&properties, 0));
-    DEMAND(count == 1 && std::string_view(properties.name) == "simt executor" && properties.major == 9);
+    DEMAND(count == 1 && std::string_view(properties.name) == "simt emulator" && properties.major == 9);
     DEMAND(cudaGetDeviceProperties(&properties, 1) == cudaErrorInvalidDevice);
 }
 

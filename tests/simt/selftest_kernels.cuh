@@ -1,4 +1,4 @@
-// Small kernels that use, rightly or wrongly, what the executor has. They are CUDA: nvcc compiles them too.
+// Small kernels that use, rightly or wrongly, what the emulator has. They are CUDA: nvcc compiles them too.
 #pragma once
 
 #include <cuda_runtime.h>

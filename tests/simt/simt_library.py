@@ -1,6 +1,6 @@
-"""The library as tests call it: built over the executor of kernels (CMakeLists.txt), by ctypes.
+"""The library as tests call it: built over the emulator of kernels (CMakeLists.txt), by ctypes.
 
-"Device" memory comes from the executor's cudaMalloc. Fields and archives lie on the host or on the device, as a test
+"Device" memory comes from the emulator's cudaMalloc. Fields and archives lie on the host or on the device, as a test
 wants them; `Memory` is either.
 """
 
@@ -67,7 +67,7 @@ class Info(Structure):
         *[(name, c_uint64) for name in ("raw_bytes", "archive_bytes")],
         *[(name, c_uint64) for name in ("header_bytes", "codebook_bytes", "index_bytes", "payload_bytes")],
         ("tile_shape", c_uint64 * MAX_NDIM),
-        *[(name, c_uint64) for name in ("n_tiles", "n_special", "n_delta_outliers", "n_value_outliers")],
+        *[(name, c_uint64) for name in ("n_tiles", "n_special", "n_out_of_range", "n_unpredictable")],
     )
 
 
@@ -84,7 +84,7 @@ def dtype_code(dtype: np.dtype) -> int:
 
 
 class Library:
-    """Functions of the C interface, of the runtime and of the executor, and what they have launched so far."""
+    """Functions of the C interface, of the runtime and of the emulator, and what they have launched so far."""
 
     def __init__(self, path: Path) -> None:
         # A driver that is here is used, and stays the one that other libraries of this process find.
@@ -153,7 +153,7 @@ class Library:
             function.restype, function.argtypes = result, arguments
         self.all_launched: set[str] = set()
 
-    # ---- The executor
+    # ---- The emulator
 
     def set_schedule(self, order: int = 0, seed: int = 0, blocks_in_flight: int = 4) -> None:
         self.c.simt_set_schedule(order, seed, blocks_in_flight)

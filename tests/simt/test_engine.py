@@ -288,7 +288,7 @@ def test_devices(simt: Library, context: Context) -> None:
     assert simt.c.cusz_device_count(ctypes.byref(reason)) == 1
     assert reason.value == b""
     assert simt.c.cusz_device_name(0, name, 40) == 0
-    assert name.value == b"simt executor"
+    assert name.value == b"simt emulator"
     assert simt.c.cusz_device_name(1, name, 40) == Status.PARAMETER
     assert simt.c.cusz_device_name(-1, name, 40) == Status.PARAMETER
     with simt.memory(DEVICE, 100) as on_device, simt.memory(HOST, 100) as on_host:

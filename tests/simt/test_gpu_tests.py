@@ -1,4 +1,4 @@
-"""Some of tests/gpu, and scripts/bench/gpu.py, with the executor's device and a stand-in for CuPy: what runs on a GPU
+"""Some of tests/gpu, and scripts/bench/gpu.py, with the emulator's device and a stand-in for CuPy: what runs on a GPU
 for the first time has been run before."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_measuring(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
     done = pretended(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(result.read_text())
-    assert document["gpu"] == "executor"
+    assert document["gpu"] == "emulator"
     assert len(document["rows"]) == 2 * len(fields)
     for row in document["rows"]:
         tiny = (row["dataset"], row["dtype"]) == ("orbitals@4", "float32")

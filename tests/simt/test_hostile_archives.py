@@ -1,6 +1,6 @@
 """Archives made to deceive, with checksums that fit, on the device: refused or decoded as by the CPU, and nothing else.
 
-Whatever they hold, no kernel may do what the executor reports, such as touch memory that is not its own.
+Whatever they hold, no kernel may do what the emulator reports, such as touch memory that is not its own.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[st
             yield changed(f"kind 3 at {at}", (at, 4, word(at) | 3))
             if word(at) >> 8 & 1 and word(at) & 3 == 0:  # positions of outliers
                 each = 2 if info.dtype == 2 else 1
-                n_delta, n_value = word(at + 4 * (1 + each), 2), word(at + 4 * (1 + each) + 2, 2)
-                value_at = at + 4 * (words - (n_value + 1) // 2 - n_value * each)
-                delta_at = value_at - 4 * ((n_delta + 1) // 2 + n_delta * each)
-                for begin, n in ((delta_at, n_delta), (value_at, n_value)):
+                n_out_of_range, n_unpredictable = word(at + 4 * (1 + each), 2), word(at + 4 * (1 + each) + 2, 2)
+                value_at = at + 4 * (words - (n_unpredictable + 1) // 2 - n_unpredictable * each)
+                out_of_range_at = value_at - 4 * ((n_out_of_range + 1) // 2 + n_out_of_range * each)
+                for begin, n in ((out_of_range_at, n_out_of_range), (value_at, n_unpredictable)):
                     for k in {0, n // 2, n - 1} if n else ():
                         for value in (
                             word(begin + 2 * k, 2) - 1,
@@ -282,7 +282,7 @@ def test_the_first_bad_tile_is_named(simt: Library, reused: Context) -> None:
     for schedule in ((0, 0, 1), (1, 0, 4), (2, 1, 16)):
         simt.set_schedule(*schedule)
         status, message = outcome(reused, bytes(mutant), x.nbytes, DEVICE)
-        assert (status, message) == (Status.CORRUPT, "corrupt archive: tile 3: bad head")
+        assert (status, message) == (Status.CORRUPT, "corrupt archive: tile 3: bad tile header")
 
 
 def test_entries_of_the_index_that_no_tile_has(simt: Library, reused: Context) -> None:

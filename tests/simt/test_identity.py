@@ -68,15 +68,15 @@ REACHED = {
     "lonely": lambda info, all_: any(head >> 6 & 1 for head in all_),
     "corner": lambda info, all_: any(head >> 6 & 1 and not head >> 14 & 1 for head in all_),
     "nan": lambda info, all_: info.n_special > 0 and any(head >> 7 & 1 for head in all_),
-    "inf": lambda info, all_: info.n_value_outliers > 0 and any(head >> 7 & 1 for head in all_),
+    "inf": lambda info, all_: info.n_unpredictable > 0 and any(head >> 7 & 1 for head in all_),
     "fill": lambda info, all_: info.n_special > 0 and info.has_fill,
-    "mixture": lambda info, all_: info.n_special > 0 and info.n_value_outliers > 0,
-    "holes_first": lambda info, all_: info.n_special > 0,
-    "far": lambda info, all_: info.n_delta_outliers > 0,
-    "far_128": lambda info, all_: info.n_delta_outliers > 0,
-    "beyond": lambda info, all_: info.n_value_outliers > 0 and info.n_special == 0,
-    "steep": lambda info, all_: info.kind == 1 and info.n_delta_outliers > 0,
-    "ties": lambda info, all_: info.n_value_outliers > 0 and info.n_special == 0,
+    "mixture": lambda info, all_: info.n_special > 0 and info.n_unpredictable > 0,
+    "missing_first": lambda info, all_: info.n_special > 0,
+    "far": lambda info, all_: info.n_out_of_range > 0,
+    "far_128": lambda info, all_: info.n_out_of_range > 0,
+    "beyond": lambda info, all_: info.n_unpredictable > 0 and info.n_special == 0,
+    "steep": lambda info, all_: info.kind == 1 and info.n_out_of_range > 0,
+    "ties": lambda info, all_: info.n_unpredictable > 0 and info.n_special == 0,
     "all_nan": lambda info, all_: {head & 3 for head in all_} == {1},
     "all_fill": lambda info, all_: info.kind == 0 or {head & 3 for head in all_} == {1},
     "incompressible": lambda info, all_: info.kind == 0,
@@ -101,11 +101,11 @@ def test_kinds_reach_what_they_are_for(simt: Library, reused: Context, name: str
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_predictor_is_reached(simt: Library, reused: Context, dtype: np.dtype) -> None:
     predictors: set[int] = set()
-    with_holes: set[int] = set()
+    with_missing: set[int] = set()
     ranks_of_fine_masks = set()
     for name, shape in (
         *[(name, (18, 33, 40)) for name in ("smooth", "ripples", "plane_wave", "nan", "noise", "constant")],
-        *[("holes_first", (40, 40, 40)), ("nan", (130, 150)), ("nan", (9000,)), ("mixture", (2, 9, 17, 33))],
+        *[("missing_first", (40, 40, 40)), ("nan", (130, 150)), ("nan", (9000,)), ("mixture", (2, 9, 17, 33))],
         *[("sparse", shape) for shape in ((9000,), (130, 150), (18, 33, 40), (4, 18, 17, 40))],
     ):
         kind = KINDS[name]
@@ -114,11 +114,11 @@ def test_every_predictor_is_reached(simt: Library, reused: Context, dtype: np.dt
             if head & 3 == 0:
                 predictors.add(head >> 2 & 15)
                 if head >> 7 & 1:
-                    with_holes.add(head >> 2 & 15)
+                    with_missing.add(head >> 2 & 15)
                 if head >> 14 & 1:
                     ranks_of_fine_masks.add(len(shape))
     assert predictors == set(range(6))
-    assert with_holes == {0, 1, 2, 3}
+    assert with_missing == {0, 1, 2, 3}
     assert ranks_of_fine_masks == {1, 2, 3, 4}
 
 
@@ -155,7 +155,7 @@ def test_values_at_the_limit_of_the_quanta(simt: Library, reused: Context, dtype
         flat[1::50], flat[8::50] = np.nextafter(limit, dtype.type(np.inf)), -np.nextafter(limit, dtype.type(np.inf))
         flat[2::50], flat[9::50] = np.nextafter(limit, dtype.type(0)), -np.nextafter(limit, dtype.type(0))
         archive = check_identity(reused, x, 0.5)
-        assert 0 < reused.info_of(archive).n_value_outliers < x.size // 2
+        assert 0 < reused.info_of(archive).n_unpredictable < x.size // 2
 
 
 def test_an_empty_field(simt: Library, reused: Context) -> None:

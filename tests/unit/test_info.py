@@ -25,8 +25,8 @@ def test_a_coded_archive():
     assert info.ratio == x.nbytes / len(archive)
     assert info.bit_rate == 8 * len(archive) / x.size
     assert (info.tile_shape, info.tiles) == ((8, 16, 32), 3 * 2 * 2)
-    assert (info.special, info.value_outliers) == (1, 1)
-    assert info.outliers == info.delta_outliers + info.value_outliers
+    assert (info.special, info.unpredictable) == (1, 1)
+    assert info.outliers == info.out_of_range + info.unpredictable
     assert sum(dataclasses.astuple(info.sections)) == len(archive)
 
 

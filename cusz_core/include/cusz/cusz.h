@@ -102,9 +102,9 @@ typedef struct cusz_info {
                                                                           lossless stage */
     uint64_t tile_shape[CUSZ_MAX_NDIM]; /* of a full tile, in the field's dimensions; zeros for raw archives */
     uint64_t n_tiles;
-    uint64_t n_special;        /* values stored by the special code (fill, or NaN) */
-    uint64_t n_delta_outliers; /* deltas beyond the alphabet */
-    uint64_t n_value_outliers; /* values stored verbatim, those of raw tiles included */
+    uint64_t n_special;       /* values equal to the fill value, or NaN, stored by their symbol alone */
+    uint64_t n_out_of_range;  /* quantisation codes beyond the alphabet */
+    uint64_t n_unpredictable; /* values stored verbatim, those of raw tiles included */
 } cusz_info;
 
 typedef struct cusz_context cusz_context;

@@ -284,7 +284,7 @@ def _inspect(options: argparse.Namespace) -> int:
         "coding": None if info.kind == "raw" else f"step {info.step!r}, {info.bins} bins, lossless: {info.lossless}",
         "tiles": None if info.kind == "raw" else f"{info.tiles} of {_extents(info.tile_shape)}",
         "special": None if info.kind == "raw" else f"{info.special} values",
-        "outliers": None if info.kind == "raw" else f"{info.delta_outliers} deltas, {info.value_outliers} values",
+        "outliers": None if info.kind == "raw" else f"{info.out_of_range} codes, {info.unpredictable} values",
         "sections": f"header {sections.header}, codebook {sections.codebook}, index {sections.index}, "
         f"payload {sections.payload} bytes",
         "checksum": f"{info.checksum:08x}" + (" (verified)" if options.check else ""),

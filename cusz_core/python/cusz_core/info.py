@@ -44,8 +44,8 @@ class ArchiveInfo:
         tile_shape: extents of a full tile; zeros for raw archives.
         tiles: number of tiles.
         special: values stored as fill, or as NaN where there is no fill.
-        delta_outliers: differences beyond the alphabet.
-        value_outliers: values stored verbatim.
+        out_of_range: quantisation codes beyond the alphabet.
+        unpredictable: values stored verbatim.
         checksum: of the payload, as stored.
     """
 
@@ -66,8 +66,8 @@ class ArchiveInfo:
     tile_shape: tuple[int, ...]
     tiles: int
     special: int
-    delta_outliers: int
-    value_outliers: int
+    out_of_range: int
+    unpredictable: int
     checksum: int
 
     @property
@@ -87,8 +87,8 @@ class ArchiveInfo:
 
     @property
     def outliers(self) -> int:
-        """Values and differences that had no code: `delta_outliers` + `value_outliers`."""
-        return self.delta_outliers + self.value_outliers
+        """Codes and values that the coder has no symbol for: `out_of_range` + `unpredictable`."""
+        return self.out_of_range + self.unpredictable
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain Python values that JSON can hold (NaN and infinities as strings)."""
@@ -142,7 +142,7 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
         tile_shape=d["tile_shape"],
         tiles=d["n_tiles"],
         special=d["n_special"],
-        delta_outliers=d["n_delta_outliers"],
-        value_outliers=d["n_value_outliers"],
+        out_of_range=d["n_out_of_range"],
+        unpredictable=d["n_unpredictable"],
         checksum=d["checksum"],
     )

@@ -22,8 +22,8 @@ namespace cusz::cpu {
 namespace {
 
 // Runs work(part, who) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
-// Threads take parts as they come to them, the caller too, who is 0. The others live for this call: none is left to
-// wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a thread, those there do its
+// Threads take parts as they come to them, the caller too, who is 0. The others significant for this call: none is left
+// to wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a thread, those there do its
 // work.
 template <class Work>
 void parallel(int threads, std::uint64_t parts, const Work& work) {
@@ -173,7 +173,7 @@ public:
     }
 
     std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
-        settle_bound(*this, layout, coding, field, threads);
+        resolve_bound(*this, layout, coding, field, threads);
         if (coding.step == 0) return 0;
         const auto& stages = kernels().lorenzo;
         return layout.dtype == CUSZ_F32
@@ -226,7 +226,7 @@ public:
 private:
     Worker& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
 
-    void hire(int threads) {
+    void make_workers(int threads) {
         if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
     }
 
@@ -246,7 +246,7 @@ private:
             for (std::uint64_t t = begin; t < end; ++t) {
                 if (!sample.counts(t)) continue;
                 const PreparedTile prepared = stages.prepare(coder, alphabet.reach(), t, field, tile);
-                counts[static_cast<std::size_t>(who)].add(prepared.delta, prepared.n);
+                counts[static_cast<std::size_t>(who)].add(prepared.code, prepared.n);
                 if (!kept.empty()) kept[t] = worker(who).kept.keep(prepared);
             }
         });
@@ -266,7 +266,7 @@ private:
         const std::uint64_t in_front = v1::body_offset(coding.r) + index_bytes;
         const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
         if (in_front + n_tiles * 4 > most) return 0;
-        hire(threads);
+        make_workers(threads);
 
         const Sample sample(n_tiles, coding.r);
         std::vector<const PreparedTile*> kept(sample.rate() <= 4 ? n_tiles : 0); // of few it would save nothing
@@ -329,8 +329,8 @@ private:
         });
         coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
         coding.n_special = counts.special;
-        coding.n_delta_outliers = counts.delta_outliers;
-        coding.n_value_outliers = counts.value_outliers;
+        coding.n_out_of_range = counts.out_of_range;
+        coding.n_unpredictable = counts.unpredictable;
         v1::write_tiled_header(archive, layout, coding, model.lengths, fold(checksum));
         return static_cast<std::size_t>(in_front + total * 4);
     }
@@ -353,7 +353,7 @@ private:
             std::memcpy(&words, body + 2 * t, 2);
             return words;
         };
-        hire(threads);
+        make_workers(threads);
         if (n_tiles % 2 != 0 && words_of_tile(n_tiles) != 0)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
 

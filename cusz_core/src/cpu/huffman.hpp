@@ -1,4 +1,4 @@
-// Encoding of deltas into substreams and back (paper, sections 3.2.4 and 3.3; docs/format.md, sections 6 and 8), in two
+// Encoding of codes into substreams and back (paper, sections 3.2.4 and 3.3; docs/format.md, sections 6 and 8), in two
 // ways with the same bits: value by value, or with a substream a lane where tables are read fast by vectors.
 #pragma once
 
@@ -11,20 +11,20 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Encodes n deltas to at most 8 bytes beyond whole words, and returns the substreams' lengths. holes: whether some are
-// hole_delta.
-SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, bool holes, const EncodeBook& book,
+// Encodes n codes to at most 8 bytes beyond whole words, and returns the substreams' lengths. has_missing: whether some
+// are missing_code.
+SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_missing, const EncodeBook& book,
                      std::uint32_t* words);
 
 // Words that decode() may read behind the last substream.
 inline constexpr std::uint32_t decode_margin_words = max_tile_values / max_substreams * 2 + 4;
 
-// Decodes n deltas; hole_delta for holes. words: the substreams, readable for decode_margin_words more.
-// Returns false if a substream does not end where its length says, or if there is no hole among the symbols
-// although `holes` says so, or one although not.
-template <bool holes>
+// Decodes n codes; missing_code for missing values. words: the substreams, readable for decode_margin_words more.
+// Returns false if a substream does not end where its length says, or if there no missing value among the symbols
+// although `has_missing` says so, or one although not.
+template <bool has_missing>
 bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
-            std::int32_t* delta);
+            std::int32_t* code);
 
 } // namespace cusz::cpu::CUSZ_ISA
 

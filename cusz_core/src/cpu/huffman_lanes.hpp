@@ -29,49 +29,50 @@ __m512i widened(__m512i numbers) {
     return _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(numbers, part));
 }
 
-struct Codes {
-    __m512i bits, length; // length > 32: a symbol without a code
+struct Codewords {
+    __m512i bits, length; // length > 32: a symbol without a codeword
 };
 
-// Codes of 16 deltas with their raw bits. wide: of any; else only of deltas from -span() to span() - 1.
-template <bool holes, bool wide>
-Codes look_up(__m512i delta, __mmask16 lanes, const EncodeBook& book) {
+// Codewords of 16 codes with their extra bits. wide: of any; else only of codes from -span() to span() - 1.
+template <bool has_missing, bool wide>
+Codewords look_up(__m512i code, __mmask16 lanes, const EncodeBook& book) {
     const auto all = [](std::uint32_t n) { return _mm512_set1_epi32(static_cast<int>(n)); };
-    const __m512i small = _mm512_add_epi32(delta, all(book.span()));
+    const __m512i small = _mm512_add_epi32(code, all(book.span()));
     __m512i place;
-    [[maybe_unused]] __m512i raw_bits;
+    [[maybe_unused]] __m512i extra_bits;
     if constexpr (wide) {
         const __m512i magnitude =
-            _mm512_max_epi32(_mm512_xor_si512(delta, _mm512_srai_epi32(delta, 31)), all(4)); // Alphabet::magnitude
-        raw_bits = _mm512_sub_epi32(all(29), _mm512_lzcnt_epi32(magnitude));                 // octave - 2
-        place = _mm512_add_epi32(_mm512_slli_epi32(raw_bits, 4), _mm512_srav_epi32(delta, raw_bits));
+            _mm512_max_epi32(_mm512_xor_si512(code, _mm512_srai_epi32(code, 31)), all(4)); // Alphabet::magnitude
+        extra_bits = _mm512_sub_epi32(all(29), _mm512_lzcnt_epi32(magnitude));             // octave - 2
+        place = _mm512_add_epi32(_mm512_slli_epi32(extra_bits, 4), _mm512_srav_epi32(code, extra_bits));
         place = _mm512_add_epi32(place, all(book.first_bucket_place() + EncodeBook::bucket_place(0, 0)));
         const __mmask16 is_small = _mm512_cmplt_epu32_mask(small, all(2 * book.span()));
         place = _mm512_mask_mov_epi32(place, is_small, small);
-        raw_bits = _mm512_mask_mov_epi32(raw_bits, is_small, _mm512_setzero_si512());
+        extra_bits = _mm512_mask_mov_epi32(extra_bits, is_small, _mm512_setzero_si512());
     } else {
         place = _mm512_min_epu32(small, all(book.no_place()));
     }
-    if constexpr (holes) {
-        const __mmask16 is_hole = _mm512_cmpeq_epi32_mask(delta, _mm512_set1_epi32(hole_delta));
-        place = _mm512_mask_mov_epi32(place, is_hole, all(book.hole_place()));
-        if constexpr (wide) raw_bits = _mm512_mask_mov_epi32(raw_bits, is_hole, _mm512_setzero_si512());
+    if constexpr (has_missing) {
+        const __mmask16 is_missing = _mm512_cmpeq_epi32_mask(code, _mm512_set1_epi32(missing_code));
+        place = _mm512_mask_mov_epi32(place, is_missing, all(book.missing_place()));
+        if constexpr (wide) extra_bits = _mm512_mask_mov_epi32(extra_bits, is_missing, _mm512_setzero_si512());
     }
     const __m512i word = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, place, book.words(), 4);
-    Codes codes{_mm512_srli_epi32(word, 8), _mm512_and_si512(word, all(255))};
+    Codewords codewords{_mm512_srli_epi32(word, 8), _mm512_and_si512(word, all(255))};
     if constexpr (wide) {
-        const __m512i raw = _mm512_andnot_si512(_mm512_sllv_epi32(all(~0u), raw_bits), delta);
-        codes.bits = _mm512_or_si512(codes.bits, _mm512_sllv_epi32(raw, codes.length));
-        codes.length = _mm512_mask_add_epi32(codes.length, lanes, codes.length, raw_bits);
+        const __m512i extra = _mm512_andnot_si512(_mm512_sllv_epi32(all(~0u), extra_bits), code);
+        codewords.bits = _mm512_or_si512(codewords.bits, _mm512_sllv_epi32(extra, codewords.length));
+        codewords.length = _mm512_mask_add_epi32(codewords.length, lanes, codewords.length, extra_bits);
     }
-    return codes;
+    return codewords;
 }
 
 // Substreams being written, each to memory of its own: 64 bits at a time, what is less waits in its lane. Small enough
 // to stay in registers.
 struct LaneWriters {
     static constexpr std::uint32_t eights = max_substreams / 8;
-    static constexpr std::uint32_t room = 72; // words of a substream: at most 128 codes of 32 bits and one that waits
+    static constexpr std::uint32_t room =
+        72; // words of a substream: at most 128 codewords of 32 bits and one that waits
     static_assert(max_tile_values / max_substreams / 2 < room);
 
     std::uint64_t* own;                                   // room for each substream
@@ -142,18 +143,18 @@ inline SubstreamBits join_substreams(const LaneWriters& writers, std::uint32_t c
     return lengths;
 }
 
-// Appends codes that do not go together into 64 bits, or of which one has no word in the table.
+// Appends codewords that do not go together into 64 bits, or of which one has no word in the table.
 template <std::size_t batch>
-[[gnu::noinline]] LaneWriters append_one_by_one(LaneWriters writers, const Codes (&codes)[batch], __mmask16 lanes,
-                                                const std::int32_t* delta, std::uint32_t count, std::uint32_t half,
-                                                const EncodeBook& book) {
-    for (std::uint32_t i = 0; i < batch; ++i, delta += count) {
+[[gnu::noinline]] LaneWriters append_one_by_one(LaneWriters writers, const Codewords (&codewords)[batch],
+                                                __mmask16 lanes, const std::int32_t* code, std::uint32_t count,
+                                                std::uint32_t half, const EncodeBook& book) {
+    for (std::uint32_t i = 0; i < batch; ++i, code += count) {
         alignas(64) std::uint32_t bits[16], length[16];
-        _mm512_store_si512(bits, _mm512_maskz_mov_epi32(lanes, codes[i].bits));
-        _mm512_store_si512(length, _mm512_maskz_mov_epi32(lanes, codes[i].length));
+        _mm512_store_si512(bits, _mm512_maskz_mov_epi32(lanes, codewords[i].bits));
+        _mm512_store_si512(length, _mm512_maskz_mov_epi32(lanes, codewords[i].length));
         for (std::uint32_t lane = 0; lane < 16; ++lane)
             if (length[lane] > 32) {
-                const EncodeBook::Entry entry = book.compose(delta[lane]);
+                const EncodeBook::Entry entry = book.compose(code[lane]);
                 bits[lane] = entry.bits;
                 length[lane] = entry.length;
             }
@@ -162,10 +163,10 @@ template <std::size_t batch>
     return writers;
 }
 
-// The codes of `batch` rounds are joined before they are written. Returns false where more batches than `most_slow`
+// The codewords of `batch` rounds are joined before they are written. Returns false where more batches than `most_slow`
 // could not be.
-template <bool holes, bool wide>
-bool encode_as(const std::int32_t* delta, std::uint32_t n, const EncodeBook& book, std::uint32_t most_slow,
+template <bool has_missing, bool wide>
+bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book, std::uint32_t most_slow,
                std::uint32_t* words, SubstreamBits& lengths) {
     constexpr std::uint32_t batch = wide ? 2 : 4;
     const std::uint32_t count = substream_count(n);
@@ -174,12 +175,12 @@ bool encode_as(const std::int32_t* delta, std::uint32_t n, const EncodeBook& boo
     for (std::uint32_t round = 0; round < n; round += batch * count)
 #pragma GCC unroll 2
         for (std::uint32_t half = 0; half < halves; ++half) {
-            Codes codes[batch];
+            Codewords codewords[batch];
 #pragma GCC unroll 4
             for (std::uint32_t i = 0; i < batch; ++i) {
                 const std::uint32_t first = round + i * count + 16 * half;
                 const __mmask16 lanes = lanes_below(first, std::min(round + (i + 1) * count, n));
-                codes[i] = look_up<holes, wide>(_mm512_maskz_loadu_epi32(lanes, delta + first), lanes, book);
+                codewords[i] = look_up<has_missing, wide>(_mm512_maskz_loadu_epi32(lanes, code + first), lanes, book);
             }
             // Two halves of the batch, of at most 32 bits.
             __m512i bits[2], length[2];
@@ -187,18 +188,18 @@ bool encode_as(const std::int32_t* delta, std::uint32_t n, const EncodeBook& boo
 #pragma GCC unroll 2
             for (std::uint32_t i = 0; i < 2; ++i) {
                 if constexpr (batch == 4) {
-                    const Codes &one = codes[2 * i], &two = codes[2 * i + 1];
+                    const Codewords &one = codewords[2 * i], &two = codewords[2 * i + 1];
                     bits[i] = _mm512_or_si512(one.bits, _mm512_sllv_epi32(two.bits, one.length));
                     length[i] = _mm512_add_epi32(one.length, two.length);
                 } else {
-                    bits[i] = codes[i].bits;
-                    length[i] = codes[i].length;
+                    bits[i] = codewords[i].bits;
+                    length[i] = codewords[i].length;
                 }
                 too_long |= _mm512_cmpgt_epu32_mask(length[i], _mm512_set1_epi32(32));
             }
             if (too_long != 0) [[unlikely]] {
                 if (most_slow-- == 0) return false;
-                writers = append_one_by_one(writers, codes, too_long, delta + round + 16 * half, count, half, book);
+                writers = append_one_by_one(writers, codewords, too_long, code + round + 16 * half, count, half, book);
                 for (std::uint32_t i = 0; i < 2; ++i) {
                     bits[i] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(~too_long), bits[i]);
                     length[i] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(~too_long), length[i]);
@@ -217,18 +218,18 @@ bool encode_as(const std::int32_t* delta, std::uint32_t n, const EncodeBook& boo
     return true;
 }
 
-inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, bool holes, const EncodeBook& book,
+inline SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_missing, const EncodeBook& book,
                             std::uint32_t* words) {
     SubstreamBits lengths;
     const auto as = [&]<bool wide>(std::uint32_t most_slow) {
-        return holes ? encode_as<true, wide>(delta, n, book, most_slow, words, lengths)
-                     : encode_as<false, wide>(delta, n, book, most_slow, words, lengths);
+        return has_missing ? encode_as<true, wide>(code, n, book, most_slow, words, lengths)
+                           : encode_as<false, wide>(code, n, book, most_slow, words, lengths);
     };
-    // A look at some deltas tells mostly whether the table has nearly all.
+    // A look at some codes tells mostly whether the table has nearly all.
     const std::uint32_t some = std::min(n, 512u), span = book.span();
     std::uint32_t wide = 0;
     for (std::uint32_t i = 0; i < some; ++i)
-        wide += static_cast<std::uint32_t>(delta[i]) + span >= 2 * span && delta[i] != hole_delta ? 1 : 0;
+        wide += static_cast<std::uint32_t>(code[i]) + span >= 2 * span && code[i] != missing_code ? 1 : 0;
     if (wide > some / 128 || !as.template operator()<false>(n / 512)) as.template operator()<true>(n);
     return lengths;
 }
@@ -240,44 +241,44 @@ struct Positions {
     std::uint64_t& of(std::uint32_t substream) { return at[substream / 16][substream % 2][substream % 16 / 2]; }
 };
 
-// Decodes the next `rounds` symbols of a substream, each from bits of its own, to every `count`th delta. Returns the
+// Decodes the next `rounds` symbols of a substream, each from bits of its own, to every `count`th code. Returns the
 // least leading number.
-template <bool holes>
+template <bool has_missing>
 [[gnu::noinline]] std::int32_t decode_one_by_one(const char* bytes, const DecodeBook& book, std::uint32_t rounds,
-                                                 std::uint32_t count, std::uint64_t& position, std::int32_t* delta) {
+                                                 std::uint32_t count, std::uint64_t& position, std::int32_t* code) {
     std::int32_t least = 0;
-    for (; rounds > 0; --rounds, delta += count) {
+    for (; rounds > 0; --rounds, code += count) {
         const auto window = static_cast<std::uint32_t>(load_bits(bytes, static_cast<std::uint32_t>(position)));
         const DecodeBook::Entry entry = book.table()[window & ((1u << book.width()) - 1)];
-        const std::uint32_t raw_bits = entry.total() - entry.length(), above = ~0u << raw_bits;
-        *delta = static_cast<std::int32_t>((static_cast<std::uint32_t>(entry.leading()) << raw_bits) +
-                                           (window >> entry.length() & ~above));
-        if (holes && entry.leading() == Alphabet::hole_leading) *delta = hole_delta;
+        const std::uint32_t extra_bits = entry.total() - entry.length(), above = ~0u << extra_bits;
+        *code = static_cast<std::int32_t>((static_cast<std::uint32_t>(entry.leading()) << extra_bits) +
+                                          (window >> entry.length() & ~above));
+        if (has_missing && entry.leading() == Alphabet::missing_leading) *code = missing_code;
         least = std::min(least, entry.leading());
         position += entry.total();
     }
     return least;
 }
 
-// 16 deltas from what the table says and the bits looked at, and the least leading numbers so far.
-template <bool holes>
+// 16 codes from what the table says and the bits looked at, and the least leading numbers so far.
+template <bool has_missing>
 __m512i join(__m512i entry, __m512i window, __m512i& least) {
     const __m512i length = _mm512_and_si512(_mm512_srli_epi32(entry, 8), _mm512_set1_epi32(15));
-    const __m512i raw_bits = _mm512_sub_epi32(_mm512_and_si512(entry, _mm512_set1_epi32(255)), length);
-    const __m512i leading = _mm512_srai_epi32(entry, 12), above = _mm512_sllv_epi32(_mm512_set1_epi32(-1), raw_bits);
-    const __m512i raw = _mm512_andnot_si512(above, _mm512_srlv_epi32(window, length));
+    const __m512i extra_bits = _mm512_sub_epi32(_mm512_and_si512(entry, _mm512_set1_epi32(255)), length);
+    const __m512i leading = _mm512_srai_epi32(entry, 12), above = _mm512_sllv_epi32(_mm512_set1_epi32(-1), extra_bits);
+    const __m512i extra = _mm512_andnot_si512(above, _mm512_srlv_epi32(window, length));
     least = _mm512_min_epi32(least, leading);
-    const __m512i delta = _mm512_add_epi32(_mm512_sllv_epi32(leading, raw_bits), raw);
-    if constexpr (!holes) return delta;
-    return _mm512_mask_mov_epi32(delta, _mm512_cmpeq_epi32_mask(leading, _mm512_set1_epi32(Alphabet::hole_leading)),
-                                 _mm512_set1_epi32(hole_delta));
+    const __m512i code = _mm512_add_epi32(_mm512_sllv_epi32(leading, extra_bits), extra);
+    if constexpr (!has_missing) return code;
+    return _mm512_mask_mov_epi32(code, _mm512_cmpeq_epi32_mask(leading, _mm512_set1_epi32(Alphabet::missing_leading)),
+                                 _mm512_set1_epi32(missing_code));
 }
 
 // Decodes the next `rounds` symbols of the substreams in `lanes`, from 64 bits loaded of each. Returns the least
 // leading number.
-template <std::uint32_t rounds, bool holes>
+template <std::uint32_t rounds, bool has_missing>
 std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mmask16 (&lanes)[halves],
-                           std::uint32_t count, Positions& positions, std::int32_t* delta) {
+                           std::uint32_t count, Positions& positions, std::int32_t* code) {
     const __m512i table_mask = _mm512_set1_epi32(static_cast<int>((1u << book.width()) - 1));
     const __m512i six_bits = _mm512_set1_epi64(63);
     __m512i position[halves][2], window[halves][2], least[halves]{};
@@ -295,7 +296,8 @@ std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mm
             const __m512i both = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
             const __m512i entry = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes[half],
                                                               _mm512_and_si512(both, table_mask), book.table(), 4);
-            _mm512_mask_storeu_epi32(delta + i * count + 16 * half, lanes[half], join<holes>(entry, both, least[half]));
+            _mm512_mask_storeu_epi32(code + i * count + 16 * half, lanes[half],
+                                     join<has_missing>(entry, both, least[half]));
             even = _mm512_srlv_epi64(even, _mm512_and_si512(entry, six_bits));
             odd = _mm512_srlv_epi64(odd, _mm512_and_si512(_mm512_srli_epi64(entry, 32), six_bits));
         }
@@ -303,7 +305,7 @@ std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mm
     for (std::uint32_t half = 0; half < halves; ++half) {
         std::uint32_t wrong = 0; // of the 16 lanes
         for (std::uint32_t odd = 0; odd < 2; ++odd) {
-            // Symbols that end within the 57 bits were right, as codes are prefix-free.
+            // Symbols that end within the 57 bits were right, as codewords are prefix-free.
             const __m512i total = _mm512_lzcnt_epi64(window[half][odd]);
             const __mmask8 right = _mm512_cmple_epi64_mask(total, _mm512_set1_epi64(57));
             _mm512_store_si512(positions.at[half][odd],
@@ -315,16 +317,16 @@ std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mm
         least[half] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(~wrong), least[half]);
         for (; wrong != 0; wrong &= wrong - 1) {
             const std::uint32_t substream = 16 * half + static_cast<std::uint32_t>(std::countr_zero(wrong));
-            of_others = std::min(of_others, decode_one_by_one<holes>(bytes, book, rounds, count,
-                                                                     positions.of(substream), delta + substream));
+            of_others = std::min(of_others, decode_one_by_one<has_missing>(bytes, book, rounds, count,
+                                                                           positions.of(substream), code + substream));
         }
     }
     return std::min(of_others, _mm512_reduce_min_epi32(_mm512_min_epi32(least[0], least[1])));
 }
 
-template <bool holes>
+template <bool has_missing>
 bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
-            std::int32_t* delta) {
+            std::int32_t* code) {
     if (n > 0 && book.empty()) return false;
     const char* bytes = reinterpret_cast<const char*>(words);
     const std::uint32_t count = lengths.count;
@@ -336,7 +338,7 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
     const auto decode_while = [&]<std::uint32_t rounds>() {
         const __mmask16 lanes[halves]{lanes_below(0, count), lanes_below(16, count)};
         for (; j + rounds * count <= n; j += rounds * count)
-            least = std::min(least, decode_rounds<rounds, holes>(bytes, book, lanes, count, positions, delta + j));
+            least = std::min(least, decode_rounds<rounds, has_missing>(bytes, book, lanes, count, positions, code + j));
     };
     if (count > 0) { // as many symbols a load as mostly end within 57 bits
         if (bits <= 7 * n) decode_while.template operator()<6>();
@@ -346,12 +348,12 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
     }
     if (j < n) {
         const __mmask16 lanes[halves]{lanes_below(j, n), lanes_below(j + 16, n)};
-        least = std::min(least, decode_rounds<1, holes>(bytes, book, lanes, count, positions, delta + j));
+        least = std::min(least, decode_rounds<1, has_missing>(bytes, book, lanes, count, positions, code + j));
     }
     bool whole = true;
     std::uint32_t end = 0;
     for (std::uint32_t s = 0; s < count; ++s) whole = whole && positions.of(s) == (end += lengths.bits[s]);
-    return whole && (least == Alphabet::hole_leading) == holes;
+    return whole && (least == Alphabet::missing_leading) == has_missing;
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -16,21 +16,21 @@ class Histogram {
 public:
     explicit Histogram(int r) : alphabet_(r), counts_(alphabet_.size()), small_(2 * 2 * span) {}
 
-    void add(const std::int32_t* delta, std::uint32_t n) {
-        // By turns in two tables: a run of equal deltas would wait for its own last addition.
+    void add(const std::int32_t* code, std::uint32_t n) {
+        // By turns in two tables: a run of equal codes would wait for its own last addition.
         std::uint64_t *even = small_.data() + span, *odd = even + 2 * span;
         std::uint32_t i = 0;
         for (; i + 2 <= n; i += 2) {
-            count(delta[i], even);
-            count(delta[i + 1], odd);
+            count(code[i], even);
+            count(code[i + 1], odd);
         }
-        if (i < n) count(delta[i], even);
+        if (i < n) count(code[i], even);
     }
     void add(const Histogram& other) {
         for (std::size_t s = 0; s < counts_.size(); ++s) counts_[s] += other.counts_[s];
         for (std::size_t i = 0; i < small_.size(); ++i) small_[i] += other.small_[i];
     }
-    // Whether a delta of magnitude `reach`, a power of two of at least 1024, or more was counted.
+    // Whether a code of magnitude `reach`, a power of two of at least 1024, or more was counted.
     bool has_beyond(std::uint32_t reach) const {
         if (reach >= alphabet_.reach()) return false;
         const auto from = counts_.begin() + alphabet_.symbol(static_cast<std::int32_t>(reach));
@@ -39,26 +39,26 @@ public:
     // What the codebook is built from.
     std::vector<std::uint64_t> weights(const Sample& sample) const {
         std::vector<std::uint64_t> w(counts_);
-        for (std::int32_t delta = -span; delta < span; ++delta) {
-            const auto at = static_cast<std::size_t>(delta + span);
-            w[alphabet_.symbol(delta)] += small_[at] + small_[at + 2 * span];
+        for (std::int32_t code = -span; code < span; ++code) {
+            const auto at = static_cast<std::size_t>(code + span);
+            w[alphabet_.symbol(code)] += small_[at] + small_[at + 2 * span];
         }
         make_weights(w, sample, alphabet_);
         return w;
     }
 
 private:
-    static constexpr std::int32_t span = 512; // deltas from -span to span - 1 are counted one by one at first
+    static constexpr std::int32_t span = 512; // codes from -span to span - 1 are counted one by one at first
 
-    void count(std::int32_t delta, std::uint64_t* small) {
-        if (delta >= -span && delta < span) [[likely]]
-            ++small[delta];
+    void count(std::int32_t code, std::uint64_t* small) {
+        if (code >= -span && code < span) [[likely]]
+            ++small[code];
         else
-            ++counts_[alphabet_.symbol(delta)];
+            ++counts_[alphabet_.symbol(code)];
     }
 
     Alphabet alphabet_;
-    std::vector<std::uint64_t> counts_, small_; // of symbols, of small deltas
+    std::vector<std::uint64_t> counts_, small_; // of symbols, of small codes
 };
 
 // A coder's types and what is done with them once a field, as the engine wants them.

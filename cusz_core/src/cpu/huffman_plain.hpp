@@ -11,55 +11,55 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Places of n deltas in the book's table, no_place for all that are not small. Returns their number.
-template <bool holes>
-std::uint32_t find_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
+// Places of n codes in the book's table, no_place for all that are not small. Returns their number.
+template <bool has_missing>
+std::uint32_t find_places(const std::int32_t* __restrict code, std::uint32_t n, const EncodeBook& book,
                           std::uint16_t* __restrict place) {
     const std::uint32_t span = book.span();
     std::uint32_t wide = 0;
     for (std::uint32_t i = 0; i < n; ++i) {
-        const std::uint32_t at = std::min(static_cast<std::uint32_t>(delta[i]) + span, 2 * span);
-        const bool hole = holes && delta[i] == hole_delta;
-        place[i] = static_cast<std::uint16_t>(hole ? book.hole_place() : at);
-        wide += at == 2 * span && !hole ? 1 : 0;
+        const std::uint32_t at = std::min(static_cast<std::uint32_t>(code[i]) + span, 2 * span);
+        const bool missing = has_missing && code[i] == missing_code;
+        place[i] = static_cast<std::uint16_t>(missing ? book.missing_place() : at);
+        wide += at == 2 * span && !missing ? 1 : 0;
     }
     return wide;
 }
 
 // The same with places in the buckets.
-inline void find_wide_places(const std::int32_t* __restrict delta, std::uint32_t n, const EncodeBook& book,
+inline void find_wide_places(const std::int32_t* __restrict code, std::uint32_t n, const EncodeBook& book,
                              std::uint16_t* __restrict place) {
     const std::uint32_t span = book.span();
     for (std::uint32_t i = 0; i < n; ++i) {
-        const std::int32_t d = delta[i];
+        const std::int32_t d = code[i];
         const std::uint32_t magnitude = std::max(Alphabet::magnitude(d), 4u);
-        // The octave is the exponent in single precision, where a delta is exact.
+        // The octave is the exponent in single precision, where a code is exact.
         const std::uint32_t octave = (bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude))) >> 23) - 127;
-        const std::uint32_t raw_bits = octave - 2;
-        const std::uint32_t bucket = book.first_bucket_place() + EncodeBook::bucket_place(raw_bits, d >> raw_bits);
+        const std::uint32_t extra_bits = octave - 2;
+        const std::uint32_t bucket = book.first_bucket_place() + EncodeBook::bucket_place(extra_bits, d >> extra_bits);
         const std::uint32_t small = static_cast<std::uint32_t>(d) + span;
-        const std::uint32_t at = d == hole_delta ? book.hole_place() : bucket;
+        const std::uint32_t at = d == missing_code ? book.missing_place() : bucket;
         place[i] = static_cast<std::uint16_t>(small < 2 * span ? small : at);
     }
 }
 
-// Encodes n deltas to at most 8 bytes beyond whole words, `batch` symbols at a time, and returns the substreams'
+// Encodes n codes to at most 8 bytes beyond whole words, `batch` symbols at a time, and returns the substreams'
 // lengths. wide: the places are those of find_wide_places. stride: the number of substreams, or 0 if the compiler is
 // not to know.
 template <std::uint32_t batch, bool wide, std::uint32_t stride>
-SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, std::uint32_t n, const EncodeBook& book,
+SubstreamBits encode_as(const std::int32_t* code, const std::uint16_t* place, std::uint32_t n, const EncodeBook& book,
                         std::uint32_t* words) {
     SubstreamBits lengths;
     const std::uint32_t count = lengths.count = stride > 0 ? stride : substream_count(n);
-    const std::uint32_t *const code = book.bits(), *const code_length = book.lengths();
-    const std::uint8_t* const raw_bits = book.raw_bits();
+    const std::uint32_t *const codeword = book.bits(), *const codeword_length = book.lengths();
+    const std::uint8_t* const extra_bits = book.extra_bits();
     BitWriter writer(words);
     const auto put = [&](std::int64_t i) {
-        if (wide || code_length[place[i]] == EncodeBook::no_entry) {
-            const EncodeBook::Entry entry = book.compose(delta[i]);
+        if (wide || codeword_length[place[i]] == EncodeBook::no_entry) {
+            const EncodeBook::Entry entry = book.compose(code[i]);
             writer.append(entry.bits, entry.length);
         } else {
-            writer.append(code[place[i]], code_length[place[i]]);
+            writer.append(codeword[place[i]], codeword_length[place[i]]);
         }
         writer.flush();
     };
@@ -73,13 +73,13 @@ SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, s
             std::uint32_t length = 0;
             for (std::uint32_t i = 0; i < batch; ++i) {
                 const std::uint16_t at = place[next + i * count];
-                bits |= std::uint64_t{code[at]} << (length & 63);
-                length += code_length[at];
+                bits |= std::uint64_t{codeword[at]} << (length & 63);
+                length += codeword_length[at];
                 if constexpr (wide) {
-                    const std::uint32_t raw_length = raw_bits[at];
-                    const std::uint32_t raw =
-                        static_cast<std::uint32_t>(delta[next + i * count]) & ((1u << raw_length) - 1);
-                    bits |= std::uint64_t{raw} << (length & 63);
+                    const std::uint32_t raw_length = extra_bits[at];
+                    const std::uint32_t extra =
+                        static_cast<std::uint32_t>(code[next + i * count]) & ((1u << raw_length) - 1);
+                    bits |= std::uint64_t{extra} << (length & 63);
                     length += raw_length;
                 }
             }
@@ -97,38 +97,38 @@ SubstreamBits encode_as(const std::int32_t* delta, const std::uint16_t* place, s
     return lengths;
 }
 
-inline SubstreamBits encode(const std::int32_t* delta, std::uint32_t n, bool holes, const EncodeBook& book,
+inline SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_missing, const EncodeBook& book,
                             std::uint32_t* words) {
     std::uint16_t place[max_tile_values];
     const bool whole = substream_count(n) == max_substreams;
     const std::uint32_t wide =
-        holes ? find_places<true>(delta, n, book, place) : find_places<false>(delta, n, book, place);
+        has_missing ? find_places<true>(code, n, book, place) : find_places<false>(code, n, book, place);
     if (wide <= n / 64 && book.longest_of_small() <= 18)
-        return whole ? encode_as<3, false, max_substreams>(delta, place, n, book, words)
-                     : encode_as<3, false, 0>(delta, place, n, book, words);
-    find_wide_places(delta, n, book, place);
-    return whole ? encode_as<2, true, max_substreams>(delta, place, n, book, words)
-                 : encode_as<2, true, 0>(delta, place, n, book, words);
+        return whole ? encode_as<3, false, max_substreams>(code, place, n, book, words)
+                     : encode_as<3, false, 0>(code, place, n, book, words);
+    find_wide_places(code, n, book, place);
+    return whole ? encode_as<2, true, max_substreams>(code, place, n, book, words)
+                 : encode_as<2, true, 0>(code, place, n, book, words);
 }
 
-// The deltas of n symbols, from what the table says and the bits looked at, by vectors; hole_delta for holes if there
-// are some. Returns the least leading number.
-template <bool holes>
+// The codes of n symbols, from what the table says and the bits looked at, by vectors; missing_code for missing values
+// if there are some. Returns the least leading number.
+template <bool has_missing>
 std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* __restrict windows, std::size_t n,
-                  std::int32_t* __restrict delta) {
+                  std::int32_t* __restrict code) {
     std::int32_t least = 0;
     for (std::size_t i = 0; i < n; ++i) {
         const DecodeBook::Entry entry{entries[i]};
-        const std::uint32_t length = entry.length(), raw_bits = entry.total() - length;
-        const std::uint32_t above = ~0u << raw_bits, leading = static_cast<std::uint32_t>(entry.leading());
+        const std::uint32_t length = entry.length(), extra_bits = entry.total() - length;
+        const std::uint32_t above = ~0u << extra_bits, leading = static_cast<std::uint32_t>(entry.leading());
         least = std::min(least, entry.leading());
-        delta[i] = static_cast<std::int32_t>((leading << raw_bits) + ((windows[i] >> length) & ~above));
-        if constexpr (holes) delta[i] = entry.leading() == Alphabet::hole_leading ? hole_delta : delta[i];
+        code[i] = static_cast<std::int32_t>((leading << extra_bits) + ((windows[i] >> length) & ~above));
+        if constexpr (has_missing) code[i] = entry.leading() == Alphabet::missing_leading ? missing_code : code[i];
     }
     return least;
 }
 
-// Where every substream is being read, and rounds of symbols on their way from bits to deltas: entries of the table and
+// Where every substream is being read, and rounds of symbols on their way from bits to codes: entries of the table and
 // the bits looked at.
 struct Reading {
     static constexpr std::uint32_t most_rounds = 6;
@@ -174,7 +174,7 @@ template <std::uint32_t rounds, std::size_t lanes>
     }
 #pragma GCC unroll 8
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-        // Symbols that end within the 57 bits were right, as codes are prefix-free.
+        // Symbols that end within the 57 bits were right, as codewords are prefix-free.
         const auto total = static_cast<std::uint32_t>(std::countl_zero(window[lane]));
         if (total <= 57) [[likely]]
             reading.position[first + lane] += total;
@@ -192,9 +192,9 @@ void read_rounds(const char* bytes, std::uint32_t count, const DecodeBook& book,
     for (; lane < count; ++lane) read_lanes<rounds, 1>(bytes, lane, book, reading);
 }
 
-template <bool holes>
+template <bool has_missing>
 bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint32_t n, const DecodeBook& book,
-            std::int32_t* delta) {
+            std::int32_t* code) {
     if (n > 0 && book.empty()) return false;
     const char* bytes = reinterpret_cast<const char*>(words);
     const std::uint32_t count = lengths.count;
@@ -210,11 +210,13 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
         for (; j + rounds * count <= n; j += rounds * count) {
             read_rounds<rounds>(bytes, count, book, reading);
             if (count == max_substreams) {
-                least = std::min(least, join<holes>(reading.entry[0], reading.window[0], rounds * count, delta + j));
+                least =
+                    std::min(least, join<has_missing>(reading.entry[0], reading.window[0], rounds * count, code + j));
                 continue;
             }
             for (std::uint32_t i = 0; i < rounds; ++i)
-                least = std::min(least, join<holes>(reading.entry[i], reading.window[i], count, delta + j + i * count));
+                least = std::min(least,
+                                 join<has_missing>(reading.entry[i], reading.window[i], count, code + j + i * count));
         }
     };
     if (count > 0) { // as many symbols a load as mostly end within 57 bits
@@ -224,10 +226,11 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
         read_while.template operator()<1>();
         for (std::uint32_t lane = 0; j < n; ++lane, ++j) {
             read_one_by_one(bytes, book, 1, lane, reading);
-            least = std::min(least, join<holes>(&reading.entry[0][lane], &reading.window[0][lane], 1, delta + j));
+            least = std::min(least, join<has_missing>(&reading.entry[0][lane], &reading.window[0][lane], 1, code + j));
         }
     }
-    return (least == Alphabet::hole_leading) == holes && std::equal(reading.position, reading.position + count, end);
+    return (least == Alphabet::missing_leading) == has_missing &&
+           std::equal(reading.position, reading.position + count, end);
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -29,11 +29,11 @@ public:
         std::uint32_t* const at = words_.reserve<std::uint32_t>(capacity_) + used_;
         used_ += words;
         std::memcpy(at, tile.front, tile.front_words * 4);
-        std::memcpy(at + tile.front_words, tile.delta, tile.n * 4);
+        std::memcpy(at + tile.front_words, tile.code, tile.n * 4);
         std::memcpy(at + tile.front_words + tile.n, tile.back, tile.back_words * 4);
         PreparedTile& copy = tiles_.emplace_back(tile);
         copy.front = at;
-        copy.delta = reinterpret_cast<const std::int32_t*>(at + tile.front_words);
+        copy.code = reinterpret_cast<const std::int32_t*>(at + tile.front_words);
         copy.back = at + tile.front_words + tile.n;
         return &copy;
     }

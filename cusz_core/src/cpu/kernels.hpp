@@ -1,7 +1,7 @@
 // The stages of one tile, compiled once for every instruction set and chosen at run time (pipeline.hpp and what it
 // includes). All of it is IEEE operations and integers, so the bytes are the same. The source is too, but for what
-// vectors of AVX-512 do in another way: coding (huffman_lanes.hpp for huffman_plain.hpp), gather_live, scatter_live and
-// quantise_row; tests/contract/test_host_modes.py compares them.
+// vectors of AVX-512 do in another way: coding (huffman_lanes.hpp for huffman_plain.hpp), gather_significant,
+// scatter_significant and quantise_row; tests/contract/test_host_modes.py compares them.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline constexpr std::size_t payload_margin_words = 512;
 // A pipeline's functions for one type of values. Coder: its model's types (huffman_model.hpp).
 template <class T, class Coder>
 struct TileKernels {
-    // Predicts a tile and finds out what is to be coded. Deltas of magnitude `reach` or more are outliers. What is
+    // Predicts a tile and finds out what is to be coded. Codes of magnitude `reach` or more are outliers. What is
     // returned lies in `tile`.
     PreparedTile (*prepare)(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
                             Tile<T>& tile);

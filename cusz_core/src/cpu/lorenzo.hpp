@@ -15,8 +15,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Stands in tile.delta for a delta outlier until the zero groups are found (it is not 0).
-inline constexpr std::int32_t outlier_mark = hole_delta - 1;
+// Stands in tile.code for an out-of-range code until the significance masks are found (it is not 0).
+inline constexpr std::int32_t outlier_mark = missing_code - 1;
 
 // One value of docs/format.md, section 4, step by step.
 template <class T>
@@ -82,18 +82,18 @@ bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typen
 }
 
 // A value that is not predicted at its first q: one at a rounding tie may be within the bound of the other neighbour,
-// which is then taken; else it is a value outlier and keeps its q.
+// which is then taken; else it is an unpredictable value and keeps its q.
 template <class T>
-void settle_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, typename Traits<T>::Int& q, Tile<T>& tile) {
+void resolve_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, typename Traits<T>::Int& q, Tile<T>& tile) {
     const auto other = value > dequantise<T>(q, quantiser.step) ? q + 1 : q - 1;
     if (std::abs(static_cast<T>(other)) <= Traits<T>::quantum_limit &&
         std::abs(value - dequantise<T>(other, quantiser.step)) <= quantiser.e)
         q = other;
     else
-        tile.value_outliers.add(at, bits_of(value));
+        tile.unpredictable.add(at, bits_of(value));
 }
 
-// The case without holes. Returns false where there is one.
+// The case without missing values. Returns false where there is one.
 template <class T, class Length>
 bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile, Length n) {
     using Int = typename Traits<T>::Int;
@@ -109,7 +109,7 @@ bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
             Quantised<T> v = quantise(values[x], quantiser);
             if (!v.in_range || bits_of(values[x]) == quantiser.special) return false;
             if (v.predicted) continue;
-            settle_miss(values[x], quantiser, at.row * n + x, v.q, tile);
+            resolve_miss(values[x], quantiser, at.row * n + x, v.q, tile);
             if (at.row == 0 && x == 0 && v.q != anchor) return false; // the anchor itself has moved
             u[x] = v.q - anchor;
         }
@@ -118,21 +118,21 @@ bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
     return true;
 }
 
-inline bool has_hole(const std::uint8_t* hole, std::uint32_t n) { return std::memchr(hole, 1, n) != nullptr; }
+inline bool has_missing(const std::uint8_t* missing, std::uint32_t n) { return std::memchr(missing, 1, n) != nullptr; }
 
 // What a row holds besides predicted values.
 struct RowFlags {
-    bool special, hole_outlier, miss;
+    bool special, out_of_limit, miss;
 };
 
-// Quantises a row to u = q and marks its holes.
+// Quantises a row to u = q and marks its missing values.
 template <class T, class Length>
-RowFlags quantise_row_with_holes(const T* values, Length n, const Quantiser<T> quantiser, typename Traits<T>::Int* u,
-                                 std::uint8_t* hole) {
+RowFlags quantise_row_with_missing(const T* values, Length n, const Quantiser<T> quantiser, typename Traits<T>::Int* u,
+                                   std::uint8_t* missing) {
     using Int = typename Traits<T>::Int;
     using Bits = typename Traits<T>::Bits;
     constexpr T rounder = Traits<T>::rounder;
-    Bits any_special = 0, any_out = 0, any_miss = 0;
+    Bits any_special = 0, any_out = 0, any_unpredictable = 0;
     Bits mark[max_tile_values]; // of the width of T, so that the loop is one of vectors
     for (std::uint32_t x = 0; x < n; ++x) {
         // as in quantise_row
@@ -145,54 +145,54 @@ RowFlags quantise_row_with_holes(const T* values, Length n, const Quantiser<T> q
         mark[x] = special | out;
         any_special |= special;
         any_out |= out & (special ^ 1);
-        any_miss |= missed & ((special | out) ^ 1);
+        any_unpredictable |= missed & ((special | out) ^ 1);
     }
-    for (std::uint32_t x = 0; x < n; ++x) hole[x] = static_cast<std::uint8_t>(mark[x]);
-    return {any_special != 0, any_out != 0, any_miss != 0};
+    for (std::uint32_t x = 0; x < n; ++x) missing[x] = static_cast<std::uint8_t>(mark[x]);
+    return {any_special != 0, any_out != 0, any_unpredictable != 0};
 }
 
 // The general case. Returns false if every value is special.
 template <class T>
-bool prequant_holes(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
+bool prequant_with_missing(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
     using Int = typename Traits<T>::Int;
     const std::uint32_t n = tile.box.edge[0];
-    tile.value_outliers.count = 0;
-    tile.has_holes = false;
+    tile.unpredictable.count = 0;
+    tile.has_missing = false;
     for (RowWalk at(tile.box); at.inside(); at.next()) {
         const std::uint32_t r = at.row;
         const T* values = field + at.offset;
         Int* u = tile.row(r);
         u[-1] = 0;
-        std::uint8_t* hole = tile.hole + r * n;
+        std::uint8_t* missing = tile.missing + r * n;
         const RowFlags flags = with_row_length(
-            n, [&](auto length) { return quantise_row_with_holes(values, length, quantiser, u, hole); });
-        tile.has_holes = tile.has_holes || flags.special || flags.hole_outlier;
-        if (!flags.hole_outlier && !flags.miss) continue;
+            n, [&](auto length) { return quantise_row_with_missing(values, length, quantiser, u, missing); });
+        tile.has_missing = tile.has_missing || flags.special || flags.out_of_limit;
+        if (!flags.out_of_limit && !flags.miss) continue;
         for (std::uint32_t x = 0; x < n; ++x) {
-            if (hole[x] == 0 && !quantise(values[x], quantiser).predicted)
-                settle_miss(values[x], quantiser, r * n + x, u[x], tile);
-            else if (hole[x] != 0 && bits_of(values[x]) != quantiser.special)
-                tile.value_outliers.add(r * n + x, bits_of(values[x]));
+            if (missing[x] == 0 && !quantise(values[x], quantiser).predicted)
+                resolve_miss(values[x], quantiser, r * n + x, u[x], tile);
+            else if (missing[x] != 0 && bits_of(values[x]) != quantiser.special)
+                tile.unpredictable.add(r * n + x, bits_of(values[x]));
         }
     }
 
     const std::uint32_t n_values = tile.n_values();
-    const auto* valid = static_cast<const std::uint8_t*>(std::memchr(tile.hole, 0, n_values));
-    if (valid == nullptr && tile.value_outliers.count == 0) return false;
-    const auto first = valid == nullptr ? 0 : static_cast<std::uint32_t>(valid - tile.hole);
+    const auto* valid = static_cast<const std::uint8_t*>(std::memchr(tile.missing, 0, n_values));
+    if (valid == nullptr && tile.unpredictable.count == 0) return false;
+    const auto first = valid == nullptr ? 0 : static_cast<std::uint32_t>(valid - tile.missing);
     tile.anchor = valid == nullptr ? 0 : tile.row(first / n)[first % n];
 
     for (RowWalk at(tile.box); at.inside(); at.next()) {
         Int* u = tile.row(at.row);
-        const std::uint8_t* hole = tile.hole + at.row * n;
-        if (!has_hole(hole, n)) {
+        const std::uint8_t* missing = tile.missing + at.row * n;
+        if (!has_missing(missing, n)) {
             for (std::uint32_t x = 0; x < n; ++x) u[x] -= tile.anchor;
             continue;
         }
         const std::uint32_t previous = Neighbours(at).previous;
         Int carried = previous != Neighbours::none ? tile.row(previous)[0] : 0;
         for (std::uint32_t x = 0; x < n; ++x) // |q| is limited where it counts: no overflow
-            u[x] = carried = hole[x] != 0 ? carried : u[x] - tile.anchor;
+            u[x] = carried = missing[x] != 0 ? carried : u[x] - tile.anchor;
     }
     return true;
 }
@@ -202,20 +202,20 @@ Rows<T> padded_rows(Tile<T>& tile, const RowWalk& walk) {
     return Rows<T>(walk, tile.zeros + 1, [&](std::uint32_t row) { return tile.row(row); });
 }
 
-// Deltas of one row (docs/format.md, section 5), modulo the width of Int. `use` gets (x, delta).
-template <class T, std::uint32_t order, class Length, class Use>
-void row_deltas(const Rows<T>& rows, Length n, const Use& use) {
+// Codes of one row (docs/format.md, section 5), modulo the width of Int. `use` gets (x, code).
+template <class T, std::uint32_t dimension, class Length, class Use>
+void row_codes(const Rows<T>& rows, Length n, const Use& use) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     const auto along_x = [](const Int* row, std::uint32_t x) {
         return static_cast<U>(row[x]) - static_cast<U>(row[static_cast<std::int64_t>(x) - 1]);
     };
-    if constexpr (order == 0) {
+    if constexpr (dimension == 0) {
         for (std::uint32_t x = 0; x < n; ++x) use(x, rows.own[x]);
-    } else if constexpr (order == 1) {
+    } else if constexpr (dimension == 1) {
         use(0, static_cast<Int>(static_cast<U>(rows.own[0]) - static_cast<U>(rows.previous[0])));
         for (std::uint32_t x = 1; x < n; ++x) use(x, static_cast<Int>(along_x(rows.own, x)));
-    } else if constexpr (order == 2) {
+    } else if constexpr (dimension == 2) {
         for (std::uint32_t x = 0; x < n; ++x)
             use(x, static_cast<Int>(along_x(rows.own, x) - along_x(rows.previous, x)));
     } else {
@@ -225,21 +225,21 @@ void row_deltas(const Rows<T>& rows, Length n, const Use& use) {
     }
 }
 
-// min(|delta|, 512): v1::most_cost_of_residual
+// min(|code|, 512): v1::most_cost_of_residual
 template <class U>
-U capped(U delta) {
-    const U magnitude = static_cast<std::make_signed_t<U>>(delta) < 0 ? U{0} - delta : delta;
+U capped(U code) {
+    const U magnitude = static_cast<std::make_signed_t<U>>(code) < 0 ? U{0} - code : code;
     return std::min<U>(magnitude, v1::most_cost_of_residual);
 }
 
 // Adds a row's costs for the orders up to `highest`: of whole vectors to `sums`, of what is left to `cost`.
-template <class T, std::uint32_t highest, bool holes, class Length>
-void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* hole,
+template <class T, std::uint32_t highest, bool has_missing, class Length>
+void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* missing,
                    typename Vector<T>::Lanes (&sums)[highest + 1], std::uint64_t (&cost)[highest + 1]) {
     using V = Vector<T>;
     using U = typename Traits<T>::Bits;
     using Int = typename Traits<T>::Int;
-    // Deltas at x, by vectors or one by one.
+    // Codes at x, by vectors or one by one.
     const auto add = [&](auto load, auto use) {
         const auto along_x = [&](const Int* row) { return load(row) - load(row - 1); };
         const auto own = along_x(rows.own);
@@ -255,18 +255,18 @@ void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* hole,
     typename V::Lanes own_sums[highest + 1]{}; // in registers
     for (; x + V::lanes <= n; x += V::lanes)
         add([x](const Int* row) { return V::load(row + x); },
-            [&](std::uint32_t order, typename V::Lanes delta) {
-                typename V::Lanes magnitude = V::capped(delta, v1::most_cost_of_residual);
-                if constexpr (holes) magnitude &= V::all_ones_unless(hole + x);
-                own_sums[order] += magnitude;
+            [&](std::uint32_t dimension, typename V::Lanes code) {
+                typename V::Lanes magnitude = V::capped(code, v1::most_cost_of_residual);
+                if constexpr (has_missing) magnitude &= V::all_ones_unless(missing + x);
+                own_sums[dimension] += magnitude;
             });
-    for (std::uint32_t order = 0; order <= highest; ++order) sums[order] += own_sums[order];
+    for (std::uint32_t dimension = 0; dimension <= highest; ++dimension) sums[dimension] += own_sums[dimension];
     for (; x < n; ++x)
         add([x](const Int* row) { return static_cast<U>(row[x]); },
-            [&](std::uint32_t order, U delta) { cost[order] += holes && hole[x] ? 0 : capped(delta); });
-    // The first delta of order 1 is that to the row before.
+            [&](std::uint32_t dimension, U code) { cost[dimension] += has_missing && missing[x] ? 0 : capped(code); });
+    // The first code of order 1 is that to the row before.
     const U first = static_cast<U>(rows.own[0]);
-    if (!holes || !hole[0]) {
+    if (!has_missing || !missing[0]) {
         cost[1] += capped<U>(first - static_cast<U>(rows.previous[0]));
         cost[1] -= capped(first);
     }
@@ -277,56 +277,57 @@ inline std::uint32_t sampled_every(const TileBox& box) { return box.rows() < 8 ?
 inline std::uint32_t first_sampled_row(const TileBox& box) { return sampled_every(box) / 2; }
 
 template <class T, std::uint32_t highest, class Length>
-std::uint32_t cheapest_order(Tile<T>& tile, Length n) {
+std::uint32_t cheapest_dimension(Tile<T>& tile, Length n) {
     typename Vector<T>::Lanes sums[highest + 1]{};
     std::uint64_t cost[highest + 1]{}; // modulo 2^64 as it is summed up
     const std::uint32_t every = sampled_every(tile.box);
     for (RowWalk at(tile.box); at.inside(); at.next()) {
         if (at.row % every != first_sampled_row(tile.box)) continue;
-        if (tile.has_holes)
-            add_row_costs<T, highest, true>(padded_rows(tile, at), n, tile.hole + at.row * n, sums, cost);
+        if (tile.has_missing)
+            add_row_costs<T, highest, true>(padded_rows(tile, at), n, tile.missing + at.row * n, sums, cost);
         else
             add_row_costs<T, highest, false>(padded_rows(tile, at), n, nullptr, sums, cost);
     }
-    for (std::uint32_t order = 0; order <= highest; ++order)
-        for (std::uint32_t lane = 0; lane < Vector<T>::lanes; ++lane) cost[order] += sums[order][lane];
+    for (std::uint32_t dimension = 0; dimension <= highest; ++dimension)
+        for (std::uint32_t lane = 0; lane < Vector<T>::lanes; ++lane) cost[dimension] += sums[dimension][lane];
     return static_cast<std::uint32_t>(std::min_element(cost, cost + highest + 1) - cost);
 }
 
-// Takes a row's deltas to tile.delta, and those of magnitude `reach` or more to the delta outliers. `each` calls its
-// argument with every (x, delta) of the row.
+// Takes a row's codes to tile.code, and those of magnitude `reach` or more to the out-of-range codes. `each` calls its
+// argument with every (x, code) of the row.
 template <class T, class Each>
 void keep_row(Tile<T>& tile, std::uint32_t at, std::uint32_t reach, const Each& each) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-    std::int32_t* const out = tile.delta + at;
+    std::int32_t* const out = tile.code + at;
     U beyond = 0;
-    each([&](std::uint32_t x, Int delta) {
-        out[x] = static_cast<std::int32_t>(delta);
-        beyond |= static_cast<U>(delta) + (reach - 1) > 2 * U{reach} - 2 ? U{1} : U{0};
+    each([&](std::uint32_t x, Int code) {
+        out[x] = static_cast<std::int32_t>(code);
+        beyond |= static_cast<U>(code) + (reach - 1) > 2 * U{reach} - 2 ? U{1} : U{0};
     });
     if (beyond == 0) return;
-    each([&](std::uint32_t x, Int delta) {
-        if (static_cast<U>(delta) + (reach - 1) <= 2 * U{reach} - 2 || (tile.has_holes && tile.hole[at + x])) return;
-        tile.delta_outliers.add(at + x, delta);
+    each([&](std::uint32_t x, Int code) {
+        if (static_cast<U>(code) + (reach - 1) <= 2 * U{reach} - 2 || (tile.has_missing && tile.missing[at + x]))
+            return;
+        tile.out_of_range.add(at + x, code);
         out[x] = outlier_mark;
     });
 }
 
-template <class T, std::uint32_t order, class Length>
-void postquant_order(Tile<T>& tile, std::uint32_t reach, Length n) {
+template <class T, std::uint32_t dimension, class Length>
+void postquant_lorenzo(Tile<T>& tile, std::uint32_t reach, Length n) {
     for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
         const Rows<T> rows = padded_rows(tile, walk);
-        keep_row(tile, walk.row * n, reach, [&](const auto& use) { row_deltas<T, order>(rows, n, use); });
+        keep_row(tile, walk.row * n, reach, [&](const auto& use) { row_codes<T, dimension>(rows, n, use); });
     }
-    if (tile.has_holes)
+    if (tile.has_missing)
         for (std::uint32_t at = 0; at < tile.n_values(); ++at)
-            if (tile.hole[at]) tile.delta[at] = hole_delta;
+            if (tile.missing[at]) tile.code[at] = missing_code;
 }
 
-// Differences of deltas along an axis, from its third position on (docs/format.md, section 5).
+// Differences of codes along an axis, from its third position on (docs/format.md, section 5).
 template <class Int, class Length>
-void take_second_differences(Int* values, const TileBox& box, std::size_t axis, Length n) {
+void take_second_order(Int* values, const TileBox& box, std::size_t axis, Length n) {
     using U = std::make_unsigned_t<Int>;
     const std::uint32_t n_values = box.values();
     const auto subtract = [](Int* at, const Int* before) {
@@ -347,92 +348,92 @@ void take_second_differences(Int* values, const TileBox& box, std::size_t axis, 
             for (std::uint32_t x = 0; x < stride; ++x) subtract(part + i * stride + x, part + (i - 1) * stride + x);
 }
 
-// Sum over the sampled rows of the bits of 2 |delta| + 1, less one.
+// Sum over the sampled rows of the bits of 2 |code| + 1, less one.
 template <class Int, class Length>
-std::uint32_t bit_cost(const Int* deltas, const TileBox& box, Length n) {
+std::uint32_t bit_cost(const Int* codes, const TileBox& box, Length n) {
     using U = std::make_unsigned_t<Int>;
     std::uint32_t sum = 0;
     for (std::uint32_t r = first_sampled_row(box); r < box.rows(); r += sampled_every(box))
         for (std::uint32_t x = 0; x < n; ++x) {
-            const Int delta = deltas[r * n + x];
-            const U magnitude = std::min(delta < 0 ? U{0} - static_cast<U>(delta) : static_cast<U>(delta),
-                                         U{v1::most_magnitude_of_bits});
+            const Int code = codes[r * n + x];
+            const U magnitude =
+                std::min(code < 0 ? U{0} - static_cast<U>(code) : static_cast<U>(code), U{v1::most_magnitude_of_bits});
             // exact in single precision, whose exponent is what is asked for
             sum += (bits_of(static_cast<float>(static_cast<std::int32_t>(2 * magnitude + 1))) >> 23) - 127;
         }
     return sum;
 }
 
-// Where order 3 is the best of the Lorenzo orders, the field is smooth: it may pay to take differences of its deltas
+// Where order 3 is the best of the Lorenzo predictors, the field is smooth: it may pay to take differences of its codes
 // once more, along x and y (second_order_xy) or along all of x, y and z (second_order_xyz). Returns the best.
 template <class T, class Length>
 std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach, Length n) {
     using Int = typename Traits<T>::Int;
     const std::uint32_t n_values = tile.n_values();
-    Int deltas[3][max_tile_values];
+    Int codes[3][max_tile_values];
     for (RowWalk walk(tile.box); walk.inside(); walk.next())
-        row_deltas<T, 3>(padded_rows(tile, walk), n,
-                         [out = deltas[0] + walk.row * n](std::uint32_t x, Int delta) { out[x] = delta; });
-    std::copy_n(deltas[0], n_values, deltas[1]);
-    take_second_differences(deltas[1], tile.box, 1, n);
-    take_second_differences(deltas[1], tile.box, 0, n);
-    std::copy_n(deltas[1], n_values, deltas[2]);
-    take_second_differences(deltas[2], tile.box, 2, n);
+        row_codes<T, 3>(padded_rows(tile, walk), n,
+                        [out = codes[0] + walk.row * n](std::uint32_t x, Int code) { out[x] = code; });
+    std::copy_n(codes[0], n_values, codes[1]);
+    take_second_order(codes[1], tile.box, 1, n);
+    take_second_order(codes[1], tile.box, 0, n);
+    std::copy_n(codes[1], n_values, codes[2]);
+    take_second_order(codes[2], tile.box, 2, n);
     std::uint32_t best = 0, least = UINT32_MAX;
     for (std::uint32_t i = 0; i < 3; ++i) {
-        const std::uint32_t cost = bit_cost(deltas[i], tile.box, n);
+        const std::uint32_t cost = bit_cost(codes[i], tile.box, n);
         if (cost >= least) continue;
         least = cost;
         best = i;
     }
     for (std::uint32_t at = 0; at < n_values; at += n)
-        keep_row(tile, at, reach, [&, row = deltas[best] + at](const auto& use) {
+        keep_row(tile, at, reach, [&, row = codes[best] + at](const auto& use) {
             for (std::uint32_t x = 0; x < n; ++x) use(x, row[x]);
         });
     return 3 + best;
 }
 
-// Field to tile.padded, anchor, holes and value outliers. Returns false if every value is special.
+// Field to tile.padded, anchor, missing values and unpredictable values. Returns false if every value is special.
 template <class T>
 bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
     return with_row_length(tile.box.edge[0], [&](auto n) { return prequant_plain(field, quantiser, tile, n); }) ||
-           prequant_holes(field, quantiser, tile);
+           prequant_with_missing(field, quantiser, tile);
 }
 
-// The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
+// The Lorenzo predictor of least cost among 0 to `highest`; ties go to the lower one.
 template <class T>
-std::uint32_t choose_order(Tile<T>& tile, std::uint32_t highest) {
+std::uint32_t choose_dimension(Tile<T>& tile, std::uint32_t highest) {
     return with_row_length(tile.box.edge[0], [&](auto n) {
-        return highest == 1   ? cheapest_order<T, 1>(tile, n)
-               : highest == 2 ? cheapest_order<T, 2>(tile, n)
-                              : cheapest_order<T, 3>(tile, n);
+        return highest == 1   ? cheapest_dimension<T, 1>(tile, n)
+               : highest == 2 ? cheapest_dimension<T, 2>(tile, n)
+                              : cheapest_dimension<T, 3>(tile, n);
     });
 }
 
-// tile.padded to tile.delta and delta outliers: deltas of magnitude `reach` or more. Returns the predictor.
+// tile.padded to tile.code and out-of-range codes: codes of magnitude `reach` or more. Returns the predictor.
 template <class T>
-std::uint32_t postquant(Tile<T>& tile, std::uint32_t highest_order, std::uint32_t reach) {
-    const std::uint32_t order = choose_order(tile, highest_order);
-    if (order == 3 && !tile.has_holes)
+std::uint32_t postquant(Tile<T>& tile, std::uint32_t most_dimensions, std::uint32_t reach) {
+    const std::uint32_t dimension = choose_dimension(tile, most_dimensions);
+    if (dimension == 3 && !tile.has_missing)
         return with_row_length(tile.box.edge[0], [&](auto n) { return postquant_smooth(tile, reach, n); });
     with_row_length(tile.box.edge[0], [&](auto n) {
-        switch (order) {
-        case 0: return postquant_order<T, 0>(tile, reach, n);
-        case 1: return postquant_order<T, 1>(tile, reach, n);
-        case 2: return postquant_order<T, 2>(tile, reach, n);
-        default: return postquant_order<T, 3>(tile, reach, n);
+        switch (dimension) {
+        case 0: return postquant_lorenzo<T, 0>(tile, reach, n);
+        case 1: return postquant_lorenzo<T, 1>(tile, reach, n);
+        case 2: return postquant_lorenzo<T, 2>(tile, reach, n);
+        default: return postquant_lorenzo<T, 3>(tile, reach, n);
         }
     });
-    return order;
+    return dimension;
 }
 
 // ---- The reverse (paper, section 3.3).
 
-// Turns a row's deltas into A_1, the differences along x (docs/format.md, section 5), for later rows, and sums them up:
-// values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. hole: marks of the row, or null. A hole is where its predecessor
-// is: A_1 = 0 there, or at x = 0 that of the previous row.
-template <class T, std::uint32_t order, bool holes, class Delta, class Length>
-void reverse_row(const Delta* delta, const std::uint8_t* hole, const Rows<T>& rows, Length n,
+// Turns a row's codes into A_1, the differences along x (docs/format.md, section 5), for later rows, and sums them up:
+// values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. missing: marks of the row, or null. A missing value is where its
+// predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
+template <class T, std::uint32_t dimension, bool has_missing, class Code, class Length>
+void reverse_row(const Code* code, const std::uint8_t* missing, const Rows<T>& rows, Length n,
                  const Quantiser<T>& quantiser, typename Traits<T>::Int anchor, typename Traits<T>::Int* own,
                  T* values) {
     using Int = typename Traits<T>::Int;
@@ -441,20 +442,20 @@ void reverse_row(const Delta* delta, const std::uint8_t* hole, const Rows<T>& ro
     using Lanes = typename V::Lanes;
     const U previous = static_cast<U>(rows.previous[0]);
     const T step = quantiser.step;
-    U sum = static_cast<U>(anchor) + (order == 1 ? previous : 0);
+    U sum = static_cast<U>(anchor) + (dimension == 1 ? previous : 0);
     Lanes before = Lanes{} + sum;
     std::uint32_t x = 0;
     for (; x + V::lanes <= n; x += V::lanes) {
-        Lanes v = V::load(delta + x);
-        if constexpr (order == 2) v += V::load(rows.previous + x);
-        if constexpr (order == 3) v += V::load(rows.y + x) + V::load(rows.z + x) - V::load(rows.zy + x);
+        Lanes v = V::load(code + x);
+        if constexpr (dimension == 2) v += V::load(rows.previous + x);
+        if constexpr (dimension == 3) v += V::load(rows.y + x) + V::load(rows.z + x) - V::load(rows.zy + x);
         [[maybe_unused]] Lanes kept;
-        if constexpr (holes) {
-            kept = V::all_ones_unless(hole + x);
+        if constexpr (has_missing) {
+            kept = V::all_ones_unless(missing + x);
             v &= kept;
-            if (order >= 2 && x == 0 && hole[0]) v[0] = previous;
+            if (dimension >= 2 && x == 0 && missing[0]) v[0] = previous;
         }
-        if constexpr (order > 0) {
+        if constexpr (dimension > 0) {
             V::store(own + x, v);
             Lanes last;
             v = V::partial_sums(v, last) + before;
@@ -463,38 +464,39 @@ void reverse_row(const Delta* delta, const std::uint8_t* hole, const Rows<T>& ro
             v += before;
         }
         v = V::dequantised(v, step);
-        if constexpr (holes) v = (v & kept) | (quantiser.special & ~kept);
+        if constexpr (has_missing) v = (v & kept) | (quantiser.special & ~kept);
         V::store(values + x, v);
     }
     for (sum = before[0]; x < n; ++x) {
-        const bool is_hole = holes && hole[x];
-        U v = static_cast<U>(static_cast<Int>(delta[x]));
-        if constexpr (order == 2) v += static_cast<U>(rows.previous[x]);
-        if constexpr (order == 3)
+        const bool is_missing = has_missing && missing[x];
+        U v = static_cast<U>(static_cast<Int>(code[x]));
+        if constexpr (dimension == 2) v += static_cast<U>(rows.previous[x]);
+        if constexpr (dimension == 3)
             v += static_cast<U>(rows.y[x]) + static_cast<U>(rows.z[x]) - static_cast<U>(rows.zy[x]);
-        if (is_hole) v = order >= 2 && x == 0 ? previous : 0;
+        if (is_missing) v = dimension >= 2 && x == 0 ? previous : 0;
         own[x] = static_cast<Int>(v);
-        values[x] = dequantise<T>(static_cast<Int>(order > 0 ? sum += v : sum + v), step);
-        if (is_hole) std::memcpy(values + x, &quantiser.special, sizeof(T));
+        values[x] = dequantise<T>(static_cast<Int>(dimension > 0 ? sum += v : sum + v), step);
+        if (is_missing) std::memcpy(values + x, &quantiser.special, sizeof(T));
     }
-    if constexpr (order == 1) own[0] = static_cast<Int>(static_cast<U>(own[0]) + previous);
+    if constexpr (dimension == 1) own[0] = static_cast<Int>(static_cast<U>(own[0]) + previous);
 }
 
-// The deltas of a tile, with delta outliers put in, to its values.
-template <class T, std::uint32_t order, bool holes, class Delta, class Length>
-void reverse_order(const Delta* delta, Tile<T>& tile, const Quantiser<T>& quantiser, T* field, Length n) {
+// The codes of a tile, with out-of-range codes put in, to its values.
+template <class T, std::uint32_t dimension, bool has_missing, class Code, class Length>
+void reverse_lorenzo(const Code* code, Tile<T>& tile, const Quantiser<T>& quantiser, T* field, Length n) {
     typename Traits<T>::Int* const along_x = tile.padded; // row after row without padding
     Prefetch<T, 1> prefetch(field, tile.ahead);
     for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
         prefetch.row();
         const std::uint32_t at = walk.row * n;
-        reverse_row<T, order, holes>(delta + at, tile.hole + at,
-                                     Rows<T>(walk, tile.zeros, [&](std::uint32_t row) { return along_x + row * n; }), n,
-                                     quantiser, tile.anchor, along_x + at, field + walk.offset);
+        reverse_row<T, dimension, has_missing>(
+            code + at, tile.missing + at,
+            Rows<T>(walk, tile.zeros, [&](std::uint32_t row) { return along_x + row * n; }), n, quantiser, tile.anchor,
+            along_x + at, field + walk.offset);
     }
 }
 
-// The inverse of take_second_differences.
+// The inverse of take_second_order.
 template <class T>
 void take_second_sums(typename Traits<T>::Int* values, const TileBox& box, std::size_t axis) {
     using Int = typename Traits<T>::Int;
@@ -526,42 +528,43 @@ void take_second_sums(typename Traits<T>::Int* values, const TileBox& box, std::
             for (std::uint32_t x = 0; x < stride; ++x) add(part + i * stride + x, part + (i - 1) * stride + x);
 }
 
-// The reverse: tile.delta (hole_delta at holes), delta outliers and anchor to the field's values, the special pattern
-// at holes. Value outliers are patched by the caller. Predictors of second differences take no tile with holes.
+// The reverse: tile.code (missing_code at missing values), out-of-range codes and anchor to the field's values, the
+// special pattern at missing values. Unpredictable values are patched by the caller. Predictors of second-order Lorenzo
+// take no tile with missing values.
 template <class T>
 void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantiser, T* field) {
     using Int = typename Traits<T>::Int;
-    const auto run = [&]<std::uint32_t order, bool holes>(const auto* deltas) {
+    const auto run = [&]<std::uint32_t dimension, bool has_missing>(const auto* codes) {
         with_row_length(tile.box.edge[0],
-                        [&](auto n) { reverse_order<T, order, holes>(deltas, tile, quantiser, field, n); });
+                        [&](auto n) { reverse_lorenzo<T, dimension, has_missing>(codes, tile, quantiser, field, n); });
     };
-    const auto run_order = [&]<bool holes>(const auto* deltas) {
+    const auto run_dimension = [&]<bool has_missing>(const auto* codes) {
         switch (predictor) {
-        case 0: return run.template operator()<0, holes>(deltas);
-        case 1: return run.template operator()<1, holes>(deltas);
-        case 2: return run.template operator()<2, holes>(deltas);
-        default: return run.template operator()<3, holes>(deltas);
+        case 0: return run.template operator()<0, has_missing>(codes);
+        case 1: return run.template operator()<1, has_missing>(codes);
+        case 2: return run.template operator()<2, has_missing>(codes);
+        default: return run.template operator()<3, has_missing>(codes);
         }
     };
-    const std::int32_t* const narrow = tile.delta;
+    const std::int32_t* const narrow = tile.code;
     const bool second = predictor == v1::second_order_xy || predictor == v1::second_order_xyz;
-    if (!second && !tile.has_holes && tile.delta_outliers.count == 0)
-        return run_order.template operator()<false>(narrow);
+    if (!second && !tile.has_missing && tile.out_of_range.count == 0)
+        return run_dimension.template operator()<false>(narrow);
 
-    Int deltas[max_tile_values]; // delta outliers may be wider than those of the alphabet
+    Int codes[max_tile_values]; // out-of-range codes may be wider than those of the alphabet
     const std::uint32_t n_values = tile.n_values();
-    for (std::uint32_t at = 0; at < n_values; ++at) deltas[at] = narrow[at];
-    for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i)
-        deltas[tile.delta_outliers.position[i]] = tile.delta_outliers.value[i];
-    const Int* const wide = deltas;
-    if (tile.has_holes) {
-        for (std::uint32_t at = 0; at < n_values; ++at) tile.hole[at] = narrow[at] == hole_delta;
-        return run_order.template operator()<true>(wide);
+    for (std::uint32_t at = 0; at < n_values; ++at) codes[at] = narrow[at];
+    for (std::uint32_t i = 0; i < tile.out_of_range.count; ++i)
+        codes[tile.out_of_range.position[i]] = tile.out_of_range.value[i];
+    const Int* const wide = codes;
+    if (tile.has_missing) {
+        for (std::uint32_t at = 0; at < n_values; ++at) tile.missing[at] = narrow[at] == missing_code;
+        return run_dimension.template operator()<true>(wide);
     }
     if (second)
         for (const std::size_t axis : {2, 1, 0})
-            if (axis < 2 || predictor == v1::second_order_xyz) take_second_sums<T>(deltas, tile.box, axis);
-    run_order.template operator()<false>(wide);
+            if (axis < 2 || predictor == v1::second_order_xyz) take_second_sums<T>(codes, tile.box, axis);
+    run_dimension.template operator()<false>(wide);
 }
 
 // What a pipeline asks of a decomposition (pipeline.hpp).

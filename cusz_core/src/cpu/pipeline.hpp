@@ -11,7 +11,7 @@
 #include "kernels.hpp"
 #include "lorenzo.hpp"
 #include "outliers.hpp"
-#include "zero_groups.hpp"
+#include "significance.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 
@@ -29,8 +29,9 @@ void for_each_row(const TileBox& box, const Use& use) {
 template <class T>
 std::uint64_t count_special(const Tile<T>& tile) {
     std::uint64_t special = 0;
-    for (std::uint32_t i = 0; i < tile.n_values(); ++i) special += tile.hole[i];
-    for (std::uint32_t i = 0; i < tile.value_outliers.count; ++i) special -= tile.hole[tile.value_outliers.position[i]];
+    for (std::uint32_t i = 0; i < tile.n_values(); ++i) special += tile.missing[i];
+    for (std::uint32_t i = 0; i < tile.unpredictable.count; ++i)
+        special -= tile.missing[tile.unpredictable.position[i]];
     return special;
 }
 
@@ -44,7 +45,7 @@ struct Pipeline {
                                 Tile<T>& tile) {
         PreparedTile prepared;
         prepared.front = tile.front;
-        prepared.delta = tile.delta;
+        prepared.code = tile.code;
         prepared.back = tile.back;
         tile.begin(coder.tiling.box(number),
                    coder.tiling.box(std::min(number + tiles_ahead, coder.tiling.n_tiles() - 1)));
@@ -55,38 +56,40 @@ struct Pipeline {
             return prepared;
         }
 
-        LiveGroups groups;
-        find_live_groups(tile.delta, tile.box, coder.tiling, groups);
-        const bool masked = groups.fine || (groups.dead() >= 2 && groups.mask != 0), flat = groups.mask == 0;
-        for (std::uint32_t i = 0; i < tile.delta_outliers.count; ++i) tile.delta[tile.delta_outliers.position[i]] = 0;
+        Significance significance;
+        find_significance(tile.code, tile.box, coder.tiling, significance);
+        const bool masked = significance.fine || (significance.zero() >= 2 && significance.mask != 0),
+                   all_zero = significance.mask == 0;
+        for (std::uint32_t i = 0; i < tile.out_of_range.count; ++i) tile.code[tile.out_of_range.position[i]] = 0;
         if (masked) {
-            prepared.n = gather_live(tile.delta, groups, tile.box, coder.tiling, tile.live);
-            prepared.delta = tile.live;
-        } else if (!flat) {
+            prepared.n = gather_significant(tile.code, significance, tile.box, coder.tiling, tile.significant);
+            prepared.code = tile.significant;
+        } else if (!all_zero) {
             prepared.n = n;
         }
 
-        const std::uint32_t n_delta = tile.delta_outliers.count, n_value = tile.value_outliers.count;
+        const std::uint32_t n_out_of_range = tile.out_of_range.count, n_unpredictable = tile.unpredictable.count;
         prepared.header.has_mask = masked;
-        prepared.header.has_missing = tile.has_holes;
-        prepared.header.has_outliers = n_delta + n_value > 0;
-        prepared.header.is_all_zero = flat;
-        prepared.header.has_fine_mask = groups.fine;
+        prepared.header.has_missing = tile.has_missing;
+        prepared.header.has_outliers = n_out_of_range + n_unpredictable > 0;
+        prepared.header.is_all_zero = all_zero;
+        prepared.header.has_fine_mask = significance.fine;
         prepared.front_words = put_words(tile.front, tile.anchor);
-        if (n_delta + n_value > 0) {
-            tile.front[prepared.front_words++] = n_delta | n_value << 16;
-            prepared.back_words = write_outliers(tile.delta_outliers, tile.back);
-            prepared.back_words += write_outliers(tile.value_outliers, tile.back + prepared.back_words);
+        if (n_out_of_range + n_unpredictable > 0) {
+            tile.front[prepared.front_words++] = n_out_of_range | n_unpredictable << 16;
+            prepared.back_words = write_outliers(tile.out_of_range, tile.back);
+            prepared.back_words += write_outliers(tile.unpredictable, tile.back + prepared.back_words);
         }
         if (masked) {
-            prepared.front_words += groups.words() == 2 ? put_words(tile.front + prepared.front_words, groups.mask)
-                                                        : put_words(tile.front + prepared.front_words,
-                                                                    static_cast<std::uint32_t>(groups.mask));
-            if (groups.fine)
+            prepared.front_words +=
+                significance.words() == 2
+                    ? put_words(tile.front + prepared.front_words, significance.mask)
+                    : put_words(tile.front + prepared.front_words, static_cast<std::uint32_t>(significance.mask));
+            if (significance.fine)
                 prepared.front_words +=
-                    write_fine_mask(groups, tile.box, coder.tiling, tile.front + prepared.front_words);
+                    write_fine_mask(significance, tile.box, coder.tiling, tile.front + prepared.front_words);
         }
-        prepared.counts = {tile.has_holes ? count_special(tile) : 0, n_delta, n_value};
+        prepared.counts = {tile.has_missing ? count_special(tile) : 0, n_out_of_range, n_unpredictable};
         return prepared;
     }
 
@@ -105,7 +108,7 @@ struct Pipeline {
             // The lengths lie in front of the codes but are known only after them: encode behind the widest lengths
             // (13 bits each), then close the gap.
             std::uint32_t* codes = words + at + packed_words(max_substreams, v1::widest_length);
-            SubstreamBits lengths = Coder::encode(prepared.delta, prepared.n, header.has_missing, model, codes);
+            SubstreamBits lengths = Coder::encode(prepared.code, prepared.n, header.has_missing, model, codes);
             const std::uint32_t total = lengths.total();
             header.base = lengths.shortest();
             header.width = lengths.width();
@@ -128,7 +131,7 @@ struct Pipeline {
         for_each_row(box, [&](std::uint32_t position, std::uint64_t offset) {
             std::memcpy(words + 1 + position * words_of<T>, field + offset, box.edge[0] * sizeof(T));
         });
-        counts.value_outliers += box.values();
+        counts.unpredictable += box.values();
         return raw_words;
     }
 
@@ -140,7 +143,7 @@ struct Pipeline {
         if (header.kind == v1::tile_special || header.kind == v1::tile_raw) {
             const bool is_raw = header.kind == v1::tile_raw;
             const auto expected = is_raw ? 1 + n * static_cast<std::uint32_t>(words_of<T>) : 1;
-            if (words[0] != header.kind || n_words != expected) corrupt_tile(number, "bad head or length");
+            if (words[0] != header.kind || n_words != expected) corrupt_tile(number, "bad tile header or length");
             for_each_row(tile.box, [&](std::uint32_t position, std::uint64_t offset) {
                 const std::uint32_t edge = tile.box.edge[0];
                 if (is_raw)
@@ -151,7 +154,7 @@ struct Pipeline {
             });
             return;
         }
-        if (!v1::TileHeader::is_legal(words[0])) corrupt_tile(number, "bad head");
+        if (!v1::TileHeader::is_legal(words[0])) corrupt_tile(number, "bad tile header");
 
         std::uint32_t at = 1;
         const auto take = [&](std::uint32_t count) { // of words, which have to be there
@@ -162,49 +165,53 @@ struct Pipeline {
         };
         take(0);
         std::memcpy(&tile.anchor, take(words_of<T>), sizeof tile.anchor);
-        std::uint32_t n_delta = 0, n_value = 0;
+        std::uint32_t n_out_of_range = 0, n_unpredictable = 0;
         if (header.has_outliers) {
             const std::uint32_t both = *take(1);
-            n_delta = both & 0xFFFF;
-            n_value = both >> 16;
-            if (n_delta > n || n_value > n) corrupt_tile(number, "more outliers than values");
+            n_out_of_range = both & 0xFFFF;
+            n_unpredictable = both >> 16;
+            if (n_out_of_range > n || n_unpredictable > n) corrupt_tile(number, "more outliers than values");
         }
-        LiveGroups live;
+        Significance significance;
         std::uint32_t n_coded = header.is_all_zero ? 0 : n;
         if (header.has_mask) {
-            live.total = Groups(tile.box.edge, coder.tiling.group()).total;
-            std::memcpy(&live.mask, take(live.words()), live.words() * 4);
-            if (live.mask == 0 || (live.total < 64 && live.mask >> live.total != 0)) corrupt_tile(number, "bad mask");
-            live.fine = header.has_fine_mask;
-            if (live.fine)
-                read_fine_mask(take(fine_mask_words(live.mask, tile.box, coder.tiling)), tile.box, coder.tiling, live);
+            significance.total = Groups(tile.box.edge, coder.tiling.group()).total;
+            std::memcpy(&significance.mask, take(significance.words()), significance.words() * 4);
+            if (significance.mask == 0 || (significance.total < 64 && significance.mask >> significance.total != 0))
+                corrupt_tile(number, "bad mask");
+            significance.fine = header.has_fine_mask;
+            if (significance.fine)
+                read_fine_mask(take(fine_mask_words(significance.mask, tile.box, coder.tiling)), tile.box, coder.tiling,
+                               significance);
             else
-                live.spread_mask();
-            n_coded = count_live(live, tile.box, coder.tiling);
+                significance.spread_mask();
+            n_coded = count_significant(significance, tile.box, coder.tiling);
             if (n_coded == 0) corrupt_tile(number, "bad mask");
         }
-        tile.has_holes = header.has_missing;
+        tile.has_missing = header.has_missing;
         if (header.is_all_zero) {
-            std::fill_n(tile.delta, n, 0);
+            std::fill_n(tile.code, n, 0);
         } else {
             SubstreamBits lengths;
             lengths.count = substream_count(n_coded);
             unpack(take(packed_words(lengths.count, header.width)), lengths.count, header.width, lengths.bits.data());
             for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += header.base;
             const std::uint32_t* codes = take((lengths.total() + 31) / 32);
-            std::int32_t* target = header.has_mask ? tile.live : tile.delta;
-            if (!Coder::decode(codes, lengths, n_coded, tile.has_holes, model, target))
-                corrupt_tile(number, "a substream does not end where its length says, or holes do not match the head");
-            if (header.has_mask) scatter_live(tile.live, live, tile.box, coder.tiling, tile.delta);
+            std::int32_t* target = header.has_mask ? tile.significant : tile.code;
+            if (!Coder::decode(codes, lengths, n_coded, tile.has_missing, model, target))
+                corrupt_tile(
+                    number,
+                    "a substream does not end where its length says, or missing values do not match the tile header");
+            if (header.has_mask) scatter_significant(tile.significant, significance, tile.box, coder.tiling, tile.code);
         }
-        if (!read_outliers(take(outlier_words(n_delta, words_of<T>)), n_delta, n, tile.delta_outliers) ||
-            !read_outliers(take(outlier_words(n_value, words_of<T>)), n_value, n, tile.value_outliers))
+        if (!read_outliers(take(outlier_words(n_out_of_range, words_of<T>)), n_out_of_range, n, tile.out_of_range) ||
+            !read_outliers(take(outlier_words(n_unpredictable, words_of<T>)), n_unpredictable, n, tile.unpredictable))
             corrupt_tile(number, "bad outlier position");
         if (at != n_words) corrupt_tile(number, "payload is too long");
 
         Decomposition::reconstruct(coder, header, tile, field);
-        for (std::uint32_t i = 0; i < n_value; ++i)
-            std::memcpy(field + tile.field_offset(tile.value_outliers.position[i]), &tile.value_outliers.value[i],
+        for (std::uint32_t i = 0; i < n_unpredictable; ++i)
+            std::memcpy(field + tile.field_offset(tile.unpredictable.position[i]), &tile.unpredictable.value[i],
                         sizeof(T));
     }
 };

@@ -29,22 +29,22 @@ struct Outliers {
 };
 
 struct Counts {
-    std::uint64_t special = 0, delta_outliers = 0, value_outliers = 0;
+    std::uint64_t special = 0, out_of_range = 0, unpredictable = 0;
     Counts& operator+=(const Counts& other) {
         special += other.special;
-        delta_outliers += other.delta_outliers;
-        value_outliers += other.value_outliers;
+        out_of_range += other.out_of_range;
+        unpredictable += other.unpredictable;
         return *this;
     }
 };
 
-// A tile ready to be coded: what its payload holds in front of the codes and behind them, and the deltas between.
+// A tile ready to be coded: what its payload holds in front of the codes and behind them, and the codes between.
 struct PreparedTile {
     v1::TileHeader header; // without the lengths of the substreams
     std::uint32_t front_words = 0, n = 0, back_words = 0;
     Counts counts; // unless the tile is stored raw
     const std::uint32_t* front = nullptr;
-    const std::int32_t* delta = nullptr; // n of them
+    const std::int32_t* code = nullptr; // n of them
     const std::uint32_t* back = nullptr;
 };
 
@@ -63,15 +63,15 @@ struct Tile {
     TileBox box;
     TileBox ahead; // of a tile that will be worked on soon: its memory is asked for meanwhile
     Int anchor;
-    bool has_holes;
-    std::uint8_t hole[max_tile_values];              // valid if has_holes
+    bool has_missing;
+    std::uint8_t missing[max_tile_values];           // valid if has_missing
     alignas(64) Int padded[padded_values];           // u = q - anchor, rows behind their padding
     alignas(64) Int zeros[max_tile_values + 1] = {}; // the rows outside the tile
-    // Inside the alphabet, or hole_delta; and room to copy a whole group's edge behind the last value.
-    alignas(64) std::int32_t delta[2 * max_tile_values];
-    alignas(64) std::int32_t live[2 * max_tile_values]; // the coded ones, where there is a mask
-    Outliers<Int> delta_outliers;
-    Outliers<Bits> value_outliers;
+    // Inside the alphabet, or missing_code; and room to copy a whole group's edge behind the last value.
+    alignas(64) std::int32_t code[2 * max_tile_values];
+    alignas(64) std::int32_t significant[2 * max_tile_values]; // the coded ones, where there is a mask
+    Outliers<Int> out_of_range;
+    Outliers<Bits> unpredictable;
     std::uint32_t front[longest_front];
     std::uint32_t back[2 * (max_tile_values / 2 + max_tile_values * words_of<T>)]; // outliers as the payload has them
 
@@ -82,8 +82,8 @@ struct Tile {
     void begin(const TileBox& own, const TileBox& later) {
         box = own;
         ahead = later;
-        has_holes = false;
-        delta_outliers.count = value_outliers.count = 0;
+        has_missing = false;
+        out_of_range.count = unpredictable.count = 0;
     }
 
     // Position in the field of the value at `position` in tile order.

@@ -54,7 +54,7 @@ struct Vector {
     static constexpr std::uint32_t lanes = bytes / sizeof(T);
     typedef U Lanes __attribute__((vector_size(bytes)));
 
-    template <class Source> // Int, or the narrower integers of tile.delta
+    template <class Source> // Int, or the narrower integers of tile.code
     static Lanes load(const Source* at) {
         typedef Source Narrow __attribute__((vector_size(lanes * sizeof(Source))));
         Narrow v;

@@ -12,7 +12,7 @@
 namespace cusz::cuda {
 
 inline constexpr std::uint32_t book_threads = 512, book_warps = book_threads / warp_lanes;
-inline constexpr std::uint32_t most_code_bits = 15;
+inline constexpr std::uint32_t most_codeword_bits = 15;
 
 // What the block needs for an alphabet of n symbols, in shared memory or, for large alphabets, on the device.
 class BookMemory {
@@ -22,7 +22,7 @@ public:
           symbol(reinterpret_cast<std::uint16_t*>(next + 2 * n)), other_symbol(symbol + n), place(other_symbol + n),
           n_(n) {}
     static constexpr std::size_t bytes(std::uint32_t n) {
-        return n * std::size_t{5 * sizeof(std::uint64_t) + (2 + most_code_bits) * sizeof(std::uint16_t)};
+        return n * std::size_t{5 * sizeof(std::uint64_t) + (2 + most_codeword_bits) * sizeof(std::uint16_t)};
     }
     __device__ std::uint16_t* places(std::uint32_t i) const { return place + i * n_; }
 
@@ -37,7 +37,7 @@ private:
 
 struct BookShared {
     Array<std::uint32_t, book_warps> partial;
-    Array<std::uint32_t, most_code_bits + 1> leaves_taken, of_length, first_code, first_place;
+    Array<std::uint32_t, most_codeword_bits + 1> leaves_taken, of_length, first_codeword, first_place;
     std::uint32_t n_leaves, narrow;
 };
 
@@ -86,10 +86,10 @@ __device__ inline std::uint64_t weight_of(std::uint32_t symbol, std::uint64_t co
                                           const Alphabet& alphabet) {
     if (alphabet.r == default_r && (symbol == alphabet.escape(0) || symbol == alphabet.escape(-1))) return 1;
     const std::uint64_t weight = count * sample.rate();
-    return symbol == alphabet.hole() && sample.rate() > 1 && weight == 0 ? 1 : weight;
+    return symbol == alphabet.missing() && sample.rate() > 1 && weight == 0 ? 1 : weight;
 }
 
-// Lengths of the codes, optimal under the limit. Ends with a barrier.
+// Lengths of the codewords, optimal under the limit. Ends with a barrier.
 __device__ inline void find_lengths(const BookArguments& a, const Alphabet& alphabet, BookMemory& memory,
                                     BookShared& shared) {
     const std::uint32_t size = alphabet.size(), limit = static_cast<std::uint32_t>(alphabet.limit());
@@ -167,11 +167,11 @@ __device__ inline void find_lengths(const BookArguments& a, const Alphabet& alph
     __syncthreads();
 }
 
-// Canonical codes from the lengths: a.of_symbol. Ends with a barrier.
-__device__ inline void find_codes(const BookArguments& a, const Alphabet& alphabet, BookMemory& memory,
-                                  BookShared& shared) {
+// Canonical codewords from the lengths: a.of_symbol. Ends with a barrier.
+__device__ inline void find_codewords(const BookArguments& a, const Alphabet& alphabet, BookMemory& memory,
+                                      BookShared& shared) {
     const std::uint32_t size = alphabet.size();
-    if (threadIdx.x <= most_code_bits) shared.of_length[threadIdx.x] = 0;
+    if (threadIdx.x <= most_codeword_bits) shared.of_length[threadIdx.x] = 0;
     __syncthreads();
     for (std::uint32_t s = threadIdx.x; s < size; s += book_threads) {
         memory.key[s] = a.lengths[s];
@@ -180,11 +180,11 @@ __device__ inline void find_codes(const BookArguments& a, const Alphabet& alphab
     }
     __syncthreads();
     if (is_first_thread()) {
-        std::uint32_t code = 0, place = shared.of_length[0];
-        for (std::uint32_t l = 1; l <= most_code_bits; ++l) {
-            shared.first_code[l] = code <<= 1;
+        std::uint32_t codeword = 0, place = shared.of_length[0];
+        for (std::uint32_t l = 1; l <= most_codeword_bits; ++l) {
+            shared.first_codeword[l] = codeword <<= 1;
             shared.first_place[l] = place;
-            code += shared.of_length[l];
+            codeword += shared.of_length[l];
             place += shared.of_length[l];
         }
     }
@@ -193,28 +193,28 @@ __device__ inline void find_codes(const BookArguments& a, const Alphabet& alphab
     __syncthreads();
     for (std::uint32_t i = threadIdx.x; i < size; i += book_threads) {
         const auto length = static_cast<std::uint32_t>(key[i]);
-        std::uint32_t code = 0;
+        std::uint32_t codeword = 0;
         if (length > 0) // stored first bit lowest
-            code = __brev(shared.first_code[length] + i - shared.first_place[length]) >> (32 - length);
-        a.of_symbol[memory.symbol[i]] = code | length << 16;
+            codeword = __brev(shared.first_codeword[length] + i - shared.first_place[length]) >> (32 - length);
+        a.of_symbol[memory.symbol[i]] = codeword | length << 16;
     }
     __syncthreads();
 }
 
-// The codebook of counts: lengths, codes, the table of small deltas, and from where on deltas are outliers.
+// The codebook of counts: lengths, codewords, the table of small codes, and from where on codes are out of range.
 __device__ inline void make_book(const BookArguments& a, BookMemory& memory, BookShared& shared) {
     const Alphabet alphabet(a.r);
     find_lengths(a, alphabet, memory, shared);
-    find_codes(a, alphabet, memory, shared);
+    find_codewords(a, alphabet, memory, shared);
     constexpr auto span = static_cast<std::int32_t>(EncodeTables::small_span);
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < 2 * span; i += book_threads) {
-        const std::int32_t delta = i - span;
-        const std::uint32_t symbol = alphabet.symbol(delta), code = a.of_symbol[symbol], length = code >> 16;
-        const std::uint32_t raw_bits = alphabet.meaning(symbol).raw_bits;
-        const std::uint32_t raw = static_cast<std::uint32_t>(delta) & ((1u << raw_bits) - 1);
-        a.small[i] = length == 0 ? 0 : ((code & 0xFFFF) | raw << length) << 5 | (length + raw_bits);
+        const std::int32_t code = i - span;
+        const std::uint32_t symbol = alphabet.symbol(code), codeword = a.of_symbol[symbol], length = codeword >> 16;
+        const std::uint32_t extra_bits = alphabet.meaning(symbol).extra_bits;
+        const std::uint32_t extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
+        a.small[i] = length == 0 ? 0 : ((codeword & 0xFFFF) | extra << length) << 5 | (length + extra_bits);
     }
-    // Deltas beyond the escape need symbols of their own.
+    // Codes beyond the escape need symbols of their own.
     bool missing = false;
     if (a.r == default_r)
         for (std::uint32_t s = alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach())) + threadIdx.x;

@@ -62,12 +62,13 @@ void require_aligned(const void* pointer, std::size_t bytes, const char* name) {
 
 const char* text_of(TileError error) {
     switch (error) {
-    case TileError::head_or_length: return "bad head or length";
-    case TileError::head: return "bad head";
+    case TileError::head_or_length: return "bad tile header or length";
+    case TileError::head: return "bad tile header";
     case TileError::too_short: return "payload is too short";
     case TileError::too_many_outliers: return "more outliers than values";
     case TileError::mask: return "bad mask";
-    case TileError::substream: return "a substream does not end where its length says, or holes do not match the head";
+    case TileError::substream:
+        return "a substream does not end where its length says, or missing values do not match the tile header";
     case TileError::outlier_position: return "bad outlier position";
     case TileError::too_long: return "payload is too long";
     case TileError::index_entry: return "bad length in the tile index";
@@ -172,7 +173,7 @@ public:
     std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
         const bool from_device = is_on_device(field, "field"), to_device = is_on_device(archive, "archive");
         if (!from_device) { // the host is the faster one to look at it
-            settle_bound(*this, layout, coding, field, threads);
+            resolve_bound(*this, layout, coding, field, threads);
             if (coding.step == 0) return 0;
         }
         return on_stream([&] {
@@ -347,10 +348,10 @@ private:
         CUSZ_CUDA(cudaMemsetAsync(memory, 0, work.cleared_bytes, stream()));
         const auto special = static_cast<typename Traits<T>::Bits>(coding.special);
         if (finds_range) compute_range(RangeArguments<T>{field, layout.values, special, work.ranges}, stream());
-        cuda::settle_bound(BoundArguments<T>{finds_range || coding.mode == CUSZ_ABS ? coding.eb : coding.eb_abs,
-                                             special, finds_range ? work.ranges : nullptr,
-                                             static_cast<std::uint32_t>(n_ranges), work.state},
-                           stream());
+        cuda::resolve_bound(BoundArguments<T>{finds_range || coding.mode == CUSZ_ABS ? coding.eb : coding.eb_abs,
+                                              special, finds_range ? work.ranges : nullptr,
+                                              static_cast<std::uint32_t>(n_ranges), work.state},
+                            stream());
 
         const Sample sample(n_tiles, coding.r);
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {

@@ -47,13 +47,13 @@ __device__ void write_header(const HeaderArguments<T>& a, HeaderMemory& shared) 
             case v1::stored_bytes_at + 4: word = low_or_high(body_bytes, v1::stored_bytes_at, i); break;
             case v1::n_special_at:
             case v1::n_special_at + 4: word = low_or_high(a.result->n_special, v1::n_special_at, i); break;
-            case v1::n_delta_outliers_at:
-            case v1::n_delta_outliers_at + 4:
-                word = low_or_high(a.result->n_delta_outliers, v1::n_delta_outliers_at, i);
+            case v1::n_out_of_range_at:
+            case v1::n_out_of_range_at + 4:
+                word = low_or_high(a.result->n_out_of_range, v1::n_out_of_range_at, i);
                 break;
-            case v1::n_value_outliers_at:
-            case v1::n_value_outliers_at + 4:
-                word = low_or_high(a.result->n_value_outliers, v1::n_value_outliers_at, i);
+            case v1::n_unpredictable_at:
+            case v1::n_unpredictable_at + 4:
+                word = low_or_high(a.result->n_unpredictable, v1::n_unpredictable_at, i);
                 break;
             default: word = a.words[i]; break;
             }

@@ -20,11 +20,11 @@ std::size_t count_memory_bytes(int r) {
 template <class T>
 __device__ void add_tile(const PreparedTile& prepared, const Alphabet& alphabet, const TileMemory<T>& tile,
                          std::uint32_t* count) {
-    if (prepared.groups.flat) return;
+    if (prepared.significance.all_zero) return;
     std::uint32_t at = warp() * values_of_warp + lane();
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
-        if (at < tile.box.values() && (!prepared.groups.masked || tile.coded.test(at)))
-            atomicAdd(count + alphabet.symbol(symbol_delta(tile, prepared.has_holes, at)), 1u);
+        if (at < tile.box.values() && (!prepared.significance.masked || tile.coded.test(at)))
+            atomicAdd(count + alphabet.symbol(code_to_encode(tile, prepared.has_missing, at)), 1u);
 }
 
 } // namespace cusz::cuda

@@ -21,31 +21,32 @@ __device__ inline std::uint32_t bit_width(std::uint32_t v) {
 
 // ---- Encoding
 
-struct Code {
+struct Codeword {
     std::uint32_t bits, length; // at most 32
 };
 
-// Code and raw bits of a delta that the small table does not have, or of hole_delta.
-__device__ inline Code compose(const EncodeTables& tables, int r, std::int32_t delta) {
+// Codeword and extra bits of a code that the small table does not have, or of missing_code.
+__device__ inline Codeword compose(const EncodeTables& tables, int r, std::int32_t code) {
     const Alphabet alphabet(r);
-    std::uint32_t symbol = alphabet.symbol(delta);
-    std::uint32_t code = __ldg(tables.of_symbol + symbol);
-    if (code >> 16 == 0) {
-        symbol = alphabet.escape(delta);
-        code = __ldg(tables.of_symbol + symbol);
+    std::uint32_t symbol = alphabet.symbol(code);
+    std::uint32_t codeword = __ldg(tables.of_symbol + symbol);
+    if (codeword >> 16 == 0) {
+        symbol = alphabet.escape(code);
+        codeword = __ldg(tables.of_symbol + symbol);
     }
-    const std::uint32_t length = code >> 16, raw_bits = alphabet.meaning(symbol).raw_bits;
-    const std::uint32_t raw = static_cast<std::uint32_t>(delta) & ((1u << raw_bits) - 1);
-    return {(code & 0xFFFF) | raw << length, length + raw_bits};
+    const std::uint32_t length = codeword >> 16, extra_bits = alphabet.meaning(symbol).extra_bits;
+    const std::uint32_t extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
+    return {(codeword & 0xFFFF) | extra << length, length + extra_bits};
 }
 
-using SmallCodes = Array<std::uint32_t, 2 * EncodeTables::small_span>;
+using SmallCodewords = Array<std::uint32_t, 2 * EncodeTables::small_span>;
 
-__device__ inline Code code_of(const SmallCodes& small, const EncodeTables& tables, int r, std::int32_t delta) {
-    const std::uint32_t at = static_cast<std::uint32_t>(delta) + EncodeTables::small_span;
+__device__ inline Codeword codeword_of(const SmallCodewords& small, const EncodeTables& tables, int r,
+                                       std::int32_t code) {
+    const std::uint32_t at = static_cast<std::uint32_t>(code) + EncodeTables::small_span;
     const std::uint32_t entry = at < 2 * EncodeTables::small_span ? small[at] : 0;
     if (entry != 0) return {entry >> 5, entry & 31};
-    return compose(tables, r, delta);
+    return compose(tables, r, code);
 }
 
 // Which symbols of the n coded ones a thread has: its lane is a substream, its warp a run of the substream's symbols.
@@ -85,15 +86,15 @@ __device__ inline SubstreamPlaces place_substreams(const Substreams& streams, st
     return places;
 }
 
-// Appends codes to words that begin as 0 and that other threads write bits into, too.
+// Appends codewords to words that begin as 0 and that other threads write bits into, too.
 template <class Words>
 class BitWriter {
 public:
     __device__ BitWriter(Words& words, std::uint32_t first_word, std::uint32_t bit)
         : words_(words), at_(first_word + bit / 32), pending_(bit % 32) {}
-    __device__ void append(Code code) {
-        buffer_ |= std::uint64_t{code.bits} << pending_;
-        pending_ += code.length;
+    __device__ void append(Codeword codeword) {
+        buffer_ |= std::uint64_t{codeword.bits} << pending_;
+        pending_ += codeword.length;
         if (pending_ < 32) return;
         atomicOr(&words_[at_++], static_cast<std::uint32_t>(buffer_));
         buffer_ >>= 32;
@@ -111,9 +112,9 @@ private:
 
 // Sets `width` bits (at most 32) from bit `bit` of words that begin as 0.
 template <class Words>
-__device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t bit, Code code) {
+__device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t bit, Codeword codeword) {
     BitWriter<Words> writer(words, first_word, bit);
-    writer.append(code);
+    writer.append(codeword);
     writer.finish();
 }
 
@@ -170,33 +171,35 @@ private:
     std::uint64_t buffer_;
 };
 
-// Decodes the n coded symbols to tile.value, in order; hole_delta for holes. Returns false if a substream does not end
-// where its length says, or if there is no hole although `has_holes` says so, or one although not.
+// Decodes the n coded symbols to tile.value, in order; missing_code for missing values. Returns false if a substream
+// does not end where its length says, or if there is no missing value although `has_missing` says so, or one although
+// not.
 template <class T>
-__device__ bool decode(const PayloadReader& words, std::uint32_t codes_at, std::uint32_t begin, std::uint32_t length,
-                       std::uint32_t n, bool has_holes, const DecodeTable& table, WarpMemory<T>& tile) {
+__device__ bool decode(const PayloadReader& words, std::uint32_t codewords_at, std::uint32_t begin,
+                       std::uint32_t length, std::uint32_t n, bool has_missing, const DecodeTable& table,
+                       WarpMemory<T>& tile) {
     const std::uint32_t count = substream_count(n), mask = (1u << table.width) - 1;
-    BitReader reader(words, codes_at, begin);
+    BitReader reader(words, codewords_at, begin);
     std::uint32_t read = 0;
-    bool hole = false;
+    bool missing = false;
     if (lane() < count) {
         for (std::uint32_t j = lane(); j < n; j += count) {
             const std::uint32_t window = reader.window(), entry = table.entry[window & mask];
-            const std::uint32_t total = entry & 255, code = entry >> 8 & 15;
+            const std::uint32_t total = entry & 255, codeword_length = entry >> 8 & 15;
             const std::int32_t leading = static_cast<std::int32_t>(entry) >> 12;
-            const std::uint32_t raw_bits = total - code;
-            const std::uint32_t raw = window >> code & ((1u << raw_bits) - 1);
-            const bool is_hole = leading == Alphabet::hole_leading;
-            hole = hole || is_hole;
-            tile.value[j] = is_hole
-                                ? hole_delta
-                                : static_cast<std::int32_t>((static_cast<std::uint32_t>(leading) << raw_bits) + raw);
+            const std::uint32_t extra_bits = total - codeword_length;
+            const std::uint32_t extra = window >> codeword_length & ((1u << extra_bits) - 1);
+            const bool is_missing = leading == Alphabet::missing_leading;
+            missing = missing || is_missing;
+            tile.value[j] =
+                is_missing ? missing_code
+                           : static_cast<std::int32_t>((static_cast<std::uint32_t>(leading) << extra_bits) + extra);
             reader.skip(total);
             read += total;
         }
     }
     const bool ends = __all_sync(whole_warp, lane() >= count || read == length) != 0;
-    return ends && (__any_sync(whole_warp, hole) != 0) == has_holes;
+    return ends && (__any_sync(whole_warp, missing) != 0) == has_missing;
 }
 
 } // namespace cusz::cuda

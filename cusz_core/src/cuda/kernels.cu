@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_ke
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
     for (std::uint32_t i = threadIdx.x; i < 2 * EncodeTables::small_span; i += block_threads)
-        shared.payload.small_codes[i] = a.tables.small[i];
+        shared.payload.small_codewords[i] = a.tables.small[i];
     CompressResult own{}; // the first thread's
     for (;;) {
         __syncthreads();
@@ -104,11 +104,11 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_ke
                 shared.place = before;
             }
         }
-        if (warp() == 1 && prepared.has_holes) { // those that are not stored as outliers
+        if (warp() == 1 && prepared.has_missing) { // those that are not stored as outliers
             std::uint32_t special = 0;
             for (std::uint32_t i = lane(); i < bitmap_words; i += warp_lanes)
-                special +=
-                    static_cast<std::uint32_t>(__popc(shared.tile.hole.word[i] & ~shared.tile.value_outlier.word[i]));
+                special += static_cast<std::uint32_t>(
+                    __popc(shared.tile.missing.word[i] & ~shared.tile.unpredictable.word[i]));
             special = warp_sum(special);
             if (lane() == 0) shared.n_special = special;
         }
@@ -125,11 +125,11 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_ke
         if (prepared.all_special) {
             own.n_special += n;
         } else if (written.raw) {
-            own.n_value_outliers += n;
+            own.n_unpredictable += n;
         } else {
-            own.n_special += prepared.has_holes ? shared.n_special : 0;
-            own.n_delta_outliers += shared.tile.delta_outlier.count;
-            own.n_value_outliers += shared.tile.value_outlier.count;
+            own.n_special += prepared.has_missing ? shared.n_special : 0;
+            own.n_out_of_range += shared.tile.out_of_range.count;
+            own.n_unpredictable += shared.tile.unpredictable.count;
         }
         if (number == a.batch.n_tiles - 1) own.words = end;
     }
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_ke
     add(&a.result->words, own.words);
     add(&a.result->checksum, own.checksum);
     add(&a.result->n_special, own.n_special);
-    add(&a.result->n_delta_outliers, own.n_delta_outliers);
-    add(&a.result->n_value_outliers, own.n_value_outliers);
+    add(&a.result->n_out_of_range, own.n_out_of_range);
+    add(&a.result->n_unpredictable, own.n_unpredictable);
     add(&a.result->too_large, own.too_large);
 }
 
@@ -339,7 +339,7 @@ void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
 }
 
 template <class T>
-void settle_bound(const BoundArguments<T>& a, cudaStream_t stream) {
+void resolve_bound(const BoundArguments<T>& a, cudaStream_t stream) {
     launch<bound_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), 1, true, stream);
 }
 
@@ -383,8 +383,8 @@ void sum_pieces(const PieceArguments& a, cudaStream_t stream) {
 
 template void compute_range(const RangeArguments<float>&, cudaStream_t);
 template void compute_range(const RangeArguments<double>&, cudaStream_t);
-template void settle_bound(const BoundArguments<float>&, cudaStream_t);
-template void settle_bound(const BoundArguments<double>&, cudaStream_t);
+template void resolve_bound(const BoundArguments<float>&, cudaStream_t);
+template void resolve_bound(const BoundArguments<double>&, cudaStream_t);
 template void finish_header(const HeaderArguments<float>&, cudaStream_t);
 template void finish_header(const HeaderArguments<double>&, cudaStream_t);
 template void count_symbols(const CountArguments<float>&, cudaStream_t);

@@ -27,19 +27,19 @@ struct FieldState {
     Quantiser<T> quantiser;
     double eb_abs;
     std::uint32_t raw;   // not 0: the bound needs a raw archive, and nothing is coded
-    std::uint32_t reach; // deltas of this magnitude or more are outliers
+    std::uint32_t reach; // codes of this magnitude or more are out of range
 };
 
-// Codes of an archive's symbols.
+// Codewords of an archive's symbols.
 struct EncodeTables {
-    // Deltas from -small_span to small_span - 1 with their raw bits: bits << 5 | length; 0: not in this table.
+    // Codes from -small_span to small_span - 1 with their extra bits: bits << 5 | length; 0: not in this table.
     static constexpr std::uint32_t small_span = 512;
     const std::uint32_t* small;
-    // Of every symbol: code | length << 16, of length 0 where it has none.
+    // Of every symbol: codeword | length << 16, of length 0 where it has none.
     const std::uint32_t* of_symbol;
 };
 
-// The reverse codebook: entries as codebook.hpp's DecodeBook has them (total bits, bits of the code, leading
+// The reverse codebook: entries as codebook.hpp's DecodeBook has them (total bits, bits of the codeword, leading
 // number), for every pattern of `width` bits.
 struct DecodeTable {
     const std::uint32_t* entry;
@@ -82,7 +82,7 @@ struct BookArguments {
     const std::uint64_t* counts;
     int r;
     Sample sample;
-    std::uint8_t* lengths;            // of every symbol's code
+    std::uint8_t* lengths;            // of every symbol's codeword
     std::uint32_t *small, *of_symbol; // EncodeTables
     std::uint32_t* reach;
     void* memory; // book_memory_bytes(r), or null if that is 0
@@ -93,7 +93,7 @@ std::size_t book_memory_bytes(int r);
 // What all batches of tiles came to. Zeros before the first one begins.
 struct CompressResult {
     std::uint64_t words, checksum; // of all payloads
-    std::uint64_t n_special, n_delta_outliers, n_value_outliers;
+    std::uint64_t n_special, n_out_of_range, n_unpredictable;
     std::uint64_t too_large; // not 0: the payloads are longer than the capacity, and not all there
 };
 
@@ -186,7 +186,7 @@ std::uint32_t most_blocks();
 template <class T>
 void compute_range(const RangeArguments<T>& arguments, cudaStream_t stream);
 template <class T>
-void settle_bound(const BoundArguments<T>& arguments, cudaStream_t stream);
+void resolve_bound(const BoundArguments<T>& arguments, cudaStream_t stream);
 template <class T>
 void count_symbols(const CountArguments<T>& arguments, cudaStream_t stream);
 void make_book(const BookArguments& arguments, cudaStream_t stream);

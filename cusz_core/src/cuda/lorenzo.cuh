@@ -29,7 +29,7 @@ __device__ T dequantise(typename Traits<T>::Int q, T step) {
 template <class T>
 struct Quantised {
     typename Traits<T>::Int q;
-    bool hole, special, missed;
+    bool missing, special, missed;
 };
 
 template <class T>
@@ -41,8 +41,8 @@ __device__ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
     Quantised<T> v;
     v.q = static_cast<Int>(bits_of(shifted) - bits_of(rounder)); // modulo: it may be far out of range
     v.special = bits_of(value) == quantiser.special;
-    v.hole = v.special || !(magnitude(scaled) <= limit);
-    v.missed = !v.hole && !(magnitude(value - back) <= quantiser.e);
+    v.missing = v.special || !(magnitude(scaled) <= limit);
+    v.missed = !v.missing && !(magnitude(value - back) <= quantiser.e);
     if (v.missed) { // the neighbour's d' may be within the bound
         const Int other = value > dequantise<T>(v.q, quantiser.step) ? v.q + 1 : v.q - 1;
         if (magnitude(static_cast<T>(other)) <= limit &&
@@ -54,19 +54,19 @@ __device__ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
     return v;
 }
 
-// The position that a hole takes its q from, going back along its row and then from row to row (docs/format.md, section
-// 4); or none.
+// The position that a missing value takes its q from, going back along its row and then from row to row
+// (docs/format.md, section 4); or none.
 inline constexpr std::uint32_t nowhere = UINT32_MAX;
 
 template <class T>
-__device__ std::uint32_t source_of_hole(const TileMemory<T>& tile, std::uint32_t position) {
+__device__ std::uint32_t source_of_missing(const TileMemory<T>& tile, std::uint32_t position) {
     const auto& edge = tile.box.edge;
     for (std::uint32_t row = position / edge[0];;) {
         const std::uint32_t begin = row * edge[0];
-        // The last of the row up to `position` that is no hole: word by word.
+        // The last of the row up to `position` that is not missing: word by word.
         for (std::uint32_t end = position + 1; end > begin;) { // [.., end) is still to be looked at
             const std::uint32_t at = (end - 1) / 32, first = std::max(begin, at * 32);
-            std::uint32_t valid = ~tile.hole.word[at];
+            std::uint32_t valid = ~tile.missing.word[at];
             valid &= whole_warp >> (31 - (end - 1) % 32);
             valid &= whole_warp << first % 32;
             if (valid != 0) return at * 32 + 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(valid)));
@@ -87,16 +87,16 @@ __device__ std::uint32_t source_of_hole(const TileMemory<T>& tile, std::uint32_t
 
 // What prequant() finds, the same for every thread.
 struct Prequantised {
-    bool has_holes, all_special;
+    bool has_missing, all_special;
 };
 
-// Field to tile.value (u = q - anchor), anchor, holes and value outliers. Ends with a barrier.
+// Field to tile.value (u = q - anchor), anchor, missing values and unpredictable values. Ends with a barrier.
 template <class Place, class T>
 __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, TileMemory<T>& tile) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     const std::uint32_t n = tile.box.values();
-    bool any_hole = false, all_special = true;
+    bool any_missing = false, all_special = true;
     {
         Place at(tile.box);
         constexpr std::uint32_t at_once = 8; // loads on their way: the memory takes its time
@@ -114,33 +114,33 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
                     v = quantise(value[i], quantiser);
                     tile.value[at.at] = v.q;
                 }
-                any_hole = any_hole || v.hole;
+                any_missing = any_missing || v.missing;
                 all_special = all_special && v.special;
-                const std::uint32_t holes = __ballot_sync(whole_warp, v.hole);
-                const std::uint32_t outliers = __ballot_sync(whole_warp, v.missed || (v.hole && !v.special));
+                const std::uint32_t missing_bits = __ballot_sync(whole_warp, v.missing);
+                const std::uint32_t outliers = __ballot_sync(whole_warp, v.missed || (v.missing && !v.special));
                 if (lane() == 0) {
-                    tile.hole.word[at.at / 32] = holes;
-                    tile.value_outlier.word[at.at / 32] = outliers;
+                    tile.missing.word[at.at / 32] = missing_bits;
+                    tile.unpredictable.word[at.at / 32] = outliers;
                 }
             }
         }
     }
-    const Prequantised found{__syncthreads_or(any_hole) != 0, __syncthreads_and(all_special) != 0};
+    const Prequantised found{__syncthreads_or(any_missing) != 0, __syncthreads_and(all_special) != 0};
     if (found.all_special) return found;
 
-    // The anchor is the q of the first value that is not a hole.
+    // The anchor is the q of the first value that is not a missing value.
     std::uint32_t first = 0;
-    if (found.has_holes)
-        while (first < n && tile.hole.test(first)) {
-            const std::uint32_t valid = ~tile.hole.word[first / 32] >> first % 32;
+    if (found.has_missing)
+        while (first < n && tile.missing.test(first)) {
+            const std::uint32_t valid = ~tile.missing.word[first / 32] >> first % 32;
             first += valid != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(valid))) - 1 : 32 - first % 32;
         }
     const Int anchor = first < n ? tile.value[first] : 0;
-    if (found.has_holes) {
+    if (found.has_missing) {
         std::uint32_t at = warp() * values_of_warp + lane();
         for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes) {
-            if (at >= n || !tile.hole.test(at)) continue;
-            const std::uint32_t source = source_of_hole(tile, at); // no hole, so nobody writes it here
+            if (at >= n || !tile.missing.test(at)) continue;
+            const std::uint32_t source = source_of_missing(tile, at); // no missing value, so nobody writes it here
             tile.value[at] = source == nowhere ? anchor : tile.value[source];
         }
     }
@@ -154,7 +154,7 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
     return found;
 }
 
-// Differences along x, y and z around one position, modulo the width of Int: the deltas of every Lorenzo order.
+// Differences along x, y and z around one position, modulo the width of Int: the codes of every Lorenzo predictor.
 template <class T>
 class Differences {
     using Int = typename Traits<T>::Int;
@@ -165,16 +165,16 @@ public:
     __device__ Differences(const Array<Int, max_tile_values>& value, const Place& at)
         : value_(value), at_(at.at), back_x_(at.back_x()), back_y_(at.back_y()), back_z_(at.back_z()) {}
 
-    template <std::uint32_t order>
-    __device__ Int delta() const {
+    template <std::uint32_t dimension>
+    __device__ Int code() const {
         const std::uint32_t back_row = back_y_ != 0 ? back_y_ : back_z_;
-        if constexpr (order == 0) return value_[at_];
-        if constexpr (order == 1) {
+        if constexpr (dimension == 0) return value_[at_];
+        if constexpr (dimension == 1) {
             const std::uint32_t back = back_x_ != 0 ? back_x_ : back_row;
             return static_cast<Int>(u(0) - (back != 0 ? u(back) : 0));
         }
-        if constexpr (order == 2) return static_cast<Int>(along_x(0) - (back_row != 0 ? along_x(back_row) : 0));
-        if constexpr (order == 3) return static_cast<Int>(along_xy(0) - (back_z_ != 0 ? along_xy(back_z_) : 0));
+        if constexpr (dimension == 2) return static_cast<Int>(along_x(0) - (back_row != 0 ? along_x(back_row) : 0));
+        if constexpr (dimension == 3) return static_cast<Int>(along_xy(0) - (back_z_ != 0 ? along_xy(back_z_) : 0));
     }
 
 private:
@@ -188,8 +188,8 @@ private:
     const std::uint32_t at_, back_x_, back_y_, back_z_;
 };
 
-// Second differences of the deltas of order 3, which lie in tile.value (docs/format.md, section 5): they begin with
-// coordinate 2.
+// Second-order differences of the codes of order 3, which lie in tile.value (docs/format.md, section 5): they begin
+// with coordinate 2.
 template <class T>
 class SecondDifferences {
     using Int = typename Traits<T>::Int;
@@ -218,21 +218,21 @@ private:
 };
 
 template <class Int>
-__device__ std::make_unsigned_t<Int> absolute(Int delta) {
+__device__ std::make_unsigned_t<Int> absolute(Int code) {
     using U = std::make_unsigned_t<Int>;
-    return delta < 0 ? U{0} - static_cast<U>(delta) : static_cast<U>(delta);
+    return code < 0 ? U{0} - static_cast<U>(code) : static_cast<U>(code);
 }
 
 template <class Int>
-__device__ std::uint32_t capped(Int delta) {
-    return static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{v1::most_cost_of_residual}));
+__device__ std::uint32_t capped(Int code) {
+    return static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::most_cost_of_residual}));
 }
 
-// Bits of 2 |delta| + 1, less one.
+// Bits of 2 |code| + 1, less one.
 template <class Int>
-__device__ std::uint32_t bit_cost(Int delta) {
+__device__ std::uint32_t bit_cost(Int code) {
     const auto m =
-        static_cast<std::uint32_t>(std::min(absolute(delta), std::make_unsigned_t<Int>{v1::most_magnitude_of_bits}));
+        static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::most_magnitude_of_bits}));
     return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(2 * m + 1)));
 }
 
@@ -245,19 +245,19 @@ __device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t 
     return best;
 }
 
-// The Lorenzo order of least cost among 0 to `highest`; ties go to the lower one.
+// The Lorenzo predictor of least cost among 0 to `highest`; ties go to the lower one.
 template <class Place, class T>
-__device__ std::uint32_t choose_order(TileMemory<T>& tile, std::uint32_t highest, bool has_holes) {
+__device__ std::uint32_t choose_dimension(TileMemory<T>& tile, std::uint32_t highest, bool has_missing) {
     std::uint32_t cost[4] = {};
     Place at(tile.box);
 #pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
-        if (!at.inside() || !at.is_sampled() || (has_holes && tile.hole.test(at.at))) continue;
+        if (!at.inside() || !at.is_sampled() || (has_missing && tile.missing.test(at.at))) continue;
         const Differences<T> around(tile.value, at);
-        cost[0] += capped(around.template delta<0>());
-        cost[1] += capped(around.template delta<1>());
-        if (highest >= 2) cost[2] += capped(around.template delta<2>());
-        if (highest >= 3) cost[3] += capped(around.template delta<3>());
+        cost[0] += capped(around.template code<0>());
+        cost[1] += capped(around.template code<1>());
+        if (highest >= 2) cost[2] += capped(around.template code<2>());
+        if (highest >= 3) cost[3] += capped(around.template code<3>());
     }
 #pragma unroll
     for (std::uint32_t& sum : cost) sum = block_sum<block_warps>(sum, tile.partial);
@@ -282,17 +282,17 @@ __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
     __syncthreads();
 }
 
-template <class Place, std::uint32_t order, class T>
-__device__ void postquant_order(TileMemory<T>& tile) {
+template <class Place, std::uint32_t dimension, class T>
+__device__ void postquant_lorenzo(TileMemory<T>& tile) {
     replace_values<Place>(tile,
-                          [&](const Place& at) { return Differences<T>(tile.value, at).template delta<order>(); });
+                          [&](const Place& at) { return Differences<T>(tile.value, at).template code<dimension>(); });
 }
 
-// Where order 3 is the best of the Lorenzo orders, the field is smooth, and second differences may pay. Returns the
-// predictor.
+// Where order 3 is the best of the Lorenzo predictors, the field is smooth, and second-order Lorenzo may pay. Returns
+// the predictor.
 template <class Place, class T>
 __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
-    postquant_order<Place, 3>(tile);
+    postquant_lorenzo<Place, 3>(tile);
     std::uint32_t cost[3] = {};
     Place at(tile.box);
 #pragma unroll
@@ -313,32 +313,32 @@ __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
     return 3 + best;
 }
 
-// tile.value from quantised values to deltas. Returns the predictor. Ends with a barrier.
+// tile.value from quantised values to codes. Returns the predictor. Ends with a barrier.
 template <class Place, class T>
-__device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t highest_order, bool has_holes) {
-    const std::uint32_t order = choose_order<Place>(tile, highest_order, has_holes);
-    if (order == 3 && !has_holes) return postquant_smooth<Place>(tile);
-    switch (order) {
-    case 0: break; // u is the delta
-    case 1: postquant_order<Place, 1>(tile); break;
-    case 2: postquant_order<Place, 2>(tile); break;
-    default: postquant_order<Place, 3>(tile); break;
+__device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t most_dimensions, bool has_missing) {
+    const std::uint32_t dimension = choose_dimension<Place>(tile, most_dimensions, has_missing);
+    if (dimension == 3 && !has_missing) return postquant_smooth<Place>(tile);
+    switch (dimension) {
+    case 0: break; // u is the code
+    case 1: postquant_lorenzo<Place, 1>(tile); break;
+    case 2: postquant_lorenzo<Place, 2>(tile); break;
+    default: postquant_lorenzo<Place, 3>(tile); break;
     }
-    return order;
+    return dimension;
 }
 
 // What a decomposition finds, the same for every thread.
 struct Predicted {
-    bool all_special, has_holes;
+    bool all_special, has_missing;
     std::uint32_t predictor;
 };
 
 template <class Place, class T>
-__device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t highest_order, const T* field,
+__device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t most_dimensions, const T* field,
                              TileMemory<T>& tile) {
     const Prequantised found = prequant<Place>(field, quantiser, tile);
     if (found.all_special) return {true, true, 0};
-    return {false, found.has_holes, postquant<Place>(tile, highest_order, found.has_holes)};
+    return {false, found.has_missing, postquant<Place>(tile, most_dimensions, found.has_missing)};
 }
 
 // ---- The reverse, by one warp: partial sums along the axes, in place
@@ -349,7 +349,7 @@ __device__ Int modulo_sum(Int a, Int b) {
     return static_cast<Int>(static_cast<U>(a) + static_cast<U>(b));
 }
 
-// Undoes second differences along y or z: sums from the second value on.
+// Undoes second-order Lorenzo along y or z: sums from the second value on.
 template <class T>
 __device__ void take_second_sums(WarpMemory<T>& tile, std::uint32_t axis) {
     const auto& edge = tile.box.edge;
@@ -380,14 +380,15 @@ __device__ void take_second_sums_along_x(WarpMemory<T>& tile) {
     __syncwarp();
 }
 
-// Deltas of a Lorenzo order to differences along x: every lane walks down columns of its own. A hole is where its
-// predecessor is.
-template <class T, std::uint32_t order>
-__device__ void sum_columns(WarpMemory<T>& tile, bool has_holes) {
+// Codes of a Lorenzo predictor to differences along x: every lane walks down columns of its own. A missing value is
+// where its predecessor is.
+template <class T, std::uint32_t dimension>
+__device__ void sum_columns(WarpMemory<T>& tile, bool has_missing) {
     using U = typename Traits<T>::Bits;
     const auto& edge = tile.box.edge;
     const std::uint32_t n = edge[0], plane = n * edge[1], volume = plane * edge[2];
-    const std::uint32_t columns = order == 1 && !has_holes ? 1 : n; // order 1 sums along x, save in the first column
+    const std::uint32_t columns =
+        dimension == 1 && !has_missing ? 1 : n; // 1-D Lorenzo sums along x, save in the first column
     for (std::uint32_t x = lane(); x < columns; x += warp_lanes) {
         std::uint32_t at = x;
         for (std::uint32_t w = 0; w < edge[3]; ++w)
@@ -399,11 +400,11 @@ __device__ void sum_columns(WarpMemory<T>& tile, bool has_holes) {
                     };
                     const U before = value(back_y != 0 ? back_y : back_z);
                     U v = static_cast<U>(tile.value[at]);
-                    const bool hole = has_holes && tile.hole.test(at);
-                    if (hole) v = order >= 2 && x == 0 ? before : 0;
-                    if (order == 1 && x == 0) v += before;
-                    if (order == 2 && !hole) v += before;
-                    if (order == 3 && !hole)
+                    const bool missing = has_missing && tile.missing.test(at);
+                    if (missing) v = dimension >= 2 && x == 0 ? before : 0;
+                    if (dimension == 1 && x == 0) v += before;
+                    if (dimension == 2 && !missing) v += before;
+                    if (dimension == 3 && !missing)
                         v += value(back_y) + value(back_z) - (back_y != 0 && back_z != 0 ? value(back_y + back_z) : 0);
                     tile.value[at] = static_cast<typename Traits<T>::Int>(v);
                 }
@@ -411,10 +412,10 @@ __device__ void sum_columns(WarpMemory<T>& tile, bool has_holes) {
     __syncwarp();
 }
 
-// The same for a full tile of three dimensions without holes: a lane keeps its columns in registers, 16 rows at a time,
-// whose sums along x do not wait for each other. second_y, second_z: undo second differences first, along x and y, and
-// along z.
-template <class T, std::uint32_t order>
+// The same for a full tile of three dimensions without missing values: a lane keeps its columns in registers, 16 rows
+// at a time, whose sums along x do not wait for each other. second_y, second_z: undo second-order Lorenzo first, along
+// x and y, and along z.
+template <class T, std::uint32_t dimension>
 __device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool second_z, typename Traits<T>::Int anchor,
                              T step, T* field) {
     using Int = typename Traits<T>::Int;
@@ -427,7 +428,7 @@ __device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool seco
 #pragma unroll
         for (std::uint32_t y = 0; y < rows; ++y)
             v[y] = static_cast<U>(tile.value[(z * rows + y) * warp_lanes + lane()]);
-        if constexpr (order == 3) {
+        if constexpr (dimension == 3) {
             if (second_z) {
 #pragma unroll
                 for (std::uint32_t y = 0; y < rows; ++y) {
@@ -450,7 +451,8 @@ __device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool seco
                 column += v[y];
                 plane_before[y] = v[y] = column + plane_before[y];
             }
-        } else if (order == 2 || (order == 1 && lane() == 0)) { // order 1 sums along x, save in the first column
+        } else if (dimension == 2 ||
+                   (dimension == 1 && lane() == 0)) { // 1-D Lorenzo sums along x, save in the first column
             v[0] += plane_before[0];
 #pragma unroll
             for (std::uint32_t y = 1; y < rows; ++y) v[y] += v[y - 1];
@@ -459,22 +461,22 @@ __device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool seco
         T* const values = field + (box.offset + z * box.stride[2] + lane());
 #pragma unroll
         for (std::uint32_t y = 0; y < rows; ++y) {
-            const U sum = (order > 0 ? warp_inclusive_sum(v[y]) : v[y]) + static_cast<U>(anchor);
+            const U sum = (dimension > 0 ? warp_inclusive_sum(v[y]) : v[y]) + static_cast<U>(anchor);
             values[y * box.stride[1]] = dequantise<T>(static_cast<Int>(sum), step);
         }
     }
 }
 
-// Deltas, with delta outliers put in, to the field's values; the special pattern at holes.
+// Codes, with out-of-range codes put in, to the field's values; the special pattern at missing values.
 template <class T>
-__device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_holes, typename Traits<T>::Int anchor,
+__device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_missing, typename Traits<T>::Int anchor,
                         const Quantiser<T>& quantiser, T* field) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
-    const std::uint32_t order = std::min(predictor, 3u);
+    const std::uint32_t dimension = std::min(predictor, 3u);
     const bool second_y = predictor >= v1::second_order_xy, second_z = predictor == v1::second_order_xyz;
-    if (!has_holes && FullPositions::is_shape_of(tile.box)) {
-        switch (order) {
+    if (!has_missing && FullPositions::is_shape_of(tile.box)) {
+        switch (dimension) {
         case 0: return reverse_full<T, 0>(tile, false, false, anchor, quantiser.step, field);
         case 1: return reverse_full<T, 1>(tile, false, false, anchor, quantiser.step, field);
         case 2: return reverse_full<T, 2>(tile, false, false, anchor, quantiser.step, field);
@@ -486,9 +488,9 @@ __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_h
         take_second_sums(tile, 1);
         take_second_sums_along_x(tile);
     }
-    if (order == 1) sum_columns<T, 1>(tile, has_holes);
-    if (order == 2) sum_columns<T, 2>(tile, has_holes);
-    if (order == 3) sum_columns<T, 3>(tile, has_holes);
+    if (dimension == 1) sum_columns<T, 1>(tile, has_missing);
+    if (dimension == 2) sum_columns<T, 2>(tile, has_missing);
+    if (dimension == 3) sum_columns<T, 3>(tile, has_missing);
 
     const TileBox& box = tile.box;
     const std::uint32_t n = box.edge[0];
@@ -500,13 +502,13 @@ __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_h
         for (std::uint32_t first = 0; first < n; first += warp_lanes) {
             const std::uint32_t x = first + lane();
             U sum = x < n ? static_cast<U>(tile.value[row * n + x]) : 0;
-            if (order > 0) sum = warp_inclusive_sum(sum);
+            if (dimension > 0) sum = warp_inclusive_sum(sum);
             sum += carried;
-            if (order > 0) carried = __shfl_sync(whole_warp, sum, warp_lanes - 1);
+            if (dimension > 0) carried = __shfl_sync(whole_warp, sum, warp_lanes - 1);
             if (x >= n) continue;
-            const bool hole = has_holes && tile.hole.test(row * n + x);
+            const bool missing = has_missing && tile.missing.test(row * n + x);
             values[x] =
-                hole ? std::bit_cast<T>(quantiser.special) : dequantise<T>(static_cast<Int>(sum), quantiser.step);
+                missing ? std::bit_cast<T>(quantiser.special) : dequantise<T>(static_cast<Int>(sum), quantiser.step);
         }
     }
 }
@@ -518,9 +520,9 @@ struct Lorenzo {
     template <class T>
     static __device__ Predicted decompose(const Tiling& tiling, const Quantiser<T>& quantiser, const T* field,
                                           TileMemory<T>& tile) {
-        const auto highest_order = static_cast<std::uint32_t>(std::min(tiling.dimensions(), 3));
-        return FullPositions::is_shape_of(tile.box) ? predict<FullPositions>(quantiser, highest_order, field, tile)
-                                                    : predict<Positions>(quantiser, highest_order, field, tile);
+        const auto most_dimensions = static_cast<std::uint32_t>(std::min(tiling.dimensions(), 3));
+        return FullPositions::is_shape_of(tile.box) ? predict<FullPositions>(quantiser, most_dimensions, field, tile)
+                                                    : predict<Positions>(quantiser, most_dimensions, field, tile);
     }
     // And back, by a warp: from all that is in the tile, but for values that are stored verbatim.
     template <class T>

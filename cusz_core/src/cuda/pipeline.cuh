@@ -5,7 +5,7 @@
 #include "../format/checksum.hpp"
 #include "huffman.cuh"
 #include "lorenzo.cuh"
-#include "zero_groups.cuh"
+#include "significance.cuh"
 
 namespace cusz::cuda {
 
@@ -19,19 +19,19 @@ struct Pipeline {
 
 // A tile ready to be coded, the same for every thread; the rest is in TileMemory.
 struct PreparedTile {
-    bool all_special, has_holes;
+    bool all_special, has_missing;
     std::uint32_t predictor;
-    LiveGroups groups;
+    Significance significance;
 };
 
-// The symbol at a position: a delta inside the alphabet, 0 in place of a delta outlier, or hole_delta.
+// The symbol at a position: a code inside the alphabet, 0 in place of an out-of-range code, or missing_code.
 template <class T>
-__device__ std::int32_t symbol_delta(const TileMemory<T>& tile, bool has_holes, std::uint32_t position) {
-    if (has_holes && tile.hole.test(position)) return hole_delta;
-    return tile.delta_outlier.test(position) ? 0 : static_cast<std::int32_t>(tile.value[position]);
+__device__ std::int32_t code_to_encode(const TileMemory<T>& tile, bool has_missing, std::uint32_t position) {
+    if (has_missing && tile.missing.test(position)) return missing_code;
+    return tile.out_of_range.test(position) ? 0 : static_cast<std::int32_t>(tile.value[position]);
 }
 
-// Predicts tile `number` of the batch. Deltas of magnitude `reach` or more are outliers. If values are masked,
+// Predicts tile `number` of the batch. Codes of magnitude `reach` or more are outliers. If values are masked,
 // tile.coded has the ranks of those that are not. Ends with a barrier.
 template <class Pipeline, class T>
 __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& state, std::uint32_t reach,
@@ -45,40 +45,40 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     __syncthreads();
     const Predicted predicted = Pipeline::Decomposition::decompose(batch.tiling, state.quantiser, field, tile);
     if (predicted.all_special) return {true, true, 0, {true, false, false, 0}};
-    const bool has_holes = predicted.has_holes;
+    const bool has_missing = predicted.has_missing;
 
     const std::uint32_t n = tile.box.values();
     std::uint32_t at = warp() * values_of_warp + lane();
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes) {
-        const bool hole = at < n && has_holes && tile.hole.test(at);
-        const U delta = at < n ? static_cast<U>(tile.value[at]) : 0;
-        const std::uint32_t beyond = __ballot_sync(whole_warp, !hole && delta + (reach - 1) > 2 * U{reach} - 2);
-        const std::uint32_t live = __ballot_sync(whole_warp, hole || delta != 0);
+        const bool missing = at < n && has_missing && tile.missing.test(at);
+        const U code = at < n ? static_cast<U>(tile.value[at]) : 0;
+        const std::uint32_t beyond = __ballot_sync(whole_warp, !missing && code + (reach - 1) > 2 * U{reach} - 2);
+        const std::uint32_t significant = __ballot_sync(whole_warp, missing || code != 0);
         if (lane() == 0) {
-            tile.delta_outlier.word[at / 32] = beyond;
-            tile.coded.word[at / 32] = live;
+            tile.out_of_range.word[at / 32] = beyond;
+            tile.coded.word[at / 32] = significant;
         }
     }
     __syncthreads();
-    const LiveGroups groups = find_live_groups(tile, batch.tiling);
-    if (groups.masked) {
+    const Significance significance = find_significance(tile, batch.tiling);
+    if (significance.masked) {
         __syncthreads(); // tile.coded has been read
         for (std::uint32_t i = threadIdx.x; i < bitmap_words; i += block_threads) tile.coded.word[i] = 0;
         __syncthreads();
-        if (groups.fine)
+        if (significance.fine)
             mark_coded(tile.coded, GroupGrid(tile.box.edge, batch.tiling.subgroup()), threadIdx.x, block_threads,
-                       [&](std::uint32_t s) { return tile.live_subgroup.test(s); });
+                       [&](std::uint32_t s) { return tile.significant_subgroup.test(s); });
         else
             mark_coded(tile.coded, GroupGrid(tile.box.edge, batch.tiling.group()), threadIdx.x, block_threads,
                        [&](std::uint32_t g) { return (tile.group_mask[g / 32] >> g % 32 & 1) != 0; });
         __syncthreads();
         if (warp() == 0) tile.coded.rank();
-        if (warp() == 1 && groups.fine) tile.subgroup.rank();
+        if (warp() == 1 && significance.fine) tile.subgroup.rank();
     }
-    if (warp() == 2) tile.value_outlier.rank();
-    if (warp() == 3) tile.delta_outlier.rank();
+    if (warp() == 2) tile.unpredictable.rank();
+    if (warp() == 3) tile.out_of_range.rank();
     __syncthreads();
-    return {false, has_holes, predicted.predictor, groups};
+    return {false, has_missing, predicted.predictor, significance};
 }
 
 // ---- To the payload
@@ -87,7 +87,7 @@ template <class T>
 struct PayloadMemory {
     // What is coded, in order, where values are masked; then the payload. One that does not fit is stored raw.
     Array<std::uint32_t, 1 + max_tile_values * words_of<T>> word;
-    SmallCodes small_codes;
+    SmallCodewords small_codewords;
     Array<std::uint32_t, block_threads> partial;
 };
 
@@ -134,42 +134,43 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
         __syncthreads();
         return {1, false};
     }
-    const LiveGroups& groups = prepared.groups;
+    const Significance& significance = prepared.significance;
 
     // The symbols of this thread.
-    std::int32_t delta[values_of_thread];
-    const Substreams streams(groups.n_coded);
-    if (groups.masked) {
+    std::int32_t code[values_of_thread];
+    const Substreams streams(significance.n_coded);
+    if (significance.masked) {
         std::uint32_t at = warp() * values_of_warp + lane();
         for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
             if (at < n && tile.coded.test(at))
                 memory.word[tile.coded.rank_of(at)] =
-                    static_cast<std::uint32_t>(symbol_delta(tile, prepared.has_holes, at));
+                    static_cast<std::uint32_t>(code_to_encode(tile, prepared.has_missing, at));
         __syncthreads();
     }
     std::uint32_t bits = 0;
 #pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k) {
-        delta[k] = 0;
+        code[k] = 0;
         if (!streams.has(k)) continue;
         const std::uint32_t j = streams.symbol(k);
-        delta[k] =
-            groups.masked ? static_cast<std::int32_t>(memory.word[j]) : symbol_delta(tile, prepared.has_holes, j);
-        bits += code_of(memory.small_codes, tables, r, delta[k]).length;
+        code[k] = significance.masked ? static_cast<std::int32_t>(memory.word[j])
+                                      : code_to_encode(tile, prepared.has_missing, j);
+        bits += codeword_of(memory.small_codewords, tables, r, code[k]).length;
     }
     const SubstreamPlaces places = place_substreams(streams, bits, memory.partial);
 
     // Where the parts lie.
-    const std::uint32_t n_delta = tile.delta_outlier.count, n_value = tile.value_outlier.count;
-    const bool outliers = n_delta + n_value > 0;
+    const std::uint32_t n_out_of_range = tile.out_of_range.count, n_unpredictable = tile.unpredictable.count;
+    const bool outliers = n_out_of_range + n_unpredictable > 0;
     const std::uint32_t n_groups = GroupGrid(tile.box.edge, batch.tiling.group()).total();
     const std::uint32_t anchor_at = 1, counts_at = anchor_at + words_of<T>, mask_at = counts_at + (outliers ? 1 : 0);
-    const std::uint32_t fine_at = mask_at + (groups.masked ? words_of_bits(n_groups) : 0);
-    const std::uint32_t lengths_at = fine_at + (groups.fine ? words_of_bits(tile.subgroup.count) : 0);
-    const std::uint32_t codes_at = lengths_at + (groups.flat ? 0 : words_of_bits(streams.count * places.width));
-    const std::uint32_t delta_at = codes_at + (groups.flat ? 0 : words_of_bits(places.total));
-    const std::uint32_t value_at = delta_at + outlier_words(n_delta, words_of<T>);
-    const std::uint32_t end = value_at + outlier_words(n_value, words_of<T>);
+    const std::uint32_t fine_at = mask_at + (significance.masked ? words_of_bits(n_groups) : 0);
+    const std::uint32_t lengths_at = fine_at + (significance.fine ? words_of_bits(tile.subgroup.count) : 0);
+    const std::uint32_t codewords_at =
+        lengths_at + (significance.all_zero ? 0 : words_of_bits(streams.count * places.width));
+    const std::uint32_t out_of_range_at = codewords_at + (significance.all_zero ? 0 : words_of_bits(places.total));
+    const std::uint32_t unpredictable_at = out_of_range_at + outlier_words(n_out_of_range, words_of<T>);
+    const std::uint32_t end = unpredictable_at + outlier_words(n_unpredictable, words_of<T>);
     const std::uint32_t raw_words = 1 + n * static_cast<std::uint32_t>(words_of<T>);
     if (end >= raw_words) {
         announce(raw_words);
@@ -182,39 +183,39 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
     __syncthreads();
     if (is_first_thread()) {
         memory.word[0] = v1::TileHeader{.predictor = prepared.predictor,
-                                        .has_mask = groups.masked,
-                                        .has_missing = prepared.has_holes,
+                                        .has_mask = significance.masked,
+                                        .has_missing = prepared.has_missing,
                                         .has_outliers = outliers,
-                                        .is_all_zero = groups.flat,
-                                        .has_fine_mask = groups.fine,
-                                        .width = groups.flat ? 0 : places.width,
-                                        .base = groups.flat ? 0 : places.shortest}
+                                        .is_all_zero = significance.all_zero,
+                                        .has_fine_mask = significance.fine,
+                                        .width = significance.all_zero ? 0 : places.width,
+                                        .base = significance.all_zero ? 0 : places.shortest}
                              .word();
         const auto anchor = static_cast<Bits>(tile.anchor);
         for (std::uint32_t i = 0; i < words_of<T>; ++i)
             memory.word[anchor_at + i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(anchor) >> 32 * i);
-        if (outliers) memory.word[counts_at] = n_delta | n_value << 16;
-        if (groups.masked)
+        if (outliers) memory.word[counts_at] = n_out_of_range | n_unpredictable << 16;
+        if (significance.masked)
             for (std::uint32_t i = 0; i < words_of_bits(n_groups); ++i) memory.word[mask_at + i] = tile.group_mask[i];
     }
-    if (groups.fine)
+    if (significance.fine)
         for (std::uint32_t i = threadIdx.x; i < max_tile_values; i += block_threads)
-            if (tile.subgroup.test(i) && tile.live_subgroup.test(i))
+            if (tile.subgroup.test(i) && tile.significant_subgroup.test(i))
                 put_bits(memory.word, fine_at, tile.subgroup.rank_of(i), {1, 1});
-    if (!groups.flat) {
+    if (!significance.all_zero) {
         if (threadIdx.x < streams.count)
             put_bits(memory.word, lengths_at, lane() * places.width, {places.length - places.shortest, places.width});
-        BitWriter<decltype(memory.word)> writer(memory.word, codes_at, places.own_begin);
+        BitWriter<decltype(memory.word)> writer(memory.word, codewords_at, places.own_begin);
 #pragma unroll
         for (std::uint32_t k = 0; k < values_of_thread; ++k)
-            if (streams.has(k)) writer.append(code_of(memory.small_codes, tables, r, delta[k]));
+            if (streams.has(k)) writer.append(codeword_of(memory.small_codewords, tables, r, code[k]));
         writer.finish();
     }
-    if (n_delta > 0)
-        write_outliers(memory.word, delta_at, tile.delta_outlier, n,
+    if (n_out_of_range > 0)
+        write_outliers(memory.word, out_of_range_at, tile.out_of_range, n,
                        [&](std::uint32_t at) { return static_cast<Bits>(tile.value[at]); });
-    if (n_value > 0)
-        write_outliers(memory.word, value_at, tile.value_outlier, n,
+    if (n_unpredictable > 0)
+        write_outliers(memory.word, unpredictable_at, tile.unpredictable, n,
                        [&](std::uint32_t at) { return bits_of(field[field_offset(tile.box, at)]); });
     __syncthreads();
     return {end, false};
@@ -289,21 +290,21 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
         return TileError::none;
     }
     if (!v1::TileHeader::is_legal(head)) return TileError::head;
-    const bool flat = header.is_all_zero, masked = header.has_mask, fine = header.has_fine_mask;
-    const bool has_holes = header.has_missing;
+    const bool all_zero = header.is_all_zero, masked = header.has_mask, fine = header.has_fine_mask;
+    const bool has_missing = header.has_missing;
     const std::uint32_t width = header.width;
 
     const auto anchor = static_cast<Int>(read_value<T>(words, words.take(each)));
-    std::uint32_t n_delta = 0, n_value = 0;
+    std::uint32_t n_out_of_range = 0, n_unpredictable = 0;
     if (header.has_outliers) {
         const std::uint32_t both = words[words.take(1)];
-        n_delta = both & 0xFFFF;
-        n_value = both >> 16;
-        if (n_delta > n || n_value > n) return TileError::too_many_outliers;
+        n_out_of_range = both & 0xFFFF;
+        n_unpredictable = both >> 16;
+        if (n_out_of_range > n || n_unpredictable > n) return TileError::too_many_outliers;
     }
     if (words.failed()) return TileError::too_short;
 
-    std::uint32_t n_coded = flat ? 0 : n;
+    std::uint32_t n_coded = all_zero ? 0 : n;
     if (masked) {
         const GroupGrid groups(box.edge, tiling.group()), subgroups(box.edge, tiling.subgroup());
         const std::uint32_t mask_words = words_of_bits(groups.total()), mask_at = words.take(mask_words);
@@ -337,7 +338,7 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
         if (n_coded == 0) return TileError::mask;
     }
 
-    if (flat) {
+    if (all_zero) {
         for (std::uint32_t at = lane(); at < n; at += warp_lanes) tile.value[at] = 0;
     } else {
         const std::uint32_t count = substream_count(n_coded);
@@ -346,10 +347,10 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
         const std::uint32_t length =
             lane() < count ? header.base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
         const std::uint32_t end = warp_inclusive_sum(length);
-        const std::uint32_t codes_at =
+        const std::uint32_t codewords_at =
             words.take(words_of_bits(__shfl_sync(whole_warp, end, static_cast<int>(warp_lanes - 1))));
         if (words.failed()) return TileError::too_short;
-        if (table.empty || !decode(words, codes_at, end - length, length, n_coded, has_holes, table, tile))
+        if (table.empty || !decode(words, codewords_at, end - length, length, n_coded, has_missing, table, tile))
             return TileError::substream;
     }
     __syncwarp();
@@ -362,29 +363,30 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
             __syncwarp();
             if (first == 0) break;
         }
-    if (has_holes)
+    if (has_missing)
         for (std::uint32_t first = 0; first < n; first += warp_lanes) {
             const std::uint32_t at = first + lane();
-            const std::uint32_t holes = __ballot_sync(whole_warp, at < n && tile.value[at] == hole_delta);
-            if (lane() == 0) tile.hole.word[first / 32] = holes;
+            const std::uint32_t missing_bits = __ballot_sync(whole_warp, at < n && tile.value[at] == missing_code);
+            if (lane() == 0) tile.missing.word[first / 32] = missing_bits;
         }
 
-    const std::uint32_t delta_at = words.take(outlier_words(n_delta, each));
-    const std::uint32_t value_at = words.take(outlier_words(n_value, each));
+    const std::uint32_t out_of_range_at = words.take(outlier_words(n_out_of_range, each));
+    const std::uint32_t unpredictable_at = words.take(outlier_words(n_unpredictable, each));
     if (words.failed()) return TileError::too_short;
     if (!words.at_end()) return TileError::too_long;
-    if (!are_positions(words, delta_at, n_delta, n) || !are_positions(words, value_at, n_value, n))
+    if (!are_positions(words, out_of_range_at, n_out_of_range, n) ||
+        !are_positions(words, unpredictable_at, n_unpredictable, n))
         return TileError::outlier_position;
     __syncwarp();
-    for (std::uint32_t i = lane(); i < n_delta; i += warp_lanes)
-        tile.value[words.bits(delta_at, 16 * i, 16)] =
-            static_cast<Int>(read_value<T>(words, delta_at + (n_delta + 1) / 2 + i * each));
+    for (std::uint32_t i = lane(); i < n_out_of_range; i += warp_lanes)
+        tile.value[words.bits(out_of_range_at, 16 * i, 16)] =
+            static_cast<Int>(read_value<T>(words, out_of_range_at + (n_out_of_range + 1) / 2 + i * each));
     __syncwarp();
     Pipeline::Decomposition::reconstruct(header, anchor, quantiser, tile, field);
     __syncwarp();
-    for (std::uint32_t i = lane(); i < n_value; i += warp_lanes)
-        field[field_offset(box, words.bits(value_at, 16 * i, 16))] =
-            std::bit_cast<T>(read_value<T>(words, value_at + (n_value + 1) / 2 + i * each));
+    for (std::uint32_t i = lane(); i < n_unpredictable; i += warp_lanes)
+        field[field_offset(box, words.bits(unpredictable_at, 16 * i, 16))] =
+            std::bit_cast<T>(read_value<T>(words, unpredictable_at + (n_unpredictable + 1) / 2 + i * each));
     return TileError::none;
 }
 

@@ -22,12 +22,12 @@ struct TileMemory {
 
     TileBox box; // its offset is that in the batch's memory
     Int anchor;
-    Array<Int, max_tile_values> value; // u = q - anchor, then deltas
-    Bitmap hole;
-    RankedBitmap value_outlier, delta_outlier;
-    RankedBitmap coded;    // first the values whose delta is not 0, then those to be coded
-    RankedBitmap subgroup; // those in live groups
-    Bitmap live_subgroup;
+    Array<Int, max_tile_values> value; // u = q - anchor, then codes
+    Bitmap missing;
+    RankedBitmap unpredictable, out_of_range;
+    RankedBitmap coded;    // first the values whose code is not 0, then those to be coded
+    RankedBitmap subgroup; // those in significant groups
+    Bitmap significant_subgroup;
     Array<std::uint32_t, 2> group_mask;
     Array<std::uint32_t, block_warps> partial;
     Array<std::uint64_t, block_warps> wide_partial;
@@ -39,8 +39,8 @@ struct WarpMemory {
     using Int = typename Traits<T>::Int;
 
     TileBox box;                       // its offset is that in the batch's memory
-    Array<Int, max_tile_values> value; // symbols, deltas, then differences along x
-    Bitmap hole;
+    Array<Int, max_tile_values> value; // symbols, codes, then differences along x
+    Bitmap missing;
     RankedBitmap coded, subgroup;
 };
 

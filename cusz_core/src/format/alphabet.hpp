@@ -1,5 +1,6 @@
-// The symbols of the entropy coder (docs/format.md, section 6): deltas of small magnitude one by one, larger ones by
-// four buckets an octave with raw bits behind the code, one for those whose symbol has no code, one for holes.
+// The symbols of the entropy coder (docs/format.md, section 6): codes of small magnitude one by one, larger ones by
+// four buckets an octave with extra bits behind the codeword, one for those whose symbol has no codeword, one for
+// missing values.
 #pragma once
 
 #include <bit>
@@ -11,41 +12,41 @@ namespace cusz {
 inline constexpr int default_r = 5; // bins = 2^(r + 1)
 inline constexpr int max_r = 12;
 
-// A hole among the deltas of a tile. Every delta inside the alphabet is nearer to 0.
-inline constexpr std::int32_t hole_delta = -(1 << 21);
+// A missing value among the codes of a tile. Every code inside the alphabet is nearer to 0.
+inline constexpr std::int32_t missing_code = -(1 << 21);
 
 struct Alphabet {
     explicit constexpr Alphabet(int log2_direct) : r(log2_direct) {}
 
     int r;
-    constexpr int limit() const { return r == default_r ? 12 : 15; }     // bits of the longest code
-    constexpr int top_octave() const { return limit() == 12 ? 20 : 19; } // so code + raw bits <= 32
-    constexpr std::uint32_t direct() const { return 1u << r; }           // deltas from -direct to direct - 1: direct
-    constexpr std::uint32_t reach() const { return 2u << top_octave(); } // |delta| from it on is an outlier
+    constexpr int limit() const { return r == default_r ? 12 : 15; }     // bits of the longest codeword
+    constexpr int top_octave() const { return limit() == 12 ? 20 : 19; } // so codeword + extra bits <= 32
+    constexpr std::uint32_t direct() const { return 1u << r; }           // codes from -direct to direct - 1: direct
+    constexpr std::uint32_t reach() const { return 2u << top_octave(); } // |code| from it on is out of range
     constexpr std::uint32_t size() const {
         return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1) + 3;
     }
-    constexpr std::uint32_t hole() const { return size() - 1; }
-    // For deltas whose own symbol has no code, from 0 on and below 0.
-    constexpr std::uint32_t escape(std::int32_t delta) const { return size() - (delta < 0 ? 2 : 3); }
-    constexpr std::uint32_t escape_bits() const { return static_cast<std::uint32_t>(32 - limit()); } // raw
-    constexpr std::uint32_t escape_reach() const { return 1u << escape_bits(); } // it codes |delta| below that
+    constexpr std::uint32_t missing() const { return size() - 1; }
+    // For codes whose own symbol has no codeword, from 0 on and below 0.
+    constexpr std::uint32_t escape(std::int32_t code) const { return size() - (code < 0 ? 2 : 3); }
+    constexpr std::uint32_t escape_bits() const { return static_cast<std::uint32_t>(32 - limit()); } // extra
+    constexpr std::uint32_t escape_reach() const { return 1u << escape_bits(); } // it codes |code| below that
     constexpr std::uint32_t zero() const { return direct(); }
 
-    // delta for delta >= 0, else its bitwise complement: octave o holds the deltas of magnitude 2^o to 2^(o+1) - 1.
-    static constexpr std::uint32_t magnitude(std::int32_t delta) {
-        return static_cast<std::uint32_t>(delta ^ (delta >> 31));
+    // code for code >= 0, else its bitwise complement: octave o holds the codes of magnitude 2^o to 2^(o+1) - 1.
+    static constexpr std::uint32_t magnitude(std::int32_t code) {
+        return static_cast<std::uint32_t>(code ^ (code >> 31));
     }
 
-    // delta = leading * 2^raw_bits + raw, 0 <= raw < 2^raw_bits; raw is the low bits of delta's two's complement. A
-    // hole has a leading number that nothing else has.
-    static constexpr std::int32_t hole_leading = -(1 << 19);
+    // code = leading * 2^extra_bits + extra, 0 <= extra < 2^extra_bits; extra is the low bits of code's two's
+    // complement. A missing value has a leading number that nothing else has.
+    static constexpr std::int32_t missing_leading = -(1 << 19);
     struct Meaning {
         std::int32_t leading;
-        std::uint32_t raw_bits;
+        std::uint32_t extra_bits;
     };
     constexpr Meaning meaning(std::uint32_t symbol) const {
-        if (symbol == hole()) return {hole_leading, 0};
+        if (symbol == missing()) return {missing_leading, 0};
         if (symbol >= escape(0)) return {symbol == escape(0) ? 0 : -1, escape_bits()};
         if (symbol < 2 * direct()) return {static_cast<std::int32_t>(symbol - zero()), 0};
         const std::uint32_t bucket = symbol - 2 * direct();
@@ -53,14 +54,14 @@ struct Alphabet {
         return {(bucket & 1) != 0 ? -5 - quarter : 4 + quarter, (bucket >> 3) + static_cast<std::uint32_t>(r) - 2};
     }
 
-    // The symbol of a delta with |delta| < reach(), or of hole_delta.
-    constexpr std::uint32_t symbol(std::int32_t delta) const {
-        if (delta == hole_delta) return hole();
-        const std::uint32_t m = magnitude(delta);
-        if (m < direct()) return static_cast<std::uint32_t>(delta) + zero();
+    // The symbol of a code with |code| < reach(), or of missing_code.
+    constexpr std::uint32_t symbol(std::int32_t code) const {
+        if (code == missing_code) return missing();
+        const std::uint32_t m = magnitude(code);
+        if (m < direct()) return static_cast<std::uint32_t>(code) + zero();
         const auto octave = static_cast<std::uint32_t>(std::bit_width(m) - 1);
         const std::uint32_t bucket = 4 * (octave - static_cast<std::uint32_t>(r)) + (m >> (octave - 2)) - 4;
-        return 2 * direct() + 2 * bucket + (delta < 0 ? 1 : 0);
+        return 2 * direct() + 2 * bucket + (code < 0 ? 1 : 0);
     }
 };
 

@@ -35,7 +35,7 @@ struct Coding {
     double eb = 0, eb_abs = 0, step = 0;
     std::uint64_t special = 0; // bit pattern, in the low bits
     std::uint64_t body_bytes = 0, stored_bytes = 0;
-    std::uint64_t n_special = 0, n_delta_outliers = 0, n_value_outliers = 0;
+    std::uint64_t n_special = 0, n_out_of_range = 0, n_unpredictable = 0;
 };
 
 // A parsed and validated header with the places of the sections.

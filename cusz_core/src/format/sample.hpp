@@ -25,13 +25,13 @@ private:
     int log2_rate_ = 0;
 };
 
-// Counts of the sample's symbols to weights. Where only a sample was counted, the escapes keep codes for what it
+// Counts of the sample's symbols to weights. Where only a sample was counted, the escapes keep codewords for what it
 // missed.
 inline void make_weights(std::vector<std::uint64_t>& counts, const Sample& sample, const Alphabet& alphabet) {
     for (auto& weight : counts) weight *= sample.rate();
     if (alphabet.r == default_r) counts[alphabet.escape(0)] = counts[alphabet.escape(-1)] = 1;
-    // Nothing else can say what a hole is.
-    if (sample.rate() > 1) counts[alphabet.hole()] = std::max<std::uint64_t>(counts[alphabet.hole()], 1);
+    // Nothing else can say what a missing value is.
+    if (sample.rate() > 1) counts[alphabet.missing()] = std::max<std::uint64_t>(counts[alphabet.missing()], 1);
 }
 
 } // namespace cusz

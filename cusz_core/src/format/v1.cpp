@@ -42,8 +42,8 @@ Coding read_coding(const void* archive, const Layout& layout) {
     c.body_bytes = get<std::uint64_t>(archive, body_bytes_at);
     c.stored_bytes = get<std::uint64_t>(archive, stored_bytes_at);
     c.n_special = get<std::uint64_t>(archive, n_special_at);
-    c.n_delta_outliers = get<std::uint64_t>(archive, n_delta_outliers_at);
-    c.n_value_outliers = get<std::uint64_t>(archive, n_value_outliers_at);
+    c.n_out_of_range = get<std::uint64_t>(archive, n_out_of_range_at);
+    c.n_unpredictable = get<std::uint64_t>(archive, n_unpredictable_at);
 
     if (c.r < default_r) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: log2 of direct magnitudes is ", c.r);
     if (get<std::uint16_t>(archive, reserved_at) != 0)
@@ -108,8 +108,8 @@ void write_tiled_header(void* archive, const Layout& layout, const Coding& c, co
     put(archive, body_bytes_at, c.body_bytes);
     put(archive, stored_bytes_at, c.stored_bytes);
     put(archive, n_special_at, c.n_special);
-    put(archive, n_delta_outliers_at, c.n_delta_outliers);
-    put(archive, n_value_outliers_at, c.n_value_outliers);
+    put(archive, n_out_of_range_at, c.n_out_of_range);
+    put(archive, n_unpredictable_at, c.n_unpredictable);
     write_lengths(static_cast<std::byte*>(archive) + tiled_header_bytes, lengths, Alphabet(c.r));
     seal_header(archive, body_offset(c.r));
 }

@@ -17,7 +17,7 @@ inline constexpr std::size_t tiled_header_bytes = 128; // without the codebook
 
 // Places of what is known only when all tiles are coded.
 inline constexpr std::size_t eb_abs_at = 64, step_at = 72, body_bytes_at = 88, stored_bytes_at = 96, n_special_at = 104,
-                             n_delta_outliers_at = 112, n_value_outliers_at = 120;
+                             n_out_of_range_at = 112, n_unpredictable_at = 120;
 
 // Bytes in front of the body: of an archive of 2^(r + 1) bins, and of this one, of whose header the first
 // tiled_header_bytes are there (throws CORRUPT).

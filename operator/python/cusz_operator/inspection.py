@@ -41,7 +41,7 @@ class Block(TypedDict, total=False):
         start: offset in the global array; not for local arrays and single values.
         error: why the block cannot be read, or its archive is not valid.
     For archives, as in `cusz_core.ArchiveInfo`:
-        raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, delta_outliers, value_outliers, version.
+        raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, out_of_range, unpredictable, version.
     From the block table of a Writer:
         device (number of the CUDA device it was compressed on, -1: host memory), min, max (of values that are finite
         and not fill; unless the Writer was told not to find them), checksum (of the archive's payload), seconds (spent
@@ -68,8 +68,8 @@ class Block(TypedDict, total=False):
     eb_abs: float
     bins: int
     special: int
-    delta_outliers: int
-    value_outliers: int
+    out_of_range: int
+    unpredictable: int
     version: int
     device: int
     min: float
@@ -248,8 +248,8 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
             eb_abs=info.eb_abs,
             bins=info.bins,
             special=info.special,
-            delta_outliers=info.delta_outliers,
-            value_outliers=info.value_outliers,
+            out_of_range=info.out_of_range,
+            unpredictable=info.unpredictable,
             version=info.version,
         )
     )

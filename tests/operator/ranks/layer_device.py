@@ -1,6 +1,6 @@
 """Arrays of a device, and of the host, by Writer and Reader: mpirun python layer_device.py FILE ENGINE
 
-With the executor's device and the stand-in for CuPy (simt_environment, tests/conftest.py).
+With the emulator's device and the stand-in for CuPy (simt_environment, tests/conftest.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // Stands in for the header of the CUDA runtime: with this folder first on the include path, .cu files compile with the
-// host compiler and run on the CPU (see executor.hpp). Names, signatures and numeric values are those of CUDA 13; only
+// host compiler and run on the CPU (see emulator.hpp). Names, signatures and numeric values are those of CUDA 13; only
 // what portable kernels and their hosts need is here, so that anything else fails to compile.
 #pragma once
 
@@ -27,7 +27,7 @@
 #define cusz_dynamic_shared (*simt_dynamic_shared)
 extern __shared__ __align__(128) unsigned char cusz_dynamic_shared[];
 
-// The executor, as device code sees it --------------------------------------------------------------------------------
+// The emulator, as device code sees it --------------------------------------------------------------------------------
 
 namespace simt {
 

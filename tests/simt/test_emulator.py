@@ -1,4 +1,4 @@
-"""The executor of CUDA kernels itself: what it computes, what it reports, what it lets fail."""
+"""The emulator of CUDA kernels itself: what it computes, what it reports, what it lets fail."""
 
 import subprocess
 from pathlib import Path

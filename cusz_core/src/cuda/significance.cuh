@@ -1,4 +1,4 @@
-// Zero groups: boxes of a tile whose deltas are all 0 are not coded (docs/format.md, sections 3 and 6).
+// Significance masks: boxes of a tile whose codes are all 0 are not coded (docs/format.md, sections 3 and 6).
 #pragma once
 
 #include "tile.cuh"
@@ -51,61 +51,63 @@ private:
 };
 
 // What of a tile is coded.
-struct LiveGroups {
-    bool flat, masked, fine;
+struct Significance {
+    bool all_zero, masked, fine;
     std::uint32_t n_coded;
 };
 
-// From the tile's deltas, with tile.coded saying which are not 0: the masks in tile.group_mask, tile.subgroup and
-// tile.live_subgroup. Ends with a barrier.
+// From the tile's codes, with tile.coded saying which are not 0: the masks in tile.group_mask, tile.subgroup and
+// tile.significant_subgroup. Ends with a barrier.
 template <class T>
-__device__ LiveGroups find_live_groups(TileMemory<T>& tile, const Tiling& tiling) {
+__device__ Significance find_significance(TileMemory<T>& tile, const Tiling& tiling) {
     const GroupGrid groups(tile.box.edge, tiling.group()), subgroups(tile.box.edge, tiling.subgroup());
     const std::uint32_t n = tile.box.values();
-    std::uint32_t in_groups = 0, zero_pairs = 0; // values in live groups
+    std::uint32_t in_groups = 0, zero_pairs = 0; // values in significant groups
     {
         const std::uint32_t g = threadIdx.x;
-        bool alive = false;
+        bool significant = false;
         if (g < groups.total())
-            groups.for_each_run(
-                g, [&](std::uint32_t at, std::uint32_t length) { alive = alive || tile.coded.any(at, length); });
-        if (alive) in_groups = groups.values(g);
-        const std::uint32_t mask = __ballot_sync(whole_warp, alive);
+            groups.for_each_run(g, [&](std::uint32_t at, std::uint32_t length) {
+                significant = significant || tile.coded.any(at, length);
+            });
+        if (significant) in_groups = groups.values(g);
+        const std::uint32_t mask = __ballot_sync(whole_warp, significant);
         if (warp() < 2 && lane() == 0) tile.group_mask[warp()] = mask;
     }
     if (threadIdx.x < bitmap_words) {
         const std::uint32_t first = threadIdx.x * 32, here = first < n ? std::min(n - first, 32u) : 0;
-        const std::uint32_t dead = ~tile.coded.word[threadIdx.x] & (here == 32 ? whole_warp : (1u << here) - 1);
-        zero_pairs = static_cast<std::uint32_t>(__popc(dead & dead >> 1 & 0x55555555u));
+        const std::uint32_t zero = ~tile.coded.word[threadIdx.x] & (here == 32 ? whole_warp : (1u << here) - 1);
+        zero_pairs = static_cast<std::uint32_t>(__popc(zero & zero >> 1 & 0x55555555u));
     }
     const std::uint32_t both = block_sum<block_warps>(in_groups | zero_pairs << 16, tile.partial);
     in_groups = both & 0xFFFF;
     zero_pairs = both >> 16;
-    const std::uint32_t n_live = static_cast<std::uint32_t>(__popc(tile.group_mask[0]) + __popc(tile.group_mask[1]));
-    if (n_live == 0) return {true, false, false, 0};
+    const std::uint32_t n_significant =
+        static_cast<std::uint32_t>(__popc(tile.group_mask[0]) + __popc(tile.group_mask[1]));
+    if (n_significant == 0) return {true, false, false, 0};
 
-    const bool coarse = groups.total() - n_live >= 2;
+    const bool coarse = groups.total() - n_significant >= 2;
     const std::uint32_t coarse_bits = coarse ? in_groups + groups.total() : n;
     if (2 * zero_pairs > subgroups.total()) {
         std::uint32_t in_subgroups = 0, candidates = 0;
         for (std::uint32_t first = warp() * warp_lanes; first < max_tile_values; first += block_threads) {
             const std::uint32_t s = first + lane();
-            bool candidate = false, alive = false;
+            bool candidate = false, significant = false;
             if (s < subgroups.total()) {
                 const std::uint32_t g = groups.group_around(subgroups, s);
                 candidate = (tile.group_mask[g / 32] >> g % 32 & 1) != 0;
                 if (candidate)
                     subgroups.for_each_run(s, [&](std::uint32_t at, std::uint32_t length) {
-                        alive = alive || tile.coded.any(at, length);
+                        significant = significant || tile.coded.any(at, length);
                     });
             }
             candidates += candidate ? 1 : 0;
-            in_subgroups += alive ? subgroups.values(s) : 0;
+            in_subgroups += significant ? subgroups.values(s) : 0;
             const std::uint32_t candidate_bits = __ballot_sync(whole_warp, candidate);
-            const std::uint32_t alive_bits = __ballot_sync(whole_warp, alive);
+            const std::uint32_t significant_bits = __ballot_sync(whole_warp, significant);
             if (lane() == 0) {
                 tile.subgroup.word[first / 32] = candidate_bits;
-                tile.live_subgroup.word[first / 32] = alive_bits;
+                tile.significant_subgroup.word[first / 32] = significant_bits;
             }
         }
         const std::uint32_t sums = block_sum<block_warps>(in_subgroups | candidates << 16, tile.partial);
@@ -116,13 +118,13 @@ __device__ LiveGroups find_live_groups(TileMemory<T>& tile, const Tiling& tiling
     return {false, coarse, false, coarse ? in_groups : n};
 }
 
-// Sets the bits of all values in live groups, or subgroups. `coded` is all 0 before; `threads` threads share the work,
-// this one being number `me`.
-template <class Alive>
+// Sets the bits of all values in significant groups, or subgroups. `coded` is all 0 before; `threads` threads share the
+// work, this one being number `me`.
+template <class IsSignificant>
 __device__ void mark_coded(RankedBitmap& coded, const GroupGrid& grid, std::uint32_t me, std::uint32_t threads,
-                           const Alive& alive) {
+                           const IsSignificant& significant) {
     for (std::uint32_t number = me; number < grid.total(); number += threads)
-        if (alive(number))
+        if (significant(number))
             grid.for_each_run(number, [&](std::uint32_t at, std::uint32_t length) { coded.set(at, length); });
 }
 

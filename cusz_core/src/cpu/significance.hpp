@@ -1,5 +1,5 @@
-// Zero groups: small boxes of a tile whose deltas are all 0 cost one bit together (docs/format.md, sections 3 and 6).
-// Below one bit a value, where Huffman codes cannot go.
+// Significance masks: small boxes of a tile whose codes are all 0 cost one bit together (docs/format.md, sections 3 and
+// 6). Below one bit a value, where Huffman codes cannot go.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,20 @@ namespace cusz::cpu::CUSZ_ISA {
 
 using Edges = std::array<std::uint32_t, 4>;
 
-// Which values of a tile are coded: those of the live groups, or, where `fine`, of the live subgroups in them.
-struct LiveGroups {
-    std::uint64_t mask = 0; // bit g: group g has a delta that is not 0
+// Which values of a tile are coded: those of the significant groups, or, where `fine`, of the significant subgroups in
+// them.
+struct Significance {
+    std::uint64_t mask = 0; // bit g: group g has a code that is not 0
     std::uint32_t total = 0;
     bool fine = false;
-    std::uint8_t alive[max_tile_values + 8]; // 1: live; of subgroups where `fine`, else of groups; read by eights
+    std::uint8_t
+        significant[max_tile_values + 8]; // 1: significant; of subgroups where `fine`, else of groups; read by eights
 
-    std::uint32_t dead() const { return total - static_cast<std::uint32_t>(std::popcount(mask)); }
+    std::uint32_t zero() const { return total - static_cast<std::uint32_t>(std::popcount(mask)); }
     std::uint32_t words() const { return total > 32 ? 2 : 1; }
     const Edges& edges(const Tiling& tiling) const { return fine ? tiling.subgroup() : tiling.group(); }
     void spread_mask() {
-        for (std::uint32_t g = 0; g < total; ++g) alive[g] = static_cast<std::uint8_t>(mask >> g & 1);
+        for (std::uint32_t g = 0; g < total; ++g) significant[g] = static_cast<std::uint8_t>(mask >> g & 1);
     }
 };
 
@@ -84,16 +86,16 @@ inline bool is_whole(const TileBox& box, const Edges& group) {
     return whole;
 }
 
-// Where deltas are not 0: a bit for each, in tile order.
+// Where codes are not 0: a bit for each, in tile order.
 class NonZeros {
 public:
-    NonZeros(const std::int32_t* delta, std::uint32_t n) : n_(n) { // delta: readable for 63 more
+    NonZeros(const std::int32_t* code, std::uint32_t n) : n_(n) { // code: readable for 63 more
         const std::uint32_t n_words = (n + 63) / 64;
-        for (std::uint32_t i = 0; i < n_words; ++i) words_[i] = nonzero_bits(delta + 64 * i);
+        for (std::uint32_t i = 0; i < n_words; ++i) words_[i] = nonzero_bits(code + 64 * i);
         if (n % 64 != 0) words_[n_words - 1] &= below(n % 64);
         words_[n_words] = 0;
     }
-    // The bits of `length` deltas from `first` on, at most 64.
+    // The bits of `length` codes from `first` on, at most 64.
     template <bool at_a_byte> // whether `first` is known to be a multiple of 8
     std::uint64_t at(std::uint32_t first, std::uint32_t length) const {
         if constexpr (at_a_byte) {
@@ -124,7 +126,7 @@ private:
     std::uint64_t words_[max_tile_values / 64 + 1];
 };
 
-// Visits every group (or subgroup) by ascending number: use(whether one of its deltas is not 0, number of its values).
+// Visits every group (or subgroup) by ascending number: use(whether one of its codes is not 0, number of its values).
 template <class Length, class Edge, class Use>
 void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& group, Length n, Edge edge,
                     const Use& use) {
@@ -161,7 +163,7 @@ void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& g
     });
 }
 
-// Subgroups of live groups: the bits of a fine mask.
+// Subgroups of significant groups: the bits of a fine mask.
 inline std::uint32_t fine_mask_bits(std::uint64_t mask, const TileBox& box, const Tiling& tiling) {
     if (is_whole(box, tiling.group()))
         return static_cast<std::uint32_t>(std::popcount(mask)) * Groups(tiling.group(), tiling.subgroup()).total;
@@ -176,47 +178,49 @@ inline std::uint32_t fine_mask_words(std::uint64_t mask, const TileBox& box, con
     return (fine_mask_bits(mask, box, tiling) + 31) / 32;
 }
 
-// Finds the live subgroups. Returns whether coding those alone takes less than coarse_bits, where a value counts as one
-// bit, which is what a zero's code takes at least.
+// Finds the significant subgroups. Returns whether coding those alone takes less than coarse_bits, where a value counts
+// as one bit, which is what a zero's code takes at least.
 inline bool fine_mask_pays(const NonZeros& nonzeros, const TileBox& box, const Tiling& tiling,
-                           std::uint32_t coarse_bits, LiveGroups& live) {
-    std::uint32_t at = 0, fine_bits = live.total;
+                           std::uint32_t coarse_bits, Significance& significance) {
+    std::uint32_t at = 0, fine_bits = significance.total;
     for_each_group(nonzeros, box, tiling.subgroup(), [&](bool found, std::uint32_t values) {
-        live.alive[at++] = found;
+        significance.significant[at++] = found;
         fine_bits += found ? values : 0;
     });
-    return fine_bits < coarse_bits && fine_bits + fine_mask_bits(live.mask, box, tiling) < coarse_bits;
+    return fine_bits < coarse_bits && fine_bits + fine_mask_bits(significance.mask, box, tiling) < coarse_bits;
 }
 
-// Finds out, from the deltas of a tile in tile order, what is worth coding (docs/format.md, section 6).
-inline void find_live_groups(const std::int32_t* delta, const TileBox& box, const Tiling& tiling, LiveGroups& live) {
-    live.fine = false;
-    live.mask = 0;
-    live.total = 0;
+// Finds out, from the codes of a tile in tile order, what is worth coding (docs/format.md, section 6).
+inline void find_significance(const std::int32_t* code, const TileBox& box, const Tiling& tiling,
+                              Significance& significance) {
+    significance.fine = false;
+    significance.mask = 0;
+    significance.total = 0;
     const std::uint32_t n = box.values(), n_subgroups = Groups(box.edge, tiling.subgroup()).total;
-    const NonZeros nonzeros(delta, n);
+    const NonZeros nonzeros(code, n);
     std::uint32_t in_groups = 0; // values
     for_each_group(nonzeros, box, tiling.group(), [&](bool found, std::uint32_t values) {
-        live.mask |= std::uint64_t{found} << live.total++;
+        significance.mask |= std::uint64_t{found} << significance.total++;
         in_groups += found ? values : 0;
     });
-    if (live.mask == 0) return;
-    const std::uint32_t coarse_bits = live.dead() >= 2 ? in_groups + live.total : n;
+    if (significance.mask == 0) return;
+    const std::uint32_t coarse_bits = significance.zero() >= 2 ? in_groups + significance.total : n;
     // Part of the format: a quick look whether a fine mask could pay, as zeros lie side by side where it does.
-    if (2 * nonzeros.zero_pairs() > n_subgroups) live.fine = fine_mask_pays(nonzeros, box, tiling, coarse_bits, live);
-    if (!live.fine) live.spread_mask();
+    if (2 * nonzeros.zero_pairs() > n_subgroups)
+        significance.fine = fine_mask_pays(nonzeros, box, tiling, coarse_bits, significance);
+    if (!significance.fine) significance.spread_mask();
 }
 
-// The fine mask as the payload stores it: a bit for every subgroup of a live group. Returns its words. Without branches
-// on the mask, which would be hard to foresee; a row has at most 8 subgroups in a group.
-inline std::uint32_t write_fine_mask(const LiveGroups& live, const TileBox& box, const Tiling& tiling,
+// The fine mask as the payload stores it: a bit for every subgroup of a significant group. Returns its words. Without
+// branches on the mask, which would be hard to foresee; a row has at most 8 subgroups in a group.
+inline std::uint32_t write_fine_mask(const Significance& significance, const TileBox& box, const Tiling& tiling,
                                      std::uint32_t* words) {
     BitWriter writer(words);
     for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t number, std::uint32_t count) {
-        std::uint64_t alive;
-        std::memcpy(&alive, live.alive + number, 8);
-        const std::uint64_t bits = (alive & 0x0101010101010101u) * 0x0102040810204080u >> 56; // one of each byte
-        const auto kept = static_cast<std::uint32_t>(live.mask >> group & 1) * count;
+        std::uint64_t significant;
+        std::memcpy(&significant, significance.significant + number, 8);
+        const std::uint64_t bits = (significant & 0x0101010101010101u) * 0x0102040810204080u >> 56; // one of each byte
+        const auto kept = static_cast<std::uint32_t>(significance.mask >> group & 1) * count;
         writer.append(bits & NonZeros::below(kept), kept);
         writer.flush();
     });
@@ -225,15 +229,17 @@ inline std::uint32_t write_fine_mask(const LiveGroups& live, const TileBox& box,
 }
 
 // words: readable for two more. Without branches, as write_fine_mask().
-inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const Tiling& tiling, LiveGroups& live) {
+inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const Tiling& tiling,
+                           Significance& significance) {
     const char* const bytes = reinterpret_cast<const char*>(words);
     std::uint32_t at = 0;
     for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t number, std::uint32_t count) {
         std::uint64_t bits;
         std::memcpy(&bits, bytes + at / 8, 8);
-        bits = bits >> at % 8 & (0 - (live.mask >> group & 1));
-        for (std::uint32_t i = 0; i < count; ++i) live.alive[number + i] = static_cast<std::uint8_t>(bits >> i & 1);
-        at += static_cast<std::uint32_t>(live.mask >> group & 1) * count;
+        bits = bits >> at % 8 & (0 - (significance.mask >> group & 1));
+        for (std::uint32_t i = 0; i < count; ++i)
+            significance.significant[number + i] = static_cast<std::uint8_t>(bits >> i & 1);
+        at += static_cast<std::uint32_t>(significance.mask >> group & 1) * count;
     });
 }
 
@@ -246,62 +252,65 @@ void for_each_run(const TileBox& box, const Edges& group, Length n, Edge edge, c
 }
 
 // Number of values that are coded.
-inline std::uint32_t count_live(const LiveGroups& live, const TileBox& box, const Tiling& tiling) {
-    const Edges& group = live.edges(tiling);
+inline std::uint32_t count_significant(const Significance& significance, const TileBox& box, const Tiling& tiling) {
+    const Edges& group = significance.edges(tiling);
     std::uint32_t n = 0;
     if (is_whole(box, group)) {
         const std::uint32_t total = Groups(box.edge, group).total;
-        for (std::uint32_t g = 0; g < total; ++g) n += live.alive[g];
+        for (std::uint32_t g = 0; g < total; ++g) n += significance.significant[g];
         return n * (box.values() / total);
     }
-    for_each_run(box, group, box.edge[0], group[0],
-                 [&](std::uint32_t, std::uint32_t length, std::uint32_t number) { n += live.alive[number] * length; });
+    for_each_run(box, group, box.edge[0], group[0], [&](std::uint32_t, std::uint32_t length, std::uint32_t number) {
+        n += significance.significant[number] * length;
+    });
     return n;
 }
 
 #ifdef __AVX512F__
-// The values of live groups among `length` values of a row, at most 64, that begin with a group: a bit for each.
-inline std::uint64_t live_values(const std::uint8_t* alive, std::uint32_t edge, std::uint32_t length) {
+// The values of significant groups among `length` values of a row, at most 64, that begin with a group: a bit for each.
+inline std::uint64_t significant_values(const std::uint8_t* significant, std::uint32_t edge, std::uint32_t length) {
     const std::uint64_t all = NonZeros::below(length);
-    if (edge >= length) return alive[0] != 0 ? all : 0;
-    const __m512i bytes = _mm512_maskz_loadu_epi8(NonZeros::below((length + edge - 1) / edge), alive);
+    if (edge >= length) return significant[0] != 0 ? all : 0;
+    const __m512i bytes = _mm512_maskz_loadu_epi8(NonZeros::below((length + edge - 1) / edge), significant);
     const std::uint64_t ones = NonZeros::below(edge); // a power of two, as it is not the whole row's length
     return _pdep_u64(_mm512_test_epi8_mask(bytes, bytes), ~std::uint64_t{0} / ones) * ones & all;
 }
 
-// Visits a tile by vectors of 16 values: use(position of the first, which of them are in live groups). Those behind a
-// row's end are not.
+// Visits a tile by vectors of 16 values: use(position of the first, which of them are in significant groups). Those
+// behind a row's end are not.
 template <class Use>
-void for_each_live_vector(const LiveGroups& live, const TileBox& box, const Tiling& tiling, const Use& use) {
-    const Edges& group = live.edges(tiling);
+void for_each_significant_vector(const Significance& significance, const TileBox& box, const Tiling& tiling,
+                                 const Use& use) {
+    const Edges& group = significance.edges(tiling);
     for_each_row_of_groups(box, group, [&](std::uint32_t at, std::uint32_t number) {
         for (std::uint32_t begin = 0; begin < box.edge[0]; begin += 64) {
             const std::uint32_t length = std::min(64u, box.edge[0] - begin);
-            const std::uint64_t values = live_values(live.alive + number + begin / group[0], group[0], length);
+            const std::uint64_t values =
+                significant_values(significance.significant + number + begin / group[0], group[0], length);
             for (std::uint32_t x = 0; x < length; x += 16) use(at + begin + x, static_cast<__mmask16>(values >> x));
         }
     });
 }
 #endif
 
-// Copies the deltas that are coded, in tile order, and returns their number.
-inline std::uint32_t gather_live(const std::int32_t* delta, const LiveGroups& live, const TileBox& box,
-                                 const Tiling& tiling, std::int32_t* coded) {
+// Copies the codes that are coded, in tile order, and returns their number.
+inline std::uint32_t gather_significant(const std::int32_t* code, const Significance& significance, const TileBox& box,
+                                        const Tiling& tiling, std::int32_t* coded) {
     std::int32_t* to = coded;
 #ifdef __AVX512F__
-    for_each_live_vector(live, box, tiling, [&](std::uint32_t at, __mmask16 values) {
-        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(values, _mm512_loadu_si512(delta + at)));
+    for_each_significant_vector(significance, box, tiling, [&](std::uint32_t at, __mmask16 values) {
+        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(values, _mm512_loadu_si512(code + at)));
         to += std::popcount(values);
     });
 #else
-    const Edges& group = live.edges(tiling);
+    const Edges& group = significance.edges(tiling);
     with_row_length(box.edge[0], [&](auto n) {
         with_group_edge(group[0], [&](auto edge) {
             for_each_run(box, group, n, edge, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
                 // In any case, as a branch would be hard to foresee; and more than the run where it ends early, as both
                 // sides have room for it: the next run is written over it.
-                for (std::uint32_t i = 0; i < edge; ++i) to[i] = delta[at + i];
-                to += live.alive[number] * length;
+                for (std::uint32_t i = 0; i < edge; ++i) to[i] = code[at + i];
+                to += significance.significant[number] * length;
             });
         });
     });
@@ -309,22 +318,23 @@ inline std::uint32_t gather_live(const std::int32_t* delta, const LiveGroups& li
     return static_cast<std::uint32_t>(to - coded);
 }
 
-// The inverse of gather_live, with 0 for what is not coded.
-inline void scatter_live(const std::int32_t* coded, const LiveGroups& live, const TileBox& box, const Tiling& tiling,
-                         std::int32_t* delta) {
+// The inverse of gather_significant, with 0 for what is not coded.
+inline void scatter_significant(const std::int32_t* coded, const Significance& significance, const TileBox& box,
+                                const Tiling& tiling, std::int32_t* code) {
 #ifdef __AVX512F__
-    for_each_live_vector(live, box, tiling, [&](std::uint32_t at, __mmask16 values) {
-        _mm512_storeu_si512(delta + at, _mm512_maskz_expand_epi32(values, _mm512_loadu_si512(coded)));
+    for_each_significant_vector(significance, box, tiling, [&](std::uint32_t at, __mmask16 values) {
+        _mm512_storeu_si512(code + at, _mm512_maskz_expand_epi32(values, _mm512_loadu_si512(coded)));
         coded += std::popcount(values);
     });
 #else
-    const Edges& group = live.edges(tiling);
+    const Edges& group = significance.edges(tiling);
     with_row_length(box.edge[0], [&](auto n) {
         with_group_edge(group[0], [&](auto edge) {
             for_each_run(box, group, n, edge, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-                const std::int32_t alive = live.alive[number];
-                for (std::uint32_t i = 0; i < edge; ++i) delta[at + i] = coded[i] & -alive; // as in gather_live
-                coded += static_cast<std::uint32_t>(alive) * length;
+                const std::int32_t significant = significance.significant[number];
+                for (std::uint32_t i = 0; i < edge; ++i)
+                    code[at + i] = coded[i] & -significant; // as in gather_significant
+                coded += static_cast<std::uint32_t>(significant) * length;
             });
         });
     });

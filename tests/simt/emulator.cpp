@@ -1,4 +1,4 @@
-#include "executor.hpp"
+#include "emulator.hpp"
 
 #include "memory.hpp"
 

@@ -1,6 +1,6 @@
-"""The part of CuPy that tests and scripts/bench/gpu.py use, over the executor of kernels (tests/simt).
+"""The part of CuPy that tests and scripts/bench/gpu.py use, over the emulator of kernels (tests/simt).
 
-For a process whose cusz_core has loaded the executor's libcusz_core.so.0 (simt_environment, tests/conftest.py): its
+For a process whose cusz_core has loaded the emulator's libcusz_core.so.0 (simt_environment, tests/conftest.py): its
 "device memory" can be read by the host, and its kernels run on the CPU, so that tests and measurements are tried before
 there is a GPU. Work that CuPy would do on a device is numpy's, at once.
 """
@@ -19,7 +19,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 import cusz_core  # noqa: F401  (loads the library)
 
-__version__ = "0 (executor)"
+__version__ = "0 (emulator)"
 
 _runtime = ctypes.CDLL("libcusz_core.so.0")
 _runtime.cudaMalloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
@@ -197,7 +197,7 @@ cuda = types.SimpleNamespace(
     get_elapsed_time=lambda a, b: 1e3 * (b.time - a.time),
     runtime=types.SimpleNamespace(
         memGetInfo=lambda: (_MEMORY - _runtime.simt_allocated_bytes(), _MEMORY),
-        getDeviceProperties=lambda device: {"name": b"executor"},
+        getDeviceProperties=lambda device: {"name": b"emulator"},
         runtimeGetVersion=lambda: 13000,
         streamSynchronize=lambda stream: _runtime.cudaStreamSynchronize(stream),
     ),
