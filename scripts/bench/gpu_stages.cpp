@@ -177,11 +177,10 @@ std::uint64_t time_compression(const Layout& layout, const Coding& coding, const
     const TileBatch batch{tiling, 0, n_tiles, 0};
     const Sample sample(n_tiles, coding.r);
     auto* const index = reinterpret_cast<std::uint16_t*>(archive + v1::body_offset(coding.r));
-    const CompressArguments<T> compress{
+    const CompressArguments<T, Huffman> compress{
         .batch = batch,
         .field = field,
-        .r = coding.r,
-        .tables = {small.data(), of_symbol.data()},
+        .model = {coding.r, small.data(), of_symbol.data()},
         .state = state.data(),
         .index = index,
         .payloads = reinterpret_cast<std::uint32_t*>(archive + in_front),
@@ -263,10 +262,10 @@ void time_decompression(const std::byte* archive, std::size_t archive_bytes, T* 
         .states = states.data(),
         .result = result.data(),
     };
-    const DecompressArguments<T> decompress{
+    const DecompressArguments<T, Huffman> decompress{
         .batch = {tiling, 0, n_tiles, 0},
         .quantiser = quantiser,
-        .table = {table.data(), book.width(), book.empty()},
+        .model = {table.data(), book.width(), book.empty()},
         .index = index.index,
         .starts = starts.data(),
         .payloads = reinterpret_cast<const std::uint32_t*>(frame.body + index_bytes),

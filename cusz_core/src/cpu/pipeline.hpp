@@ -104,20 +104,7 @@ struct Pipeline {
             at += n;
         };
         append(prepared.front, prepared.front_words);
-        if (prepared.n > 0) {
-            // The lengths lie in front of the codes but are known only after them: encode behind the widest lengths
-            // (13 bits each), then close the gap.
-            std::uint32_t* codes = words + at + packed_words(max_substreams, v1::widest_length);
-            SubstreamBits lengths = Coder::encode(prepared.code, prepared.n, header.has_missing, model, codes);
-            const std::uint32_t total = lengths.total();
-            header.base = lengths.shortest();
-            header.width = lengths.width();
-            for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] -= header.base;
-            pack(lengths.bits.data(), lengths.count, header.width, words + at);
-            at += packed_words(lengths.count, header.width);
-            std::memmove(words + at, codes, (total + 31) / 32 * 4);
-            at += (total + 31) / 32;
-        }
+        if (prepared.n > 0) at += Coder::encode(prepared.code, prepared.n, model, header, words + at);
         words[0] = header.word();
         append(prepared.back, prepared.back_words);
 
@@ -192,13 +179,8 @@ struct Pipeline {
         if (header.is_all_zero) {
             std::fill_n(tile.code, n, 0);
         } else {
-            SubstreamBits lengths;
-            lengths.count = substream_count(n_coded);
-            unpack(take(packed_words(lengths.count, header.width)), lengths.count, header.width, lengths.bits.data());
-            for (std::uint32_t s = 0; s < lengths.count; ++s) lengths.bits[s] += header.base;
-            const std::uint32_t* codes = take((lengths.total() + 31) / 32);
             std::int32_t* target = header.has_mask ? tile.significant : tile.code;
-            if (!Coder::decode(codes, lengths, n_coded, tile.has_missing, model, target))
+            if (!Coder::decode(take, header, n_coded, model, target))
                 corrupt_tile(
                     number,
                     "a substream does not end where its length says, or missing values do not match the tile header");

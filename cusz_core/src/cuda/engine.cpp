@@ -371,11 +371,10 @@ private:
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             if (is_raw) return;
             const std::uint64_t capacity = std::min(most_words - words, capacity_of(batch));
-            const CompressArguments<T> a{
+            const CompressArguments<T, Huffman> a{
                 .batch = tiles_of(batch),
                 .field = field_of(field, from_device, batch, kept),
-                .r = coding.r,
-                .tables = {work.small, work.of_symbol},
+                .model = {coding.r, work.small, work.of_symbol},
                 .state = work.state,
                 .index = to_device ? reinterpret_cast<std::uint16_t*>(index) + batch.first_tile
                                    : index_.reserve<std::uint16_t>(source_, batch.n_tiles),
@@ -501,10 +500,10 @@ private:
                 .states = states,
                 .result = result,
             };
-            const DecompressArguments<T> a{
+            const DecompressArguments<T, Huffman> a{
                 .batch = {tiling, batch.first_tile, batch.n_tiles, batch.first_value},
                 .quantiser = quantiser,
-                .table = {table, book.width(), book.empty()},
+                .model = {table, book.width(), book.empty()},
                 .index = index_words,
                 .starts = starts.starts,
                 .payloads = payload_words_at,

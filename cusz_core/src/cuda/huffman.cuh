@@ -15,6 +15,8 @@ inline constexpr std::uint32_t max_substreams = 32;
 
 __device__ inline std::uint32_t substream_count(std::uint32_t n) { return std::min((n + 63) / 64, +max_substreams); }
 
+__device__ inline std::uint32_t words_of_bits(std::uint32_t bits) { return (bits + 31) / 32; }
+
 __device__ inline std::uint32_t bit_width(std::uint32_t v) {
     return 32 - static_cast<std::uint32_t>(__clz(static_cast<int>(v)));
 }
@@ -26,8 +28,8 @@ struct Codeword {
 };
 
 // Codeword and extra bits of a code that the small table does not have, or of missing_code.
-__device__ inline Codeword compose(const EncodeTables& tables, int r, std::int32_t code) {
-    const Alphabet alphabet(r);
+__device__ inline Codeword compose(const EncodeTables& tables, std::int32_t code) {
+    const Alphabet alphabet(tables.r);
     std::uint32_t symbol = alphabet.symbol(code);
     std::uint32_t codeword = __ldg(tables.of_symbol + symbol);
     if (codeword >> 16 == 0) {
@@ -41,12 +43,11 @@ __device__ inline Codeword compose(const EncodeTables& tables, int r, std::int32
 
 using SmallCodewords = Array<std::uint32_t, 2 * EncodeTables::small_span>;
 
-__device__ inline Codeword codeword_of(const SmallCodewords& small, const EncodeTables& tables, int r,
-                                       std::int32_t code) {
+__device__ inline Codeword codeword_of(const SmallCodewords& small, const EncodeTables& tables, std::int32_t code) {
     const std::uint32_t at = static_cast<std::uint32_t>(code) + EncodeTables::small_span;
     const std::uint32_t entry = at < 2 * EncodeTables::small_span ? small[at] : 0;
     if (entry != 0) return {entry >> 5, entry & 31};
-    return compose(tables, r, code);
+    return compose(tables, code);
 }
 
 // Which symbols of the n coded ones a thread has: its lane is a substream, its warp a run of the substream's symbols.
@@ -201,5 +202,99 @@ __device__ bool decode(const PayloadReader& words, std::uint32_t codewords_at, s
     const bool ends = __all_sync(whole_warp, lane() >= count || read == length) != 0;
     return ends && (__any_sync(whole_warp, missing) != 0) == has_missing;
 }
+
+// ---- What a pipeline asks of a coder (pipeline.cuh)
+
+inline constexpr std::uint32_t shared_table_entries =
+    1 << 12; // of the default alphabet; a larger table stays where it is
+
+struct HuffmanCoder {
+    using Model = Huffman;
+
+    // What a block shares that writes payloads.
+    struct WritingMemory {
+        SmallCodewords small_codewords;
+        Array<std::uint32_t, block_threads> partial;
+    };
+    __device__ static void load(const EncodeTables& tables, WritingMemory& memory) {
+        for (std::uint32_t i = threadIdx.x; i < 2 * EncodeTables::small_span; i += block_threads)
+            memory.small_codewords[i] = tables.small[i];
+    }
+
+    // The codes of one tile, on their way to the coder's part of the payload: lengths of the substreams, then these.
+    class Encoder {
+    public:
+        // code_at: the code of that number, of n. For all threads of a block, of which each keeps its own codes.
+        template <class CodeAt>
+        __device__ Encoder(const EncodeTables& tables, std::uint32_t n, WritingMemory& memory, const CodeAt& code_at)
+            : streams_(n) {
+            std::uint32_t bits = 0;
+#pragma unroll
+            for (std::uint32_t k = 0; k < values_of_thread; ++k) {
+                code_[k] = 0;
+                if (!streams_.has(k)) continue;
+                code_[k] = code_at(streams_.symbol(k));
+                bits += codeword_of(memory.small_codewords, tables, code_[k]).length;
+            }
+            places_ = place_substreams(streams_, bits, memory.partial);
+        }
+
+        __device__ std::uint32_t words() const {
+            return words_of_bits(streams_.count * places_.width) + words_of_bits(places_.total);
+        }
+        __device__ void describe(v1::TileHeader& header) const {
+            header.width = places_.width;
+            header.base = places_.shortest;
+        }
+        // To words from `at` on, which are 0.
+        template <class Words>
+        __device__ void write(const EncodeTables& tables, const WritingMemory& memory, Words& words,
+                              std::uint32_t at) const {
+            if (threadIdx.x < streams_.count)
+                put_bits(words, at, lane() * places_.width, {places_.length - places_.shortest, places_.width});
+            BitWriter<Words> writer(words, at + words_of_bits(streams_.count * places_.width), places_.own_begin);
+#pragma unroll
+            for (std::uint32_t k = 0; k < values_of_thread; ++k)
+                if (streams_.has(k)) writer.append(codeword_of(memory.small_codewords, tables, code_[k]));
+            writer.finish();
+        }
+
+    private:
+        Substreams streams_;
+        std::int32_t code_[values_of_thread];
+        SubstreamPlaces places_;
+    };
+
+    // What the warps of a block share that read payloads.
+    struct ReadingMemory {
+        Array<std::uint32_t, shared_table_entries> table;
+    };
+    // The table to read with, in shared memory where it fits. For `threads` threads; a barrier has to follow.
+    __device__ static DecodeTable load(DecodeTable table, ReadingMemory& memory, std::uint32_t threads) {
+        if (table.width <= 12) {
+            for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += threads) memory.table[i] = table.entry[i];
+            table.entry = &memory.table[0];
+        }
+        return table;
+    }
+
+    // The next n codes to tile.value, in order. By a warp.
+    template <class T>
+    __device__ static TileError decode(PayloadReader& words, const v1::TileHeader& header, std::uint32_t n,
+                                       const DecodeTable& table, WarpMemory<T>& tile) {
+        const std::uint32_t count = substream_count(n), width = header.width;
+        const std::uint32_t lengths_at = words.take(words_of_bits(count * width));
+        if (words.failed()) return TileError::too_short;
+        const std::uint32_t length =
+            lane() < count ? header.base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
+        const std::uint32_t end = warp_inclusive_sum(length);
+        const std::uint32_t codewords_at =
+            words.take(words_of_bits(__shfl_sync(whole_warp, end, static_cast<int>(warp_lanes - 1))));
+        if (words.failed()) return TileError::too_short;
+        if (table.empty || !cuda::decode(words, codewords_at, end - length, length, n, header.has_missing, table, tile))
+            return TileError::substream;
+        return TileError::none;
+    }
+};
 
 } // namespace cusz::cuda

@@ -66,10 +66,10 @@ template <class T>
 inline constexpr int compress_blocks = sizeof(T) == 4 ? 3 : 2;
 #endif
 
-template <class T>
+template <class T, class Coder>
 struct CompressMemory {
     TileMemory<T> tile;
-    PayloadMemory<T> payload;
+    PayloadMemory<T, Coder> payload;
     std::uint64_t ticket, place;
     std::uint32_t n_special;
 };
@@ -79,12 +79,12 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
 }
 
 template <class T, class Pipeline>
-__global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_kernel(const CompressArguments<T> a) {
-    auto& shared = shared_memory<CompressMemory<T>>();
+__global__ void __launch_bounds__(block_threads, compress_blocks<T>)
+    compress_kernel(const CompressArguments<T, typename Pipeline::Coder::Model> a) {
+    auto& shared = shared_memory<CompressMemory<T, typename Pipeline::Coder>>();
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
-    for (std::uint32_t i = threadIdx.x; i < 2 * EncodeTables::small_span; i += block_threads)
-        shared.payload.small_codewords[i] = a.tables.small[i];
+    Pipeline::Coder::load(a.model, shared.payload.coder);
     CompressResult own{}; // the first thread's
     for (;;) {
         __syncthreads();
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>) compress_ke
         const std::uint64_t number = shared.ticket;
         if (number >= a.batch.n_tiles) break;
         const PreparedTile prepared = prepare<Pipeline>(a.batch, *a.state, reach, number, a.field, shared.tile);
-        const WrittenTile written = write_payload(
-            a.batch, a.tables, a.r, a.field, prepared, shared.tile, shared.payload, [&](std::uint32_t words) {
+        const WrittenTile written = write_payload<Pipeline>(
+            a.batch, a.model, a.field, prepared, shared.tile, shared.payload, [&](std::uint32_t words) {
                 if (is_first_thread()) look_back::publish(a.states, number, look_back::own_sum | words);
             });
         if (warp() == 0) {
@@ -201,25 +201,19 @@ template <class T>
 inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 4 : 2;
 template <class T>
 inline constexpr std::uint32_t decode_threads = decode_warps<T> * warp_lanes;
-inline constexpr std::uint32_t shared_table_entries = 1
-                                                      << 12; // of the default alphabet; a larger one stays where it is
 
-template <class T>
+template <class T, class Coder>
 struct DecompressMemory {
-    Array<std::uint32_t, shared_table_entries> table;
+    typename Coder::ReadingMemory coder;
     Array<WarpMemory<T>, decode_warps<T>> warp;
 };
 
 template <class T, class Pipeline>
-__global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const DecompressArguments<T> a) {
-    auto& shared = shared_memory<DecompressMemory<T>>();
+__global__ void __launch_bounds__(decode_threads<T>, 2)
+    decompress_kernel(const DecompressArguments<T, typename Pipeline::Coder::Model> a) {
+    auto& shared = shared_memory<DecompressMemory<T, typename Pipeline::Coder>>();
     if (a.result->words != a.words || a.result->index_error != 0) return; // nothing of the index may be followed
-    DecodeTable table = a.table;
-    if (table.width <= 12) {
-        for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += decode_threads<T>)
-            shared.table[i] = table.entry[i];
-        table.entry = &shared.table[0];
-    }
+    const auto model = Pipeline::Coder::load(a.model, shared.coder, decode_threads<T>);
     __syncthreads();
     WarpMemory<T>& tile = shared.warp[warp()];
     std::uint64_t checksum = 0;
@@ -240,7 +234,7 @@ __global__ void __launch_bounds__(decode_threads<T>, 2) decompress_kernel(const 
             tile.box.offset -= a.batch.first_value;
         }
         __syncwarp();
-        const TileError error = read_payload<Pipeline>(a.batch.tiling, a.quantiser, table, words, n, tile, a.field);
+        const TileError error = read_payload<Pipeline>(a.batch.tiling, a.quantiser, model, words, n, tile, a.field);
         if (error != TileError::none && lane() == 0) report(&a.result->error, a.batch.first_tile + number, error);
     }
     if (lane() == 0) add(&a.result->checksum, checksum);
@@ -322,7 +316,7 @@ void launch(const Arguments& arguments, std::uint32_t threads, std::size_t share
 } // namespace
 
 // The pipelines (docs/architecture.md).
-using OfVersion1 = Pipeline<Lorenzo>;
+using OfVersion1 = Pipeline<Lorenzo, HuffmanCoder>;
 
 std::uint32_t most_blocks() {
     return most_blocks_of_processor * static_cast<std::uint32_t>(Device::current().processors);
@@ -361,8 +355,9 @@ void finish_header(const HeaderArguments<T>& a, cudaStream_t stream) {
 }
 
 template <class T>
-void compress_tiles(const CompressArguments<T>& a, cudaStream_t stream) {
-    launch<compress_kernel<T, OfVersion1>>(a, block_threads, sizeof(CompressMemory<T>), a.batch.n_tiles, false, stream);
+void compress_tiles(const CompressArguments<T, Huffman>& a, cudaStream_t stream) {
+    launch<compress_kernel<T, OfVersion1>>(a, block_threads, sizeof(CompressMemory<T, HuffmanCoder>), a.batch.n_tiles,
+                                           false, stream);
 }
 
 void find_starts(const IndexArguments& a, cudaStream_t stream) {
@@ -371,9 +366,10 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
 }
 
 template <class T>
-void decompress_tiles(const DecompressArguments<T>& a, cudaStream_t stream) {
+void decompress_tiles(const DecompressArguments<T, Huffman>& a, cudaStream_t stream) {
     const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
-    launch<decompress_kernel<T, OfVersion1>>(a, decode_threads<T>, sizeof(DecompressMemory<T>), parts, false, stream);
+    launch<decompress_kernel<T, OfVersion1>>(a, decode_threads<T>, sizeof(DecompressMemory<T, HuffmanCoder>), parts,
+                                             false, stream);
 }
 
 void sum_pieces(const PieceArguments& a, cudaStream_t stream) {
@@ -389,9 +385,9 @@ template void finish_header(const HeaderArguments<float>&, cudaStream_t);
 template void finish_header(const HeaderArguments<double>&, cudaStream_t);
 template void count_symbols(const CountArguments<float>&, cudaStream_t);
 template void count_symbols(const CountArguments<double>&, cudaStream_t);
-template void compress_tiles(const CompressArguments<float>&, cudaStream_t);
-template void compress_tiles(const CompressArguments<double>&, cudaStream_t);
-template void decompress_tiles(const DecompressArguments<float>&, cudaStream_t);
-template void decompress_tiles(const DecompressArguments<double>&, cudaStream_t);
+template void compress_tiles(const CompressArguments<float, Huffman>&, cudaStream_t);
+template void compress_tiles(const CompressArguments<double, Huffman>&, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<float, Huffman>&, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<double, Huffman>&, cudaStream_t);
 
 } // namespace cusz::cuda

@@ -30,8 +30,9 @@ struct FieldState {
     std::uint32_t reach; // codes of this magnitude or more are out of range
 };
 
-// Codewords of an archive's symbols.
+// What the Huffman coder writes with: the codewords of an archive's symbols.
 struct EncodeTables {
+    int r; // of the alphabet
     // Codes from -small_span to small_span - 1 with their extra bits: bits << 5 | length; 0: not in this table.
     static constexpr std::uint32_t small_span = 512;
     const std::uint32_t* small;
@@ -39,12 +40,18 @@ struct EncodeTables {
     const std::uint32_t* of_symbol;
 };
 
-// The reverse codebook: entries as codebook.hpp's DecodeBook has them (total bits, bits of the codeword, leading
-// number), for every pattern of `width` bits.
+// What the Huffman coder reads with, the reverse codebook: entries as codebook.hpp's DecodeBook has them (total bits,
+// bits of the codeword, leading number), for every pattern of `width` bits.
 struct DecodeTable {
     const std::uint32_t* entry;
     std::uint32_t width;
     bool empty;
+};
+
+// A coder's types, as kernels get them (those of the CPU: ../cpu/huffman_model.hpp).
+struct Huffman {
+    using Writing = EncodeTables;
+    using Reading = DecodeTable;
 };
 
 template <class T>
@@ -97,12 +104,11 @@ struct CompressResult {
     std::uint64_t too_large; // not 0: the payloads are longer than the capacity, and not all there
 };
 
-template <class T>
+template <class T, class Coder>
 struct CompressArguments {
     TileBatch batch;
     const T* field;
-    int r; // of the alphabet
-    EncodeTables tables;
+    typename Coder::Writing model;
     const FieldState<T>* state;
     std::uint16_t* index; // of the batch's tiles
     std::uint32_t* payloads;
@@ -159,11 +165,11 @@ struct IndexArguments {
 };
 inline constexpr std::uint32_t tiles_of_index_block = 256 * tiles_of_start;
 
-template <class T>
+template <class T, class Coder>
 struct DecompressArguments {
     TileBatch batch;
     Quantiser<T> quantiser; // of which step and special are used
-    DecodeTable table;
+    typename Coder::Reading model;
     const std::uint16_t* index;
     const std::uint64_t* starts;
     const std::uint32_t* payloads;
@@ -191,12 +197,12 @@ template <class T>
 void count_symbols(const CountArguments<T>& arguments, cudaStream_t stream);
 void make_book(const BookArguments& arguments, cudaStream_t stream);
 template <class T>
-void compress_tiles(const CompressArguments<T>& arguments, cudaStream_t stream);
+void compress_tiles(const CompressArguments<T, Huffman>& arguments, cudaStream_t stream);
 template <class T>
 void finish_header(const HeaderArguments<T>& arguments, cudaStream_t stream);
 void find_starts(const IndexArguments& arguments, cudaStream_t stream);
 template <class T>
-void decompress_tiles(const DecompressArguments<T>& arguments, cudaStream_t stream);
+void decompress_tiles(const DecompressArguments<T, Huffman>& arguments, cudaStream_t stream);
 void sum_pieces(const PieceArguments& arguments, cudaStream_t stream);
 
 } // namespace cusz::cuda

@@ -10,9 +10,10 @@
 namespace cusz::cuda {
 
 // The stages that kernels are made of.
-template <class DecompositionOfTiles>
+template <class DecompositionOfTiles, class CoderOfCodes>
 struct Pipeline {
     using Decomposition = DecompositionOfTiles;
+    using Coder = CoderOfCodes;
 };
 
 // ---- To what is to be coded
@@ -83,15 +84,12 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
 
 // ---- To the payload
 
-template <class T>
+template <class T, class Coder>
 struct PayloadMemory {
     // What is coded, in order, where values are masked; then the payload. One that does not fit is stored raw.
     Array<std::uint32_t, 1 + max_tile_values * words_of<T>> word;
-    SmallCodewords small_codewords;
-    Array<std::uint32_t, block_threads> partial;
+    typename Coder::WritingMemory coder;
 };
-
-__device__ inline std::uint32_t words_of_bits(std::uint32_t bits) { return (bits + 31) / 32; }
 
 __device__ inline std::uint32_t outlier_words(std::uint32_t count, std::uint32_t words_a_value) {
     return (count + 1) / 2 + count * words_a_value;
@@ -122,10 +120,10 @@ struct WrittenTile {
 
 // The payload of a prepared tile, in memory.word, beginning with its length: `announce` is called with it, by all
 // threads, as soon as it is known. Ends with a barrier.
-template <class T, class Announce>
-__device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables& tables, int r, const T* field,
-                                     const PreparedTile& prepared, const TileMemory<T>& tile, PayloadMemory<T>& memory,
-                                     const Announce& announce) {
+template <class Pipeline, class T, class Announce>
+__device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipeline::Coder::Model::Writing& model,
+                                     const T* field, const PreparedTile& prepared, const TileMemory<T>& tile,
+                                     PayloadMemory<T, typename Pipeline::Coder>& memory, const Announce& announce) {
     using Bits = typename Traits<T>::Bits;
     const std::uint32_t n = tile.box.values();
     if (prepared.all_special) {
@@ -136,9 +134,6 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
     }
     const Significance& significance = prepared.significance;
 
-    // The symbols of this thread.
-    std::int32_t code[values_of_thread];
-    const Substreams streams(significance.n_coded);
     if (significance.masked) {
         std::uint32_t at = warp() * values_of_warp + lane();
         for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
@@ -147,17 +142,11 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
                     static_cast<std::uint32_t>(code_to_encode(tile, prepared.has_missing, at));
         __syncthreads();
     }
-    std::uint32_t bits = 0;
-#pragma unroll
-    for (std::uint32_t k = 0; k < values_of_thread; ++k) {
-        code[k] = 0;
-        if (!streams.has(k)) continue;
-        const std::uint32_t j = streams.symbol(k);
-        code[k] = significance.masked ? static_cast<std::int32_t>(memory.word[j])
-                                      : code_to_encode(tile, prepared.has_missing, j);
-        bits += codeword_of(memory.small_codewords, tables, r, code[k]).length;
-    }
-    const SubstreamPlaces places = place_substreams(streams, bits, memory.partial);
+    const typename Pipeline::Coder::Encoder encoder(
+        model, significance.n_coded, memory.coder, [&](std::uint32_t number) {
+            return significance.masked ? static_cast<std::int32_t>(memory.word[number])
+                                       : code_to_encode(tile, prepared.has_missing, number);
+        });
 
     // Where the parts lie.
     const std::uint32_t n_out_of_range = tile.out_of_range.count, n_unpredictable = tile.unpredictable.count;
@@ -165,10 +154,8 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
     const std::uint32_t n_groups = GroupGrid(tile.box.edge, batch.tiling.group()).total();
     const std::uint32_t anchor_at = 1, counts_at = anchor_at + words_of<T>, mask_at = counts_at + (outliers ? 1 : 0);
     const std::uint32_t fine_at = mask_at + (significance.masked ? words_of_bits(n_groups) : 0);
-    const std::uint32_t lengths_at = fine_at + (significance.fine ? words_of_bits(tile.subgroup.count) : 0);
-    const std::uint32_t codewords_at =
-        lengths_at + (significance.all_zero ? 0 : words_of_bits(streams.count * places.width));
-    const std::uint32_t out_of_range_at = codewords_at + (significance.all_zero ? 0 : words_of_bits(places.total));
+    const std::uint32_t codes_at = fine_at + (significance.fine ? words_of_bits(tile.subgroup.count) : 0);
+    const std::uint32_t out_of_range_at = codes_at + (significance.all_zero ? 0 : encoder.words());
     const std::uint32_t unpredictable_at = out_of_range_at + outlier_words(n_out_of_range, words_of<T>);
     const std::uint32_t end = unpredictable_at + outlier_words(n_unpredictable, words_of<T>);
     const std::uint32_t raw_words = 1 + n * static_cast<std::uint32_t>(words_of<T>);
@@ -182,15 +169,14 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
     for (std::uint32_t i = threadIdx.x; i < end; i += block_threads) memory.word[i] = 0;
     __syncthreads();
     if (is_first_thread()) {
-        memory.word[0] = v1::TileHeader{.predictor = prepared.predictor,
-                                        .has_mask = significance.masked,
-                                        .has_missing = prepared.has_missing,
-                                        .has_outliers = outliers,
-                                        .is_all_zero = significance.all_zero,
-                                        .has_fine_mask = significance.fine,
-                                        .width = significance.all_zero ? 0 : places.width,
-                                        .base = significance.all_zero ? 0 : places.shortest}
-                             .word();
+        v1::TileHeader header{.predictor = prepared.predictor,
+                              .has_mask = significance.masked,
+                              .has_missing = prepared.has_missing,
+                              .has_outliers = outliers,
+                              .is_all_zero = significance.all_zero,
+                              .has_fine_mask = significance.fine};
+        if (!significance.all_zero) encoder.describe(header);
+        memory.word[0] = header.word();
         const auto anchor = static_cast<Bits>(tile.anchor);
         for (std::uint32_t i = 0; i < words_of<T>; ++i)
             memory.word[anchor_at + i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(anchor) >> 32 * i);
@@ -202,15 +188,7 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const EncodeTables&
         for (std::uint32_t i = threadIdx.x; i < max_tile_values; i += block_threads)
             if (tile.subgroup.test(i) && tile.significant_subgroup.test(i))
                 put_bits(memory.word, fine_at, tile.subgroup.rank_of(i), {1, 1});
-    if (!significance.all_zero) {
-        if (threadIdx.x < streams.count)
-            put_bits(memory.word, lengths_at, lane() * places.width, {places.length - places.shortest, places.width});
-        BitWriter<decltype(memory.word)> writer(memory.word, codewords_at, places.own_begin);
-#pragma unroll
-        for (std::uint32_t k = 0; k < values_of_thread; ++k)
-            if (streams.has(k)) writer.append(codeword_of(memory.small_codewords, tables, r, code[k]));
-        writer.finish();
-    }
+    if (!significance.all_zero) encoder.write(model, memory.coder, memory.word, codes_at);
     if (n_out_of_range > 0)
         write_outliers(memory.word, out_of_range_at, tile.out_of_range, n,
                        [&](std::uint32_t at) { return static_cast<Bits>(tile.value[at]); });
@@ -232,8 +210,8 @@ __device__ std::uint32_t raw_word(const T* field, const TileBox& box, std::uint3
 
 // A payload from memory, or from the field, to where it belongs. target: null if it would not fit. Returns the
 // checksum's part of it, to every thread.
-template <class T>
-__device__ std::uint64_t store_payload(const T* field, TileMemory<T>& tile, const PayloadMemory<T>& memory,
+template <class T, class Coder>
+__device__ std::uint64_t store_payload(const T* field, TileMemory<T>& tile, const PayloadMemory<T, Coder>& memory,
                                        const WrittenTile& written, std::uint64_t number, std::uint32_t* target) {
     std::uint64_t sum = 0;
     for (std::uint32_t i = threadIdx.x; i < written.words; i += block_threads) {
@@ -275,8 +253,9 @@ __device__ void store_whole(const PayloadReader& words, bool raw, const TileBox&
 
 // Decodes tile.box from exactly n_words words.
 template <class Pipeline, class T>
-__device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quantiser, const DecodeTable& table,
-                                  const std::uint32_t* payload, std::uint32_t n_words, WarpMemory<T>& tile, T* field) {
+__device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quantiser,
+                                  const typename Pipeline::Coder::Model::Reading& model, const std::uint32_t* payload,
+                                  std::uint32_t n_words, WarpMemory<T>& tile, T* field) {
     constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
     using Int = typename Traits<T>::Int;
     const TileBox& box = tile.box;
@@ -292,7 +271,6 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
     if (!v1::TileHeader::is_legal(head)) return TileError::head;
     const bool all_zero = header.is_all_zero, masked = header.has_mask, fine = header.has_fine_mask;
     const bool has_missing = header.has_missing;
-    const std::uint32_t width = header.width;
 
     const auto anchor = static_cast<Int>(read_value<T>(words, words.take(each)));
     std::uint32_t n_out_of_range = 0, n_unpredictable = 0;
@@ -341,17 +319,8 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
     if (all_zero) {
         for (std::uint32_t at = lane(); at < n; at += warp_lanes) tile.value[at] = 0;
     } else {
-        const std::uint32_t count = substream_count(n_coded);
-        const std::uint32_t lengths_at = words.take(words_of_bits(count * width));
-        if (words.failed()) return TileError::too_short;
-        const std::uint32_t length =
-            lane() < count ? header.base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
-        const std::uint32_t end = warp_inclusive_sum(length);
-        const std::uint32_t codewords_at =
-            words.take(words_of_bits(__shfl_sync(whole_warp, end, static_cast<int>(warp_lanes - 1))));
-        if (words.failed()) return TileError::too_short;
-        if (table.empty || !decode(words, codewords_at, end - length, length, n_coded, has_missing, table, tile))
-            return TileError::substream;
+        const TileError error = Pipeline::Coder::decode(words, header, n_coded, model, tile);
+        if (error != TileError::none) return error;
     }
     __syncwarp();
     if (masked) // from the last to the first: a value's place is never in front of its rank
