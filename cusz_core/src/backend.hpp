@@ -1,16 +1,49 @@
-// What a backend does: the whole way from a field to an archive's bytes and back. One instance belongs to one context.
+// What a backend does: the whole way from a field to the body of an archive and back; framing.hpp puts headers in front
+// and chooses. One instance belongs to one context.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "format/frame.hpp"
 #include "memory.hpp"
 #include "params.hpp"
 
 namespace cusz {
+
+// Memory that a caller passed. Where it lies is asked once, when the call begins (cusz.cpp).
+inline constexpr int host = -1; // in place of a device's number
+struct Source {
+    const void* pointer = nullptr;
+    int device = host;
+    const char* name = ""; // of the caller's parameter, for messages
+
+    bool on_device() const { return device != host; }
+    const std::byte* bytes() const { return static_cast<const std::byte*>(pointer); }
+    template <class T>
+    const T* as() const {
+        return static_cast<const T*>(pointer);
+    }
+};
+struct Target {
+    void* pointer = nullptr;
+    int device = host;
+    const char* name = "";
+
+    bool on_device() const { return device != host; }
+    std::byte* bytes() const { return static_cast<std::byte*>(pointer); }
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(pointer);
+    }
+    // The same memory from there on.
+    Target behind(std::size_t offset) const { return {bytes() + offset, device, name}; }
+    operator Source() const { return {pointer, device, name}; }
+};
 
 struct ValueRange {
     double min = 0, max = 0;
@@ -24,32 +57,45 @@ struct Selection {
     void* field = nullptr;
 };
 
+// What a backend made of a field, whose tile index and payloads lie in the archive's body: what the header says of
+// them.
+struct Encoded {
+    Coding coding;                     // without the lossless stage
+    std::vector<std::uint8_t> lengths; // the coder's model
+    std::uint32_t payload_checksum;
+};
+
 class Backend {
 public:
     virtual ~Backend() = default;
 
     // Range of the values that are finite and not the special pattern.
-    virtual ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
+    virtual ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                                    int threads) = 0;
 
-    // Codes a non-empty field under the bound coding.eb > 0 into a tiled archive, of which coding brings mode, r, eb
-    // and special. Returns the archive's bytes, or 0 where a raw archive would be no larger, or the bound needs one.
-    virtual std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads,
-                                 void* archive) = 0;
+    // Encodes a non-empty field under the bound coding.eb > 0 into the body of a tiled archive, of which coding brings
+    // mode, r, eb and special. Returns nothing where that takes more than `capacity` bytes, or the bound needs a raw
+    // archive; the memory may have been written to.
+    virtual std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
+                                            const Target& body, std::uint64_t capacity) = 0;
 
-    // Body (of a tiled archive, before the lossless stage) to field. With field == nullptr only the payload's checksum
-    // is verified, where the frame has one over tiles. Throws CORRUPT.
-    virtual void decompress(const Frame& frame, const std::byte* body, int threads, void* field) = 0;
+    // Body (of a tiled archive, before the lossless stage) to field. Without a field only the payload's checksum is
+    // verified, where the frame has one over tiles. Throws CORRUPT.
+    virtual void decompress(const Frame& frame, const Source& body, int threads, const Target& field) = 0;
 
-    // Sum of the checksum parts of `bytes` bytes cut into pieces, and a copy of them to `target` if it is not null.
-    virtual std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) = 0;
+    // Sum of the checksum parts of `bytes` bytes cut into pieces, and a copy of them to the target if there is one.
+    virtual std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads,
+                                         const Target& target) = 0;
+
+    // Copies bytes between any two places.
+    virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
 
     virtual std::size_t scratch_bytes() const = 0;
     virtual void release_scratch() = 0;
 };
 
 // Finds coding.eb_abs and coding.step, which is 0 where the field has to be stored raw.
-inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding, const void* field, int threads) {
+inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding, const Source& field, int threads) {
     coding.eb_abs = coding.eb;
     if (coding.mode == CUSZ_REL) {
         const ValueRange range = backend.value_range(layout.dtype, layout.values, field, coding.special, threads);

@@ -18,7 +18,7 @@
 #include "float_mode.hpp"
 #include "format/frame.hpp"
 #include "format/tiling.hpp"
-#include "format/v1.hpp"
+#include "framing.hpp"
 #include "lossless.hpp"
 #include "params.hpp"
 
@@ -31,7 +31,7 @@ struct cusz_context {
     std::unique_ptr<cusz::cuda::DeviceBackend> cuda; // once it is needed
     void* stream = nullptr;
     cusz_allocator allocator{}; // if `allocate` is set
-    cusz::Buffer body;          // of an archive with a lossless stage
+    cusz::Buffer unpacked;      // a body without its lossless stage
     std::string error;
 };
 
@@ -80,133 +80,63 @@ double as_double(cusz_dtype dtype, std::uint64_t bits) {
                              : std::bit_cast<double>(bits);
 }
 
-// A pointer that a caller passed, by the name of its parameter.
-struct Passed {
-    const void* pointer;
-    const char* name;
-};
-
 cuda::DeviceBackend& on_device(cusz_context& context, int device) {
     if (!context.cuda) {
         context.cuda = cuda::make_backend();
         context.cuda->set_stream(context.stream);
         if (context.allocator.allocate != nullptr) context.cuda->set_allocator(&context.allocator);
     }
-    context.cuda->use(device == cuda::host ? context.cuda->current_device() : device);
+    context.cuda->use(device == host ? context.cuda->current_device() : device);
     return *context.cuda;
 }
 
-// The backend for a call with these pointers (cusz.h, cusz_backend).
-Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initializer_list<Passed> all) {
-    Passed on{nullptr, nullptr};
-    int device = cuda::host;
-    for (const Passed& passed : all) {
-        const int own = cuda::device_of(passed.pointer);
-        if (own == cuda::host || (own == cuda::unknown && wanted == CUSZ_BACKEND_CPU)) continue;
-        if (own == cuda::unknown) cuda::fail_unknown(passed.name);
-        if (device != cuda::host && own != device)
-            fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", device, ", ", passed.name, " on device ", own,
-                 ": copy one of them");
-        device = own;
-        on = passed;
+// Where memory lies, for a call with this backend: asked once in a call, as after a failure of the device CUDA may
+// answer otherwise. Throws DEVICE where CUDA does not say, unless the call is the CPU's alone.
+int place_of(const void* pointer, const char* name, std::int32_t wanted) {
+    const int device = cuda::device_of(pointer);
+    if (device == cuda::unknown && wanted != CUSZ_BACKEND_CPU) cuda::fail_unknown(name);
+    return device == cuda::unknown ? host : device;
+}
+Source source(const void* pointer, const char* name, std::int32_t wanted = CUSZ_BACKEND_AUTO) {
+    return {pointer, place_of(pointer, name, wanted), name};
+}
+Target target(void* pointer, const char* name, std::int32_t wanted = CUSZ_BACKEND_AUTO) {
+    return {pointer, place_of(pointer, name, wanted), name};
+}
+
+// The backend for a call with this memory (cusz.h, cusz_backend).
+Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initializer_list<Source> all) {
+    Source on;
+    for (const Source& memory : all) {
+        if (!memory.on_device()) continue;
+        if (on.on_device() && memory.device != on.device)
+            fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", on.device, ", ", memory.name, " on device ",
+                 memory.device, ": copy one of them");
+        on = memory;
     }
-    if (device != cuda::host && wanted == CUSZ_BACKEND_CPU)
-        fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", device,
+    if (on.on_device() && wanted == CUSZ_BACKEND_CPU)
+        fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", on.device,
              ", and the backend cpu takes host memory: use auto or cuda, or copy it");
-    if (device == cuda::host && wanted != CUSZ_BACKEND_CUDA) return *context.cpu;
-    return on_device(context, device);
+    if (!on.on_device() && wanted != CUSZ_BACKEND_CUDA) return *context.cpu;
+    return on_device(context, on.device);
 }
 
-bool is_on_device(const void* pointer) { return cuda::device_of(pointer) >= 0; }
+// Who works for a call on a field of that size.
+Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t threads, const Layout& layout,
+                    std::initializer_list<Source> all) {
+    const int n = resolve_threads(threads, layout.bytes());
+    return {backend_for(context, wanted, all), *context.cpu, context.unpacked, n};
+}
 
-// A parsed archive, wherever it lies, for a call with this backend.
-Frame parse_anywhere(cusz_context& context, const void* archive, std::size_t archive_bytes,
-                     std::int32_t wanted = CUSZ_BACKEND_AUTO) {
-    const int device = cuda::device_of(archive);
-    if (device == cuda::host || (device == cuda::unknown && wanted == CUSZ_BACKEND_CPU))
-        return parse(archive, archive, archive_bytes);
-    if (device == cuda::unknown) cuda::fail_unknown("archive");
+// A parsed archive, wherever it lies.
+Frame parse(cusz_context& context, const Source& archive, std::size_t archive_bytes) {
+    if (!archive.on_device()) return cusz::parse(archive.pointer, archive.pointer, archive_bytes);
     std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
-    on_device(context, device).copy(header.data(), archive, header.size());
-    return parse(header.data(), archive, archive_bytes);
+    on_device(context, archive.device).copy(header.data(), archive.pointer, header.size());
+    return cusz::parse(header.data(), archive.pointer, archive_bytes);
 }
 
-std::size_t compress_raw(cusz_context& context, Backend& backend, const Layout& layout, const void* field, int threads,
-                         void* archive) {
-    auto* body = static_cast<std::byte*>(archive) + raw_header_bytes;
-    const std::uint32_t checksum = backend.piece_checksum(field, layout.bytes(), threads, body);
-    if (&backend == context.cuda.get()) { // the archive may lie on the device
-        std::byte header[raw_header_bytes];
-        write_raw_header(header, layout, checksum);
-        context.cuda->copy(archive, header, raw_header_bytes);
-    } else {
-        write_raw_header(archive, layout, checksum);
-    }
-    return raw_header_bytes + static_cast<std::size_t>(layout.bytes());
-}
-
-// Replaces the body of a tiled archive by its zstd frame where that is smaller. Returns the archive's bytes.
-std::size_t pack(cusz_context& context, void* archive, std::size_t archive_bytes, int threads) {
-    const Frame frame = parse(archive, archive, archive_bytes);
-    const auto bytes = static_cast<std::size_t>(frame.body_stored_bytes);
-    void* packed = context.body.reserve(bytes);
-    const std::size_t stored = zstd_pack(frame.body, bytes, packed, bytes);
-    if (stored == 0) return archive_bytes;
-    Coding coding = frame.coding;
-    coding.lossless = CUSZ_LOSSLESS_ZSTD;
-    coding.stored_bytes = stored;
-    auto* body = static_cast<std::byte*>(archive) + frame.header_bytes + frame.model_bytes;
-    const std::uint32_t checksum = context.cpu->piece_checksum(packed, stored, threads, body);
-    v1::write_tiled_header(archive, frame.layout, coding, frame.lengths, checksum);
-    return frame.header_bytes + frame.model_bytes + stored;
-}
-
-void check_pieces(Backend& backend, const Frame& frame, int threads, void* target) {
-    if (backend.piece_checksum(frame.body, frame.body_stored_bytes, threads, target) != frame.payload_checksum)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
-}
-
-// The verified body of a tiled archive with a lossless stage, in front of that.
-const std::byte* unpack(cusz_context& context, const Frame& frame, int threads) {
-    check_pieces(*context.cpu, frame, threads, nullptr);
-    const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
-    auto* unpacked = static_cast<std::byte*>(context.body.reserve(bytes));
-    zstd_unpack(frame.body, static_cast<std::size_t>(frame.body_stored_bytes), unpacked, bytes);
-    return unpacked;
-}
-
-// Decodes, or with field == nullptr verifies the checksums only.
-void decode(cusz_context& context, const Frame& frame, std::int32_t wanted, std::int32_t threads, void* field) {
-    const int n = resolve_threads(threads, frame.layout.bytes());
-    Backend& backend = backend_for(context, wanted, {{frame.body, "archive"}, {field, "field"}});
-    if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, n, field);
-    if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return backend.decompress(frame, frame.body, n, field);
-    if (is_on_device(frame.body))
-        fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which is the CPU's: copy it to the host");
-    if (field == nullptr) return check_pieces(*context.cpu, frame, n, nullptr);
-    backend.decompress(frame, unpack(context, frame, n), n, field);
-}
-
-// Copies a box of a raw archive's values of `size` bytes each.
-void copy_box(const Frame& frame, const Selection& box) {
-    const auto& [start, count, stride, field] = box;
-    const std::size_t size = frame.layout.value_bytes();
-    std::uint64_t rows = 1;
-    const auto ndim = static_cast<std::size_t>(frame.layout.ndim), last = ndim - 1;
-    for (std::size_t d = 0; d < last; ++d) rows *= count[d];
-    for (std::uint64_t row = 0; row < rows; ++row) {
-        std::uint64_t rest = row, from = 0, to = 0, values = frame.layout.shape[last];
-        for (std::size_t d = last; d-- > 0; values *= frame.layout.shape[d]) {
-            const std::uint64_t i = rest % count[d];
-            rest /= count[d];
-            from += (start[d] + i) * values;
-            to += i * stride[d];
-        }
-        for (std::uint64_t i = 0; i < count[last]; ++i)
-            std::memcpy(static_cast<std::byte*>(field) + (to + i * stride[last]) * size,
-                        frame.body + (from + start[last] + i) * size, size);
-    }
-}
+Source body_of(const Frame& frame, const Source& archive) { return {frame.body, archive.device, archive.name}; }
 
 } // namespace
 
@@ -258,14 +188,15 @@ const char* cusz_last_error(const cusz_context* context) {
 
 size_t cusz_scratch_bytes(const cusz_context* context) {
     if (context == nullptr) return 0;
-    return context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) + context->body.bytes();
+    return context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) +
+           context->unpacked.bytes();
 }
 
 void cusz_release_scratch(cusz_context* context) {
     if (context == nullptr) return;
     context->cpu->release_scratch();
     if (context->cuda) context->cuda->release_scratch();
-    context->body.release();
+    context->unpacked.release();
 }
 
 cusz_status cusz_set_stream(cusz_context* context, void* stream) {
@@ -329,9 +260,10 @@ cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t c
         need(max, "max");
         const Layout layout(dtype, 1, &count);
         if (layout.values > 0) need(field, "field");
-        const ValueRange range = backend_for(*context, CUSZ_BACKEND_AUTO, {{field, "field"}})
-                                     .value_range(dtype, count, field, special_bits(dtype, has_fill != 0, fill),
-                                                  resolve_threads(threads, layout.bytes()));
+        const Source from = source(field, "field");
+        const Workers workers = workers_for(*context, CUSZ_BACKEND_AUTO, threads, layout, {from});
+        const ValueRange range =
+            workers.backend.value_range(dtype, count, from, special_bits(dtype, has_fill != 0, fill), workers.threads);
         *min = range.min;
         *max = range.max;
         if (n_valid != nullptr) *n_valid = range.n_valid;
@@ -353,24 +285,20 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz
         if (archive_capacity < needed)
             fail(CUSZ_ERROR_PARAMETER, "archive_capacity is ", archive_capacity, " bytes; this field needs ", needed,
                  " (cusz_max_archive_bytes)");
-        const int threads = resolve_threads(params->threads, layout.bytes());
-        Backend& backend = backend_for(*context, params->backend, {{field, "field"}, {archive, "archive"}});
-        if (params->lossless != CUSZ_LOSSLESS_NONE && is_on_device(archive))
+        const Source from = source(field, "field", params->backend);
+        const Target to = target(archive, "archive", params->backend);
+        const Workers workers = workers_for(*context, params->backend, params->threads, layout, {from, to});
+        if (params->lossless != CUSZ_LOSSLESS_NONE && to.on_device())
             fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage is the CPU's: it needs an archive in host memory");
 
         Coding coding;
         coding.mode = static_cast<cusz_mode>(params->mode);
+        coding.lossless = static_cast<cusz_lossless>(params->lossless);
         coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params->bins))) - 2;
         coding.has_fill = params->has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params->fill);
         coding.eb = coding.eb_abs = params->eb;
-        std::size_t bytes = 0;
-        if (layout.values > 0 && coding.eb > 0) bytes = backend.compress(layout, coding, field, threads, archive);
-        if (bytes == 0)
-            bytes = compress_raw(*context, backend, layout, field, threads, archive);
-        else if (params->lossless != CUSZ_LOSSLESS_NONE)
-            bytes = pack(*context, archive, bytes, threads);
-        *archive_bytes = bytes;
+        *archive_bytes = write_archive(workers, layout, coding, from, to);
     });
 }
 
@@ -379,9 +307,10 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         need(info, "info");
         if (info->struct_bytes != sizeof(cusz_info))
             fail(CUSZ_ERROR_PARAMETER, "info.struct_bytes is ", info->struct_bytes, ", expected ", sizeof(cusz_info));
-        if (context == nullptr && is_on_device(archive)) need(context, "context");
-        const Frame frame = context != nullptr ? parse_anywhere(*context, archive, archive_bytes)
-                                               : parse(archive, archive, archive_bytes);
+        const Source from = source(archive, "archive");
+        if (from.on_device()) need(context, "context");
+        const Frame frame =
+            from.on_device() ? parse(*context, from, archive_bytes) : cusz::parse(archive, archive, archive_bytes);
         const Layout& layout = frame.layout;
         cusz_info i{};
         i.struct_bytes = sizeof(cusz_info);
@@ -422,7 +351,10 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
 cusz_status cusz_check(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads) {
     return guarded(context, [&] {
         need(context, "context");
-        decode(*context, parse_anywhere(*context, archive, archive_bytes), CUSZ_BACKEND_AUTO, threads, nullptr);
+        const Source from = source(archive, "archive");
+        const Frame frame = parse(*context, from, archive_bytes);
+        read_archive(workers_for(*context, CUSZ_BACKEND_AUTO, threads, frame.layout, {from}), frame,
+                     body_of(frame, from), {});
     });
 }
 
@@ -432,12 +364,15 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
         need(context, "context");
         if (backend < CUSZ_BACKEND_AUTO || backend > CUSZ_BACKEND_CUDA)
             fail(CUSZ_ERROR_PARAMETER, "backend is ", static_cast<int>(backend), "; legal: 0 to 2");
-        const Frame frame = parse_anywhere(*context, archive, archive_bytes, backend);
+        const Source from = source(archive, "archive", backend);
+        const Frame frame = parse(*context, from, archive_bytes);
         if (field_bytes != frame.layout.bytes())
             fail(CUSZ_ERROR_PARAMETER, "field_bytes is ", field_bytes, "; the archive's field takes ",
                  frame.layout.bytes());
         if (field_bytes > 0) need(field, "field");
-        decode(*context, frame, backend, threads, field);
+        const Target to = target(field, "field", backend);
+        read_archive(workers_for(*context, backend, threads, frame.layout, {from, to}), frame, body_of(frame, from),
+                     to);
     });
 }
 
@@ -448,8 +383,10 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
         need(start, "start");
         need(count, "count");
         need(stride, "stride");
-        backend_for(*context, CUSZ_BACKEND_CPU, {{archive, "archive"}, {field, "field"}});
-        const Frame frame = parse(archive, archive, archive_bytes);
+        const Source from = source(archive, "archive", CUSZ_BACKEND_CPU);
+        const Target to = target(field, "field", CUSZ_BACKEND_CPU);
+        backend_for(*context, CUSZ_BACKEND_CPU, {from, to});
+        const Frame frame = cusz::parse(archive, archive, archive_bytes);
         Selection box{.start = {}, .count = {}, .stride = {}, .field = field};
         std::uint64_t values = 1;
         for (std::size_t d = 0; d < static_cast<std::size_t>(frame.layout.ndim); ++d) {
@@ -462,14 +399,9 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
             box.stride[d] = stride[d];
             values *= count[d];
         }
-        const int n = resolve_threads(threads, frame.layout.bytes());
-        if (values == 0) return decode(*context, frame, CUSZ_BACKEND_CPU, threads, nullptr);
+        const Workers workers = workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {});
+        if (values == 0) return read_archive(workers, frame, body_of(frame, from), {});
         need(field, "field");
-        if (frame.kind == CUSZ_KIND_RAW) {
-            check_pieces(*context->cpu, frame, n, nullptr);
-            return copy_box(frame, box);
-        }
-        const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
-        context->cpu->decompress_box(frame, packed ? unpack(*context, frame, n) : frame.body, n, box);
+        read_box(workers, frame, box);
     });
 }

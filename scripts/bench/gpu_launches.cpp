@@ -92,8 +92,7 @@ void compression() {
         count_symbols(CountArguments<T>{one_tile(), nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, nullptr);
     }
     purpose = "";
-    compress_tiles(CompressArguments<T>{one_tile(), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}, nullptr);
-    finish_header(HeaderArguments<T>{}, nullptr);
+    compress_tiles(CompressArguments<T, Huffman>{.batch = one_tile()}, nullptr);
 }
 
 void codebooks() {
@@ -109,7 +108,7 @@ void codebooks() {
 
 template <class T>
 void decompression() {
-    decompress_tiles(DecompressArguments<T>{one_tile(), {}, {}, {}, {}, {}, {}, {}, {}}, nullptr);
+    decompress_tiles(DecompressArguments<T, Huffman>{.batch = one_tile()}, nullptr);
 }
 
 } // namespace

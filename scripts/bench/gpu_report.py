@@ -155,7 +155,7 @@ def latency(rows: Sequence[Row]) -> str:
 
 
 COMPRESSION = (
-    *("clear", "compute_range", "resolve_bound", "count_symbols", "make_book", "compress_tiles", "finish_header"),
+    *("clear", "compute_range", "resolve_bound", "count_symbols", "make_book", "clear_states", "compress_tiles"),
 )
 DECOMPRESSION = ("clear_for_reading", "find_starts", "decompress_tiles")
 

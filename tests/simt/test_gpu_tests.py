@@ -58,7 +58,7 @@ def test_measuring(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     fields = ["turbulence@16", "clouds@20", "orbitals@4"]
     options = ["--eb", "1e-3", "--repeat", "2", "--flush", "100000", "--json", result]
-    command = [ROOT / "scripts/bench/gpu.py", *fields, *options, "--stages", simt_build / "lib/gpu_stages.so"]
+    command = [ROOT / "scripts/bench/gpu.py", *fields, *options, "--stages", simt_build / "lib/libcusz_core.so.0"]
     done = pretended(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(result.read_text())

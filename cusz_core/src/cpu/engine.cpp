@@ -12,7 +12,6 @@
 #include "../errors.hpp"
 #include "../float_mode.hpp"
 #include "../format/checksum.hpp"
-#include "../format/v1.hpp"
 #include "kept_tiles.hpp"
 #include "kernels.hpp"
 #include "window.hpp"
@@ -150,17 +149,16 @@ struct Worker {
 
 class CpuBackend final : public HostBackend {
 public:
-    ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
+    ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                            int threads) override {
         const Parts parts(values, threads);
         std::vector<ValueRange> ranges(parts.number);
         parallel(threads, parts.number, [&](std::uint64_t part, int) {
             const auto [begin, end] = parts[part];
-            ranges[part] =
-                dtype == CUSZ_F32
-                    ? kernels().value_range_f32(static_cast<const float*>(field) + begin, end - begin,
-                                                static_cast<std::uint32_t>(special))
-                    : kernels().value_range_f64(static_cast<const double*>(field) + begin, end - begin, special);
+            ranges[part] = dtype == CUSZ_F32
+                               ? kernels().value_range_f32(field.as<float>() + begin, end - begin,
+                                                           static_cast<std::uint32_t>(special))
+                               : kernels().value_range_f64(field.as<double>() + begin, end - begin, special);
         });
         ValueRange range;
         for (const ValueRange& own : ranges) {
@@ -172,21 +170,22 @@ public:
         return range;
     }
 
-    std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
+    std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
+                                    const Target& body, std::uint64_t capacity) override {
         resolve_bound(*this, layout, coding, field, threads);
-        if (coding.step == 0) return 0;
+        if (coding.step == 0) return std::nullopt;
         const auto& stages = kernels().lorenzo;
         return layout.dtype == CUSZ_F32
-                   ? compress_as(stages.f32, layout, coding, static_cast<const float*>(field), threads, archive)
-                   : compress_as(stages.f64, layout, coding, static_cast<const double*>(field), threads, archive);
+                   ? compress_as(stages.f32, layout, coding, field.as<float>(), threads, body.bytes(), capacity)
+                   : compress_as(stages.f64, layout, coding, field.as<double>(), threads, body.bytes(), capacity);
     }
 
-    void decompress(const Frame& frame, const std::byte* body, int threads, void* field) override {
-        Selection all{.start = {}, .count = frame.layout.shape, .stride = {}, .field = field};
+    void decompress(const Frame& frame, const Source& body, int threads, const Target& field) override {
+        Selection all{.start = {}, .count = frame.layout.shape, .stride = {}, .field = field.pointer};
         std::uint64_t stride = 1;
         for (auto d = static_cast<std::size_t>(frame.layout.ndim); d-- > 0; stride *= all.count[d])
             all.stride[d] = stride;
-        decompress_box(frame, body, threads, all);
+        decompress_box(frame, body.bytes(), threads, all);
     }
 
     void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
@@ -197,23 +196,25 @@ public:
             decompress_as(stages.f64, frame, body, threads, box);
     }
 
-    std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) override {
+    std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
         std::atomic<std::uint64_t> sum = 0;
         const Parts parts(piece_count(bytes), threads);
         parallel(threads, parts.number, [&](std::uint64_t part, int) {
             const auto [first, last] = parts[part];
             std::uint64_t own = 0;
             for (std::uint64_t p = first; p < last; ++p) {
-                own += piece(p, data, bytes);
-                if (target == nullptr) continue;
+                own += piece(p, data.pointer, bytes);
+                if (target.pointer == nullptr) continue;
                 const std::uint64_t begin = p * piece_words * 4;
-                std::memcpy(static_cast<char*>(target) + begin, static_cast<const char*>(data) + begin,
+                std::memcpy(target.bytes() + begin, data.bytes() + begin,
                             std::min<std::uint64_t>(piece_words * 4, bytes - begin));
             }
             sum += own;
         });
         return fold(sum);
     }
+
+    void copy(void* target, const void* source, std::size_t bytes) override { std::memcpy(target, source, bytes); }
 
     std::size_t scratch_bytes() const override {
         std::size_t bytes = 0;
@@ -255,17 +256,15 @@ private:
     }
 
     template <class Coder, class T>
-    std::size_t compress_as(const TileKernels<T, Coder>& stages, const Layout& layout, Coding coding, const T* field,
-                            int threads, void* archive) {
+    std::optional<Encoded> compress_as(const TileKernels<T, Coder>& stages, const Layout& layout, Coding coding,
+                                       const T* field, int threads, std::byte* body, std::uint64_t capacity) {
         const Tiling tiling(layout.ndim, layout.shape.data());
         Quantiser<T> quantiser = Quantiser<T>::from_bound(coding.eb_abs);
         quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
         const TileCoder<T> coder{tiling, quantiser};
         const Alphabet alphabet(coding.r);
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
-        const std::uint64_t in_front = v1::body_offset(coding.r) + index_bytes;
-        const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
-        if (in_front + n_tiles * 4 > most) return 0;
+        if (index_bytes + n_tiles * 4 > capacity) return std::nullopt;
         make_workers(threads);
 
         const Sample sample(n_tiles, coding.r);
@@ -273,11 +272,10 @@ private:
         const auto counts_of_sample = count_codes(stages, coder, alphabet, sample, field, threads, kept);
         const typename Coder::Model model(counts_of_sample, sample, alphabet);
         if (counts_of_sample.has_beyond(model.writing.reach())) kept.clear(); // some of their codes are outliers now
-        auto* const index = static_cast<std::byte*>(archive) + v1::body_offset(coding.r);
-        if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
+        if (n_tiles % 2 != 0) std::memset(body + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
-        const std::uint64_t most_words = (most - in_front) / 4;
-        std::byte* const payloads = static_cast<std::byte*>(archive) + in_front;
+        const std::uint64_t most_words = (capacity - index_bytes) / 4;
+        std::byte* const payloads = body + index_bytes;
         for (int who = 0; who < threads; ++who) {
             if (who == 0 && is_aligned(payloads))
                 worker(who).segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
@@ -307,7 +305,7 @@ private:
                 const std::uint32_t n =
                     stages.write_payload(coder, model.writing, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
-                std::memcpy(index + 2 * t, &entry, 2);
+                std::memcpy(body + 2 * t, &entry, 2);
                 segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);
                 if (segment.words + n > most_words || !segment.take(words, n)) too_large = true;
             }
@@ -320,7 +318,7 @@ private:
             checksum += worker(who).segment.checksum;
             counts += worker(who).segment.counts;
         }
-        if (too_large || total > most_words) return 0;
+        if (too_large || total > most_words) return std::nullopt;
         std::vector<std::uint64_t> place(parts.number, 0);
         for (std::size_t part = 1; part < place.size(); ++part) place[part] = place[part - 1] + written[part - 1].words;
         parallel(threads, parts.number, [&](std::uint64_t part, int) {
@@ -331,8 +329,7 @@ private:
         coding.n_special = counts.special;
         coding.n_out_of_range = counts.out_of_range;
         coding.n_unpredictable = counts.unpredictable;
-        v1::write_tiled_header(archive, layout, coding, model.lengths, fold(checksum));
-        return static_cast<std::size_t>(in_front + total * 4);
+        return Encoded{coding, model.lengths, fold(checksum)};
     }
 
     template <class Coder, class T>

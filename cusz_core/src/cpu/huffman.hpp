@@ -43,8 +43,8 @@ struct HuffmanCoder {
     using Model = Huffman;
     static constexpr std::uint32_t margin_words = decode_margin_words;
 
-    // Writes the coder's part of a payload, lengths of the substreams and the substreams, and to the tile header how the
-    // lengths are stored. Returns its words.
+    // Writes the coder's part of a payload, lengths of the substreams and the substreams, and to the tile header how
+    // the lengths are stored. Returns its words.
     static std::uint32_t encode(const std::int32_t* codes, std::uint32_t n, const EncodeBook& book,
                                 v1::TileHeader& header, std::uint32_t* words) {
         // The lengths lie in front of the codewords but are known only after them: encode behind the widest lengths

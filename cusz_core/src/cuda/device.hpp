@@ -4,6 +4,7 @@
 #include <cusz/cusz.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,7 +12,7 @@
 
 namespace cusz::cuda {
 
-inline constexpr int host = -1, unknown = -2; // in place of a device's number
+inline constexpr int unknown = -2; // in place of a device's number
 
 // The device in whose memory this lies, or `host`; `unknown` where CUDA does not say, as after a device has failed.
 // Managed memory belongs to its device, pinned memory to the host. Does not load the CUDA driver into a process that
@@ -27,6 +28,8 @@ int device_count(const char** reason) noexcept;
 // Throws PARAMETER, DEVICE.
 std::string device_name(int device);
 
+using StageObserver = std::function<void(const char* stage)>;
+
 // A backend whose pointers may be of the host or of the device. Its work on the device goes to one stream, and has
 // ended when a call returns.
 class DeviceBackend : public Backend {
@@ -37,8 +40,9 @@ public:
     virtual void set_stream(void* stream) = 0;
     // Scratch memory from the former one is given back first.
     virtual void set_allocator(const cusz_allocator* allocator) = 0;
-    // Copies bytes between any two places. Throws DEVICE.
-    virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
+    // Who is told what has just been put on the stream, such as "make_book"; or null. scripts/bench/gpu_stages.cpp
+    // times the stages that way.
+    virtual void observe(StageObserver observer) = 0;
 };
 
 // Throws DEVICE where the build has no CUDA, or this process no device.

@@ -4,26 +4,20 @@
 #include <array>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "../backend.hpp"
-#include "../codebook.hpp"
 #include "../errors.hpp"
 #include "../format/checksum.hpp"
 #include "device.hpp"
+#include "huffman_model.hpp"
 #include "kernels.hpp"
 #include "memory.hpp"
 
 namespace cusz::cuda {
 
 namespace {
-
-// To be asked once in a call: after a failure of the device CUDA may answer otherwise. Throws DEVICE.
-bool is_on_device(const void* pointer, const char* name) {
-    const int device = device_of(pointer);
-    if (device == unknown) fail_unknown(name);
-    return device != host;
-}
 
 // Layers of tiles, with their tiles and values.
 struct Batch {
@@ -55,9 +49,9 @@ void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeR
     }
 }
 
-void require_aligned(const void* pointer, std::size_t bytes, const char* name) {
-    if (reinterpret_cast<std::uintptr_t>(pointer) % bytes != 0)
-        fail(CUSZ_ERROR_PARAMETER, name, " lies on a device and is not aligned to ", bytes, " bytes");
+void require_aligned(const Source& memory, std::size_t bytes) {
+    if (reinterpret_cast<std::uintptr_t>(memory.pointer) % bytes != 0)
+        fail(CUSZ_ERROR_PARAMETER, memory.name, " lies on a device and is not aligned to ", bytes, " bytes");
 }
 
 const char* text_of(TileError error) {
@@ -83,49 +77,50 @@ template <class T>
 struct Workspace {
     using Range = typename RangeArguments<T>::Result;
 
-    // What is cleared at first.
-    std::uint64_t* counts;
+    HuffmanModel model;
     std::uint64_t* ticket;
     CompressResult* result;
-    // What is fetched at the end, the result before it included.
     FieldState<T>* state;
-    std::uint32_t* header;
-    std::size_t cleared_bytes, fetched_from, fetched_bytes;
-
-    std::uint8_t* lengths;
-    std::uint32_t *small, *of_symbol;
     Range* ranges;
-    std::uint64_t* book; // memory for make_book
-    std::size_t bytes;
+    std::size_t cleared_bytes, bytes;
 
-    Workspace(void* memory, const Alphabet& alphabet, std::size_t n_ranges) {
+    // memory: of that many bytes; or null, to find them.
+    Workspace(void* memory, int r, std::size_t n_ranges) : model(r) {
         Parts parts(memory);
-        counts = parts.take<std::uint64_t>(alphabet.size());
+        model.take_cleared(parts);
         ticket = parts.take<std::uint64_t>(1);
-        fetched_from = parts.used();
+        result_at_ = parts.used();
         result = parts.take<CompressResult>(1);
         cleared_bytes = parts.used();
         state = parts.take<FieldState<T>>(1);
-        header = parts.take<std::uint32_t>(v1::body_offset(alphabet.r) / 4);
-        fetched_bytes = parts.used() - fetched_from;
-        lengths = parts.take<std::uint8_t>(alphabet.size());
-        small = parts.take<std::uint32_t>(2 * EncodeTables::small_span);
-        of_symbol = parts.take<std::uint32_t>(alphabet.size());
+        lengths_at_ = parts.used();
+        model.take_lengths(parts);
+        lengths_end_ = parts.used();
+        model.take(parts);
         ranges = parts.take<Range>(n_ranges);
-        book = book_memory_bytes(alphabet.r) == 0 ? nullptr
-                                                  : parts.take<std::uint64_t>(book_memory_bytes(alphabet.r) / 8 + 1);
         bytes = parts.used();
     }
-    // The same parts of a copy of what was fetched.
-    const CompressResult& result_in(const std::byte* copy) const {
-        return *reinterpret_cast<const CompressResult*>(copy);
+
+    // What compression came to, copied to the host in one piece.
+    struct Fetched {
+        CompressResult result;
+        FieldState<T> state;
+        std::vector<std::uint8_t> lengths;
+    };
+    template <class Fetch>
+    Fetched fetch(const Fetch& fetch) const {
+        std::vector<std::byte> copy(lengths_end_ - result_at_);
+        fetch(reinterpret_cast<const std::byte*>(result), copy.size(), copy.data());
+        Fetched fetched;
+        std::memcpy(&fetched.result, copy.data(), sizeof fetched.result);
+        std::memcpy(&fetched.state, copy.data() + (cleared_bytes - result_at_), sizeof fetched.state);
+        const auto* lengths = reinterpret_cast<const std::uint8_t*>(copy.data() + (lengths_at_ - result_at_));
+        fetched.lengths.assign(lengths, lengths + model.n_lengths());
+        return fetched;
     }
-    const FieldState<T>& state_in(const std::byte* copy) const {
-        return *reinterpret_cast<const FieldState<T>*>(copy + (cleared_bytes - fetched_from));
-    }
-    const std::byte* header_in(const std::byte* copy) const {
-        return copy + (cleared_bytes - fetched_from) + (sizeof(FieldState<T>) + 15) / 16 * 16;
-    }
+
+private:
+    std::size_t result_at_, lengths_at_, lengths_end_;
 };
 
 class CudaBackend final : public DeviceBackend {
@@ -156,63 +151,61 @@ public:
         release_scratch();
         source_.allocator = next;
     }
+    void observe(StageObserver observer) override { observer_ = std::move(observer); }
     void copy(void* target, const void* source, std::size_t bytes) override {
         on_stream([&] { staging_.copy(target, source, bytes, stream()); });
     }
 
-    ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const void* field, std::uint64_t special,
+    ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                            int threads) override {
-        if (!is_on_device(field, "field")) return cpu_->value_range(dtype, values, field, special, threads);
+        if (!field.on_device()) return cpu_->value_range(dtype, values, field, special, threads);
         return on_stream([&] {
-            return dtype == CUSZ_F32
-                       ? value_range_of(static_cast<const float*>(field), values, static_cast<std::uint32_t>(special))
-                       : value_range_of(static_cast<const double*>(field), values, special);
+            return dtype == CUSZ_F32 ? value_range_of<float>(field, values, static_cast<std::uint32_t>(special))
+                                     : value_range_of<double>(field, values, special);
         });
     }
 
-    std::size_t compress(const Layout& layout, Coding coding, const void* field, int threads, void* archive) override {
-        const bool from_device = is_on_device(field, "field"), to_device = is_on_device(archive, "archive");
-        if (!from_device) { // the host is the faster one to look at it
+    std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
+                                    const Target& body, std::uint64_t capacity) override {
+        if (!field.on_device()) { // the host is the faster one to look at it
             resolve_bound(*this, layout, coding, field, threads);
-            if (coding.step == 0) return 0;
+            if (coding.step == 0) return std::nullopt;
         }
         return on_stream([&] {
-            return layout.dtype == CUSZ_F32
-                       ? compress_as(layout, coding, static_cast<const float*>(field), from_device, archive, to_device)
-                       : compress_as(layout, coding, static_cast<const double*>(field), from_device, archive,
-                                     to_device);
+            return layout.dtype == CUSZ_F32 ? compress_as<float>(layout, coding, field, body, capacity)
+                                            : compress_as<double>(layout, coding, field, body, capacity);
         });
     }
 
-    void decompress(const Frame& frame, const std::byte* body, int, void* field) override {
+    void decompress(const Frame& frame, const Source& body, int, const Target& field) override {
         on_stream([&] {
             if (frame.layout.dtype == CUSZ_F32)
-                decompress_as(frame, body, static_cast<float*>(field));
+                decompress_as<float>(frame, body, field);
             else
-                decompress_as(frame, body, static_cast<double*>(field));
+                decompress_as<double>(frame, body, field);
         });
     }
 
-    std::uint32_t piece_checksum(const void* data, std::uint64_t bytes, int threads, void* target) override {
-        const bool from_device = is_on_device(data, "field or archive");
-        const bool to_device = is_on_device(target, "archive or field");
-        if (!from_device && !to_device) return cpu_->piece_checksum(data, bytes, threads, target);
+    std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
+        if (!data.on_device() && !target.on_device()) return cpu_->piece_checksum(data, bytes, threads, target);
         return on_stream([&] {
-            if (!from_device) staging_.copy(target, data, static_cast<std::size_t>(bytes), stream());
-            const void* const words = from_device ? data : target;
-            require_aligned(words, 4, from_device ? "field or archive" : "archive or field");
+            if (!data.on_device())
+                staging_.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
+            const Source words = data.on_device() ? data : Source(target);
+            require_aligned(words, 4);
             PieceArguments arguments{};
-            arguments.words = static_cast<const std::uint32_t*>(words);
+            arguments.words = words.as<std::uint32_t>();
             arguments.n = bytes / 4;
-            if (from_device && to_device) {
-                require_aligned(target, 4, "archive or field");
-                arguments.target = static_cast<std::uint32_t*>(target);
+            if (data.on_device() && target.on_device()) {
+                require_aligned(target, 4);
+                arguments.target = target.as<std::uint32_t>();
             }
             arguments.checksum = cleared<std::uint64_t>(result_, 1);
             if (arguments.n > 0) sum_pieces(arguments, stream());
+            done("sum_pieces");
             const auto checksum = fetched(arguments.checksum);
-            if (from_device && !to_device && target != nullptr)
-                staging_.copy(target, data, static_cast<std::size_t>(bytes), stream());
+            if (data.on_device() && !target.on_device() && target.pointer != nullptr)
+                staging_.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
             return fold(checksum);
         });
     }
@@ -237,6 +230,10 @@ public:
 private:
     cudaStream_t stream() const { return source_.stream; }
     void wait() const { CUSZ_CUDA(cudaStreamSynchronize(stream())); }
+    // To be said when a stage has been put on the stream.
+    void done(const char* stage) const {
+        if (observer_) observer_(stage);
+    }
     std::array<const DeviceBuffer*, 7> buffers() const {
         return {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_};
     }
@@ -280,11 +277,11 @@ private:
     }
 
     template <class T>
-    ValueRange value_range_of(const T* field, std::uint64_t n, typename Traits<T>::Bits special) {
-        require_aligned(field, sizeof(T), "field");
+    ValueRange value_range_of(const Source& field, std::uint64_t n, typename Traits<T>::Bits special) {
+        require_aligned(field, sizeof(T));
         using Result = typename RangeArguments<T>::Result;
         std::vector<Result> results(most_blocks());
-        const RangeArguments<T> arguments{field, n, special, result_.reserve<Result>(source_, results.size())};
+        const RangeArguments<T> arguments{field.as<T>(), n, special, result_.reserve<Result>(source_, results.size())};
         compute_range(arguments, stream());
         fetch(arguments.results, results.size(), results.data());
         ValueRange range;
@@ -300,11 +297,11 @@ private:
 
     // The batch's values on the device: where they are, or copied there. kept: the batch that the buffer has already.
     template <class T>
-    const T* field_of(const T* field, bool from_device, const Batch& batch, std::uint64_t& kept) {
-        if (from_device) return field + batch.first_value;
+    const T* field_of(const Source& field, const Batch& batch, std::uint64_t& kept) {
+        if (field.on_device()) return field.as<T>() + batch.first_value;
         T* const copy = field_.reserve<T>(source_, batch.n_values);
         if (kept != batch.first_tile)
-            staging_.copy(copy, field + batch.first_value, static_cast<std::size_t>(batch.n_values) * sizeof(T),
+            staging_.copy(copy, field.as<T>() + batch.first_value, static_cast<std::size_t>(batch.n_values) * sizeof(T),
                           stream());
         kept = batch.first_tile;
         return copy;
@@ -312,16 +309,14 @@ private:
     static constexpr std::uint64_t no_batch = ~std::uint64_t{0};
 
     template <class T>
-    std::size_t compress_as(const Layout& layout, const Coding& coding, const T* field, bool from_device, void* archive,
-                            bool to_device) {
-        if (from_device) require_aligned(field, sizeof(T), "field");
-        if (to_device) require_aligned(archive, 4, "archive");
+    std::optional<Encoded> compress_as(const Layout& layout, Coding coding, const Source& field, const Target& body,
+                                       std::uint64_t capacity_bytes) {
+        const bool from_device = field.on_device(), to_device = body.on_device();
+        if (from_device) require_aligned(field, sizeof(T));
+        if (to_device) require_aligned(body, 4);
         const Tiling tiling(layout.ndim, layout.shape.data());
-        const Alphabet alphabet(coding.r);
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
-        const std::uint64_t in_front = v1::body_offset(coding.r) + index_bytes;
-        const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
-        if (in_front + n_tiles * 4 > most) return 0;
+        if (index_bytes + n_tiles * 4 > capacity_bytes) return std::nullopt;
         const auto tiles_of = [&](const Batch& batch) {
             return TileBatch{tiling, batch.first_tile, batch.n_tiles, batch.first_value};
         };
@@ -330,7 +325,7 @@ private:
             release_batch();
             kept = no_batch;
         };
-        const std::uint64_t most_words = (most - in_front) / 4;
+        const std::uint64_t most_words = (capacity_bytes - index_bytes) / 4;
         const auto capacity_of = [&](const Batch& batch) {
             return std::min(most_words, batch.n_tiles + batch.n_values * words_of<T>);
         };
@@ -343,29 +338,33 @@ private:
 
         const bool finds_range = from_device && coding.mode == CUSZ_REL;
         const std::size_t n_ranges = finds_range ? most_blocks() : 0;
-        auto* const memory = workspace_.reserve<std::byte>(source_, Workspace<T>(nullptr, alphabet, n_ranges).bytes);
-        const Workspace<T> work(memory, alphabet, n_ranges);
+        auto* const memory = workspace_.reserve<std::byte>(source_, Workspace<T>(nullptr, coding.r, n_ranges).bytes);
+        const Workspace<T> work(memory, coding.r, n_ranges);
         CUSZ_CUDA(cudaMemsetAsync(memory, 0, work.cleared_bytes, stream()));
+        done("clear");
         const auto special = static_cast<typename Traits<T>::Bits>(coding.special);
-        if (finds_range) compute_range(RangeArguments<T>{field, layout.values, special, work.ranges}, stream());
+        if (finds_range) {
+            compute_range(RangeArguments<T>{field.as<T>(), layout.values, special, work.ranges}, stream());
+            done("compute_range");
+        }
         cuda::resolve_bound(BoundArguments<T>{finds_range || coding.mode == CUSZ_ABS ? coding.eb : coding.eb_abs,
                                               special, finds_range ? work.ranges : nullptr,
                                               static_cast<std::uint32_t>(n_ranges), work.state},
                             stream());
+        done("resolve_bound");
 
         const Sample sample(n_tiles, coding.r);
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
-            const T* const values = field_of(field, from_device, batch, kept);
-            count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.counts},
+            const T* const values = field_of<T>(field, batch, kept);
+            count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.model.counts()},
                           stream());
         });
-        make_book(BookArguments{work.counts, coding.r, sample, work.lengths, work.small, work.of_symbol,
-                                &work.state->reach, work.book},
-                  stream());
+        done("count_symbols");
+        work.model.build(sample, &work.state->reach, stream());
+        done("make_book");
 
-        auto* const bytes = static_cast<std::byte*>(archive);
-        std::byte *const index = bytes + v1::body_offset(coding.r), *const payloads = bytes + in_front;
-        std::vector<std::byte> fetched(work.fetched_bytes);
+        std::byte *const index = body.bytes(), *const payloads = index + index_bytes;
+        typename Workspace<T>::Fetched found;
         std::uint64_t words = 0; // of the batches before
         bool is_raw = false;
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
@@ -373,8 +372,8 @@ private:
             const std::uint64_t capacity = std::min(most_words - words, capacity_of(batch));
             const CompressArguments<T, Huffman> a{
                 .batch = tiles_of(batch),
-                .field = field_of(field, from_device, batch, kept),
-                .model = {coding.r, work.small, work.of_symbol},
+                .field = field_of<T>(field, batch, kept),
+                .model = work.model.writing(),
                 .state = work.state,
                 .index = to_device ? reinterpret_cast<std::uint16_t*>(index) + batch.first_tile
                                    : index_.reserve<std::uint16_t>(source_, batch.n_tiles),
@@ -386,52 +385,43 @@ private:
                 .result = work.result,
             };
             if (batch.first_tile > 0) CUSZ_CUDA(cudaMemsetAsync(work.ticket, 0, sizeof *work.ticket, stream()));
+            done("clear_states");
             compress_tiles(a, stream());
-            if (batch.first_tile + batch.n_tiles == n_tiles)
-                finish_header(header_of<T>(layout, coding, work, to_device ? bytes : nullptr), stream());
-            fetch(memory + work.fetched_from, fetched.size(), fetched.data());
-            const CompressResult& result = work.result_in(fetched.data());
-            is_raw = work.state_in(fetched.data()).raw != 0 || result.too_large != 0;
+            done("compress_tiles");
+            found = work.fetch([&](const std::byte* from, std::size_t n, std::byte* to) { fetch(from, n, to); });
+            is_raw = found.state.raw != 0 || found.result.too_large != 0;
             if (is_raw) return;
             if (!to_device) {
                 staging_.copy(index + 2 * batch.first_tile, a.index, static_cast<std::size_t>(batch.n_tiles) * 2,
                               stream());
-                staging_.copy(payloads + 4 * words, a.payloads, static_cast<std::size_t>(result.words - words) * 4,
-                              stream());
+                staging_.copy(payloads + 4 * words, a.payloads,
+                              static_cast<std::size_t>(found.result.words - words) * 4, stream());
             }
-            words = result.words;
+            words = found.result.words;
         });
-        if (is_raw) return 0;
-        if (!to_device) {
-            std::memcpy(archive, work.header_in(fetched.data()), v1::body_offset(coding.r));
-            if (n_tiles % 2 != 0) std::memset(index + n_tiles * 2, 0, 2);
+        if (is_raw) return std::nullopt;
+        if (n_tiles % 2 != 0) { // pad the index
+            if (to_device)
+                CUSZ_CUDA(cudaMemsetAsync(index + n_tiles * 2, 0, 2, stream()));
+            else
+                std::memset(index + n_tiles * 2, 0, 2);
         }
-        return static_cast<std::size_t>(in_front + words * 4);
-    }
-
-    // archive: on the device, or null.
-    template <class T>
-    HeaderArguments<T> header_of(const Layout& layout, const Coding& coding, const Workspace<T>& work,
-                                 std::byte* archive) const {
-        HeaderArguments<T> a{};
-        std::vector<std::byte> header(v1::body_offset(coding.r));
-        v1::write_tiled_header(header.data(), layout, coding, std::vector<std::uint8_t>(Alphabet(coding.r).size()), 0);
-        std::memcpy(a.words, header.data(), sizeof a.words);
-        a.n_tiles = Tiling(layout.ndim, layout.shape.data()).n_tiles();
-        a.state = work.state;
-        a.result = work.result;
-        a.lengths = work.lengths;
-        a.r = coding.r;
-        a.header = archive != nullptr ? reinterpret_cast<std::uint32_t*>(archive) : work.header;
-        a.index = archive != nullptr ? reinterpret_cast<std::uint16_t*>(archive + v1::body_offset(coding.r)) : nullptr;
-        return a;
+        coding.eb_abs = found.state.eb_abs;
+        coding.step = static_cast<double>(found.state.quantiser.step);
+        coding.body_bytes = coding.stored_bytes = index_bytes + words * 4;
+        coding.n_special = found.result.n_special;
+        coding.n_out_of_range = found.result.n_out_of_range;
+        coding.n_unpredictable = found.result.n_unpredictable;
+        return Encoded{coding, std::move(found.lengths), fold(found.result.checksum)};
     }
 
     template <class T>
-    void decompress_as(const Frame& frame, const std::byte* body, T* field) {
-        const bool from_device = is_on_device(body, "archive"), to_device = is_on_device(field, "field");
-        if (from_device) require_aligned(body, 4, "archive");
-        if (to_device) require_aligned(field, sizeof(T), "field");
+    void decompress_as(const Frame& frame, const Source& from, const Target& to) {
+        const bool from_device = from.on_device(), to_device = to.on_device();
+        if (from_device) require_aligned(from, 4);
+        if (to_device) require_aligned(to, sizeof(T));
+        const std::byte* const body = from.bytes();
+        T* const field = to.as<T>();
         const Tiling tiling(frame.layout.ndim, frame.layout.shape.data());
         Quantiser<T> quantiser;
         quantiser.step = static_cast<T>(frame.coding.step);
@@ -439,10 +429,7 @@ private:
         const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
         const std::byte* const payloads = body + index_bytes;
         const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
-        const DecodeBook book(frame.lengths, Alphabet(frame.coding.r));
-        const std::size_t entries = std::size_t{1} << book.width();
-        auto* const table = tables_.reserve<std::uint32_t>(source_, entries);
-        CUSZ_CUDA(cudaMemcpyAsync(table, book.table(), entries * 4, cudaMemcpyDefault, stream()));
+        const HuffmanTable table(frame, tables_, source_);
 
         std::uint64_t layers = tiling.layers(), words_before = 0, checksum = 0;
         std::vector<std::uint16_t> index; // on the host, where there are several batches
@@ -503,7 +490,7 @@ private:
             const DecompressArguments<T, Huffman> a{
                 .batch = {tiling, batch.first_tile, batch.n_tiles, batch.first_value},
                 .quantiser = quantiser,
-                .model = {table, book.width(), book.empty()},
+                .model = table.reading(),
                 .index = index_words,
                 .starts = starts.starts,
                 .payloads = payload_words_at,
@@ -511,8 +498,11 @@ private:
                 .field = values,
                 .result = result,
             };
+            done("clear_for_reading");
             find_starts(starts, stream());
+            done("find_starts");
             decompress_tiles(a, stream());
+            done("decompress_tiles");
             const DecompressResult own = fetched(a.result);
             if (own.index_error != 0 || own.error != 0) {
                 const std::uint64_t report = ~(own.index_error != 0 ? own.index_error : own.error);
@@ -541,6 +531,7 @@ private:
     MemorySource source_;
     DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
     Staging staging_;
+    StageObserver observer_;
     std::unique_ptr<Backend> cpu_ = make_cpu_backend(); // for what lies on the host alone
 };
 

@@ -224,10 +224,12 @@ struct HuffmanCoder {
     // The codes of one tile, on their way to the coder's part of the payload: lengths of the substreams, then these.
     class Encoder {
     public:
-        // code_at: the code of that number, of n. For all threads of a block, of which each keeps its own codes.
+        // code_at: the code of that number, of n. For all threads of a block, of which each keeps its own codes in
+        // `code`: the caller's, as the compiler spills registers where they are a member.
         template <class CodeAt>
-        __device__ Encoder(const EncodeTables& tables, std::uint32_t n, WritingMemory& memory, const CodeAt& code_at)
-            : streams_(n) {
+        __device__ Encoder(const EncodeTables& tables, std::uint32_t n, WritingMemory& memory, const CodeAt& code_at,
+                           std::int32_t (&code)[values_of_thread])
+            : streams_(n), code_(code) {
             std::uint32_t bits = 0;
 #pragma unroll
             for (std::uint32_t k = 0; k < values_of_thread; ++k) {
@@ -261,7 +263,7 @@ struct HuffmanCoder {
 
     private:
         Substreams streams_;
-        std::int32_t code_[values_of_thread];
+        std::int32_t (&code_)[values_of_thread];
         SubstreamPlaces places_;
     };
 

@@ -7,7 +7,6 @@
 
 #include "check.hpp"
 #include "codebook.cuh"
-#include "header.cuh"
 #include "histogram.cuh"
 #include "pipeline.cuh"
 #include "value_range.cuh"
@@ -24,7 +23,7 @@ __global__ void __launch_bounds__(block_threads) range_kernel(const RangeArgumen
 
 template <class T>
 __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArguments<T> a) {
-    settle(a, shared_memory<RangeMemory<T>>());
+    resolve(a, shared_memory<RangeMemory<T>>());
 }
 
 template <class T, class Pipeline>
@@ -140,11 +139,6 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
     add(&a.result->n_out_of_range, own.n_out_of_range);
     add(&a.result->n_unpredictable, own.n_unpredictable);
     add(&a.result->too_large, own.too_large);
-}
-
-template <class T>
-__global__ void __launch_bounds__(block_threads) header_kernel(const HeaderArguments<T> a) {
-    if (a.state->raw == 0) write_header(a, shared_memory<HeaderMemory>());
 }
 
 // ---- Decompression: one warp, one tile at a time
@@ -350,11 +344,6 @@ void make_book(const BookArguments& a, cudaStream_t stream) {
 }
 
 template <class T>
-void finish_header(const HeaderArguments<T>& a, cudaStream_t stream) {
-    launch<header_kernel<T>>(a, block_threads, sizeof(HeaderMemory), 1, true, stream);
-}
-
-template <class T>
 void compress_tiles(const CompressArguments<T, Huffman>& a, cudaStream_t stream) {
     launch<compress_kernel<T, OfVersion1>>(a, block_threads, sizeof(CompressMemory<T, HuffmanCoder>), a.batch.n_tiles,
                                            false, stream);
@@ -381,8 +370,6 @@ template void compute_range(const RangeArguments<float>&, cudaStream_t);
 template void compute_range(const RangeArguments<double>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<float>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<double>&, cudaStream_t);
-template void finish_header(const HeaderArguments<float>&, cudaStream_t);
-template void finish_header(const HeaderArguments<double>&, cudaStream_t);
 template void count_symbols(const CountArguments<float>&, cudaStream_t);
 template void count_symbols(const CountArguments<double>&, cudaStream_t);
 template void compress_tiles(const CompressArguments<float, Huffman>&, cudaStream_t);

@@ -118,18 +118,6 @@ struct CompressArguments {
     CompressResult* result;
 };
 
-template <class T>
-struct HeaderArguments {
-    std::uint32_t words[v1::tiled_header_bytes / 4]; // as far as the host knows them, and zeros
-    std::uint64_t n_tiles;
-    const FieldState<T>* state;
-    const CompressResult* result;
-    const std::uint8_t* lengths;
-    int r;
-    std::uint32_t* header; // gets header, coding header and codebook
-    std::uint16_t* index;  // of all tiles, whose padding is written; or null
-};
-
 // Where every 32nd tile's payload begins.
 inline constexpr std::uint32_t tiles_of_start = 32;
 
@@ -198,8 +186,6 @@ void count_symbols(const CountArguments<T>& arguments, cudaStream_t stream);
 void make_book(const BookArguments& arguments, cudaStream_t stream);
 template <class T>
 void compress_tiles(const CompressArguments<T, Huffman>& arguments, cudaStream_t stream);
-template <class T>
-void finish_header(const HeaderArguments<T>& arguments, cudaStream_t stream);
 void find_starts(const IndexArguments& arguments, cudaStream_t stream);
 template <class T>
 void decompress_tiles(const DecompressArguments<T, Huffman>& arguments, cudaStream_t stream);

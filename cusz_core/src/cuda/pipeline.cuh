@@ -142,11 +142,14 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipe
                     static_cast<std::uint32_t>(code_to_encode(tile, prepared.has_missing, at));
         __syncthreads();
     }
+    std::int32_t code[values_of_thread];
     const typename Pipeline::Coder::Encoder encoder(
-        model, significance.n_coded, memory.coder, [&](std::uint32_t number) {
+        model, significance.n_coded, memory.coder,
+        [&](std::uint32_t number) {
             return significance.masked ? static_cast<std::int32_t>(memory.word[number])
                                        : code_to_encode(tile, prepared.has_missing, number);
-        });
+        },
+        code);
 
     // Where the parts lie.
     const std::uint32_t n_out_of_range = tile.out_of_range.count, n_unpredictable = tile.unpredictable.count;

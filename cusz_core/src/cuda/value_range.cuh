@@ -64,7 +64,7 @@ __device__ typename RangeArguments<T>::Result range_of_field(const RangeArgument
 
 // The bound that all blocks' ranges mean, and the quantiser of it; for one block.
 template <class T>
-__device__ void settle(const BoundArguments<T>& a, RangeMemory<T>& shared) {
+__device__ void resolve(const BoundArguments<T>& a, RangeMemory<T>& shared) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     double eb_abs = a.eb;
     if (a.results != nullptr) {

@@ -1,0 +1,63 @@
+// The Huffman coder's model on a device: what it needs there, and how it comes about (../cpu/huffman_model.hpp has the
+// CPU's; histogram.cuh and codebook.cuh have the kernels' part).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../codebook.hpp"
+#include "kernels.hpp"
+#include "memory.hpp"
+
+namespace cusz::cuda {
+
+// To write with. Its memory is taken in three parts, of which the first has to be 0 at the beginning.
+class HuffmanModel {
+public:
+    explicit HuffmanModel(int r) : alphabet_(r) {}
+
+    void take_cleared(Parts& parts) { counts_ = parts.take<std::uint64_t>(alphabet_.size()); }
+    void take_lengths(Parts& parts) { lengths_ = parts.take<std::uint8_t>(alphabet_.size()); }
+    void take(Parts& parts) {
+        small_ = parts.take<std::uint32_t>(2 * EncodeTables::small_span);
+        of_symbol_ = parts.take<std::uint32_t>(alphabet_.size());
+        const std::size_t bytes = book_memory_bytes(alphabet_.r);
+        book_ = bytes == 0 ? nullptr : parts.take<std::uint64_t>(bytes / 8 + 1);
+    }
+
+    std::uint64_t* counts() const { return counts_; }
+    // What the archive has of it, once it is built.
+    const std::uint8_t* lengths() const { return lengths_; }
+    std::size_t n_lengths() const { return alphabet_.size(); }
+
+    // From the counts. reach: on the device, gets the magnitude from which on codes are out of range.
+    void build(const Sample& sample, std::uint32_t* reach, cudaStream_t stream) const {
+        make_book(BookArguments{counts_, alphabet_.r, sample, lengths_, small_, of_symbol_, reach, book_}, stream);
+    }
+    EncodeTables writing() const { return {alphabet_.r, small_, of_symbol_}; }
+
+private:
+    Alphabet alphabet_;
+    std::uint64_t* counts_ = nullptr;
+    std::uint8_t* lengths_ = nullptr;
+    std::uint32_t *small_ = nullptr, *of_symbol_ = nullptr;
+    std::uint64_t* book_ = nullptr; // memory for make_book
+};
+
+// To read with: copies the table of an archive's model to the device. It has to live as long as work on the stream.
+class HuffmanTable {
+public:
+    HuffmanTable(const Frame& frame, DeviceBuffer& buffer, const MemorySource& source)
+        : book_(frame.lengths, Alphabet(frame.coding.r)) {
+        const std::size_t entries = std::size_t{1} << book_.width();
+        table_ = buffer.reserve<std::uint32_t>(source, entries);
+        CUSZ_CUDA(cudaMemcpyAsync(table_, book_.table(), entries * 4, cudaMemcpyDefault, source.stream));
+    }
+    DecodeTable reading() const { return {table_, book_.width(), book_.empty()}; }
+
+private:
+    DecodeBook book_;
+    std::uint32_t* table_;
+};
+
+} // namespace cusz::cuda
