@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from comparison import measure
+from comparison.fields import turbulence
+from comparison.report import significant
 
 import cusz_core
-from cusz_core.bench import measure
-from cusz_core.bench.fields import turbulence
-from cusz_core.bench.report import significant
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs/performance.md"

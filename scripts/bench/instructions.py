@@ -169,8 +169,7 @@ def parse_callgrind(text: str) -> Counter[str]:
 def make_inputs(folder: Path) -> dict[str, Input]:
     try:
         import numpy as np
-
-        from cusz_core.bench import fields
+        from comparison import fields
     except ImportError as error:
         raise Failure(str(error), "Run scripts/setup first, then this with .venv/bin/python.") from None
 

@@ -45,7 +45,7 @@ typedef enum cusz_status {
     CUSZ_ERROR_TOO_NEW = 4,     /* an archive of a newer format version */
     CUSZ_ERROR_DEVICE = 5,      /* a device is missing or failed */
     CUSZ_ERROR_MEMORY = 6,      /* out of memory */
-    CUSZ_ERROR_PLUGIN = 7,      /* the ADIOS2 plugin is missing or of another version (raised by cusz_operator) */
+    /* 7 is reserved for what is built on this library, and never returned by it */
     CUSZ_ERROR_INTERNAL = 8     /* a defect of this library */
 } cusz_status;
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core import _native, arguments
+from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks, statistics
-from .blocks import Block, Extents, Settings, field_shape, first_overlap, prepare
+from .blocks import Extents, PreparedBlock, Settings, field_shape, first_overlap, prepare
 from .inspection import import_adios2
 from .parameters import Backend, Mode, define_operator
 from .plugin import Plugin, keep_for_ever, plugin_path, without_colours
@@ -125,7 +125,7 @@ class Writer:
         self._path = os.fspath(path)
         self._ranks = Ranks(comm)
         self._engine: Any = None
-        self._blocks: list[Block] = []
+        self._blocks: list[PreparedBlock] = []
         self._archives: list[NDArray[np.uint8]] = []
         self._in_step = False
         self._ranges = ranges
@@ -149,8 +149,8 @@ class Writer:
             self._of_variable = {
                 name: _settings(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
             }
-            arguments.backend(backend)
-            arguments.threads(threads)
+            embedding.backend(backend)
+            embedding.threads(threads)
             self._backend, self._threads = backend, threads
             engine_parameters = _engine_parameters(engine, parameters, append, asynchronous)
             wanted = _statistics_wanted(engine, engine_parameters, ranges)
@@ -273,7 +273,7 @@ class Writer:
         if not self._in_step:
             raise ParameterError("put needs an open step: with writer.step(): writer.put(...)")
         if not isinstance(name, str) or not name or len(name.encode()) > 1000:
-            raise ParameterError(f"name is {arguments.describe(name)}; it must be a text of 1 to 1000 bytes")
+            raise ParameterError(f"name is {embedding.describe(name)}; it must be a text of 1 to 1000 bytes")
         if blocktable.is_table(name):
             raise ParameterError(
                 f"{name!r} is the name of a block table: choose one that does not begin with "
@@ -455,7 +455,7 @@ class Writer:
         if self._progress:
             print_step(self._path, self._steps - 1, tables, clock)
 
-    def _describe(self, block: Block) -> _Description:
+    def _describe(self, block: PreparedBlock) -> _Description:
         found = cusz_core.ValueRange(math.nan, math.nan, 0)
         if self._ranges or block.settings.mode == "rel":
             found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
@@ -499,11 +499,11 @@ class Writer:
                 counted = [d.range for _, d in blocks if d.range.values > 0]
                 low = min((r.min for r in counted), default=0.0)
                 high = max((r.max for r in counted), default=0.0)
-                bounds[name] = _native.absolute_bound(first.settings.eb, low, high)
+                bounds[name] = embedding.absolute_bound(first.settings.eb, low, high)
         self._checked = geometry
         return bounds
 
-    def _memory(self, number: int, block: Block) -> NDArray[np.uint8] | None:
+    def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
         """Memory for an archive, kept from step to step: fresh pages cost more than the copy. What an archive does not
         fill is touched by nobody, and takes no memory; but where addresses are short, there is none."""
         needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
@@ -517,7 +517,12 @@ class Writer:
         return memory
 
     def _compress(
-        self, block: Block, description: _Description, bound: float, row: NDArray[Any], memory: NDArray[np.uint8] | None
+        self,
+        block: PreparedBlock,
+        description: _Description,
+        bound: float,
+        row: NDArray[Any],
+        memory: NDArray[np.uint8] | None,
     ) -> bytes | memoryview:
         started = time.perf_counter()
         archive = cusz_core.compress(
@@ -538,7 +543,7 @@ class Writer:
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
         return archive
 
-    def _hand_over(self, block: Block, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
+    def _hand_over(self, block: PreparedBlock, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
         variable = self._operated.get(block.name)
         if variable is None:
             zeros = [0] * len(block.shape)
@@ -602,14 +607,14 @@ def _settings(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """Checked settings over those of `base`."""
     merged = dict(base)
     if given.get("eb") is not None:
-        merged["eb"] = arguments.error_bound(given["eb"])
+        merged["eb"] = embedding.error_bound(given["eb"])
     if given.get("mode") is not None:
-        arguments.mode(given["mode"])
+        embedding.mode(given["mode"])
         merged["mode"] = given["mode"]
     if given.get("fill") is not None:
-        merged["fill"] = arguments.fill(given["fill"])[1]
+        merged["fill"] = embedding.fill(given["fill"])[1]
     if given.get("bins") is not None:
-        merged["bins"] = arguments.bins(given["bins"])
+        merged["bins"] = embedding.bins(given["bins"])
     return merged
 
 
@@ -689,7 +694,7 @@ def _require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> No
         raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free} are free")
 
 
-def _tables_of(blocks: Sequence[Block], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
+def _tables_of(blocks: Sequence[PreparedBlock], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
     """This rank's part of the table of every variable; and for every block its row there, an array of one."""
     numbers: dict[str, int] = {}
     row_of = []
