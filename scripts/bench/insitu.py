@@ -6,7 +6,7 @@
     .venv/bin/python scripts/bench/insitu.py --size 48 --repeat 2 --blocks 400 --only write     # a small part of it
 
 What is compared takes turns in one run, round by round, so that whatever disturbs the machine hits all alike; medians
-are kept, and the first round is not. Fields are turbulence as `cusz bench` generates it, periodic, and shifted for
+are kept, and the first round is not. Fields are turbulence as compare.py generates it, periodic, and shifted for
 every rank and step. Files go to --tmpfs and to --disk, and are removed.
 """
 
