@@ -32,10 +32,6 @@ class Settings(NamedTuple):
     def __str__(self) -> str:
         return f"eb={self.eb!r}, mode={self.mode!r}, fill={self.fill!r}, bins={self.bins}"
 
-    def same(self, other: Settings) -> bool:
-        """Equal, where NaN is equal to itself."""
-        return repr(self) == repr(other)
-
 
 @dataclasses.dataclass
 class PreparedBlock:
