@@ -384,6 +384,21 @@ def test_commands_of_a_package_that_is_not_installed(run, folder, monkeypatch):
     assert fails(run("inspect", "run.bp"), 1, "no package that is installed has 'cusz inspect directory'")
 
 
+def test_without_adios2_and_mpi4py(run, folder, monkeypatch, capsys):
+    """What needs them says so, and the rest works."""
+    monkeypatch.setitem(sys.modules, "adios2", None)
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    (folder / "run.bp").mkdir()
+    for words in (["check", "run.bp"], ["inspect", "run.bp"]):
+        assert fails(run(*words), 1, "Python's adios2 cannot be imported")
+    assert fails(run("devices", "--mpi"), 1, "--mpi needs the Python package mpi4py, which cannot be imported")
+    assert run("config", "--variable", "U", "--eb", "1", "--format", "xml")[0] == 0
+    with pytest.raises(SystemExit) as raised:
+        run("--help")
+    assert raised.value.code == 0
+    assert "not available" not in capsys.readouterr().out
+
+
 def test_other_packages_are_imported_for_their_commands_only(folder):
     code = "import sys; from cusz_core import cli; cli.main(['devices']); sys.exit('cusz_operator' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -21,14 +21,13 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
 from .blocks import Extents, field_shape
-from .inspection import import_adios2
+from .inspection import DTYPES, import_adios2
 from .plugin import Plugin, without_colours
 
 __all__ = ["Reader", "ReaderStep"]
 
 Engine = Literal["BP5", "BP4", "SST"]
 Box = tuple[Extents, Extents]  # start and count
-_DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 class Reader:
@@ -360,9 +359,9 @@ class ReaderStep:
     def dtype(self, name: str) -> np.dtype[Any]:
         """The type of a variable: float32 or float64."""
         kind = self._reader._variable(name).type()
-        if kind not in _DTYPES:
+        if kind not in DTYPES:
             raise CorruptArchiveError(f"variable {name!r} is of type {kind}, and has a block table")
-        return _DTYPES[kind]
+        return DTYPES[kind]
 
     def blocks(self, name: str) -> NDArray[Any]:
         """What is known of every block, as a structured array with one element a block.
