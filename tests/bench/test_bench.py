@@ -51,7 +51,11 @@ def test_what_is_measured(run, tmp_path, mode, dtype):
     with open("b.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     assert [(line["shape"], float(line["ratio"])) for line in lines] == [("12x20x30", row["ratio"]) for row in rows]
-    assert len(out.splitlines()) == 1 + len(rows)
+    head, *shown = out.splitlines()
+    assert "compress MB/s" in head
+    assert [line.split()[:4] for line in shown] == [
+        ["x", f"{row['eb']:g}", str(row["threads"]), f"{row['ratio']:.6g}"] for row in rows
+    ]
 
 
 def test_cast(run, tmp_path):

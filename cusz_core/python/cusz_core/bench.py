@@ -30,6 +30,18 @@ _COLUMNS = (
     *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "threads"),
     *("ratio", "bit_rate", "psnr", "max_error_over_eb", "compress_mbps", "decompress_mbps"),
 )
+#: Those that are printed, and under which titles.
+_SHOWN = {
+    "dataset": "field",
+    "eb": "bound",
+    "threads": "threads",
+    "ratio": "ratio",
+    "bit_rate": "bits/value",
+    "psnr": "PSNR",
+    "max_error_over_eb": "max error/bound",
+    "compress_mbps": "compress MB/s",
+    "decompress_mbps": "decompress MB/s",
+}
 _MOVED = ("--list", "--tools", "--pfpl", "--markdown", "--figures", "--docs", "--from")
 
 Row = dict[str, Any]
@@ -72,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
             for threads in options.threads:
                 with progress(f"{path.stem}, bound {eb:g}, {threads} threads"):
                     rows.append(_measure(path.stem, x, eb, threads, options))
-    print_table([_COLUMNS, *([_shown(row[column]) for column in _COLUMNS] for row in rows)])
+    print_table([list(_SHOWN.values()), *([cell(row[column]) for column in _SHOWN] for row in rows)])
     if options.csv:
         _write_csv(rows, options.csv)
     if options.json:
@@ -142,10 +154,6 @@ def _seconds(call: Callable[[], object]) -> float:
         seconds = time.perf_counter() - started
         calls += 1
     return seconds / calls
-
-
-def _shown(value: Any) -> str:
-    return "" if value is None else cell(value)
 
 
 def _write_csv(rows: Sequence[Row], path: Path) -> None:
