@@ -111,10 +111,15 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     add_json(sub)
     sub.set_defaults(run=_devices)
 
-    if words[:1] and words[0] in commands.choices:
-        return parser
+    if not words or words[0] not in commands.choices:
+        _add_commands_of_others(commands, words)
+    return parser
+
+
+def _add_commands_of_others(commands: Any, words: Sequence[str]) -> None:
+    """Adds the commands of other packages. One that cannot be imported is in the way of nobody but who asks for it."""
     for name, entry in sorted(extensions.of_group(command_line.GROUP).items()):
-        if "." in name:  # a part of a command
+        if "." in name or name in commands.choices:  # a part of a command
             continue
         try:
             command = command_line.load(name, entry)
@@ -126,7 +131,6 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=command.help.replace("%", "%%"))
         command.add_options(sub)
         sub.set_defaults(run=command.run)
-    return parser
 
 
 def _add_raw_options(sub: argparse.ArgumentParser) -> None:
