@@ -8,6 +8,7 @@ import select
 import stat
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 import cusz_core as cusz
 import support
-from cusz_core import _native, cli, extensions
+from cusz_core import _native, cli, command_line, extensions
 from cusz_operator import PluginError, commands
 
 X = support.smooth((20, 30, 40), support.F32)
@@ -374,6 +375,39 @@ def test_without_the_operator(run, folder, capsys):
     assert raised.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"check not available: the package cusz_operator is needed", said)
+
+
+GREETING = """
+from cusz_core.command_line import Command, UsageError, add_json, print_json
+
+def greet(options):
+    if options.name == "nobody":
+        raise UsageError("nobody is here")
+    print_json({"hello": options.name}) if options.json else print("hello", options.name)
+    return 3
+
+def add_options(parser):
+    parser.add_argument("name")
+    add_json(parser)
+
+GREET = Command("says 100% hello", greet, add_options)
+"""
+
+
+def test_a_command_of_another_package(run, folder, monkeypatch, capsys):
+    """But for a name that is taken."""
+    (folder / "greeting.py").write_text(GREETING)
+    monkeypatch.syspath_prepend(folder)
+    entries = {name: EntryPoint(name, "greeting:GREET", command_line.GROUP) for name in ("greet", "compress")}
+    monkeypatch.setattr(extensions, "of_group", lambda group: entries if group == command_line.GROUP else {})
+    assert run("greet", "you") == (3, "hello you\n", "")
+    assert json.loads(run("greet", "you", "--json")[1]) == {"hello": "you"}
+    assert fails(run("greet", "nobody"), 2, "nobody is here")
+    assert fails(run("greet"), 2, "required: name")
+    with pytest.raises(SystemExit):
+        run("--help")
+    assert re.search(r"greet +says 100% hello", capsys.readouterr().out)
+    assert fails(run("compress"), 2, "required: input")
 
 
 @pytest.mark.usefixtures("folder")
