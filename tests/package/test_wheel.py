@@ -178,7 +178,8 @@ def test_a_wheel_works_with_the_adios2_of_pypi(
         for got in (back[name], back[f"{name} zstd"]):
             assert not support.violations(field, got, EB)
     venv = without_compilers["VIRTUAL_ENV"]
-    checked = output(Path(without_compilers["PATH"]) / "cusz", "check", folder / "run.bp", env=without_compilers)
+    code = 'eval "$(cusz config --environment)" && cusz check "$1"'
+    checked = output("/bin/sh", "-c", code, "sh", folder / "run.bp", env=without_compilers)
     assert "no problem was found" in checked  # by a command of an entry point
     own = [path for path in said["loaded"] if re.search(r"libcusz_|_native\.|cusz\.libs/libzstd", path)]
     assert len(own) == 4
