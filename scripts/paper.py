@@ -41,8 +41,11 @@ import sdrbench
 from numpy.typing import NDArray
 
 import cusz_core as cusz
-from cusz_core.bench import measure as bench
-from cusz_core.bench import tools
+
+sys.path.append(str(Path(__file__).resolve().parent / "bench"))
+
+from comparison import measure as bench
+from comparison import tools
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import support`
+sys.path.append(str(Path(__file__).parents[1] / "scripts" / "bench"))  # for `import comparison`
 
 from support import locked
 

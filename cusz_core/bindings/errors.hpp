@@ -29,7 +29,7 @@ inline void load_error_classes() {
     static constexpr std::array<const char*, kStatusCount> names = {
         "CuszError",           "ParameterError",     "UnsupportedError",
         "CorruptArchiveError", "ArchiveTooNewError", "DeviceError",
-        "OutOfMemoryError",    "PluginError",        "CuszError"};
+        "OutOfMemoryError",    "CuszError",          "CuszError"};
     nb::module_ errors = nb::module_::import_("cusz_core.errors");
     for (size_t i = 0; i < kStatusCount; ++i) {
         g_error_classes[i] = nb::object(errors.attr(names[i])).release().ptr();

@@ -151,7 +151,6 @@ const char* cusz_status_name(cusz_status status) {
     case CUSZ_ERROR_TOO_NEW: return "archive too new";
     case CUSZ_ERROR_DEVICE: return "device failure";
     case CUSZ_ERROR_MEMORY: return "out of memory";
-    case CUSZ_ERROR_PLUGIN: return "missing plugin";
     case CUSZ_ERROR_INTERNAL: return "internal error";
     }
     return "unknown status";

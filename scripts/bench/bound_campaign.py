@@ -332,7 +332,7 @@ def ours(cell: Cell) -> Outcome:
 
 
 def peer(name: str, cell: Cell) -> Outcome:
-    from cusz_core.bench.tools import TOOLS, Buffers, Task
+    from comparison.tools import TOOLS, Buffers, Task
 
     tool = next(tool for tool in TOOLS if tool.name == name)
     x = cell.field()
@@ -440,7 +440,7 @@ def main(arguments: list[str] | None = None) -> int:
         total.add(cell, ours(cell))
     totals = [total]
     if options.peers:
-        from cusz_core.bench.tools import TOOLS
+        from comparison.tools import TOOLS
 
         for tool in TOOLS:
             if tool.name == "cusz" or tool.missing() is not None:

@@ -31,11 +31,12 @@ from typing import Any
 import gpu_report
 import gpu_resources
 import numpy as np
+from comparison import fields
+from comparison.measure import SHORT, Row
+from comparison.tools import Mode
 
 import cusz_core as cusz
-from cusz_core import verification
-from cusz_core.bench import fields
-from cusz_core.bench.measure import SHORT, Row
+from cusz_core.embedding import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ROOT / "build/gpu/scripts/bench/gpu_stages.so"
@@ -144,7 +145,7 @@ class Task:
     """A field on the device, and a bound."""
 
     x: Any
-    mode: cusz.codec.Mode
+    mode: Mode
     eb: float
     fill: float | None
     bins: int = 64
@@ -235,7 +236,7 @@ def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Qua
         broken += int(far.sum())
         close = differs & counted & ~far & (error >= 0.999999 * eb_abs)
         if bool(close.any()):
-            broken += verification.compare(p[close].get(), q[close].get(), eb_abs, fill)[0].count
+            broken += compare(p[close].get(), q[close].get(), eb_abs, fill)[0].count
     if squares == 0 or count == 0:
         return Quality(math.inf, 0.0, broken)
     psnr = -math.inf

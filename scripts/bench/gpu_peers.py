@@ -36,12 +36,12 @@ from typing import Any
 import gpu_peers_build as build
 import gpu_report
 import numpy as np
+from comparison import fields
+from comparison.measure import Row
 from gpu_peers_build import BuildError
 
 import cusz_core as cusz
 import gpu
-from cusz_core.bench import fields
-from cusz_core.bench.measure import Row
 from gpu import BenchError
 
 ROOT = Path(__file__).resolve().parents[2]

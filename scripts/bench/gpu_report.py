@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import gpu_resources
+from comparison.measure import Row
+from comparison.report import geometric_mean, significant
 
-from cusz_core.bench.measure import Row
-from cusz_core.bench.report import geometric_mean, significant
-from cusz_core.info import json_value
+from cusz_core.embedding import json_value
 
 OURS = "cusz_core"
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@
     .venv/bin/python scripts/bench/insitu.py --size 48 --repeat 2 --blocks 400 --only write     # a small part of it
 
 What is compared takes turns in one run, round by round, so that whatever disturbs the machine hits all alike; medians
-are kept, and the first round is not. Fields are turbulence as `cusz bench` generates it, periodic, and shifted for
+are kept, and the first round is not. Fields are turbulence as compare.py generates it, periodic, and shifted for
 every rank and step. Files go to --tmpfs and to --disk, and are removed.
 """
 
@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from comparison import measure
+from comparison.fields import turbulence
+from comparison.report import significant
 
 import cusz_core
-from cusz_core.bench import measure
-from cusz_core.bench.fields import turbulence
-from cusz_core.bench.report import significant
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs/performance.md"

@@ -11,7 +11,7 @@ counted. Needs valgrind and what scripts/setup installs; takes about a minute an
 
 Both sides read the same generated inputs, on one thread, and are counted for the widest instruction set that valgrind
 knows (AVX2: it shows no program AVX-512) and for the plain one (CUSZ_SIMD=baseline). Counts are exact for one machine
-and compiler: they say nothing of memory, caches and threads, which only `cusz bench` measures.
+and compiler: they say nothing of memory, caches and threads, which compare.py measures.
 """
 
 from __future__ import annotations
@@ -169,8 +169,7 @@ def parse_callgrind(text: str) -> Counter[str]:
 def make_inputs(folder: Path) -> dict[str, Input]:
     try:
         import numpy as np
-
-        from cusz_core.bench import fields
+        from comparison import fields
     except ImportError as error:
         raise Failure(str(error), "Run scripts/setup first, then this with .venv/bin/python.") from None
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs `cusz bench` beside the other compressors, in .venv-peers: an environment with what .venv has and them.
+"""Runs compare.py in .venv-peers: an environment with what .venv has, and other compressors.
 
-    scripts/bench/peers.py turbulence --repeat 3     # options are those of cusz bench
+    scripts/bench/peers.py turbulence --repeat 3     # options are those of compare.py
     scripts/bench/peers.py --docs                    # everything, and docs/performance.md anew (half an hour)
     scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
 
@@ -27,7 +27,7 @@ def main(options: list[str]) -> int:
         return 1
     make_environment()
     options = [f"--docs={DOCS}" if option == "--docs" else option for option in options]
-    return subprocess.run([PEERS / "bin/python", "-m", "cusz_core", "bench", *options], check=False).returncode
+    return subprocess.run([PEERS / "bin/python", ROOT / "scripts/bench/compare.py", *options], check=False).returncode
 
 
 def make_environment() -> None:

@@ -1,173 +1,25 @@
-"""`cusz bench`: what it counts, what it writes, and that nothing a tool does ends it."""
+"""`cusz bench`: what it measures and writes."""
 
 import csv
-import dataclasses
 import json
 import math
-import subprocess
-import sys
-from types import SimpleNamespace
+import time
 
 import numpy as np
 import pytest
 
 import cusz_core as cusz
 import support
-from cusz_core import cli
-from cusz_core.bench import command, measure, report, tools
-from cusz_core.bench.fields import Field
+from cusz_core import bench, cli, verification
 
 X = support.smooth((12, 20, 30), support.F32)
-OURS = tools.TOOLS[0]
-INSTALLED = [tool for tool in tools.TOOLS if tool.missing() is None]
-
-
-class Careless(tools.Codec):
-    """Keeps the field as it is, but for three values beyond the bound."""
-
-    def compress(self):
-        return self.x.tobytes()
-
-    def decompress(self, archive):
-        y = np.frombuffer(archive, self.x.dtype).reshape(self.x.shape).copy()
-        y.reshape(-1)[[3, 5, 7]] += self.x.dtype.type(1.5 * self.task.eb_abs)
-        return y
-
-
-class Failing(tools.Codec):
-    def compress(self):
-        raise ValueError("not | today")
-
-    def decompress(self, archive):
-        raise AssertionError
-
-
-def fake(name, codec, **options):
-    class Fake(tools.Tool):
-        def version(self):
-            return f"{name} 1"
-
-    return Fake(name=name, codec=codec, package="", module="math", bound="none", timed="nothing", **options)
-
-
-CARELESS, FAILING = fake("careless", Careless), fake("failing", Failing)
-MISSING = tools.Tool("absent", Careless, "absent", "there_is_no_such_module", "none", "nothing")
-
-
-def plan(*chosen, **options):
-    return measure.Plan(options.pop("ebs", [1e-2]), chosen, repeat=1, **options)
-
-
-# ------------------------------------------------------------------------------------------------- what is counted
-
-
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
-def test_quality_is_exact(dtype):
-    x = np.array([0.0, 1.0, 2.0, 4.0, np.nan, np.inf, 1e20], dtype)
-    y = x.copy()
-    y[1] += dtype.type(0.25)
-    assert measure.quality(x, y, 0.25, 1e20) == measure.Quality(0, 1.0, pytest.approx(20 * math.log10(4 / 0.125)))
-    assert measure.quality(x, y, math.nextafter(0.25, 0), 1e20).violations == 1
-    for i, value in ((4, 0.0), (5, -np.inf), (6, np.nextafter(x[6], dtype.type(0)))):
-        broken = x.copy()
-        broken[i] = value
-        assert measure.quality(x, broken, 1e15, 1e20).violations == 1
-    broken = x.copy()
-    broken[2] = np.nan
-    assert measure.quality(x, broken, 0.25, 1e20) == measure.Quality(1, math.inf, -math.inf)
-    with pytest.raises(RuntimeError, match="came back as"):
-        measure.quality(x, y[1:], 0.25)
-
-
-def test_a_tool_that_breaks_its_bound_is_counted():
-    (row,) = measure.measure([Field("x", X)], plan(CARELESS))
-    assert (row["violations"], row["error"]) == (3, None)
-    bound = support.absolute_bound(X, 1e-2, "rel")
-    kept = X.reshape(-1)[[3, 5, 7]]
-    errors = (kept + X.dtype.type(1.5 * bound)).astype(np.float64) - kept
-    assert row["max_error_over_eb"] == errors.max() / bound
-    assert row["ratio"] == 1
-    assert "3" in report.kept({"rows": [row]})
-
-
-@pytest.mark.parametrize("mode", ["rel", "abs"])
-@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
-def test_ours_keeps_it(dtype, mode):
-    x = X.astype(dtype)
-    x[0, 0, :5] = [np.nan, np.inf, -np.inf, 1e20, 1e20]
-    rows = measure.measure([Field("x", x, 1e20)], plan(OURS, mode=mode, ebs=[1e-2, 1e-4]))
-    assert [(row["eb"], row["threads"]) for row in rows] == [(1e-2, 1), (1e-2, 2), (1e-4, 1), (1e-4, 2)]
-    for row in rows:
-        assert (row["violations"], row["error"]) == (0, None)
-        archive = cusz.compress(x, row["eb"], mode, fill=1e20)
-        info = cusz.inspect(archive)
-        assert (row["eb_abs"], row["ratio"], row["bit_rate"]) == (info.eb_abs, info.ratio, info.bit_rate)
-        checked = cusz.verify(x, archive)
-        assert (row["psnr"], row["max_error_over_eb"]) == (checked.psnr, checked.max_error_over_eb)
-        assert row["compress_mbps"] > 0 < row["decompress_mbps"]
-        assert row["peak_bytes"] is None or row["peak_bytes"] >= 0
-        assert set(row) == set(measure.COLUMNS)
-
-
-@pytest.mark.parametrize("tool", INSTALLED, ids=lambda tool: tool.name)
-@pytest.mark.parametrize("shape", [(500,), (40, 50), (12, 20, 30), (3, 4, 20, 30)], ids=str)
-def test_every_installed_tool_comes_close(tool, shape):
-    """No adapter hands over a wrong bound, shape or type."""
-    x = support.smooth(shape, support.F32)
-    for field in (x, x.astype(np.float64)):
-        for row in measure.measure([Field("x", field)], plan(tool)):
-            if tool.refuses(field) is None:
-                assert row["error"] is None
-                assert 0.01 < row["max_error_over_eb"] < 1.01
-
-
-def test_memory():
-    if measure.with_peak(lambda: None)[1] is None:
-        pytest.skip("this system does not tell")
-    _, peak = measure.with_peak(lambda: np.ones(4_000_000))
-    assert (peak or 0) > 30_000_000
-
-
-# --------------------------------------------------------------------------------------------------------- failures
-
-
-def test_a_failure_is_a_row_and_the_others_go_on():
-    flat = fake("flat", Careless, ndims=(2,))
-    rows = measure.measure([Field("x", X)], plan(FAILING, flat, CARELESS, threads=[1]))
-    assert [row["error"] for row in rows] == ["ValueError: not | today", "3-D fields are not supported", None]
-    assert rows[0]["ratio"] is rows[0]["violations"] is None
-    assert "not / today" in report.detailed({"rows": rows})
-
-
-@pytest.mark.parametrize(("code", "error"), [(-11, "crashes (signal 11)"), (1, None), (0, None)])
-def test_a_tool_that_may_crash_is_tried_elsewhere_first(monkeypatch, code, error):
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=code))
-    (row,) = measure.measure([Field("x", X)], plan(dataclasses.replace(CARELESS, may_crash=True)))
-    assert row["error"] == error
-
-
-def test_the_probe_runs(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    words = ["cusz", str(tmp_path / "x.npy"), "rel", "0.01", "0.02", "1", "None", "None"]
-    done = subprocess.run([sys.executable, "-m", "cusz_core.bench.probe", *words], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
-def test_missing_tools_are_listed():
-    assert MISSING.missing() == "not installed"
-    head = measure.head([OURS, MISSING], plan(OURS))
-    assert [(tool["name"], tool["missing"]) for tool in head["tools"]] == [("cusz", None), ("absent", "not installed")]
-    assert "| absent | not installed |" in report.tools_table({"head": head, "rows": []})
-
-
-# ------------------------------------------------------------------------------------------------------ command line
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Runs `cusz bench` with our tool, two fakes and a missing one; returns (exit code, output, errors)."""
+    """Runs `cusz bench`; returns (exit code, output, errors)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tools, "TOOLS", [OURS, CARELESS, FAILING, MISSING])
+    monkeypatch.setattr(bench, "_SHORT", 1e-9)
     np.save("x.npy", X)
 
     def call(*words):
@@ -177,86 +29,78 @@ def run(tmp_path, monkeypatch, capsys):
     return call
 
 
-def test_files(run, tmp_path):
-    words = ["--eb", "1e-2", "1e-3", "--repeat", 2, "--csv", "b.csv", "--json", "b.json", "--markdown", "b.md"]
+@pytest.mark.parametrize("mode", ["rel", "abs"])
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_what_is_measured(run, tmp_path, mode, dtype):
+    x = X.astype(dtype)
+    x[0, 0, :5] = [np.nan, np.inf, -np.inf, 1e20, 1e20]
+    np.save("x.npy", x)
+    words = ["--mode", mode, "--eb", 1e-2, 1e-4, "--fill", 1e20, "--repeat", 2, "--json", "b.json", "--csv", "b.csv"]
     code, out, err = run("x.npy", *words)
     assert (code, err) == (0, "")
-    assert out == (tmp_path / "b.md").read_text()
-    assert "| x | float32 | 0.01 | cusz | 2 |" in out
-    assert "| x | 0.01 |" in out
-    assert "cusz / careless" in out
-    assert "not installed" in out
-
     document = json.loads((tmp_path / "b.json").read_text())
-    assert [(row["tool"], row["eb"], row["threads"]) for row in document["rows"]] == [
-        (tool, eb, n) for eb in (1e-2, 1e-3) for tool, n in (("cusz", 1), ("cusz", 2), ("careless", 1), ("failing", 1))
-    ]
     assert document["head"]["repeat"] == 2
-    assert {"cpu", "cores", "date", "numpy", "tools"} <= document["head"].keys()
+    rows = document["rows"]
+    assert [(row["eb"], row["threads"]) for row in rows] == [(1e-2, 1), (1e-2, 2), (1e-4, 1), (1e-4, 2)]
+    for row in rows:
+        checked = cusz.verify(x, cusz.compress(x, row["eb"], mode, fill=1e20))
+        for name in ("eb_abs", "ratio", "bit_rate", "psnr", "max_error_over_eb", "mode"):
+            assert row[name] == getattr(checked, name)
+        assert (row["dataset"], row["shape"], row["dtype"]) == ("x", [12, 20, 30], x.dtype.name)
+        assert row["compress_mbps"] > 0 < row["decompress_mbps"]
     with open("b.csv", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert [(line["dataset"], line["shape"], line["violations"]) for line in lines[:4]] == [
-        ("x", "12x20x30", "0"),
-        ("x", "12x20x30", "0"),
-        ("x", "12x20x30", "3"),
-        ("x", "12x20x30", ""),
+    assert [(line["shape"], float(line["ratio"])) for line in lines] == [("12x20x30", row["ratio"]) for row in rows]
+    head, *shown = out.splitlines()
+    assert "compress MB/s" in head
+    assert [line.split()[:4] for line in shown] == [
+        ["x", f"{row['eb']:g}", str(row["threads"]), f"{row['ratio']:.6g}"] for row in rows
     ]
 
-    # an earlier measurement is reported as the first time
-    assert run("--from", "b.json", "--json", "again.json")[0] == 0
-    assert (tmp_path / "again.json").read_text() == (tmp_path / "b.json").read_text()
+
+def test_cast(run, tmp_path):
+    assert run("x.npy", "--eb", 1e-3, "--threads", 1, "--dtype", "f64", "--json", "b.json")[0] == 0
+    (row,) = json.loads((tmp_path / "b.json").read_text())["rows"]
+    assert row["dtype"] == "float64"
 
 
 def test_infinite_values_survive_json(run, tmp_path):
     np.save("x.npy", np.full((5, 6), 2.5, np.float32))  # no range: exact, so the PSNR is infinite
-    assert run("x.npy", "--tools", "cusz", "--json", "b.json")[0] == 0
+    assert run("x.npy", "--eb", 1e-3, "--json", "b.json")[0] == 0
     assert json.loads((tmp_path / "b.json").read_text())["rows"][0]["psnr"] == "inf"
-    assert report.read_json(tmp_path / "b.json")["rows"][0]["psnr"] == math.inf
 
 
-def test_documentation(run, tmp_path):
-    pytest.importorskip("matplotlib")
-    page = tmp_path / "docs.md"
-    page.write_text(f"before\n{report.BEGIN}\nfrom before\n{report.END}\nafter\n")
-    assert run("x.npy", "--docs", page, "--repeat", 1)[0] == 0
-    text = page.read_text()
-    assert text.startswith(f"before\n{report.BEGIN}\n")
-    assert text.endswith(f"\n{report.END}\nafter\n")
-    assert "from before" not in text
-    assert "| x | 0.001 | " in text
-    files = {path.name: path.stat().st_size for path in (tmp_path / "figures").iterdir()}
-    assert files.keys() == {"bench.csv", "bench.json", "rate_distortion.svg", "throughput.svg"}
-    assert max(files.values()) < 200_000
-
-    first = (tmp_path / "figures/throughput.svg").read_bytes()
-    assert run("--from", "figures/bench.json", "--docs", page)[0] == 0
-    assert page.read_text() == text
-    assert (tmp_path / "figures/throughput.svg").read_bytes() == first
-
-    page.write_text("no markers")
-    assert run("x.npy", "--docs", page)[:2] == (2, "")
+def test_calls_are_repeated_until_they_take_long_enough(monkeypatch):
+    now = iter(np.arange(100.0))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(bench, "_SHORT", 3.0)
+    called = []
+    assert bench._seconds(lambda: called.append(True)) == 1.0
+    assert len(called) == 3
 
 
-def test_figures_without_matplotlib(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, out, err = run("x.npy", "--figures", "there")
-    assert (code, out) == (2, "")
-    assert "figures need matplotlib" in err
-    assert run("x.npy", "--tools", "cusz")[0] == 0
+def test_a_broken_bound_is_an_error(run, monkeypatch):
+    def broken(x, archive, **_):
+        raise cusz.BoundError("7 of 7200 values break the bound")
+
+    monkeypatch.setattr(verification, "verify", broken)
+    code, out, err = run("x.npy")
+    assert (code, out) == (1, "")
+    assert "7 of 7200 values break the bound" in err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "no generated field"),
+        ([], "FIELD"),
+        (["turbulence"], "turbulence is no .npy file (generated fields are those of scripts/bench/compare.py)"),
         (["nowhere.npy"], "No such file"),
-        (["x.npy", "--tools", "cusz,gzip"], "there is no tool gzip"),
         (["x.npy", "--repeat", 0], "--repeat is 0"),
         (["x.npy", "--threads", 0], "threads is 0"),
         (["x.npy", "--eb", -1], "eb is -1"),
-        (["x.npy", "--pfpl", "."], "not a checkout of PFPL"),
-        (["--from", "x.npy"], "not what"),
         (["x.npy", "--json", "nowhere/b.json"], "there is no folder nowhere"),
+        (["x.npy", "--tools", "cusz"], "--tools is an option of scripts/bench/compare.py"),
+        (["--list"], "--list is an option of scripts/bench/compare.py"),
     ],
 )
 def test_mistakes(run, words, message):
@@ -266,16 +110,8 @@ def test_mistakes(run, words, message):
     assert message in err
 
 
-def test_a_broken_bound_of_ours_is_an_error(run, monkeypatch):
-    monkeypatch.setattr(tools, "TOOLS", [dataclasses.replace(CARELESS, name="cusz")])
-    code, _, err = run("x.npy", "--eb", "1e-2")
-    assert code == 1
-    assert "3 values beyond the bound" in err
-
-
-def test_list(run):
-    code, out, _ = run("--list")
-    assert code == 0
-    assert "turbulence_f64" in out
-    assert f"cusz {cusz.__version__}" in out
-    assert command._slug("SZ3 Lorenzo") == "sz3-lorenzo"
+def test_speed_is_that_of_raw_bytes(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "_median_seconds", lambda call, repeat: 1e-3)
+    assert run("x.npy", "--eb", 1e-3, "--threads", 1, "--json", "b.json")[0] == 0
+    (row,) = json.loads((tmp_path / "b.json").read_text())["rows"]
+    assert math.isclose(row["compress_mbps"], X.nbytes / 1e3)

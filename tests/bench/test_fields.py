@@ -4,9 +4,9 @@ import hashlib
 
 import numpy as np
 import pytest
+from comparison import fields
 
 import cusz_core as cusz
-from cusz_core.bench import fields
 
 # Fourier transforms and exponentials may differ in their last bits between versions of numpy and processors, so the
 # values are pinned in steps. None of them lies within 1e-4 of a step from the border between two.

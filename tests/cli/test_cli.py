@@ -8,18 +8,16 @@ import select
 import stat
 import subprocess
 import sys
-import types
-from typing import Any
+from importlib.metadata import EntryPoint
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import cusz_core as cusz
-import cusz_operator
 import support
-from cusz_core import _native, cli
-from cusz_core.errors import PluginError
+from cusz_core import _native, cli, command_line, extensions
+from cusz_operator import PluginError, commands
 
 X = support.smooth((20, 30, 40), support.F32)
 
@@ -295,18 +293,25 @@ def test_output_has_ordinary_permissions(run, folder):
 
 @pytest.fixture
 def operator_package(monkeypatch):
-    """A stand-in for the package cusz_operator."""
-    package: Any = types.ModuleType("cusz_operator")
-    package.configuration = cusz_operator.configuration
-    package.plugin_path = lambda: "/opt/my plugins"
-    package.inspect_bp = lambda path: iter(
-        [
-            {"step": 0, "variable": "U", "start": [0, 4], "ratio": 5.123456789, "path": path},
-            {"step": 1, "variable": "U", "start": [0, 8], "ratio": float("inf"), "path": path, "more": np.int64(3)},
-        ]
+    """The operator's commands, over an operator that needs no ADIOS2."""
+    monkeypatch.setattr(commands, "plugin_path", lambda: "/opt/my plugins")
+    monkeypatch.setattr(
+        commands,
+        "inspect_bp",
+        lambda path: iter(
+            [
+                {"step": 0, "variable": "U", "start": [0, 4], "ratio": 5.123456789, "path": path},
+                {"step": 1, "variable": "U", "start": [0, 8], "ratio": float("inf"), "path": path, "more": np.int64(3)},
+            ]
+        ),
     )
-    monkeypatch.setitem(sys.modules, "cusz_operator", package)
-    return package
+
+
+@pytest.fixture
+def without_the_operator(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("cusz_operator.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cusz_operator", None)
 
 
 @pytest.mark.usefixtures("operator_package")
@@ -352,19 +357,95 @@ def test_config_refuses_engines_that_do_not_work_with_an_operator(run):
         assert ElementTree.fromstring(out).find("io/engine").get("type") == engine
 
 
-def test_config_without_the_operator(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cusz_operator", None)
-    assert fails(run("config", "--variable", "U", "--eb", "1"), 1, "cusz_operator is needed .* install this project")
-    assert fails(run("config", "--environment"), 1, "cusz_operator is needed .* install this project")
+NEEDED = "the package cusz_operator is needed for 'cusz {}' and cannot be imported .* install what is missing"
 
 
-def test_config_without_the_plugin(run, monkeypatch, operator_package):
+@pytest.mark.usefixtures("without_the_operator")
+def test_without_the_operator(run, folder, capsys):
+    """Its commands tell what is missing, and everything else goes on."""
+    (folder / "run.bp").mkdir()
+    assert fails(run("config", "--variable", "U", "--eb", "1"), 1, NEEDED.format("config"))
+    assert fails(run("config", "--environment"), 1, NEEDED.format("config"))
+    assert fails(run("check", "run.bp"), 1, NEEDED.format("check"))
+    assert fails(run("inspect", "run.bp"), 1, NEEDED.format("inspect directory"))
+    assert fails(run("devices", "--mpi"), 1, NEEDED.format("devices mpi"))
+    assert run("devices")[0] == 0
+    with pytest.raises(SystemExit) as raised:
+        run("--help")
+    assert raised.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"check not available: the package cusz_operator is needed", said)
+
+
+GREETING = """
+from cusz_core.command_line import Command, UsageError, add_json, print_json
+
+def greet(options):
+    if options.name == "nobody":
+        raise UsageError("nobody is here")
+    print_json({"hello": options.name}) if options.json else print("hello", options.name)
+    return 3
+
+def add_options(parser):
+    parser.add_argument("name")
+    add_json(parser)
+
+GREET = Command("says 100% hello", greet, add_options)
+"""
+
+
+def test_a_command_of_another_package(run, folder, monkeypatch, capsys):
+    """But for a name that is taken."""
+    (folder / "greeting.py").write_text(GREETING)
+    monkeypatch.syspath_prepend(folder)
+    entries = {name: EntryPoint(name, "greeting:GREET", command_line.GROUP) for name in ("greet", "compress")}
+    monkeypatch.setattr(extensions, "of_group", lambda group: entries if group == command_line.GROUP else {})
+    assert run("greet", "you") == (3, "hello you\n", "")
+    assert json.loads(run("greet", "you", "--json")[1]) == {"hello": "you"}
+    assert fails(run("greet", "nobody"), 2, "nobody is here")
+    assert fails(run("greet"), 2, "required: name")
+    with pytest.raises(SystemExit):
+        run("--help")
+    assert re.search(r"greet +says 100% hello", capsys.readouterr().out)
+    assert fails(run("compress"), 2, "required: input")
+
+
+@pytest.mark.usefixtures("folder")
+def test_commands_of_a_package_that_is_not_installed(run, folder, monkeypatch):
+    monkeypatch.setattr(extensions, "of_group", lambda _: {})
+    (folder / "run.bp").mkdir()
+    assert fails(run("check", "run.bp"), 2, "invalid choice: 'check'")
+    assert fails(run("inspect", "run.bp"), 1, "no package that is installed has 'cusz inspect directory'")
+
+
+def test_without_adios2_and_mpi4py(run, folder, monkeypatch, capsys):
+    """What needs them says so, and the rest works."""
+    monkeypatch.setitem(sys.modules, "adios2", None)
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    (folder / "run.bp").mkdir()
+    for words in (["check", "run.bp"], ["inspect", "run.bp"]):
+        assert fails(run(*words), 1, "Python's adios2 cannot be imported")
+    assert fails(run("devices", "--mpi"), 1, "--mpi needs the Python package mpi4py, which cannot be imported")
+    assert run("config", "--variable", "U", "--eb", "1", "--format", "xml")[0] == 0
+    with pytest.raises(SystemExit) as raised:
+        run("--help")
+    assert raised.value.code == 0
+    assert "not available" not in capsys.readouterr().out
+
+
+def test_other_packages_are_imported_for_their_commands_only(folder):
+    code = "import sys; from cusz_core import cli; cli.main(['devices']); sys.exit('cusz_operator' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("operator_package")
+def test_config_without_the_plugin(run, monkeypatch):
     """What is printed is to be evaluated by a shell: nothing where the plugin is not there."""
 
     def plugin_path():
         raise PluginError("there is no plugin: build it")
 
-    monkeypatch.setattr(operator_package, "plugin_path", plugin_path)
+    monkeypatch.setattr(commands, "plugin_path", plugin_path)
     assert fails(run("config", "--environment"), 1, "there is no plugin: build it")
     for form in ([], ["--format", "xml"], ["--format", "yaml"]):
         code, out, err = run("config", "--variable", "U", "--eb", "1", *form)
@@ -388,19 +469,13 @@ def test_inspect_of_a_bp_directory(run, folder):
     assert rows[1]["ratio"] == "inf"
 
 
-def test_inspect_of_a_bp_directory_without_the_operator(run, folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cusz_operator", None)
-    (folder / "run.bp").mkdir()
-    assert fails(run("inspect", "run.bp"), 1, "cusz_operator is needed to inspect run.bp")
-
-
 @pytest.mark.usefixtures("operator_package")
 def test_inspect_of_a_damaged_bp_directory(run, folder, monkeypatch):
     def broken(path):
         yield {"step": 0}
         raise RuntimeError("\033[1;36mno known\nformat\033[0m")
 
-    monkeypatch.setattr(sys.modules["cusz_operator"], "inspect_bp", broken)
+    monkeypatch.setattr(commands, "inspect_bp", broken)
     (folder / "run.bp").mkdir()
     assert fails(run("inspect", "run.bp"), 1, "^cusz: error: run.bp cannot be read: no known format$")
 
@@ -431,7 +506,7 @@ def test_a_process_of_its_own():
 
 def test_progress_on_a_terminal_only(monkeypatch, capfd):
     """A slow piece of work shows itself on a terminal, and leaves no trace on it."""
-    code = "import time, cusz_core.cli as cli\nwith cli._progress('compressing'):\n    time.sleep(1.5)\n"
+    code = "import time\nfrom cusz_core.command_line import progress\nwith progress('compressing'): time.sleep(1.5)\n"
     main, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, "-c", code], stderr=terminal) as process:
         os.close(terminal)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from comparison import fields
 
 import cusz_core as cusz
-from cusz_core.bench import fields
 
 FOLDER = os.environ.get("CUSZ_TEST_DATA")
 

@@ -90,7 +90,7 @@ except RuntimeError as error:
     print("caught", error)
 
 import cusz_operator
-from cusz_core.errors import PluginError
+from cusz_operator import PluginError
 os.environ["ADIOS2_PLUGIN_PATH"] = sys.argv[1]
 try:
     cusz_operator.define_operator(adios2.Adios(), eb=1e-3)
@@ -119,7 +119,7 @@ def test_missing_plugin_when_reading(set_path: bool, file: Path, python: Callabl
 WITHOUT_PLUGIN = """
 import sys
 import cusz_operator
-from cusz_core.errors import PluginError
+from cusz_operator import PluginError
 calls = [
     cusz_operator.plugin_path,
     lambda: cusz_operator.inspect_bp(sys.argv[1]),
@@ -157,7 +157,7 @@ def test_two_copies_of_the_plugin_are_refused(file: Path, python: Callable, tmp_
     code = """
 import ctypes, os, sys
 import cusz_operator
-from cusz_core.errors import PluginError
+from cusz_operator import PluginError
 if sys.argv[3] == "before":
     ctypes.CDLL(sys.argv[2])
     os.environ["ADIOS2_PLUGIN_PATH"] = os.path.dirname(sys.argv[2])

@@ -15,7 +15,7 @@ import pytest
 import cusz_core
 import cusz_operator
 import support
-from cusz_core.errors import PluginError
+from cusz_operator import PluginError
 from cusz_operator.plugin import MAX_NDIM, Plugin, PutRange
 
 adios2 = pytest.importorskip("adios2")
@@ -302,7 +302,7 @@ engine.begin_step()
 put = lambda token: engine.impl.Put(variable.impl, token, adios2.Mode.Sync)
 try:
     own.hand_over("T", x.dtype, x.shape, cusz_core.compress(x, 1e-3), put)
-except cusz_core.PluginError as error:
+except cusz_operator.PluginError as error:
     print("refused:", error)
 engine.end_step()
 engine.close()

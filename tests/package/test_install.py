@@ -4,13 +4,14 @@ import os
 import re
 import shutil
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import pytest
 
 import cusz_core
 import cusz_operator
+from cusz_core.command_line import Command
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build/release"
@@ -83,6 +84,24 @@ def test_pkg_config_and_both_headers(tmp_path: Path) -> None:
     output(os.environ.get("CC", "cc"), "-o", tmp_path / "main", tmp_path / "main.c", *flags)
     said = output(tmp_path / "main", f"{plugindir}/{PLUGIN.name}", env={**env, "LD_LIBRARY_PATH": libdir})
     assert said == f"cusz {cusz_core.__version__}\n"
+
+
+def test_entry_points_are_installed_and_are_what_they_should_be() -> None:
+    """cusz_core finds the commands and errors of cusz_operator by them."""
+    declared = re.findall(r'^"?([\w.]+)"? = "(cusz_operator\.\w+:\w+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    installed = [*entry_points(group="cusz.commands"), *entry_points(group="cusz.errors")]
+    assert {(entry.name, entry.value) for entry in installed} == set(declared) != set()
+    for entry in entry_points(group="cusz.commands"):
+        assert isinstance(entry.load(), Command)
+    for entry in entry_points(group="cusz.errors"):
+        assert issubclass(entry.load(), cusz_core.CuszError)
+        assert entry.load().__name__ == entry.name
+
+
+def test_nothing_of_other_compressors_is_installed() -> None:
+    for package in (CORE, PLUGIN.parent):
+        for path in package.rglob("*.py"):
+            assert not re.search(r"\b(imagecodecs|pysz|hdf5plugin|pcodec|zstandard)\b", path.read_text()), path
 
 
 def test_one_version_everywhere() -> None:

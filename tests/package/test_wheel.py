@@ -154,6 +154,8 @@ def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
     assert f"needs glibc 2.{tag[1]} or newer" in said
     names = zipfile.ZipFile(wheel).namelist()
     assert PLUGIN in names
+    (entry_points,) = (name for name in names if name.endswith("/entry_points.txt"))
+    assert "check = cusz_operator.commands:CHECK" in zipfile.ZipFile(wheel).read(entry_points).decode()
     assert not [name for name in names if "adios2" in name.lower() and not name.endswith(".py")]
     assert len([name for name in names if name.startswith("cusz.libs/") and not name.endswith("/")]) == 1  # zstd
     licences = {name.rpartition("/")[2] for name in names if "/licenses/" in name}
@@ -176,6 +178,9 @@ def test_a_wheel_works_with_the_adios2_of_pypi(
         for got in (back[name], back[f"{name} zstd"]):
             assert not support.violations(field, got, EB)
     venv = without_compilers["VIRTUAL_ENV"]
+    code = 'eval "$(cusz config --environment)" && cusz check "$1"'
+    checked = output("/bin/sh", "-c", code, "sh", folder / "run.bp", env=without_compilers)
+    assert "no problem was found" in checked  # by a command of an entry point
     own = [path for path in said["loaded"] if re.search(r"libcusz_|_native\.|cusz\.libs/libzstd", path)]
     assert len(own) == 4
     assert all(path.startswith(venv) for path in own), own

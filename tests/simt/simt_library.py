@@ -33,7 +33,6 @@ class Status(IntEnum):
     TOO_NEW = 4
     DEVICE = 5
     MEMORY = 6
-    PLUGIN = 7
     INTERNAL = 8
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from cusz_core.bench import fields
+from comparison import fields
 
 pytestmark = pytest.mark.simt
 

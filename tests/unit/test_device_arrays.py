@@ -292,7 +292,7 @@ def test_the_capsule_lives_as_long_as_the_call():
 
     array = Array(X)
     layout = device_memory.field(array)
-    assert layout.owner[1][1] is array.capsule
+    assert layout.owner[1] is array.capsule
     assert freed == []
 
 

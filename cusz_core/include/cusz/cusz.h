@@ -36,7 +36,8 @@ extern "C" {
 /* An archive is never larger than the raw field plus this many bytes. */
 #define CUSZ_RAW_OVERHEAD_BYTES 48
 
-/* Kinds of failure; the numbers are part of the interface and never change. */
+/* Kinds of failure; the numbers are part of the interface and never change. 7 is never returned: it is reserved for
+ * what is built on this library. */
 typedef enum cusz_status {
     CUSZ_OK = 0,
     CUSZ_ERROR_PARAMETER = 1,   /* a parameter out of its legal range, a buffer too small */
@@ -45,7 +46,6 @@ typedef enum cusz_status {
     CUSZ_ERROR_TOO_NEW = 4,     /* an archive of a newer format version */
     CUSZ_ERROR_DEVICE = 5,      /* a device is missing or failed */
     CUSZ_ERROR_MEMORY = 6,      /* out of memory */
-    CUSZ_ERROR_PLUGIN = 7,      /* the ADIOS2 plugin is missing or of another version (raised by cusz_operator) */
     CUSZ_ERROR_INTERNAL = 8     /* a defect of this library */
 } cusz_status;
 

@@ -10,7 +10,9 @@ For numpy arrays, and arrays on CUDA devices (CuPy and others; docs/python.md):
     cusz.verify(x, archive)                          # largest error, PSNR; raises if the bound is broken
 """
 
-from . import _native
+from typing import TYPE_CHECKING, Any
+
+from . import _native, errors
 from .backends import BackendInfo, default_threads, devices
 from .codec import (
     ValueRange,
@@ -31,7 +33,6 @@ from .errors import (
     DeviceError,
     OutOfMemoryError,
     ParameterError,
-    PluginError,
     UnsupportedError,
 )
 from .info import ArchiveInfo, Sections, inspect
@@ -49,7 +50,6 @@ __all__ = [
     "DeviceError",
     "OutOfMemoryError",
     "ParameterError",
-    "PluginError",
     "Sections",
     "UnsupportedError",
     "ValueRange",
@@ -68,3 +68,12 @@ __all__ = [
     "value_range",
     "verify",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Errors of packages that build on this one (`cusz_core.errors`)."""
+        try:
+            return errors.__getattr__(name)
+        except AttributeError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

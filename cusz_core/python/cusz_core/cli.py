@@ -1,103 +1,79 @@
-"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, config, check."""
+"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, and what other packages add."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
-import functools
-import importlib
-import json
 import mmap
 import os
 import re
-import shlex
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _native, arguments, backends, codec, verification
-from .bench import command as bench_command
-from .errors import CuszError, ParameterError, UnsupportedError
-from .info import inspect, json_value
+from . import __version__, _native, arguments, backends, bench, codec, command_line, extensions, verification
+from .command_line import (
+    DTYPES,
+    FailureError,
+    Parser,
+    UsageError,
+    add_json,
+    add_threads,
+    extents,
+    number,
+    print_json,
+    progress,
+    read_npy,
+    size,
+)
+from .info import inspect
 
 SUFFIX = ".cusz"
-EXIT_FAILURE, EXIT_USAGE = 1, 2
-DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
-
-
-class _UsageError(Exception):
-    """A command line that makes no sense."""
-
-
-class _FailureError(Exception):
-    """Work that could not be done, told in one line."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _UsageError(f"{message} (see '{self.prog} --help')")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line. Returns the exit code: 0, 1 for failures, 2 for usage and parameters."""
-    try:
-        options = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+
+    def run() -> int:
+        options = _parser(words).parse_args(words)
         code: int = options.run(options)
-        sys.stdout.flush()
         return code
-    except (_UsageError, ParameterError, UnsupportedError) as error:
-        return _report(error, EXIT_USAGE)
-    except (CuszError, _FailureError) as error:
-        return _report(error, EXIT_FAILURE)
-    except BrokenPipeError:
-        # The reader of our output is gone, as with `| head`; keep Python from complaining when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILURE
-    except OSError as error:
-        name = f": {error.filename}" if error.filename else ""
-        return _report(f"{error.strerror or error}{name}", EXIT_FAILURE)
-    except MemoryError:
-        return _report("out of memory", EXIT_FAILURE)
-    except KeyboardInterrupt:
-        _report("interrupted", EXIT_FAILURE)
-        return 130
 
-
-def _report(error: object, code: int) -> int:
-    text = re.sub(r"\033\[[0-9;]*m", "", str(error))  # ADIOS2 colours its messages
-    print(f"cusz: error: {' '.join(text.split())}", file=sys.stderr)
-    return code
+    return command_line.exit_code_of("cusz", run)
 
 
 # ------------------------------------------------------------------------------------------------ command line
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="cusz", description="Error-bounded lossy compression of floating-point fields.")
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """
+    Args:
+        words: that are going to be parsed. Other packages are left alone where the first is a command of this one.
+    """
+    parser = Parser(prog="cusz", description="Error-bounded lossy compression of floating-point fields.")
     parser.add_argument("--version", action="version", version=f"cusz {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     sub = commands.add_parser("compress", help="compress a .npy or raw file")
     sub.add_argument("input", type=Path, help=".npy file, or raw values with --shape and --dtype")
     sub.add_argument("-o", "--output", type=Path, help=f"archive to write (default: INPUT{SUFFIX})")
-    sub.add_argument("--eb", type=_number, required=True, help="error bound; 0 is lossless")
+    sub.add_argument("--eb", type=number, required=True, help="error bound; 0 is lossless")
     sub.add_argument("--mode", choices=_native.MODES, default="abs", help="abs (default), or rel to the value range")
     sub.add_argument("--bins", type=int, default=64, help="bins coded directly: a power of two, 64 (default) to 8192")
     _add_backend(sub)
     sub.add_argument("--lossless", choices=_native.LOSSLESS_STAGES, default="none")
-    sub.add_argument("--fill", type=_number, help='a value that stands for "no data", such as 1e20')
+    sub.add_argument("--fill", type=number, help='a value that stands for "no data", such as 1e20')
     _add_raw_options(sub)
-    _add_threads(sub)
+    add_threads(sub)
     _add_force(sub)
-    _add_json(sub)
+    add_json(sub)
     sub.set_defaults(run=_compress)
 
     sub = commands.add_parser("decompress", help="decompress an archive to a .npy or raw file")
@@ -107,14 +83,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--max-bytes", type=int, help="refuse a field of more bytes (for archives from elsewhere)")
     _add_backend(sub)
-    _add_threads(sub)
+    add_threads(sub)
     _add_force(sub)
     sub.set_defaults(run=_decompress)
 
-    sub = commands.add_parser("inspect", help="show what an archive, or every block of a .bp directory, says of itself")
-    sub.add_argument("path", type=Path, help="archive, or .bp directory")
+    sub = commands.add_parser("inspect", help="show what an archive, or every block in a directory, says of itself")
+    sub.add_argument("path", type=Path, help="archive, or directory of another package's files")
     sub.add_argument("--check", action="store_true", help="verify the checksums of an archive's payload as well")
-    _add_json(sub)
+    add_json(sub)
     sub.set_defaults(run=_inspect)
 
     sub = commands.add_parser("verify", help="prove that an archive keeps its bound")
@@ -122,49 +98,39 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("archive", type=Path)
     _add_raw_options(sub)
     _add_backend(sub)
-    _add_threads(sub)
-    _add_json(sub)
+    add_threads(sub)
+    add_json(sub)
     sub.set_defaults(run=_verify)
 
-    sub = commands.add_parser("bench", help="measure this and other compressors on fields")
-    bench_command.add_options(sub, _number)
-    sub.set_defaults(run=bench_command.run)
+    sub = commands.add_parser("bench", help="measure ratio, errors and speed on fields")
+    bench.add_options(sub)
+    sub.set_defaults(run=bench.run)
 
     sub = commands.add_parser("devices", help="show the backends of this build and machine")
     sub.add_argument("--mpi", action="store_true", help="under mpirun or srun: show what every rank works with")
-    _add_json(sub)
+    add_json(sub)
     sub.set_defaults(run=_devices)
 
-    sub = commands.add_parser("config", help="print the ADIOS2 configuration that switches the operator on")
-    sub.add_argument("--environment", action="store_true", help='the environment alone: eval "$(cusz config ...)"')
-    sub.add_argument("--variable", action="append", metavar="NAME", help="repeat for more variables")
-    sub.add_argument("--eb", action="append", type=_number, help="once for all, or once per variable")
-    sub.add_argument("--mode", action="append", choices=_native.MODES, help="the same; rel is per block (default: abs)")
-    sub.add_argument("--engine", default="BP5", help="ADIOS2 engine: BP5 (default), BP4 or SST")
-    sub.add_argument("--io", default="SimulationOutput", help="name that the program declares its IO with")
-    sub.add_argument("--bins", type=int)
-    sub.add_argument("--backend", choices=_native.BACKENDS)
-    sub.add_argument("--fill", type=_number)
-    sub.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
-    sub.add_argument(
-        "--no-statistics",
-        action="store_true",
-        help="ADIOS2 finds no minimum and maximum: for programs that put device memory, and to save the time",
-    )
-    sub.add_argument("--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)")
-    _add_threads(sub)
-    sub.set_defaults(run=_config)
-
-    sub = commands.add_parser(
-        "check", help="tell what is wrong with an ADIOS2 configuration, or the .bp written with it"
-    )
-    sub.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=".bp directory, XML configuration, or both")
-    sub.add_argument(
-        "--io", help="of the configuration, where it has several: name that the program declares its IO with"
-    )
-    _add_json(sub)
-    sub.set_defaults(run=_check)
+    if not words or words[0] not in commands.choices:
+        _add_commands_of_others(commands, words)
     return parser
+
+
+def _add_commands_of_others(commands: Any, words: Sequence[str]) -> None:
+    """Adds the commands of other packages. One that cannot be imported is in the way of nobody but who asks for it."""
+    for name, entry in sorted(extensions.of_group(command_line.GROUP).items()):
+        if "." in name or name in commands.choices:  # a part of a command
+            continue
+        try:
+            command = command_line.load(name, entry)
+        except FailureError as error:
+            if words[:1] == [name]:
+                raise
+            commands.add_parser(name, help=f"not available: {error}".replace("%", "%%"))
+            continue
+        sub = commands.add_parser(name, help=command.help.replace("%", "%%"))
+        command.add_options(sub)
+        sub.set_defaults(run=command.run)
 
 
 def _add_raw_options(sub: argparse.ArgumentParser) -> None:
@@ -178,29 +144,14 @@ def _add_backend(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--backend", choices=_native.BACKENDS, default="auto", help="auto (default) is the CPU for files")
 
 
-def _add_threads(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--threads", type=int, help="CPU threads")
-
-
 def _add_force(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("-f", "--force", action="store_true", help="overwrite the output file")
-
-
-def _add_json(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _shape(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d+([x,]\d+)*", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape such as 256x256x256")
     return tuple(int(extent) for extent in re.split("[x,]", text))
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
 # ---------------------------------------------------------------------------------------------------- commands
@@ -211,7 +162,7 @@ def _compress(options: argparse.Namespace) -> int:
     _refuse_overwrite(output, options.input, options.force)
     field = _read_field(options.input, options.shape, options.dtype)
     started = time.perf_counter()
-    with _progress(f"compressing {_size(field.nbytes)}"):
+    with progress(f"compressing {size(field.nbytes)}"):
         archive = codec.compress(
             field,
             options.eb,
@@ -228,10 +179,10 @@ def _compress(options: argparse.Namespace) -> int:
     info = inspect(archive)
     rate = field.nbytes / seconds / 1e9
     if options.json:
-        _print_json({"output": str(output), "seconds": seconds, "gbps": rate, **info.to_dict()})
+        print_json({"output": str(output), "seconds": seconds, "gbps": rate, **info.to_dict()})
     else:
         print(
-            f"{output}: {_size(info.raw_bytes)} -> {_size(info.archive_bytes)}, ratio {info.ratio:.2f}, "
+            f"{output}: {size(info.raw_bytes)} -> {size(info.archive_bytes)}, ratio {info.ratio:.2f}, "
             f"{info.bit_rate:.3f} bits per value, bound {_bound(info.eb_abs)}, {seconds:.3f} s, {rate:.2f} GB/s"
         )
     return 0
@@ -242,13 +193,13 @@ def _decompress(options: argparse.Namespace) -> int:
     output: Path | None = options.output
     if output is None:
         if source.suffix != SUFFIX:
-            raise _UsageError(f"{source} does not end in {SUFFIX}: name the output with -o")
+            raise UsageError(f"{source} does not end in {SUFFIX}: name the output with -o")
         output = source.with_suffix("")
     _refuse_overwrite(output, source, options.force)
     archive = source.read_bytes()
     info = inspect(archive)
     started = time.perf_counter()
-    with _progress(f"decompressing to {_size(info.raw_bytes)}"):
+    with progress(f"decompressing to {size(info.raw_bytes)}"):
         field = codec.decompress(archive, backend=options.backend, threads=options.threads, max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
     with _new_file(output) as file:
@@ -257,7 +208,7 @@ def _decompress(options: argparse.Namespace) -> int:
         else:
             file.write(field.reshape(-1).data)
     print(
-        f"{output}: {info.dtype.name} {_extents(info.shape)}, {_size(info.raw_bytes)}, "
+        f"{output}: {info.dtype.name} {extents(info.shape)}, {size(info.raw_bytes)}, "
         f"{seconds:.3f} s, {field.nbytes / seconds / 1e9:.2f} GB/s"
     )
     return 0
@@ -266,23 +217,23 @@ def _decompress(options: argparse.Namespace) -> int:
 def _inspect(options: argparse.Namespace) -> int:
     path: Path = options.path
     if path.is_dir():
-        return _inspect_bp(path, options.json)
+        return command_line.load("inspect.directory").run(options)
     with _mapped(path) as archive:
         info = inspect(archive)
     if options.check:
         codec.check(path.read_bytes())
     if options.json:
-        _print_json(info.to_dict())
+        print_json(info.to_dict())
         return 0
     sections = info.sections
     rows = {
-        "archive": f"{path}, {_size(info.archive_bytes)}, {info.kind}, format version {info.version}",
-        "field": f"{info.dtype.name} {_extents(info.shape)}, {_size(info.raw_bytes)}",
+        "archive": f"{path}, {size(info.archive_bytes)}, {info.kind}, format version {info.version}",
+        "field": f"{info.dtype.name} {extents(info.shape)}, {size(info.raw_bytes)}",
         "ratio": f"{info.ratio:.2f}, {info.bit_rate:.3f} bits per value",
         "bound": f"{_bound(info.eb_abs)}" + (f" ({info.eb!r} of the value range)" if info.mode == "rel" else ""),
         "fill": None if info.fill is None else repr(info.fill),
         "coding": None if info.kind == "raw" else f"step {info.step!r}, {info.bins} bins, lossless: {info.lossless}",
-        "tiles": None if info.kind == "raw" else f"{info.tiles} of {_extents(info.tile_shape)}",
+        "tiles": None if info.kind == "raw" else f"{info.tiles} of {extents(info.tile_shape)}",
         "special": None if info.kind == "raw" else f"{info.special} values",
         "outliers": None if info.kind == "raw" else f"{info.out_of_range} codes, {info.unpredictable} values",
         "sections": f"header {sections.header}, codebook {sections.codebook}, index {sections.index}, "
@@ -295,25 +246,6 @@ def _inspect(options: argparse.Namespace) -> int:
     return 0
 
 
-def _inspect_bp(path: Path, as_json: bool) -> int:
-    inspect_bp = _operator_package(f"to inspect {path}").inspect_bp
-    try:
-        rows: list[dict[str, Any]] = list(inspect_bp(str(path)))
-    except CuszError:
-        raise
-    except Exception as error:  # whatever ADIOS2 makes of a damaged directory
-        raise _FailureError(f"{path} cannot be read: {error}") from None
-    if as_json:
-        _print_json([{key: json_value(value) for key, value in row.items()} for row in rows])
-        return 0
-    if not rows:
-        print(f"{path}: no blocks written with the cusz operator")
-        return 0
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    _print_table([columns] + [[_cell(row.get(key, "")) for key in columns] for row in rows])
-    return 0
-
-
 def _verify(options: argparse.Namespace) -> int:
     archive = options.archive.read_bytes()
     info = inspect(archive)
@@ -322,10 +254,10 @@ def _verify(options: argparse.Namespace) -> int:
         shape = shape or info.shape
         dtype = dtype or {dtype: name for name, dtype in DTYPES.items()}[info.dtype]
     field = _read_field(options.original, shape, dtype)
-    with _progress(f"verifying {_size(field.nbytes)}"):
+    with progress(f"verifying {size(field.nbytes)}"):
         result = verification.verify(field, archive, backend=options.backend, threads=options.threads)
     if options.json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
         return 0
     rows = {
         "bound": f"holds: {_bound(result.eb_abs)}",
@@ -341,11 +273,11 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _devices(options: argparse.Namespace) -> int:
     if options.mpi:
-        return _devices_of_ranks(options.json)
+        return command_line.load("devices.mpi").run(options)
     found = backends.devices()
     stages = backends.lossless_stages()
     if options.json:
-        _print_json(
+        print_json(
             {
                 "version": __version__,
                 "format_version": _native.FORMAT_VERSION,
@@ -366,148 +298,23 @@ def _devices(options: argparse.Namespace) -> int:
     return 0
 
 
-def _devices_of_ranks(as_json: bool) -> int:
-    device_map = _operator_package("for --mpi").device_map
-    try:
-        bindings = device_map()
-    except ImportError as error:
-        raise _FailureError(f"--mpi needs the Python package mpi4py, which cannot be imported ({error})") from None
-    if as_json and bindings:
-        _print_json([dataclasses.asdict(binding) for binding in bindings])
-    elif bindings:  # on rank 0
-        rows = [(str(b.rank), b.node, f"{b.node_rank} of {b.node_size}", _works_with(b)) for b in bindings]
-        _print_table([("rank", "node", "on node", "works with"), *rows])
-    return 0
-
-
-def _works_with(binding: Any) -> str:
-    """What a rank works with, of a cusz_operator.Binding."""
-    if binding.device is None:
-        threads = f"{binding.threads} thread{'s' if binding.threads > 1 else ''}"
-        return f"CPU, {threads} on cores {_intervals(binding.cores)}: {binding.name}"
-    visible = f" of CUDA_VISIBLE_DEVICES={binding.visible}" if binding.visible is not None else ""
-    shared = f", shared by {binding.sharing} ranks" if binding.sharing > 1 else ""
-    return f"CUDA device {binding.device}{visible}{shared}: {binding.name}"
-
-
-def _config(options: argparse.Namespace) -> int:
-    package = _operator_package("to switch the operator on")
-    if options.environment:
-        print(f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(package.plugin_path()))}")
-        return 0
-    if not options.variable or not options.eb:
-        raise ParameterError("--variable NAME and --eb EB are needed (or --environment alone)")
-    names: list[str] = options.variable
-    bounds = _one_per_variable("--eb", options.eb, names)
-    modes = _one_per_variable("--mode", options.mode or ["abs"], names)
-    common: dict[str, str | int | float] = {}
-    if options.bins is not None:
-        common["bins"] = arguments.bins(options.bins)
-    if options.backend is not None:
-        common["backend"] = options.backend
-    if options.threads is not None:
-        arguments.threads(options.threads)
-        common["threads"] = options.threads
-    if options.fill is not None:
-        common["fill"] = options.fill
-    if options.order is not None:
-        common["order"] = options.order
-    configuration = package.configuration
-    variables = [
-        configuration.OperatedVariable(name, {"accuracy": arguments.error_bound(eb), "mode": mode, **common})
-        for name, eb, mode in zip(names, bounds, modes, strict=True)
-    ]
-    configuration.check_engine(options.engine)
-    formats = {
-        "xml": functools.partial(configuration.xml, statistics=not options.no_statistics),
-        "yaml": functools.partial(configuration.yaml, statistics=not options.no_statistics),
-    }
-    try:
-        environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(package.plugin_path()))}"
-    except CuszError as error:  # the files are of use all the same, where the program runs
-        print(f"cusz: warning: {error}", file=sys.stderr)
-        environment = ""
-    if options.format:
-        print(formats[options.format](options.io, options.engine, variables, environment), end="")
-        return 0
-    sections = {"environment": f"{environment}\n"} if environment else {}
-    sections |= {f"adios2.{name}": write(options.io, options.engine, variables) for name, write in formats.items()}
-    print("\n".join(f"# {title}\n{text}" for title, text in sections.items()), end="")
-    return 0
-
-
-def _check(options: argparse.Namespace) -> int:
-    package = _operator_package("to check ADIOS2's files")
-    configurations = [path for path in options.paths if path.suffix.lower() in (".xml", ".yaml", ".yml")]
-    runs = [path for path in options.paths if path not in configurations]
-    if len(configurations) > 1 or len(runs) > 1:
-        raise _UsageError("one .bp directory and one configuration (.xml) can be checked at a time")
-    report = package.check(*(runs or [None]), *(configurations or [None]), io=options.io)
-    code = EXIT_FAILURE if report.problems else 0
-    if options.json:
-        _print_json(report.to_dict())
-        return code
-    if report.plugin:
-        print(f"plugin    {report.plugin['path']}, version {report.plugin['version'] or 'unknown'}")
-    for io in report.ios:
-        bounds = ", ".join(f"{name} ({'no bound' if eb is None else repr(eb)})" for name, eb in io.variables.items())
-        print(f"IO        {io.name}, engine {io.engine or 'of the program'}: {bounds or 'nothing is compressed'}")
-    if report.variables:
-        print()
-        columns = ("variable", "type", "blocks", "compressed", "ratio", "remarks")
-        rows = [(v.name, v.type, v.blocks, v.compressed, v.ratio or "", v.remarks) for v in report.variables]
-        _print_table([columns, *([_cell(value) for value in row] for row in rows)])
-        print()
-    for problem in report.problems:
-        print(f"PROBLEM   {problem}")
-    for note in report.notes:
-        print(f"note      {note}")
-    if not report.problems:
-        print("no problem was found")
-    return code
-
-
-def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[Any]:
-    if len(values) == 1:
-        return values * len(names)
-    if len(values) != len(names):
-        raise _UsageError(f"{len(values)} of {option} for {len(names)} of --variable: give it once, or once for each")
-    return values
-
-
-def _operator_package(purpose: str) -> Any:
-    try:
-        return importlib.import_module("cusz_operator")
-    except ImportError as error:
-        raise _FailureError(
-            f"the package cusz_operator is needed {purpose} and cannot be imported ({error}): "
-            "install this project with ADIOS2"
-        ) from None
-
-
 # ------------------------------------------------------------------------------------------------------- files
 
 
 def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) -> NDArray[Any]:
     if path.suffix == ".npy":
         if shape is not None or dtype is not None:
-            raise _UsageError(f"--shape and --dtype are for raw files; {path} tells its own")
-        try:
-            field: NDArray[Any] = np.load(path, allow_pickle=False)
-        except ValueError as error:
-            raise _FailureError(f"{path} is not a readable .npy file: {error}") from None
-        except EOFError:
-            raise _FailureError(f"{path} is not a readable .npy file: it is empty or cut short") from None
-        return field
+            raise UsageError(f"--shape and --dtype are for raw files; {path} tells its own")
+        return read_npy(path)
     if shape is None or dtype is None:
-        raise _UsageError(f"{path} is not a .npy file: give --shape (such as 256x256x256) and --dtype (f32 or f64)")
+        raise UsageError(f"{path} is not a .npy file: give --shape (such as 256x256x256) and --dtype (f32 or f64)")
     value_bytes = DTYPES[dtype].itemsize
     expected = value_bytes
     for extent in shape:
         expected *= extent
     actual = path.stat().st_size
     if actual != expected:
-        raise _UsageError(f"{path} has {actual} bytes; {dtype} of shape {_extents(shape)} has {expected}")
+        raise UsageError(f"{path} has {actual} bytes; {dtype} of shape {extents(shape)} has {expected}")
     return np.fromfile(path, dtype=DTYPES[dtype]).reshape(shape)
 
 
@@ -531,11 +338,11 @@ def _refuse_overwrite(output: Path, source: Path, force: bool) -> None:
     if not output.exists():
         return
     if output.is_dir():
-        raise _UsageError(f"{output} is a directory")
+        raise UsageError(f"{output} is a directory")
     if source.exists() and output.samefile(source):
-        raise _UsageError(f"the output {output} is the input itself")
+        raise UsageError(f"the output {output} is the input itself")
     if not force:
-        raise _UsageError(f"{output} exists: use --force to overwrite it")
+        raise UsageError(f"{output} exists: use --force to overwrite it")
 
 
 @contextlib.contextmanager
@@ -555,86 +362,8 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-# ---------------------------------------------------------------------------------------------------- printing
-
-
-@contextlib.contextmanager
-def _progress(what: str) -> Iterator[None]:
-    """Shows on a terminal, after a second, that work goes on; nothing where standard error is not a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    done = threading.Event()
-    started = time.monotonic()
-
-    def show() -> None:
-        wait = 1.0
-        while not done.wait(wait):
-            wait = 0.2
-            print(f"\r\033[K{what} ... {time.monotonic() - started:.1f} s", end="", file=sys.stderr, flush=True)
-        if wait != 1.0:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, allow_nan=False, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """What JSON does not know: numpy scalars and arrays, paths."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _print_table(lines: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _intervals(numbers: Sequence[int]) -> str:
-    """Ascending numbers, as in "0-3,8"."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in found)
-
-
-def _size(n: int) -> str:
-    if n < 1000:
-        return f"{n} bytes"
-    size = n / 1000
-    for unit in ("kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
-
-
-def _extents(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
-
-
 def _bound(eb_abs: float) -> str:
     return f"{eb_abs!r}" if eb_abs else "0 (every value is exact)"
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, (list, tuple)):
-        return _extents(value)
-    return str(value)
 
 
 if __name__ == "__main__":

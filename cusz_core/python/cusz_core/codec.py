@@ -231,7 +231,7 @@ def decompress(
     """
     source = archive if type(archive) is bytes else device_memory.archive(archive)
     bits, at = source, device_memory.HERE
-    if isinstance(source, device_memory.DeviceArray):
+    if isinstance(source, device_memory.DeviceView):
         bits, at = source.memory, device_memory.place(source)
     n_threads = arguments.threads(threads)
     backend_id = arguments.backend(backend)
@@ -289,7 +289,7 @@ def decompress_box(
         OutOfMemoryError: not enough memory.
     """
     source = archive if type(archive) is bytes else device_memory.archive(archive)
-    if isinstance(source, device_memory.DeviceArray):
+    if isinstance(source, device_memory.DeviceView):
         raise UnsupportedError("a box is decoded in host memory: copy the archive there, or use decompress")
     dtype_id, shape = _native.layout(source, device_memory.HERE)
     dtype = arguments.dtype_of(dtype_id)

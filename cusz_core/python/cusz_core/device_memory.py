@@ -33,7 +33,7 @@ _IMMUTABLE = ("jax", "jaxlib")
 
 
 @dataclasses.dataclass(frozen=True)
-class DeviceArray:
+class DeviceView:
     """A C-contiguous array on a device, as the library takes it.
 
     Attributes:
@@ -43,7 +43,8 @@ class DeviceArray:
         device: number of its CUDA device; -1 if that is not known (an empty array has no address).
         stream: handle of the stream that the array's own pending work is on; None: it has none.
         cupy: the module, if the array is CuPy's.
-        owner: what keeps the memory.
+        array: what the user passed in, or a contiguous copy of it.
+        owner: what keeps the memory, beside the array.
     """
 
     memory: _native.DeviceMemory
@@ -53,6 +54,7 @@ class DeviceArray:
     device: int
     stream: int | None
     cupy: Any
+    array: Any
     owner: object
 
 
@@ -72,7 +74,7 @@ class _Layout:
 # ----------------------------------------------------------------------------------------------- arrays that come in
 
 
-def field(x: object, name: str = "x") -> NDArray[Any] | DeviceArray:
+def field(x: object, name: str = "x") -> NDArray[Any] | DeviceView:
     """`x` as a C-contiguous, aligned array in host or device memory; copied only if it is not one already."""
     if isinstance(x, np.ndarray) or (layout := _layout(x, name)) is None:
         return arguments.field(x, name)
@@ -87,14 +89,14 @@ def field(x: object, name: str = "x") -> NDArray[Any] | DeviceArray:
 
 
 def archive(a: object) -> object:
-    """`a`, if it is a buffer of bytes; a `DeviceArray` if it is one on a device."""
+    """`a`, if it is a buffer of bytes; a `DeviceView` if it is one on a device."""
     if isinstance(a, (bytes, bytearray, memoryview, mmap.mmap, np.ndarray)):
         return arguments.archive(a)
     layout = _layout(a, "archive")
     return arguments.archive(a) if layout is None else _archive(a, layout, "archive")
 
 
-def output_field(out: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any] | DeviceArray:
+def output_field(out: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any] | DeviceView:
     """`out`, if a field of this dtype and shape can be decompressed into it."""
     if isinstance(out, np.ndarray) or (layout := _layout(out, "out")) is None:
         return arguments.output_field(out, dtype, shape)
@@ -104,7 +106,7 @@ def output_field(out: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> N
     return _device_array(out, layout, "out")
 
 
-def output_archive(out: object) -> DeviceArray | None:
+def output_archive(out: object) -> DeviceView | None:
     """`out`, if it is an array on a device that an archive can be written to; None if it is not on a device."""
     if isinstance(out, (bytearray, memoryview, np.ndarray)) or (layout := _layout(out, "out")) is None:
         return None
@@ -114,7 +116,7 @@ def output_archive(out: object) -> DeviceArray | None:
     return _archive(out, layout, "out")
 
 
-def _archive(a: object, layout: _Layout, name: str) -> DeviceArray:
+def _archive(a: object, layout: _Layout, name: str) -> DeviceView:
     if layout.dtype.itemsize != 1 or layout.dtype.kind not in "ui" or len(layout.shape) != 1:
         raise UnsupportedError(
             f"{name} is a device array of {layout.dtype.name} with {len(layout.shape)} dimensions; "
@@ -128,7 +130,7 @@ def _archive(a: object, layout: _Layout, name: str) -> DeviceArray:
 
 def memory(a: Any) -> Any:
     """What `_native` takes for an array that one of the functions above gave."""
-    return a.memory if isinstance(a, DeviceArray) else a
+    return a.memory if isinstance(a, DeviceView) else a
 
 
 def _layout(x: object, name: str) -> _Layout | None:
@@ -252,7 +254,7 @@ def _check_layout(x: object, layout: _Layout, strides: tuple[int, ...] | None, m
         step *= extent
 
 
-def _device_array(x: Any, layout: _Layout, name: str) -> DeviceArray:
+def _device_array(x: Any, layout: _Layout, name: str) -> DeviceView:
     size = math.prod(layout.shape) * layout.dtype.itemsize
     cupy = _cupy_of(x)
     device = -1
@@ -268,8 +270,8 @@ def _device_array(x: Any, layout: _Layout, name: str) -> DeviceArray:
     elif cupy is not None:
         device = int(x.device.id)
     described = _native.DeviceMemory(layout.address, _DTYPE_IDS[layout.dtype], layout.shape, layout.writable)
-    return DeviceArray(
-        described, layout.dtype, layout.shape, layout.writable, device, layout.stream, cupy, (x, layout.owner)
+    return DeviceView(
+        described, layout.dtype, layout.shape, layout.writable, device, layout.stream, cupy, x, layout.owner
     )
 
 
@@ -304,7 +306,7 @@ def place(*arrays: object) -> _native.Place:
     The stream is the current one of CuPy, if one of the arrays is CuPy's, else that of the first which names one, else
     the legacy default stream. Work that others have pending elsewhere is waited for.
     """
-    on_device = [a for a in arrays if isinstance(a, DeviceArray)]
+    on_device = [a for a in arrays if isinstance(a, DeviceView)]
     if not on_device:
         return HERE
     main = next((a for a in on_device if a.cupy is not None), None)
@@ -323,7 +325,7 @@ def place(*arrays: object) -> _native.Place:
     return made
 
 
-def _wait_for(array: DeviceArray) -> None:
+def _wait_for(array: DeviceView) -> None:
     cupy = sys.modules.get("cupy")
     if cupy is None:
         raise ParameterError(
@@ -371,12 +373,12 @@ class PoolAllocator:
 # ---------------------------------------------------------------------------------------------- arrays that go out
 
 
-def most_archive_bytes(a: NDArray[Any] | DeviceArray) -> int:
+def most_archive_bytes(a: NDArray[Any] | DeviceView) -> int:
     """Hard bound of the size of the archive of a field."""
     return _native.max_archive_bytes(_DTYPE_IDS[a.dtype], a.shape)
 
 
-def new_archive(size: int, near: object) -> tuple[Any, DeviceArray]:
+def new_archive(size: int, near: object) -> tuple[Any, DeviceView]:
     """A CuPy array for an archive, on the device of the field `near`, or on the current one."""
     cupy = _cupy()
     array = _allocate(cupy, (size,), BYTES, _device_of(near), {})
@@ -503,7 +505,7 @@ def _claimed_layout(array: object, name: str) -> _Layout:
 
 
 def _device_of(near: object) -> int | None:
-    return near.device if isinstance(near, DeviceArray) and near.device >= 0 else None
+    return near.device if isinstance(near, DeviceView) and near.device >= 0 else None
 
 
 def _refuse_immutable(x: object, name: str) -> None:

@@ -1,10 +1,15 @@
 """What can go wrong, as exception classes.
 
 Every error of this package is a `CuszError`. Its subclasses follow the status codes of the C library, so that the same
-failure has the same kind in C, in Python and in the ADIOS2 plugin.
+failure has the same kind in C and in Python. Packages that build on this one derive theirs from `CuszError`; those that
+they name by entry points of the group `cusz.errors` can be imported from here and from `cusz_core` as well.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import extensions
 
 __all__ = [
     "ArchiveTooNewError",
@@ -14,7 +19,6 @@ __all__ = [
     "DeviceError",
     "OutOfMemoryError",
     "ParameterError",
-    "PluginError",
     "UnsupportedError",
 ]
 
@@ -47,10 +51,6 @@ class OutOfMemoryError(CuszError, MemoryError):
     """Not enough memory."""
 
 
-class PluginError(CuszError, RuntimeError):
-    """The ADIOS2 plugin is missing or of another version."""
-
-
 class BoundError(CuszError):
     """A decompressed value breaks the archive's promise: the error bound, or exactness where it is promised.
 
@@ -77,3 +77,12 @@ class BoundError(CuszError):
         self.original = original
         self.decoded = decoded
         self.bound = bound
+
+
+if not TYPE_CHECKING:  # type checkers would take every misspelt name for one of these
+
+    def __getattr__(name: str) -> Any:
+        found = extensions.find("cusz.errors", name)
+        if found is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return found.load()

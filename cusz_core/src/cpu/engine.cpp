@@ -21,9 +21,9 @@ namespace cusz::cpu {
 namespace {
 
 // Runs work(part, who) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
-// Threads take parts as they come to them, the caller too, who is 0. The others significant for this call: none is left
-// to wait for after a fork, or when ADIOS2 unloads its plugins. Where the system refuses a thread, those there do its
-// work.
+// Threads take parts as they come to them, the caller too, who is 0. The others live for this call: none is left to
+// wait for after a fork, or when a host unloads its plugins. Where the system refuses a thread, those that are there do
+// its work.
 template <class Work>
 void parallel(int threads, std::uint64_t parts, const Work& work) {
     if (threads == 1) {

@@ -19,6 +19,7 @@ process, when it writes and when it reads:
 from . import configuration
 from .checking import Report, check
 from .device import Binding, bind_device, device_map
+from .errors import PluginError
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
@@ -30,6 +31,7 @@ __all__ = [
     "PLUGIN_NAME",
     "Binding",
     "Block",
+    "PluginError",
     "Reader",
     "Report",
     "VariableSummary",

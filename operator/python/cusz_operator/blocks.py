@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cusz_core import arguments, device_memory
+from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
 from .plugin import MAX_NDIM
 
-__all__ = ["Block", "Extents", "Settings", "field_shape", "first_overlap", "prepare"]
+__all__ = ["Extents", "PreparedBlock", "Settings", "field_shape", "first_overlap", "prepare"]
 
 Extents = tuple[int, ...]
 _MOST_FIELD_DIMENSIONS = 4
@@ -32,13 +32,9 @@ class Settings(NamedTuple):
     def __str__(self) -> str:
         return f"eb={self.eb!r}, mode={self.mode!r}, fill={self.fill!r}, bins={self.bins}"
 
-    def same(self, other: Settings) -> bool:
-        """Equal, where NaN is equal to itself."""
-        return repr(self) == repr(other)
-
 
 @dataclasses.dataclass
-class Block:
+class PreparedBlock:
     """What a rank puts.
 
     Attributes:
@@ -59,7 +55,9 @@ class Block:
     device: int
 
 
-def prepare(name: str, array: Any, shape: Sequence[int] | None, start: Sequence[int] | None, how: Settings) -> Block:
+def prepare(
+    name: str, array: Any, shape: Sequence[int] | None, start: Sequence[int] | None, how: Settings
+) -> PreparedBlock:
     """A block as it is going to be compressed; copied only if it is not C-contiguous and aligned.
 
     Raises:
@@ -74,13 +72,10 @@ def prepare(name: str, array: Any, shape: Sequence[int] | None, start: Sequence[
         merged = array.reshape(field_shape(count))
     else:
         merged = array
-    prepared = device_memory.field(merged, what)
-    field, device = prepared, -1
-    if isinstance(prepared, device_memory.DeviceArray):
-        field, device = prepared.owner[0], prepared.device  # type: ignore[index]
-    count = tuple(int(extent) for extent in count) if isinstance(count, tuple) else prepared.shape
-    whole = arguments.extents(shape, f"shape of {name!r}") if shape is not None else count
-    first = arguments.extents(start, f"start of {name!r}") if start is not None else (0,) * len(count)
+    placed = embedding.placed_field(merged, what)
+    count = tuple(int(extent) for extent in count) if isinstance(count, tuple) else placed.shape
+    whole = embedding.extents(shape, f"shape of {name!r}") if shape is not None else count
+    first = embedding.extents(start, f"start of {name!r}") if start is not None else (0,) * len(count)
     if not len(whole) == len(first) == len(count):
         raise ParameterError(
             f"{what} has {len(count)} dimensions, shape has {len(whole)} and start has {len(first)}: they must agree"
@@ -91,7 +86,7 @@ def prepare(name: str, array: Any, shape: Sequence[int] | None, start: Sequence[
                 f"{what} begins at {first} and has extents {count}: along axis {axis} it ends at {s + c}, outside the "
                 f"global shape {whole}"
             )
-    return Block(name, field, prepared.dtype, whole, first, count, how, device)
+    return PreparedBlock(name, placed.array, placed.dtype, whole, first, count, how, placed.device)
 
 
 def field_shape(count: Sequence[int]) -> Extents:

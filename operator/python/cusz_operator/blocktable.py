@@ -6,21 +6,27 @@ in the order in which a rank put them. The number of dimensions decides about th
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cusz_core.errors import CorruptArchiveError
 
+if TYPE_CHECKING:
+    from .blocks import PreparedBlock
+
 __all__ = [
     "TABLE_PREFIX",
     "columns_of",
     "is_table",
+    "merged",
     "rows_of",
     "table_dtype",
     "table_name",
     "table_of",
+    "tables_of",
 ]
 
 #: Names of block tables begin with this.
@@ -83,3 +89,26 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
         table[name] = rows[:, at : at + width].reshape(table[name].shape)
         at += width
     return table
+
+
+def tables_of(blocks: Sequence[PreparedBlock], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
+    """A rank's part of the table of every variable, to be filled; for every block its row there, an array of one."""
+    numbers: dict[str, int] = {}
+    row_of = []
+    for block in blocks:
+        row_of.append(numbers.setdefault(block.name, 0))
+        numbers[block.name] += 1
+    ndims = {block.name: len(block.shape) for block in blocks}
+    tables = {name: np.zeros(n, table_dtype(ndims[name])) for name, n in numbers.items()}
+    for table in tables.values():
+        table["rank"] = rank
+    return tables, [tables[block.name][row : row + 1] for block, row in zip(blocks, row_of, strict=True)]
+
+
+def merged(tables: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The whole table of every variable, of the parts that ranks have."""
+    parts: dict[str, list[NDArray[Any]]] = {}
+    for of_rank in tables:
+        for name, part in of_rank.items():
+            parts.setdefault(name, []).append(part)
+    return {name: np.concatenate(of_name) for name, of_name in parts.items()}

@@ -11,9 +11,10 @@ from typing import Any, TypedDict
 import numpy as np
 
 import cusz_core
-from cusz_core.errors import CorruptArchiveError, CuszError, PluginError, UnsupportedError
+from cusz_core.errors import CorruptArchiveError, CuszError, UnsupportedError
 
 from . import blocktable, checks
+from .errors import PluginError
 from .plugin import PLUGIN_NAME, Plugin, without_colours
 
 __all__ = ["Block", "inspect_bp"]

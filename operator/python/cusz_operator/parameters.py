@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from cusz_core import arguments
-from cusz_core.errors import ParameterError, PluginError
+from cusz_core import embedding
+from cusz_core.errors import ParameterError
 
+from .errors import PluginError
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, plugin_path, without_colours
 
 if TYPE_CHECKING:
@@ -54,18 +55,18 @@ def operator_parameters(
         ParameterError: a value out of its legal range.
     """
     parameters = {"PluginName": PLUGIN_NAME, "PluginLibrary": PLUGIN_LIBRARY}
-    parameters["accuracy"] = repr(arguments.error_bound(eb))
-    arguments.mode(mode)
+    parameters["accuracy"] = repr(embedding.error_bound(eb))
+    embedding.mode(mode)
     parameters["mode"] = mode
     if bins is not None:
-        parameters["bins"] = str(arguments.bins(bins))
+        parameters["bins"] = str(embedding.bins(bins))
     if backend is not None:
-        arguments.backend(backend)
+        embedding.backend(backend)
         parameters["backend"] = backend
     if threads is not None:
-        parameters["threads"] = str(arguments.threads(threads))
+        parameters["threads"] = str(embedding.threads(threads))
     if fill is not None:
-        parameters["fill"] = repr(arguments.fill(fill)[1])
+        parameters["fill"] = repr(embedding.fill(fill)[1])
     if order is not None:
         if order not in ("row", "column"):
             raise ParameterError(f"order is {order!r}; it must be one of 'row', 'column'")

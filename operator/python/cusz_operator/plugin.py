@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cusz_core import arguments
-from cusz_core.errors import PluginError
+from cusz_core import embedding
+
+from .errors import PluginError
 
 __all__ = [
     "PLUGIN_LIBRARY",
@@ -264,7 +265,7 @@ class Plugin:
                 with the address. The block is lost then, if one was put.
         """
         data = np.frombuffer(archive, np.uint8)
-        block = (arguments.dtype_id_of(dtype), len(count), _extents(count), variable.encode())
+        block = (embedding.dtype_id_of(dtype), len(count), _extents(count), variable.encode())
         failed: list[BaseException] = []
         if put_range is None:
             token = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["VariableSummary", "print_step", "print_summary"]
+__all__ = ["Tally", "VariableSummary", "print_step", "print_summary"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +43,33 @@ class VariableSummary:
     def ratio(self) -> float:
         """Compression ratio: raw bytes over archive bytes."""
         return self.raw_bytes / self.archive_bytes if self.archive_bytes else 1.0
+
+
+class Tally:
+    """Adds up what is written, by variable."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, VariableSummary] = {}
+
+    def add(self, tables: Mapping[str, NDArray[Any]]) -> None:
+        """Counts a step that is written, by the block tables of its variables."""
+        for name, table in tables.items():
+            before = self._written.get(name, VariableSummary(name, 0, 0, 0, 0, 0.0, 0.0))
+            self._written[name] = VariableSummary(
+                name,
+                before.steps + 1,
+                before.blocks + len(table),
+                before.raw_bytes + int(table["raw_bytes"].sum()),
+                before.archive_bytes + int(table["archive_bytes"].sum()),
+                before.seconds + float(table["seconds"].sum()),
+                0.0,
+            )
+
+    def summaries(self, seconds: float) -> list[VariableSummary]:
+        """What was written of every variable; `seconds` is what all ranks together spent at the ends of steps."""
+        return [
+            dataclasses.replace(own, share=own.seconds / seconds if seconds else 0.0) for own in self._written.values()
+        ]
 
 
 def print_step(path: str, number: int, tables: Sequence[Mapping[str, NDArray[Any]]], clock: Sequence[float]) -> None:

@@ -10,25 +10,27 @@ from typing import Any, NamedTuple
 from cusz_core import errors
 from cusz_core.errors import CuszError, OutOfMemoryError
 
+from .errors import PluginError
 from .plugin import without_colours
 
 __all__ = ["Failure", "Ranks", "failure_of", "raise_first"]
+
+_ERRORS: dict[str, type[CuszError]] = {name: getattr(errors, name) for name in errors.__all__}
+_ERRORS[PluginError.__name__] = PluginError
 
 #: Seconds that a rank on which ADIOS2 failed waits for the others.
 PATIENCE = 300.0
 
 
 class Failure(NamedTuple):
-    """An error, as ranks tell each other: the class of cusz_core.errors, and the message."""
+    """An error, as ranks tell each other: the name of its class, and the message."""
 
     kind: str
     message: str
 
     def error(self) -> CuszError:
         """The same on every rank."""
-        kind = getattr(errors, self.kind) if self.kind in errors.__all__ else CuszError
-        error: CuszError = kind(self.message)
-        return error
+        return _ERRORS.get(self.kind, CuszError)(self.message)
 
 
 def failure_of(error: BaseException) -> Failure:

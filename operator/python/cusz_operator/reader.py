@@ -16,19 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core import arguments, device_memory
+from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
 from .blocks import Extents, field_shape
-from .inspection import import_adios2
+from .inspection import DTYPES, import_adios2
 from .plugin import Plugin, without_colours
 
 __all__ = ["Reader", "ReaderStep"]
 
 Engine = Literal["BP5", "BP4", "SST"]
 Box = tuple[Extents, Extents]  # start and count
-_DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 class Reader:
@@ -78,8 +77,8 @@ class Reader:
             raise FileNotFoundError(f"{self._path!r} does not exist")
         self._rank: int = comm.rank if comm is not None else 0
         self._size: int = comm.size if comm is not None else 1
-        self._threads = arguments.threads(threads) or cusz_core.default_threads()
-        self._cache = Cache(arguments.bytes_limit(cache_bytes, "cache_bytes"))
+        self._threads = embedding.threads(threads) or cusz_core.default_threads()
+        self._cache = Cache(embedding.bytes_limit(cache_bytes, "cache_bytes"))
         self._adios2 = import_adios2()
         self._plugin = Plugin()
         self._checks = {} if self._is_stream else checks.verify(Path(self._path))
@@ -360,9 +359,9 @@ class ReaderStep:
     def dtype(self, name: str) -> np.dtype[Any]:
         """The type of a variable: float32 or float64."""
         kind = self._reader._variable(name).type()
-        if kind not in _DTYPES:
+        if kind not in DTYPES:
             raise CorruptArchiveError(f"variable {name!r} is of type {kind}, and has a block table")
-        return _DTYPES[kind]
+        return DTYPES[kind]
 
     def blocks(self, name: str) -> NDArray[Any]:
         """What is known of every block, as a structured array with one element a block.
@@ -438,7 +437,7 @@ class ReaderStep:
         if out is not None:
             _require_fit(out, dtype, box[1])
         elif like is not None:
-            result = device_memory.new_field(like, None, dtype, box[1], None)
+            result = embedding.new_field(like, dtype, box[1])
         if result is None:
             result = np.empty(box[1], dtype)
         table = self._reader._table(name, self.index)
@@ -486,11 +485,11 @@ class ReaderStep:
     def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:
         if start is None and count is None:
             return self.share(name)
-        first = arguments.extents(start, f"start of {name!r}") if start is not None else (0,) * len(shape)
+        first = embedding.extents(start, f"start of {name!r}") if start is not None else (0,) * len(shape)
         if len(first) != len(shape):
             raise ParameterError(f"start is {first}; variable {name!r} has {len(shape)} dimensions")
         extent = (
-            arguments.extents(count, f"count of {name!r}")
+            embedding.extents(count, f"count of {name!r}")
             if count is not None
             else tuple(n - s for n, s in zip(shape, first, strict=True))
         )

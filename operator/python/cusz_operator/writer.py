@@ -2,60 +2,47 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
 import sys
 import time
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
-import cusz_core
-from cusz_core import _native, arguments
+from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks, statistics
-from .blocks import Block, Extents, Settings, field_shape, first_overlap, prepare
+from .agreement import Description, Opening, Report, bounds_of, geometry_of, kinds_of, out_of_order, statistics_agreed
+from .blocks import PreparedBlock, Settings, prepare
+from .compression import Compressor
+from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .inspection import import_adios2
-from .parameters import Backend, Mode, define_operator
-from .plugin import Plugin, keep_for_ever, plugin_path, without_colours
-from .progress import VariableSummary, print_step, print_summary
-from .ranks import Failure, Ranks, failure_of, raise_first
+from .output import Output, require_room
+from .parameters import Backend, Mode
+from .plugin import plugin_path, without_colours
+from .progress import Tally, VariableSummary, print_step, print_summary
+from .ranks import Ranks, failure_of, raise_first
 
 __all__ = ["VariableSummary", "Writer", "WriterStep"]
 
-Engine = Literal["BP5", "BP4", "SST"]
-_ENGINES = ("BP5", "BP4", "SST")
 _SETTINGS = ("eb", "mode", "fill", "bins")
-# What is written beside the archives: padding and metadata of every block and rank, and at the end an index, a profile.
-_ROOM_OF_A_BLOCK = 4096
-_ROOM_BESIDES = 1 << 20
 
 
-class _Description(NamedTuple):
-    """What ranks tell each other of a block before it is compressed."""
+class _Agreed(NamedTuple):
+    """What ranks know of a step before they compress.
 
-    name: str
-    dtype: str
-    shape: Extents
-    start: Extents
-    extents: Extents
-    settings: Settings
-    range: cusz_core.ValueRange
+    Attributes:
+        own: this rank's blocks.
+        bounds, kinds: the absolute bound of every variable, and what of it cannot change from step to step.
+    """
 
-
-class _Report(NamedTuple):
-    """What a rank tells the others at the end of a step, or when it closes the Writer."""
-
-    what: str
-    failure: Failure | None
-    blocks: tuple[_Description, ...]
+    own: tuple[Description, ...]
+    bounds: dict[str, float]
+    kinds: dict[str, str]
 
 
 class Writer:
@@ -124,22 +111,15 @@ class Writer:
         """
         self._path = os.fspath(path)
         self._ranks = Ranks(comm)
-        self._engine: Any = None
-        self._blocks: list[Block] = []
-        self._archives: list[NDArray[np.uint8]] = []
+        self._output: Output | None = None
         self._in_step = False
-        self._ranges = ranges
         self._closing_agreed = False
-        self._shapes: dict[str, str] = {}
-        self._checked: Any = None
-        self._operated: dict[str, Any] = {}
-        self._tables: dict[str, Any] = {}
-        self._checks: checks.Recorder | None = None  # of a file, on rank 0
-        self._table_checks: dict[str, int] = {}
-        self._written: dict[str, VariableSummary] = {}
+        self._blocks: list[PreparedBlock] = []  # of the open step
+        self._kinds: dict[str, str] = {}  # of variables, in all steps
+        self._geometry: Any = None  # of the last step whose blocks were found not to overlap
         self._steps = 0
         self._seconds = 0.0  # at the ends of steps
-        self._ranks_at_work = self._ranks.size
+        self._tally = Tally()
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
         where = f"cannot write {self._path!r}"
         error: Exception | None = None
@@ -149,55 +129,41 @@ class Writer:
             self._of_variable = {
                 name: _settings(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
             }
-            arguments.backend(backend)
-            arguments.threads(threads)
-            self._backend, self._threads = backend, threads
-            engine_parameters = _engine_parameters(engine, parameters, append, asynchronous)
-            wanted = _statistics_wanted(engine, engine_parameters, ranges)
-            self._adios2 = import_adios2()
-            if comm is not None and not self._adios2.is_built_with_mpi:
+            embedding.backend(backend)
+            embedding.threads(threads)
+            self._compressor = Compressor(backend, threads)
+            of_engine = engine_parameters(engine, parameters, append, asynchronous)
+            wanted = statistics_wanted(engine, of_engine, ranges)
+            adios2 = import_adios2()
+            if comm is not None and not adios2.is_built_with_mpi:
                 raise UnsupportedError(
                     "this adios2 was built without MPI (as the one on PyPI is): run scripts/setup, which builds one "
                     "with it, or pass comm=None"
                 )
             if self._ranks.rank == 0:
-                _check_path(Path(self._path), engine, append)
+                require_path(Path(self._path), engine, append)
                 if append and engine == "BP5":
                     checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
-                    in_file = statistics.are_in(self._adios2, Path(self._path))
+                    in_file = statistics.are_in(adios2, Path(self._path))
             plugin_path()
         except Exception as caught:
             error = caught
         try:
-            given = (self._path, engine, append, asynchronous)
-            told = self._ranks.allgather((failure_of(error) if error is not None else None, given, wanted, in_file))
-            raise_first([failure for failure, *_ in told], where, error)
-            for rank, (_, other, *_) in enumerate(told):
-                if other != told[0][1]:
-                    raise ParameterError(
-                        f"{where}: rank 0 opens {told[0][1]} (path, engine, append, asynchronous), and rank {rank} "
-                        f"opens {other}"
-                    )
-            in_file = told[0][3]
-            wanted = all(of_rank for *_, of_rank, _ in told) if in_file is None else in_file
+            failure = failure_of(error) if error is not None else None
+            told: list[Opening] = self._ranks.allgather(
+                Opening(failure, self._path, engine, append, asynchronous, wanted, in_file)
+            )
+            raise_first([other.failure for other in told], where, error)
+            wanted = statistics_agreed(told, where)
             # From here on ADIOS2 communicates.
-            self._adios = self._adios2.Adios() if comm is None else self._adios2.Adios(comm=self._ranks.comm)
-            try:
-                self._operator = define_operator(self._adios, eb=0.0)  # never asked to compress
-                self._plugin = Plugin()
-                self._io = self._adios.declare_io("cusz_writer")
-                self._io.set_engine(engine)
-                self._engine_name = engine
-            except Exception as caught:
-                error = caught
-            self._ranks.agree(error, where)
-            self._statistics = wanted and self._can_have_statistics(bool(in_file), where)
-            self._ranges = self._ranges or self._statistics
-            self._io.set_parameters({**engine_parameters, "StatsLevel": str(int(self._statistics))})
-            self._open(append)
-            self._ranks.agree_after_adios2(self._open_error, where)
+            output = Output(adios2, self._path, engine, self._ranks.comm)
+            self._ranks.agree(_error_of(output.prepare), where)
+            wanted = wanted and self._can_have_statistics(bool(told[0].has_statistics), where)
+            self._ranges = ranges or wanted
+            opened = _error_of(lambda: output.open(of_engine, wanted, append, record_checks=self._ranks.rank == 0))
+            self._ranks.agree_after_adios2(opened, where)
+            self._output = output
         except BaseException:
-            self._engine = None
             self._ranks.free()
             raise
 
@@ -214,17 +180,6 @@ class Writer:
         if problem and self._ranks.rank == 0:
             statistics.warn(problem)
         return not problem
-
-    def _open(self, append: bool) -> None:
-        self._open_error: Exception | None = None
-        mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
-        try:
-            comm = [] if self._ranks.comm is None else [self._ranks.comm]
-            self._engine = self._io.open(self._path, mode, *comm)
-            if self._ranks.rank == 0 and self._engine_name != "SST":
-                self._checks = checks.Recorder(Path(self._path), append)
-        except Exception as error:
-            self._open_error = CuszError(f"ADIOS2 cannot open it: {without_colours(error)}")
 
     # ------------------------------------------------------------------------------------------------- for users
 
@@ -273,7 +228,7 @@ class Writer:
         if not self._in_step:
             raise ParameterError("put needs an open step: with writer.step(): writer.put(...)")
         if not isinstance(name, str) or not name or len(name.encode()) > 1000:
-            raise ParameterError(f"name is {arguments.describe(name)}; it must be a text of 1 to 1000 bytes")
+            raise ParameterError(f"name is {embedding.describe(name)}; it must be a text of 1 to 1000 bytes")
         if blocktable.is_table(name):
             raise ParameterError(
                 f"{name!r} is the name of a block table: choose one that does not begin with "
@@ -299,21 +254,11 @@ class Writer:
             UnsupportedError: a list of texts with BP4, which writes out of bounds there.
             ParameterError: ADIOS2 refuses it, as it does a second value of another type.
         """
-        self._require_open()
-        if self._engine_name == "BP4" and isinstance(value, list):
-            raise UnsupportedError(f"the attribute {name!r} is a list, which BP4 cannot write: pass a text or an array")
-        try:
-            self._io.define_attribute(name, value)
-        except Exception as error:
-            raise ParameterError(f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}") from error
+        self._require_open().attribute(name, value)
 
     def summary(self) -> list[VariableSummary]:
         """What was written so far, by variable; on rank 0 (the others get an empty list)."""
-        all_ranks = self._seconds * self._ranks_at_work
-        return [
-            dataclasses.replace(own, share=own.seconds / all_ranks if all_ranks else 0.0)
-            for own in self._written.values()
-        ]
+        return self._tally.summaries(self._seconds * self._ranks.size)
 
     def close(self) -> None:
         """Closes the file (collective). A second call does nothing."""
@@ -331,249 +276,143 @@ class Writer:
 
     # ----------------------------------------------------------------------------------------------------- inside
 
-    def _require_open(self) -> None:
-        if self._engine is None:
+    def _require_open(self) -> Output:
+        if self._output is None:
             raise ParameterError(f"the Writer of {self._path!r} is closed")
+        return self._output
 
     def _close(self, error: BaseException | None) -> None:
-        if self._engine is None:
+        output, self._output = self._output, None
+        if output is None:
             return
-        try:
-            if not self._closing_agreed:
-                # A rank that closes while others end a step has failed in between.
-                failure = failure_of(error) if error is not None else None
-                told = self._ranks.allgather(_Report("close", failure, ()))
-                others = [report for report in told if report.what != "close"]
-                if others and error is None:
-                    self._finish()
-                    raise _out_of_order(told, f"{self._path!r}: step {self._steps} of this Writer is not written")
-            self._finish()
-        finally:
-            self._engine = None
+        if self._closing_agreed:
+            self._finish(output)
+            return
+        # A rank that closes while others end a step has failed in between.
+        failure = failure_of(error) if error is not None else None
+        told: list[Report] = self._ranks.allgather(Report("close", failure, ()))
+        self._finish(output)
+        if error is None and any(report.what != "close" for report in told):
+            raise out_of_order(told, self._not_written())
 
-    def _finish(self) -> None:
-        error: Exception | None = None
-        try:
-            self._engine.close()
-            if self._checks is not None:
-                self._checks.record()
-                self._checks.close()
+    def _finish(self, output: Output) -> None:
+        def close() -> None:
+            output.close()
             if self._progress:
                 print_summary(self._path, self._steps, self._seconds, self.summary())
-        except Exception as caught:
-            error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
-        self._engine = None
+
         try:
-            self._ranks.agree_after_adios2(error, f"cannot close {self._path!r}")
+            self._ranks.agree_after_adios2(_error_of(close, of_adios2=True), f"cannot close {self._path!r}")
         except CuszError:
-            keep_for_ever(self._adios)
+            output.keep_for_ever()
             raise
         finally:
             self._ranks.free()
 
-    def _abandon(self) -> None:
-        """Leaves the file without the open step. (Closing would complete it.)"""
-        if self._checks is not None:
-            self._checks.close()
-        self._engine = None
-        self._operated.clear()
-        self._tables.clear()
-        self._io = self._operator = self._adios = None
+    def _abandon(self, output: Output) -> None:
+        """Leaves the file without the open step: nothing more can be written."""
+        output.abandon()
+        self._output = None
         self._ranks.free()
+
+    def _not_written(self) -> str:
+        return f"{self._path!r}: step {self._steps} of this Writer is not written"
 
     def _end_step(self, error: Exception | None) -> None:
         blocks, self._blocks = self._blocks, []
         clock = [time.perf_counter()]
-        where = f"{self._path!r}: step {self._steps} of this Writer is not written"
-        described: tuple[_Description, ...] = ()
+        agreed = self._agree(blocks, error)
+        clock.append(time.perf_counter())
+        archives, tables = self._compress(blocks, agreed)
+        self._kinds.update(agreed.kinds)
+        clock.append(time.perf_counter())
+        written = self._write(blocks, agreed, archives, tables)
+        clock.append(time.perf_counter())
+        self._steps += 1
+        self._seconds += clock[-1] - clock[0]
+        self._tally.add(written)
+        if self._progress:
+            print_step(self._path, self._steps - 1, tables, clock)
+
+    def _agree(self, blocks: Sequence[PreparedBlock], error: Exception | None) -> _Agreed:
+        """Finds the bounds of the step (collective).
+
+        Args:
+            blocks: of this rank.
+            error: what this rank failed with before it came here.
+        """
+        own: tuple[Description, ...] = ()
         try:
             if error is None:
-                described = tuple(self._describe(block) for block in blocks)
+                own = tuple(self._compressor.describe(block, self._ranges) for block in blocks)
         except Exception as caught:
             error = caught
-        report = _Report("step", failure_of(error) if error is not None else None, described)
-        told: list[_Report] = self._ranks.allgather(report)
+        failure = failure_of(error) if error is not None else None
+        told: list[Report] = self._ranks.allgather(Report("step", failure, own))
         if any(other.what != "step" for other in told):
             self._closing_agreed = True  # by the rank that is closing
-            raise _out_of_order(told, where) from error
-        raise_first([other.failure for other in told], where, error)
-        bounds = self._agree_on_bounds([other.blocks for other in told], where)
-        clock.append(time.perf_counter())
+            raise out_of_order(told, self._not_written()) from error
+        raise_first([other.failure for other in told], self._not_written(), error)
+        of_ranks = [other.blocks for other in told]
+        geometry = geometry_of(of_ranks)
+        bounds = bounds_of(of_ranks, self._kinds, self._not_written(), overlaps=geometry != self._geometry)
+        self._geometry = geometry
+        return _Agreed(own, bounds, kinds_of(of_ranks))
 
+    def _compress(
+        self, blocks: Sequence[PreparedBlock], agreed: _Agreed
+    ) -> tuple[list[bytes | memoryview], list[dict[str, NDArray[Any]]]]:
+        """The archives of this rank's blocks; on rank 0 also the block tables of every rank (collective)."""
         archives: list[bytes | memoryview] = []
         own_tables: dict[str, NDArray[Any]] = {}
+        error: Exception | None = None
         try:
-            own_tables, rows = _tables_of(blocks, self._ranks.rank)
-            for block, description, row in zip(blocks, described, rows, strict=True):
-                archives.append(
-                    self._compress(block, description, bounds[block.name], row, self._memory(len(archives), block))
-                )
+            own_tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
+            for number, (block, description, row) in enumerate(zip(blocks, agreed.own, rows, strict=True)):
+                found, bound = description.range, agreed.bounds[block.name]
+                archives.append(self._compressor.compress(number, block, found, bound, row))
         except Exception as caught:
             error = caught
         tables = self._ranks.gather(own_tables)
         try:
-            if error is None and self._ranks.rank == 0 and self._engine_name != "SST":
-                _require_room(self._path, tables)
+            if error is None and self._ranks.rank == 0 and self._require_open().is_file:
+                require_room(self._path, tables)
         except Exception as caught:
             error = caught
-        self._ranks.agree(error, where)
-        self._shapes.update((block.name, _kind(block)) for report in told for block in report.blocks)
-        clock.append(time.perf_counter())
+        self._ranks.agree(error, self._not_written())
+        return archives, tables
+
+    def _write(
+        self,
+        blocks: Sequence[PreparedBlock],
+        agreed: _Agreed,
+        archives: Sequence[bytes | memoryview],
+        tables: Sequence[Mapping[str, NDArray[Any]]],
+    ) -> dict[str, NDArray[Any]]:
+        """Has ADIOS2 write the step (collective). Returns the block tables of all ranks together, on rank 0."""
+        output = self._require_open()
+        together: dict[str, NDArray[Any]] = {}
+
+        def put() -> None:
+            output.begin_step()
+            for block, description, archive in zip(blocks, agreed.own, archives, strict=True):
+                output.put(block, archive, description.range)
+            together.update(blocktable.merged(tables))
+            for name, table in together.items():
+                output.put_table(name, table)
 
         try:
-            self._engine.begin_step()
-            step = self._engine.current_step()
-            self._table_checks.clear()
-            for block, description, archive in zip(blocks, described, archives, strict=True):
-                self._hand_over(block, archive, description.range)
-            for name in bounds if self._ranks.rank == 0 else ():
-                self._put_table(name, np.concatenate([own[name] for own in tables if name in own]), step)
-        except Exception as caught:
-            error = caught
-            if not isinstance(caught, CuszError):
-                error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
-        try:
-            self._ranks.agree(error, where)
+            self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())
         except CuszError:
-            self._abandon()
+            self._abandon(output)
             raise
         try:
-            self._engine.end_step()
-            if self._checks is not None:
-                self._checks.record(step, self._table_checks)
-        except Exception as caught:
-            error = CuszError(f"ADIOS2 failed: {without_colours(caught)}")
-        try:
-            self._ranks.agree_after_adios2(error, where)
+            self._ranks.agree_after_adios2(_error_of(output.end_step, of_adios2=True), self._not_written())
         except CuszError:
-            keep_for_ever(self._adios)
-            self._abandon()
+            output.keep_for_ever()
+            self._abandon(output)
             raise
-        self._steps += 1
-        clock.append(time.perf_counter())
-        self._seconds += clock[-1] - clock[0]
-        if self._progress:
-            print_step(self._path, self._steps - 1, tables, clock)
-
-    def _describe(self, block: Block) -> _Description:
-        found = cusz_core.ValueRange(math.nan, math.nan, 0)
-        if self._ranges or block.settings.mode == "rel":
-            found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
-        return _Description(block.name, block.dtype.name, block.shape, block.start, block.count, block.settings, found)
-
-    def _agree_on_bounds(self, told: Sequence[tuple[_Description, ...]], where: str) -> dict[str, float]:
-        """The absolute bound of every variable of the step; all ranks find the same, or raise the same error."""
-        of_name: dict[str, list[tuple[int, _Description]]] = {}
-        for rank, descriptions in enumerate(told):
-            for description in descriptions:
-                of_name.setdefault(description.name, []).append((rank, description))
-        geometry = [[d[:5] for d in descriptions] for descriptions in told]
-        bounds = {}
-        for name, blocks in of_name.items():
-            first_rank, first = blocks[0]
-            for rank, block in blocks:
-                for what, mine, theirs in (
-                    ("dtype", block.dtype, first.dtype),
-                    ("shape", block.shape, first.shape),
-                    ("settings", str(block.settings), str(first.settings)),
-                ):
-                    if mine != theirs:
-                        raise ParameterError(
-                            f"{where}: variable {name!r} has {what} {mine} on rank {rank} and {theirs} on rank "
-                            f"{first_rank}: they must be the same"
-                        )
-            kind = _kind(first)
-            if self._shapes.get(name, kind) != kind:
-                raise ParameterError(
-                    f"{where}: variable {name!r} is {kind}, and was {self._shapes[name]} in earlier steps: a variable "
-                    "cannot change its type"
-                )
-            if geometry != self._checked and (pair := first_overlap((d.start, d.extents) for _, d in blocks)):
-                (rank, one), (other_rank, two) = blocks[pair[0]], blocks[pair[1]]
-                raise ParameterError(
-                    f"{where}: variable {name!r}: the block at {one.start} with extents {one.extents} of rank {rank} "
-                    f"overlaps that at {two.start} with extents {two.extents} of rank {other_rank}"
-                )
-            bounds[name] = first.settings.eb
-            if first.settings.mode == "rel":
-                counted = [d.range for _, d in blocks if d.range.values > 0]
-                low = min((r.min for r in counted), default=0.0)
-                high = max((r.max for r in counted), default=0.0)
-                bounds[name] = _native.absolute_bound(first.settings.eb, low, high)
-        self._checked = geometry
-        return bounds
-
-    def _memory(self, number: int, block: Block) -> NDArray[np.uint8] | None:
-        """Memory for an archive, kept from step to step: fresh pages cost more than the copy. What an archive does not
-        fill is touched by nobody, and takes no memory; but where addresses are short, there is none."""
-        needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
-        if number < len(self._archives) and self._archives[number].nbytes >= needed:
-            return self._archives[number]
-        try:
-            memory = np.empty(needed, np.uint8)
-        except MemoryError:
-            return None
-        self._archives[number : number + 1] = [memory]
-        return memory
-
-    def _compress(
-        self, block: Block, description: _Description, bound: float, row: NDArray[Any], memory: NDArray[np.uint8] | None
-    ) -> bytes | memoryview:
-        started = time.perf_counter()
-        archive = cusz_core.compress(
-            block.field,
-            bound,
-            bins=block.settings.bins,
-            fill=block.settings.fill,
-            backend=self._backend,
-            threads=self._threads,
-            out=memory,
-        )
-        seconds = time.perf_counter() - started
-        info = cusz_core.inspect(archive)
-        row["device"] = block.device
-        row["start"], row["count"] = block.start, block.count
-        row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
-        row["eb_abs"], row["min"], row["max"] = bound, description.range.min, description.range.max
-        row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
-        return archive
-
-    def _hand_over(self, block: Block, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
-        variable = self._operated.get(block.name)
-        if variable is None:
-            zeros = [0] * len(block.shape)
-            kind = np.zeros(1, block.dtype)
-            variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
-            variable.add_operation(self._operator)
-            self._operated[block.name] = variable
-        variable.set_shape(list(block.shape))
-        where = (block.dtype, block.start, block.count)
-        kept = found if self._statistics else None
-        statistics.put_archive(self._adios2, self._plugin, self._engine, variable, *where, archive, kept)
-
-    def _put_table(self, name: str, table: NDArray[Any], step: int) -> None:
-        table["step"] = step
-        rows = blocktable.rows_of(table)
-        self._table_checks[name] = zlib.crc32(rows.data)
-        variable = self._tables.get(name)
-        if variable is None:
-            variable = self._io.define_variable(
-                blocktable.table_name(name), rows, list(rows.shape), [0, 0], list(rows.shape)
-            )
-            self._tables[name] = variable
-        variable.set_shape(list(rows.shape))
-        variable.set_selection([[0, 0], list(rows.shape)])
-        self._engine.put(variable, rows, self._adios2.Mode.Sync)
-        before = self._written.get(name, VariableSummary(name, 0, 0, 0, 0, 0.0, 0.0))
-        self._written[name] = VariableSummary(
-            name,
-            before.steps + 1,
-            before.blocks + len(table),
-            before.raw_bytes + int(table["raw_bytes"].sum()),
-            before.archive_bytes + int(table["archive_bytes"].sum()),
-            before.seconds + float(table["seconds"].sum()),
-            0.0,
-        )
+        return together
 
 
 class WriterStep:
@@ -602,14 +441,14 @@ def _settings(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """Checked settings over those of `base`."""
     merged = dict(base)
     if given.get("eb") is not None:
-        merged["eb"] = arguments.error_bound(given["eb"])
+        merged["eb"] = embedding.error_bound(given["eb"])
     if given.get("mode") is not None:
-        arguments.mode(given["mode"])
+        embedding.mode(given["mode"])
         merged["mode"] = given["mode"]
     if given.get("fill") is not None:
-        merged["fill"] = arguments.fill(given["fill"])[1]
+        merged["fill"] = embedding.fill(given["fill"])[1]
     if given.get("bins") is not None:
-        merged["bins"] = arguments.bins(given["bins"])
+        merged["bins"] = embedding.bins(given["bins"])
     return merged
 
 
@@ -620,93 +459,12 @@ def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
     return own
 
 
-def _engine_parameters(
-    engine: str, parameters: Mapping[str, Any] | None, append: bool, asynchronous: bool
-) -> dict[str, str]:
-    if engine not in _ENGINES:
-        raise UnsupportedError(f"engine is {engine!r}; it must be one of {', '.join(_ENGINES)}")
-    if append and engine == "SST":
-        raise ParameterError("append needs a file: a stream (SST) cannot be appended to")
-    if asynchronous and engine == "BP4":
-        raise UnsupportedError("asynchronous is for BP5 and SST: BP4 writes within the step")
-    result = {str(key): str(value) for key, value in (parameters or {}).items()}
-    if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
-        result["AsyncWrite"] = "Naive"
-    return result
-
-
-def _statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> bool:
-    """Whether ADIOS2 is to keep minimum and maximum of blocks. Takes StatsLevel out of its parameters."""
-    where_not = {
-        " for BP4": engine == "BP4",
-        " without ranges": not ranges,
-        " with MarshalMethod": any(key.lower() == "marshalmethod" for key in parameters),
-    }
-    why_not = next((why for why, holds in where_not.items() if holds), "")
-    level = "0" if why_not else "1"
-    for key in [key for key in parameters if key.lower() == "statslevel"]:
-        level = parameters.pop(key)
-        if level not in ("0", "1") or (level == "1" and why_not):
-            raise ParameterError(f"parameters has {key} = {level}; it must be 0{why_not or ' or 1'}")
-    return level == "1"
-
-
-def _check_path(path: Path, engine: str, append: bool) -> None:
-    """Refuses what ADIOS2 would fail at on one rank alone."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise ParameterError(f"the folder {str(folder)!r} does not exist")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ParameterError(f"the folder {str(folder)!r} is not writable")
-    if engine == "SST":
-        return
-    if path.exists() and not path.is_dir():
-        raise ParameterError("a file is in the way, where ADIOS2 makes a folder of this name: remove it")
-    if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
-        raise ParameterError("it is there already, and not writable")
-    if append:
-        if not path.is_dir():
-            raise ParameterError("append needs a file that is there already")
-        found = "BP5" if (path / "mmd.0").exists() else "BP4"
-        if found != engine:
-            raise ParameterError(f"append: it was written with engine {found}, not {engine}")
-
-
-def _kind(block: _Description) -> str:
-    """What of a variable cannot change from step to step."""
-    return f"{block.dtype}, {len(block.shape)} dimensions"
-
-
-def _require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank, and leave others waiting."""
-    of_ranks = [list(of_rank.values()) for of_rank in tables]
-    archive_bytes = sum(int(table["archive_bytes"].sum()) for of_rank in of_ranks for table in of_rank)
-    n_blocks = sum(len(table) for of_rank in of_ranks for table in of_rank)
-    needed = archive_bytes + _ROOM_BESIDES + _ROOM_OF_A_BLOCK * (n_blocks + len(tables))
-    disk = os.statvfs(path)
-    free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks > 0 and free < needed:  # some file systems do not tell
-        raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free} are free")
-
-
-def _tables_of(blocks: Sequence[Block], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
-    """This rank's part of the table of every variable; and for every block its row there, an array of one."""
-    numbers: dict[str, int] = {}
-    row_of = []
-    for block in blocks:
-        row_of.append(numbers.setdefault(block.name, 0))
-        numbers[block.name] += 1
-    ndims = {block.name: len(block.shape) for block in blocks}
-    tables = {name: np.zeros(n, blocktable.table_dtype(ndims[name])) for name, n in numbers.items()}
-    for table in tables.values():
-        table["rank"] = rank
-    return tables, [tables[block.name][row : row + 1] for block, row in zip(blocks, row_of, strict=True)]
-
-
-def _out_of_order(told: Sequence[_Report], where: str) -> CuszError:
-    """The error for ranks of which some close the Writer while others end a step."""
-    rank = next(i for i, report in enumerate(told) if report.what == "close")
-    failure = told[rank].failure
-    if failure is not None:
-        return Failure(failure.kind, f"{where}: rank {rank}: {failure.message}").error()
-    return ParameterError(f"{where}: rank {rank} closed the Writer while others ended a step")
+def _error_of(work: Callable[[], None], *, of_adios2: bool = False) -> Exception | None:
+    """What some work fails with, for ranks to agree on; with `of_adios2`, what is not a CuszError is ADIOS2's."""
+    try:
+        work()
+    except Exception as error:
+        if not of_adios2 or isinstance(error, CuszError):
+            return error
+        return CuszError(f"ADIOS2 failed: {without_colours(error)}")
+    return None

@@ -160,7 +160,7 @@ def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
     """Writes until the disk is full, and then a step that still fits."""
     if check == "unchecked":
-        cz.writer._require_room = nothing  # type: ignore[assignment]
+        cz.writer.require_room = nothing  # type: ignore[assignment, attr-defined]
         cz.ranks.PATIENCE = 3.0  # type: ignore[attr-defined]
     noise = support.random_bits((1, COLUMNS_OF_NOISE), support.F64, seed=comm.rank)
     with cz.Writer(path, comm, eb=EB, engine=engine) as out:
@@ -232,7 +232,7 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "range": raising(cusz_core, "value_range", cusz_core.DeviceError("the device is gone")),
     "device": raising(cusz_core, "compress", cusz_core.DeviceError("the device is gone")),
     "bare memory": raising(cusz_core, "compress", MemoryError("no memory for this")),
-    "table": raising(cz.writer, "_tables_of", MemoryError("no memory for this")),
+    "table": raising(cz.blocktable, "tables_of", MemoryError("no memory for this")),
     "not an array": put("text"),
     "not on a device": put(WrongArray()),
     "big-endian": put(np.zeros(5, ">f4")),

@@ -40,7 +40,7 @@ def bad_step(out: cz.Writer) -> None:
 
         cusz_core.compress = fail  # type: ignore[assignment]
     if kind == "hand-over" and is_wrong:
-        out._plugin.hand_over = lambda *_: (_ for _ in ()).throw(cusz_core.PluginError("not stored"))  # type: ignore
+        out._output.plugin.hand_over = lambda *_: (_ for _ in ()).throw(cz.PluginError("not stored"))  # type: ignore
     with out.step():
         block: Any = u
         where: dict[str, Any] = {"shape": shape, "start": start}

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..codec import Mode
 from . import pfpl
-from .tools import TOOLS, Buffers, Task
+from .tools import TOOLS, Buffers, Mode, Task
 
 
 def main(name: str, path: str, mode: Mode, eb: str, eb_abs: str, plain: str, fill: str, sources: str) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ParameterError
-from ..info import json_value
+from cusz_core.embedding import json_value
+from cusz_core.errors import ParameterError
+
 from .measure import COLUMNS, Row
 
 OURS = "cusz"
@@ -49,7 +50,7 @@ def read_json(path: Path) -> Document:
         for row in document["rows"]:
             row.update({key: float(row[key]) for key in _NUMBERS if isinstance(row[key], str)})
     except (ValueError, KeyError, TypeError) as error:
-        raise ParameterError(f"{path} is not what `cusz bench --json` writes: {error!r}") from None
+        raise ParameterError(f"{path} is not what --json writes: {error!r}") from None
     return document
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ParameterError
+from cusz_core.errors import ParameterError
 
 Array = NDArray[Any]
 

@@ -15,16 +15,17 @@ import importlib.util
 import math
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
 
-from ..codec import Mode
 from . import pfpl
 from .fields import Array
+
+Mode = Literal["abs", "rel"]
 
 # Compressors that take a relative bound themselves work out the range of an f32 field in single precision, which may
 # round up. They are asked for a little less, so that nobody is blamed for the last bit of the range.

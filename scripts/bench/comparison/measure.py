@@ -21,16 +21,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 import cusz_core
+from cusz_core import embedding
 
-from .. import _native, arguments, verification
-from ..backends import cpu_model
-from ..codec import Mode, release_scratch, value_range
 from .fields import Array, Field
-from .tools import Buffers, Codec, Task, Tool
+from .tools import Buffers, Codec, Mode, Task, Tool
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
+
+#: In which a Python finds this package, as `_crashes` needs.
+_PATHS = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", ""))
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _PATHS))}
 
 #: Seconds that calls are repeated for to be timed.
 SHORT = 0.02
@@ -87,8 +89,8 @@ def quality(original: Array, decoded: Array, eb_abs: float, fill: float | None =
     if decoded.dtype != original.dtype or decoded.shape != original.shape:
         there, back = (f"{x.dtype.name} of shape {x.shape}" for x in (original, decoded))
         raise RuntimeError(f"{there} came back as {back}")
-    limits = value_range(original, fill)
-    violations, errors = verification.compare(original.reshape(-1), decoded.reshape(-1), eb_abs, fill)
+    limits = cusz_core.value_range(original, fill)
+    violations, errors = embedding.compare(original.reshape(-1), decoded.reshape(-1), eb_abs, fill)
     finite = np.isfinite(original)
     if not np.isfinite(decoded[finite]).all():
         return Quality(violations.count, math.inf, -math.inf)
@@ -114,7 +116,7 @@ def reuse_freed_memory() -> None:
 
 def with_peak(call: Callable[[], T]) -> tuple[T, int | None]:
     """The result of a call, and by how much resident memory grew at its highest; None where Linux does not tell."""
-    release_scratch()
+    cusz_core.release_scratch()
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
     before = _reset_peak()
@@ -254,8 +256,8 @@ def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str]
 
 
 def _tasks(field: Field, eb: float, plan: Plan, max_threads: int) -> list[Task]:
-    limits = value_range(field.x, field.fill)
-    eb_abs = _native.absolute_bound(eb, limits.min, limits.max) if plan.mode == "rel" else arguments.error_bound(eb)
+    limits = cusz_core.value_range(field.x, field.fill)
+    eb_abs = embedding.absolute_bound(eb, limits.min, limits.max) if plan.mode == "rel" else embedding.error_bound(eb)
     plain = limits.values == field.x.size
     return [
         Task(field.x, plan.mode, eb, eb_abs, plain, field.fill, threads)
@@ -288,9 +290,9 @@ def _crashes(run: _Run, plan: Plan, folder: Path) -> str | None:
         np.save(path, run.task.x)
     task = run.task
     words = [run.tool.name, path, task.mode, task.eb, task.eb_abs, int(task.plain), task.fill, plan.pfpl]
-    command = [sys.executable, "-m", "cusz_core.bench.probe", *map(str, words)]
+    command = [sys.executable, "-m", f"{__package__}.probe", *map(str, words)]
     try:
-        code = subprocess.run(command, capture_output=True, timeout=900, check=False).returncode
+        code = subprocess.run(command, env=_ENVIRONMENT, capture_output=True, timeout=900, check=False).returncode
     except subprocess.TimeoutExpired:
         return "did not end within 15 minutes"
     return f"crashes (signal {-code})" if code < 0 else None
@@ -304,8 +306,8 @@ def head(tools: Sequence[Tool], plan: Plan) -> dict[str, Any]:
     measured = {tool.name for tool in plan.tools}
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu_model(),
-        "instruction_set": _native.instruction_set(),
+        "cpu": embedding.cpu_model(),
+        "instruction_set": embedding.instruction_set(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""PFPL (https://github.com/burtscher/PFPL), compiled from its sources where `cusz bench --pfpl FOLDER` points at them.
+"""PFPL (https://github.com/burtscher/PFPL), compiled from its sources where --pfpl FOLDER points at them.
 
 It has programs and no library: each source file is one program for one type, one kind of bound and one direction. A
 few lines put around such a file make its encoder or decoder callable in memory. The range pass, which is in `main`
@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError
+from cusz_core.errors import ParameterError
+
 from .fields import Array
 
 MAX_BYTES = 2147221529

@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..errors import UnsupportedError
+from cusz_core.errors import UnsupportedError
+
 from .measure import Row
 from .report import OURS, Document, Results, geometric_mean
 

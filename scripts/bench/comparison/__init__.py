@@ -1,8 +1,9 @@
-"""`cusz bench`: this package beside other compressors, on the same fields, under the same bound, in one process.
+"""What scripts/bench/compare.py does: cusz beside other compressors, on the same fields and bounds, in one process.
 
 fields     generated fields and .npy files
 tools      one adapter for each compressor; `pfpl` is one that is compiled from its sources
 measure    time, ratio, memory, and what came back
 report     tables, CSV, JSON; `figures` needs matplotlib
-command    the options of `cusz bench`
+probe      a tool that may crash, tried in a process of its own
+command    its options
 """

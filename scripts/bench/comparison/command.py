@@ -1,27 +1,28 @@
-"""The options of `cusz bench`, and what it does with them."""
+"""The options of scripts/bench/compare.py, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..errors import CuszError, ParameterError
+from cusz_core import embedding
+from cusz_core.command_line import DTYPES, number
+from cusz_core.errors import CuszError, ParameterError
 
-if TYPE_CHECKING:
-    from .report import Document
-    from .tools import Tool
+from . import fields, figures, measure, pfpl, report, tools
+from .report import OURS, Document, shortened, write_json
+from .tools import Tool
 
 DESCRIPTION = """
-Compresses fields with this package and with whatever other compressors are installed: ratio, PSNR, exact count of the
-values beyond the bound, speed, memory. Without FIELD: all generated ones, and the .npy files of $CUSZ_TEST_DATA.
-scripts/bench/peers.py of the source tree installs the other compressors into an environment of their own.
+Compresses fields with cusz and with whatever other compressors are installed: ratio, PSNR, exact count of the values
+beyond the bound, speed, memory. Without FIELD: all generated ones, and the .npy files of $CUSZ_TEST_DATA.
+scripts/bench/peers.py installs the other compressors into an environment of their own.
 """
 
 
-def add_options(sub: argparse.ArgumentParser, number: Callable[[str], float]) -> None:
+def add_options(sub: argparse.ArgumentParser) -> None:
     sub.description = DESCRIPTION
     sub.add_argument("fields", nargs="*", metavar="FIELD", help="generated field (see --list), or .npy file")
     sub.add_argument("--list", action="store_true", help="list the generated fields and the tools, and do nothing")
@@ -47,8 +48,6 @@ def add_options(sub: argparse.ArgumentParser, number: Callable[[str], float]) ->
 
 
 def run(options: argparse.Namespace) -> int:
-    from . import figures, report
-
     if options.list:
         _print_list(options.pfpl)
         return 0
@@ -72,8 +71,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _require_outputs(options: argparse.Namespace) -> None:
     """Fails for what would fail later: rather now than after an hour."""
-    from . import figures, report
-
     if options.figures or options.docs:
         figures.require_matplotlib()
     if options.docs:
@@ -84,24 +81,18 @@ def _require_outputs(options: argparse.Namespace) -> None:
 
 
 def _measure(options: argparse.Namespace) -> Document:
-    from .. import arguments
-    from ..cli import DTYPES
-    from . import fields, measure, pfpl
-    from .report import shortened, write_json
-    from .tools import TOOLS
-
     if options.pfpl:
         pfpl.use(options.pfpl)
     if options.repeat < 1:
         raise ParameterError(f"--repeat is {options.repeat}; it must be at least 1")
     for n in options.threads:
-        arguments.threads(n)
+        embedding.threads(n)
     for eb in options.eb:
-        arguments.error_bound(eb)
+        embedding.error_bound(eb)
     names = fields.chosen(options.fields)
-    tools = [tool for tool in _chosen_tools(options.tools, TOOLS) if tool.missing() is None]
-    plan = measure.Plan(options.eb, tools, options.mode, options.threads, options.repeat, options.pfpl)
-    head = measure.head(TOOLS, plan)
+    chosen = [tool for tool in _chosen_tools(options.tools, tools.TOOLS) if tool.missing() is None]
+    plan = measure.Plan(options.eb, chosen, options.mode, options.threads, options.repeat, options.pfpl)
+    head = measure.head(tools.TOOLS, plan)
     measure.reuse_freed_memory()
     dtype = DTYPES[options.dtype] if options.dtype else None
     document: Document = {"head": head, "rows": []}
@@ -115,10 +106,10 @@ def _measure(options: argparse.Namespace) -> Document:
     return document
 
 
-def _chosen_tools(text: str | None, tools: Sequence[Tool]) -> list[Tool]:
+def _chosen_tools(text: str | None, every: Sequence[Tool]) -> list[Tool]:
     if text is None:
-        return list(tools)
-    known = {_slug(tool.name): tool for tool in tools}
+        return list(every)
+    known = {_slug(tool.name): tool for tool in every}
     wanted = [_slug(word) for word in text.split(",")]
     for name in wanted:
         if name not in known:
@@ -131,22 +122,17 @@ def _slug(name: str) -> str:
 
 
 def _print_list(sources: Path | None) -> None:
-    from . import fields, pfpl
-    from .tools import TOOLS
-
     if sources:
         pfpl.use(sources)
     print("fields")
     for name in fields.GENERATED:
         print(f"  {name}, {name}_f64")
     print("tools")
-    for tool in TOOLS:
+    for tool in tools.TOOLS:
         print(f"  {_slug(tool.name):14s}{tool.missing() or tool.version()}")
 
 
 def _write_docs(document: Document, path: Path) -> None:
-    from . import figures, report
-
     folder = path.parent / "figures"
     figures.draw(document, folder)
     report.write_csv(document, folder / "bench.csv")
@@ -155,8 +141,6 @@ def _write_docs(document: Document, path: Path) -> None:
 
 
 def _require_our_bound(document: Document) -> None:
-    from .report import OURS
-
     for row in document["rows"]:
         if row["tool"] == OURS and (row["error"] is not None or row["violations"]):
             what = row["error"] or f"{row['violations']} values beyond the bound"

@@ -1,0 +1,239 @@
+"""What commands share: those of this package, and those that other packages add to `cusz`.
+
+A package adds a command by an entry point of the group `cusz.commands`, which has the command's name and refers to a
+`Command`. It is imported only when its command or the help is asked for. What `cusz inspect` does with a directory is
+the entry point `inspect.directory`, and what `cusz devices` does with --mpi is `devices.mpi`: these have the options of
+the command that they are a part of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import extensions
+from .errors import CuszError, ParameterError, UnsupportedError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "DTYPES",
+    "EXIT_FAILURE",
+    "EXIT_USAGE",
+    "Command",
+    "FailureError",
+    "Parser",
+    "UsageError",
+    "add_json",
+    "add_threads",
+    "cell",
+    "exit_code_of",
+    "extents",
+    "load",
+    "number",
+    "print_json",
+    "print_table",
+    "progress",
+    "read_npy",
+    "size",
+]
+
+GROUP = "cusz.commands"
+EXIT_FAILURE, EXIT_USAGE = 1, 2
+#: Types of values by their names in options.
+DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command, or a part of one, that a package adds to `cusz`.
+
+    Attributes:
+        help: a line for `cusz --help`.
+        run: does it; returns the exit code.
+        add_options: adds the command's options to its parser.
+    """
+
+    help: str
+    run: Callable[[argparse.Namespace], int]
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda _: None
+
+
+class UsageError(Exception):
+    """A command line that makes no sense."""
+
+
+class FailureError(Exception):
+    """Work that could not be done, told in one line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are `UsageError`s."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see '{self.prog} --help')")
+
+
+def load(name: str, entry: EntryPoint | None = None) -> Command:
+    """A command of another package by its name.
+
+    Raises:
+        FailureError: no package has it, or the one that does cannot be imported.
+    """
+    entry = entry or extensions.find(GROUP, name)
+    words = " ".join(name.split("."))
+    if entry is None:
+        raise FailureError(f"no package that is installed has 'cusz {words}'")
+    try:
+        command: Command = entry.load()
+    except Exception as error:  # whatever goes wrong there must not end the other commands
+        package = entry.value.partition(":")[0].partition(".")[0]
+        reason = f"the package {package} is needed for 'cusz {words}' and cannot be imported ({error})"
+        raise FailureError(f"{reason}: install what is missing") from None
+    return command
+
+
+def exit_code_of(program: str, work: Callable[[], int]) -> int:
+    """Does the work of a command. Returns the exit code: its own, 1 for failures, 2 for usage and parameters."""
+
+    def report(error: object, code: int) -> int:
+        text = re.sub(r"\033\[[0-9;]*m", "", str(error))  # some libraries colour their messages
+        print(f"{program}: error: {' '.join(text.split())}", file=sys.stderr)
+        return code
+
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code
+    except (UsageError, ParameterError, UnsupportedError) as error:
+        return report(error, EXIT_USAGE)
+    except (CuszError, FailureError) as error:
+        return report(error, EXIT_FAILURE)
+    except BrokenPipeError:
+        # The reader of our output is gone, as with `| head`; keep Python from complaining when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except OSError as error:
+        name = f": {error.filename}" if error.filename else ""
+        return report(f"{error.strerror or error}{name}", EXIT_FAILURE)
+    except MemoryError:
+        return report("out of memory", EXIT_FAILURE)
+    except KeyboardInterrupt:
+        report("interrupted", EXIT_FAILURE)
+        return 130
+
+
+# ---------------------------------------------------------------------------------------------- options and values
+
+
+def number(text: str) -> float:
+    """A number of an option, for argparse."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, help="CPU threads")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """The array in a .npy file."""
+    try:
+        field: NDArray[Any] = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise FailureError(f"{path} is not a readable .npy file: {error}") from None
+    except EOFError:
+        raise FailureError(f"{path} is not a readable .npy file: it is empty or cut short") from None
+    return field
+
+
+# -------------------------------------------------------------------------------------------------------- printing
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Shows on a terminal, after a second, that work goes on; nothing where standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    started = time.monotonic()
+
+    def show() -> None:
+        wait = 1.0
+        while not done.wait(wait):
+            wait = 0.2
+            print(f"\r\033[K{what} ... {time.monotonic() - started:.1f} s", end="", file=sys.stderr, flush=True)
+        if wait != 1.0:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def print_json(value: object) -> None:
+    """Prints a value as JSON; what JSON does not know as text, or as plain values."""
+    print(json.dumps(value, indent=2, allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: numpy scalars and arrays, paths."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def print_table(lines: Sequence[Sequence[str]]) -> None:
+    """Prints lines of cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def size(n: int) -> str:
+    """A number of bytes for a reader."""
+    if n < 1000:
+        return f"{n} bytes"
+    value = n / 1000
+    for unit in ("kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"
+
+
+def extents(shape: Sequence[int]) -> str:
+    """Extents as options have them: 256x256x256."""
+    return "x".join(map(str, shape))
+
+
+def cell(value: object) -> str:
+    """A value as a cell of a table."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return extents(value)
+    return str(value)

@@ -1,0 +1,101 @@
+"""For packages that build on this one, as `cusz_operator` does.
+
+Beside `cusz_core`, `cusz_core.errors` and `cusz_core.command_line`, this is all of this package that others should use:
+its other modules may change with every version.
+
+Choices of parameters, by name:
+    BACKENDS, MODES
+Checks of parameters, by their names in `compress`: what the library takes for a value, or `ParameterError`
+    backend, bins, error_bound, fill, mode, threads
+Checks of other arguments:
+    bytes_limit    a number of bytes
+    describe       a value of a wrong type in a few words, for messages
+    dtype_id_of    the number of a dtype in the C interface
+    extents        a shape, or where a block begins
+Fields:
+    placed_field   a field as the library takes it, and where it lies
+    new_field      an array for a decompressed field, made by the module of another one
+Results:
+    absolute_bound what a bound relative to a value range is, by the library's own rule
+    compare        what of decoded values breaks a bound, decided exactly, and how far they are off
+    json_value     a value for JSON, which has no NaN and no infinities
+The machine:
+    cpu_model, instruction_set
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import device_memory
+from ._native import BACKENDS, MODES, absolute_bound, instruction_set
+from .arguments import backend, bins, bytes_limit, describe, dtype_id_of, error_bound, extents, fill, mode, threads
+from .backends import cpu_model
+from .info import json_value
+from .verification import compare
+
+__all__ = [
+    "BACKENDS",
+    "MODES",
+    "PlacedField",
+    "absolute_bound",
+    "backend",
+    "bins",
+    "bytes_limit",
+    "compare",
+    "cpu_model",
+    "describe",
+    "dtype_id_of",
+    "error_bound",
+    "extents",
+    "fill",
+    "instruction_set",
+    "json_value",
+    "mode",
+    "new_field",
+    "placed_field",
+    "threads",
+]
+
+
+class PlacedField(NamedTuple):
+    """A field and where it lies.
+
+    Attributes:
+        array: C-contiguous and aligned; what was passed in, or a copy where that was not.
+        dtype, shape: of the field.
+        device: number of the CUDA device; -1 for host memory.
+    """
+
+    array: Any
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    device: int
+
+
+def placed_field(x: object, name: str) -> PlacedField:
+    """A field as `compress` takes it; copied only if it is not C-contiguous and aligned.
+
+    Args:
+        x: array of float32 or float64, 1 to 4 dimensions, in host memory or on a CUDA device.
+        name: what messages call it.
+
+    Raises:
+        UnsupportedError: another type or layout.
+    """
+    found = device_memory.field(x, name)
+    if isinstance(found, device_memory.DeviceView):
+        return PlacedField(found.array, found.dtype, found.shape, found.device)
+    return PlacedField(found, found.dtype, found.shape, -1)
+
+
+def new_field(like: ModuleType | Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """An array made by `like`, a module such as cupy or an array of one, not yet filled; None: numpy's is wanted.
+
+    Raises:
+        ParameterError, UnsupportedError: it cannot make one that can be decompressed into.
+    """
+    return device_memory.new_field(like, None, dtype, shape, None)

@@ -1,0 +1,76 @@
+"""What a rank does with its own blocks at the end of a step: it finds their ranges, and compresses them."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+
+from .agreement import Description
+from .blocks import PreparedBlock, field_shape
+from .parameters import Backend
+
+__all__ = ["Compressor"]
+
+
+class Compressor:
+    """Compresses blocks of step after step into the same memory."""
+
+    def __init__(self, backend: Backend, threads: int | None) -> None:
+        self._backend, self._threads = backend, threads
+        self._archives: list[NDArray[np.uint8]] = []
+
+    def describe(self, block: PreparedBlock, ranges: bool) -> Description:
+        """What to tell other ranks of a block; its range if that decides about the bound, or with `ranges`."""
+        found = cusz_core.ValueRange(math.nan, math.nan, 0)
+        if ranges or block.settings.mode == "rel":
+            found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
+        return Description(block.name, block.dtype.name, block.shape, block.start, block.count, block.settings, found)
+
+    def compress(
+        self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
+    ) -> bytes | memoryview:
+        """The archive of a block, valid until the next step.
+
+        Args:
+            number: of the block in the step.
+            found: the range of its values.
+            bound: the absolute bound.
+            row: of the block table, to be filled.
+        """
+        started = time.perf_counter()
+        archive = cusz_core.compress(
+            block.field,
+            bound,
+            bins=block.settings.bins,
+            fill=block.settings.fill,
+            backend=self._backend,
+            threads=self._threads,
+            out=self._memory(number, block),
+        )
+        seconds = time.perf_counter() - started
+        info = cusz_core.inspect(archive)
+        row["device"] = block.device
+        row["start"], row["count"] = block.start, block.count
+        row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
+        row["eb_abs"], row["min"], row["max"] = bound, found.min, found.max
+        row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
+        return archive
+
+    def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
+        """Memory for an archive, kept from step to step: fresh pages cost more than the copy. What an archive does not
+        fill is touched by nobody, and takes no memory; but where addresses are short, there is none."""
+        needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
+        if number < len(self._archives) and self._archives[number].nbytes >= needed:
+            return self._archives[number]
+        try:
+            memory = np.empty(needed, np.uint8)
+        except MemoryError:
+            return None
+        self._archives[number : number + 1] = [memory]
+        return memory

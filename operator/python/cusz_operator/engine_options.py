@@ -1,0 +1,72 @@
+"""What a Writer asks of ADIOS2: an engine, its parameters, a place to write to. What cannot be is refused at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from cusz_core.errors import ParameterError, UnsupportedError
+
+__all__ = ["Engine", "engine_parameters", "require_path", "statistics_wanted"]
+
+Engine = Literal["BP5", "BP4", "SST"]
+_ENGINES = ("BP5", "BP4", "SST")
+
+
+def engine_parameters(
+    engine: str, parameters: Mapping[str, Any] | None, append: bool, asynchronous: bool
+) -> dict[str, str]:
+    """Parameters as ADIOS2 takes them, with what `asynchronous` adds.
+
+    Raises:
+        UnsupportedError, ParameterError: the engine does not exist, or does not do what is asked of it.
+    """
+    if engine not in _ENGINES:
+        raise UnsupportedError(f"engine is {engine!r}; it must be one of {', '.join(_ENGINES)}")
+    if append and engine == "SST":
+        raise ParameterError("append needs a file: a stream (SST) cannot be appended to")
+    if asynchronous and engine == "BP4":
+        raise UnsupportedError("asynchronous is for BP5 and SST: BP4 writes within the step")
+    result = {str(key): str(value) for key, value in (parameters or {}).items()}
+    if asynchronous and engine == "BP5" and not any(key.lower() == "asyncwrite" for key in result):
+        result["AsyncWrite"] = "Naive"
+    return result
+
+
+def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> bool:
+    """Whether ADIOS2 is to keep minimum and maximum of blocks. Takes StatsLevel out of its parameters."""
+    where_not = {
+        " for BP4": engine == "BP4",
+        " without ranges": not ranges,
+        " with MarshalMethod": any(key.lower() == "marshalmethod" for key in parameters),
+    }
+    why_not = next((why for why, holds in where_not.items() if holds), "")
+    level = "0" if why_not else "1"
+    for key in [key for key in parameters if key.lower() == "statslevel"]:
+        level = parameters.pop(key)
+        if level not in ("0", "1") or (level == "1" and why_not):
+            raise ParameterError(f"parameters has {key} = {level}; it must be 0{why_not or ' or 1'}")
+    return level == "1"
+
+
+def require_path(path: Path, engine: str, append: bool) -> None:
+    """Refuses what ADIOS2 would fail at on one rank alone."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ParameterError(f"the folder {str(folder)!r} does not exist")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ParameterError(f"the folder {str(folder)!r} is not writable")
+    if engine == "SST":
+        return
+    if path.exists() and not path.is_dir():
+        raise ParameterError("a file is in the way, where ADIOS2 makes a folder of this name: remove it")
+    if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+        raise ParameterError("it is there already, and not writable")
+    if append:
+        if not path.is_dir():
+            raise ParameterError("append needs a file that is there already")
+        found = "BP5" if (path / "mmd.0").exists() else "BP4"
+        if found != engine:
+            raise ParameterError(f"append: it was written with engine {found}, not {engine}")

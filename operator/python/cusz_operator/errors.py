@@ -1,0 +1,11 @@
+"""The one kind of failure that the compressor does not know (`cusz_core.errors`)."""
+
+from __future__ import annotations
+
+from cusz_core.errors import CuszError
+
+__all__ = ["PluginError"]
+
+
+class PluginError(CuszError, RuntimeError):
+    """The ADIOS2 plugin is missing or of another version."""

@@ -1,0 +1,172 @@
+"""The file or stream of a Writer, as ADIOS2 has it: finished archives are handed over to the plugin, which stores them.
+
+None of these calls communicates but those of ADIOS2: constructing, `open`, `begin_step`, `end_step` and `close`.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+from cusz_core.errors import CuszError, ParameterError, UnsupportedError
+
+from . import blocktable, checks, statistics
+from .agreement import bytes_needed
+from .blocks import PreparedBlock
+from .parameters import define_operator
+from .plugin import Plugin, keep_for_ever, without_colours
+
+__all__ = ["Output", "require_room"]
+
+
+class Output:
+    """An engine that writes; what it is given are archives and block tables."""
+
+    def __init__(self, adios2: Any, path: str, engine: str, comm: Any) -> None:
+        """
+        Args:
+            adios2: the module.
+            path: the .bp folder, or the stream.
+            engine: "BP5", "BP4" or "SST".
+            comm: a communicator of mpi4py; None: this process alone.
+        """
+        self._adios2 = adios2
+        self._path = path
+        self._engine_name = engine
+        self._comm = [] if comm is None else [comm]
+        self._engine: Any = None
+        self._fields: dict[str, Any] = {}  # variables by name
+        self._tables: dict[str, Any] = {}
+        self._adios = adios2.Adios() if comm is None else adios2.Adios(comm=comm)
+        self._checks: checks.Recorder | None = None  # of a file, on rank 0
+        self._table_checks: dict[str, int] = {}  # of the open step
+        self._step = 0
+        self.has_statistics = False
+
+    @property
+    def is_file(self) -> bool:
+        return self._engine_name != "SST"
+
+    def prepare(self) -> None:
+        """Has ADIOS2 load the plugin.
+
+        Raises:
+            PluginError: it cannot, or it loaded another copy.
+        """
+        self._operator = define_operator(self._adios, eb=0.0)  # never asked to compress
+        self.plugin = Plugin()
+        self._io = self._adios.declare_io("cusz_writer")
+        self._io.set_engine(self._engine_name)
+
+    def open(self, parameters: Mapping[str, str], has_statistics: bool, append: bool, record_checks: bool) -> None:
+        """
+        Args:
+            parameters: of the engine.
+            has_statistics: ADIOS2 keeps minimum and maximum of blocks.
+            append: adds steps to a file that is there.
+            record_checks: this rank writes the checksums of a file.
+
+        Raises:
+            CuszError: ADIOS2 cannot open it.
+        """
+        self.has_statistics = has_statistics
+        self._io.set_parameters({**parameters, "StatsLevel": str(int(has_statistics))})
+        mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
+        try:
+            self._engine = self._io.open(self._path, mode, *self._comm)
+            if record_checks and self.is_file:
+                self._checks = checks.Recorder(Path(self._path), append)
+        except Exception as error:
+            raise CuszError(f"ADIOS2 cannot open it: {without_colours(error)}") from error
+
+    def attribute(self, name: str, value: Any) -> None:
+        """Stores an attribute.
+
+        Raises:
+            UnsupportedError, ParameterError: it cannot be stored.
+        """
+        if self._engine_name == "BP4" and isinstance(value, list):
+            raise UnsupportedError(f"the attribute {name!r} is a list, which BP4 cannot write: pass a text or an array")
+        try:
+            self._io.define_attribute(name, value)
+        except Exception as error:
+            raise ParameterError(f"ADIOS2 refuses the attribute {name!r}: {without_colours(error)}") from error
+
+    def begin_step(self) -> None:
+        self._engine.begin_step()
+        self._step = self._engine.current_step()
+        self._table_checks.clear()
+
+    def put(self, block: PreparedBlock, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
+        """Hands over the archive of a block whose values have this range.
+
+        Raises:
+            PluginError: it was not stored.
+        """
+        variable = self._fields.get(block.name)
+        if variable is None:
+            zeros = [0] * len(block.shape)
+            kind = np.zeros(1, block.dtype)
+            variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
+            variable.add_operation(self._operator)
+            self._fields[block.name] = variable
+        variable.set_shape(list(block.shape))
+        where = (block.dtype, block.start, block.count)
+        kept = found if self.has_statistics else None
+        statistics.put_archive(self._adios2, self.plugin, self._engine, variable, *where, archive, kept)
+
+    def put_table(self, name: str, table: NDArray[Any]) -> None:
+        """Puts the block table of a variable: on rank 0, with the blocks of all ranks."""
+        table["step"] = self._step
+        rows = blocktable.rows_of(table)
+        self._table_checks[name] = zlib.crc32(rows.data)
+        variable = self._tables.get(name)
+        if variable is None:
+            variable = self._io.define_variable(
+                blocktable.table_name(name), rows, list(rows.shape), [0, 0], list(rows.shape)
+            )
+            self._tables[name] = variable
+        variable.set_shape(list(rows.shape))
+        variable.set_selection([[0, 0], list(rows.shape)])
+        self._engine.put(variable, rows, self._adios2.Mode.Sync)
+
+    def end_step(self) -> None:
+        self._engine.end_step()
+        if self._checks is not None:
+            self._checks.record(self._step, self._table_checks)
+
+    def close(self) -> None:
+        engine, self._engine = self._engine, None
+        engine.close()
+        if self._checks is not None:
+            self._checks.record()
+            self._checks.close()
+
+    def abandon(self) -> None:
+        """Leaves the file without the open step. (Closing would complete it.)"""
+        if self._checks is not None:
+            self._checks.close()
+        self._engine = None
+        self._fields.clear()
+        self._tables.clear()
+        self._io = self._operator = self._adios = None
+
+    def keep_for_ever(self) -> None:
+        """After a failure of ADIOS2 its destructors would fail again, which ends the process: they are not called."""
+        keep_for_ever(self._adios)
+
+
+def require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank, and leave others waiting."""
+    needed = bytes_needed(tables)
+    disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks > 0 and free < needed:  # some file systems do not tell
+        raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free} are free")

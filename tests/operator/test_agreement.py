@@ -1,0 +1,207 @@
+"""What ranks conclude from what they told each other (agreement.py): functions, tested without ranks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cusz_core
+import support
+from cusz_operator import agreement, blocktable
+from cusz_operator.agreement import Description, Opening, Report
+from cusz_operator.blocks import Settings
+from cusz_operator.progress import Tally, VariableSummary
+from cusz_operator.ranks import Failure
+
+ABS, REL = Settings(0.1, "abs", None, 64), Settings(1e-3, "rel", None, 64)
+UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
+
+
+def block(name: str = "U", start: int = 0, count: int = 10, **other: Any) -> Description:
+    made = Description(name, "float32", (100,), (start,), (count,), ABS, UNKNOWN)
+    return made._replace(**other)
+
+
+def bounds(*ranks: list[Description], known: dict[str, str] | None = None, **options: Any) -> dict[str, float]:
+    return agreement.bounds_of(ranks, known or {}, "step 7", **options)
+
+
+def refused(*ranks: list[Description], **options: Any) -> str:
+    with pytest.raises(cusz_core.ParameterError) as raised:
+        bounds(*ranks, **options)
+    return str(raised.value)
+
+
+# ------------------------------------------------------------------------------------------------------------ bounds
+
+
+@given(
+    values=st.lists(
+        st.one_of(st.floats(-1e10, 1e10, width=32), st.sampled_from([math.nan, 1e20])), min_size=1, max_size=30
+    ),
+    cuts=st.lists(st.integers(0, 30), max_size=4),
+    eb=st.sampled_from([0.0, 1e-6, 1e-3, 0.5]),
+)
+def test_a_relative_bound_is_that_of_the_whole_variable(values: list[float], cuts: list[int], eb: float) -> None:
+    """However it is cut into blocks and dealt out to ranks, empty blocks and ranks without any included."""
+    whole = np.array(values, np.float32)
+    settings = Settings(eb, "rel", 1e20, 64)
+    edges = [0, *sorted(min(cut, whole.size) for cut in cuts), whole.size]
+    parts = [
+        block(start=a, count=b - a, settings=settings, range=cusz_core.value_range(whole[a:b], 1e20))
+        for a, b in itertools.pairwise(edges)
+    ]
+    assert bounds([], parts[::2], [], parts[1::2]) == {"U": support.absolute_bound(whole, eb, "rel", 1e20)}
+
+
+def test_an_absolute_bound_is_the_one_that_was_asked_for() -> None:
+    assert bounds([block(), block("V")], [block(start=10)]) == {"U": 0.1, "V": 0.1}
+    assert bounds([], []) == {}
+
+
+def test_no_values_make_a_bound_of_zero() -> None:
+    assert bounds([block(settings=REL)]) == {"U": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"dtype": "float64"}, "dtype float64 on rank 2 and float32 on rank 1"),
+        ({"shape": (101,)}, r"shape (101,) on rank 2 and (100,) on rank 1"),
+        ({"settings": ABS._replace(bins=128)}, "on rank 1: they must be the same"),
+        ({"settings": ABS._replace(fill=0.0)}, "fill=0.0, bins=64 on rank 2 and eb=0.1, mode='abs', fill=None"),
+    ],
+)
+def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: str) -> None:
+    said = refused([block("V")], [block()], [block(start=10, **other)])
+    assert said.startswith("step 7: variable 'U' has ")
+    assert message in said
+
+
+def test_a_fill_value_that_is_nan_is_equal_to_itself() -> None:
+    with_nan = ABS._replace(fill=math.nan)
+    assert bounds([block(settings=with_nan)], [block(start=10, settings=ABS._replace(fill=float("nan")))])
+
+
+def test_a_variable_keeps_its_type() -> None:
+    first = [[block(), block("V", dtype="float64")], [block(start=20)]]
+    kinds = agreement.kinds_of(first)
+    assert kinds == {"U": "float32, 1 dimensions", "V": "float64, 1 dimensions"}
+    assert bounds([block(shape=(7,), count=3)], known=kinds), "its shape may change"
+    assert refused([block("V")], known=kinds) == (
+        "step 7: variable 'V' is float32, 1 dimensions, and was float64, 1 dimensions in earlier steps: a variable "
+        "cannot change its type"
+    )
+
+
+def test_blocks_must_not_overlap() -> None:
+    told = [[block(), block("V", start=5)], [block(start=30), block(start=9)]]
+    assert refused(*told) == (
+        "step 7: variable 'U': the block at (0,) with extents (10,) of rank 0 overlaps that at (9,) with extents (10,) "
+        "of rank 1"
+    )
+    assert bounds(*told, overlaps=False) == {"U": 0.1, "V": 0.1}
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=3),
+        max_size=4,
+    )
+)
+def test_overlaps_are_those_of_sets_of_indices(ranks: list[list[tuple[int, int]]]) -> None:
+    told = [[block(start=start, count=count) for start, count in boxes] for boxes in ranks]
+    indices = [index for boxes in ranks for start, count in boxes for index in range(start, start + count)]
+    if len(indices) == len(set(indices)):
+        bounds(*told)
+    else:
+        assert "overlaps" in refused(*told)
+
+
+def test_the_geometry_is_all_that_overlaps_depend_on() -> None:
+    told = [[block(settings=REL, range=cusz_core.ValueRange(0, 1, 2))], [block(start=10)]]
+    again = [[block(settings=ABS)], [block(start=10)]]
+    assert agreement.geometry_of(told) == agreement.geometry_of(again)
+    for other in ([[block()], []], [[block(), block(start=10)], []], [[block()], [block(start=11)]]):
+        assert agreement.geometry_of(told) != agreement.geometry_of(other)
+
+
+# ------------------------------------------------------------------------------------------------ opening and closing
+
+
+def opening(**other: Any) -> Opening:
+    return Opening(None, "run.bp", "BP5", False, False, True, None)._replace(**other)
+
+
+@pytest.mark.parametrize("in_file", [None, False, True])
+@pytest.mark.parametrize("wanted", list(itertools.product([False, True], repeat=2)))
+def test_statistics_are_for_all_ranks_or_none(wanted: tuple[bool, bool], in_file: bool | None) -> None:
+    """A file that is appended to, which rank 0 looks at, decides alone."""
+    told = [opening(wants_statistics=wanted[0], has_statistics=in_file), opening(wants_statistics=wanted[1])]
+    assert agreement.statistics_agreed(told, "here") is (all(wanted) if in_file is None else in_file)
+
+
+@pytest.mark.parametrize("other", [{"path": "b.bp"}, {"engine": "BP4"}, {"append": True}, {"asynchronous": True}])
+def test_ranks_must_open_the_same(other: dict[str, Any]) -> None:
+    with pytest.raises(
+        cusz_core.ParameterError, match=r"^here: rank 0 opens \('run.bp', 'BP5', False, False\) .* rank 2"
+    ):
+        agreement.statistics_agreed([opening(), opening(), opening(**other)], "here")
+
+
+def test_a_rank_that_closes_while_others_end_a_step() -> None:
+    step, close = Report("step", None, ()), Report("close", None, ())
+    error = agreement.out_of_order([step, close, close], "here")
+    assert isinstance(error, cusz_core.ParameterError)
+    assert str(error) == "here: rank 1 closed the Writer while others ended a step"
+    failed = close._replace(failure=Failure("DeviceError", "it is gone"))
+    error = agreement.out_of_order([step, step, failed], "here")
+    assert isinstance(error, cusz_core.DeviceError)
+    assert str(error) == "here: rank 2: it is gone"
+
+
+# ------------------------------------------------------------------------------------------------------ block tables
+
+
+def table(rank: int, *sizes: int) -> np.ndarray:
+    made = np.zeros(len(sizes), blocktable.table_dtype(1))
+    made["rank"], made["archive_bytes"], made["raw_bytes"], made["seconds"] = rank, sizes, 100, 0.5
+    return made
+
+
+TABLES = [{"U": table(0, 10, 20), "V": table(0, 1)}, {}, {"V": table(2, 2), "U": table(2, 30)}]
+
+
+def test_room_is_needed_for_archives_blocks_and_ranks() -> None:
+    nothing = agreement.bytes_needed([])
+    assert nothing > 0
+    per_rank = agreement.bytes_needed([{}]) - nothing
+    per_block = agreement.bytes_needed([{"U": table(0, 0)}]) - nothing - per_rank
+    assert agreement.bytes_needed(TABLES) == nothing + 3 * per_rank + 5 * per_block + 63
+
+
+def test_tables_of_ranks_make_one_in_their_order() -> None:
+    whole = blocktable.merged(TABLES)
+    assert list(whole) == ["U", "V"]
+    assert whole["U"]["archive_bytes"].tolist() == [10, 20, 30]
+    assert whole["V"]["rank"].tolist() == [0, 2]
+    assert blocktable.merged([]) == {}
+
+
+def test_what_is_written_adds_up() -> None:
+    tally = Tally()
+    assert tally.summaries(0.0) == []
+    for _ in range(2):
+        tally.add(blocktable.merged(TABLES))
+    tally.add({"V": table(0, 5)})
+    assert tally.summaries(10.0) == [
+        VariableSummary("U", 2, 6, 600, 120, 3.0, 0.3),
+        VariableSummary("V", 3, 5, 500, 11, 2.5, 0.25),
+    ]
+    assert [own.share for own in tally.summaries(0.0)] == [0.0, 0.0]
