@@ -356,6 +356,11 @@ std::tuple<int32_t, nb::tuple> layout(nb::handle object, const nb::tuple& place)
     return {info.dtype, extents(info, info.shape)};
 }
 
+// The name of a stage; None where there is none, as in raw archives.
+nb::object name_of(const char* (*name)(int32_t), int32_t stage) {
+    return stage == CUSZ_NO_STAGE ? nb::object(nb::none()) : nb::object(nb::str(name(stage)));
+}
+
 nb::dict inspect(nb::handle object, const nb::tuple& place) {
     const Archive archive(object);
     const Lease lease(place);
@@ -364,6 +369,8 @@ nb::dict inspect(nb::handle object, const nb::tuple& place) {
     d["version"] = info.version;
     d["kind"] = info.kind;
     d["dtype"] = info.dtype;
+    d["predictor"] = name_of(cusz_predictor_name, info.predictor);
+    d["coder"] = name_of(cusz_coder_name, info.coder);
     d["mode"] = info.mode;
     d["lossless"] = info.lossless;
     d["bins"] = info.bins;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #if defined(__linux__)
@@ -44,12 +46,26 @@ int available_cores() {
     return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-} // namespace
+// Sizes of programs from far in the future end here, and what an uninitialised structure has begins.
+constexpr std::size_t most_struct_bytes = 4096;
+
+// What is beyond the members that this library knows has to be 0: a program that was compiled with a newer header and
+// asks for nothing new works all the same, and one that does is told.
+cusz_params known_members(const cusz_params& given) {
+    const std::size_t bytes = given.struct_bytes;
+    check_struct_bytes("params", bytes, first_params_bytes, "call cusz_params_init first");
+    cusz_params params = default_params();
+    std::memcpy(&params, &given, std::min(bytes, sizeof params));
+    params.struct_bytes = sizeof params;
+    const auto* const all = reinterpret_cast<const std::byte*>(&given);
+    for (std::size_t at = sizeof params; at < bytes; ++at)
+        if (all[at] != std::byte{0})
+            fail(CUSZ_ERROR_PARAMETER, "params has a parameter at byte ", at, "; this library, version ",
+                 cusz_version(), ", knows ", sizeof params, " bytes of them: leave it at 0, or use a newer release");
+    return params;
+}
 
 void check(const cusz_params& p) {
-    if (p.struct_bytes != sizeof(cusz_params))
-        fail(CUSZ_ERROR_PARAMETER, "params.struct_bytes is ", p.struct_bytes, ", expected ", sizeof(cusz_params),
-             ": call cusz_params_init first");
     if (!(std::isfinite(p.eb) && p.eb >= 0))
         fail(CUSZ_ERROR_PARAMETER, "error bound is ", p.eb, "; legal: finite and >= 0 (0 is lossless)");
     if (p.mode != CUSZ_ABS && p.mode != CUSZ_REL)
@@ -65,6 +81,27 @@ void check(const cusz_params& p) {
         fail(CUSZ_ERROR_PARAMETER, "lossless stage is ", p.lossless, "; legal: none (0), zstd (1)");
     if (!cusz_has_lossless(static_cast<cusz_lossless>(p.lossless)))
         fail(CUSZ_ERROR_UNSUPPORTED, "this build has no zstd stage; use lossless = none, or build with libzstd");
+}
+
+} // namespace
+
+void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy) {
+    if (bytes < first_bytes || bytes > most_struct_bytes || bytes % alignof(double) != 0)
+        fail(CUSZ_ERROR_PARAMETER, name, ".struct_bytes is ", bytes, "; legal: multiples of ", alignof(double),
+             " from ", first_bytes, " to ", most_struct_bytes, ": ", remedy);
+}
+
+cusz_params default_params() {
+    cusz_params params{};
+    params.struct_bytes = sizeof params;
+    params.bins = 2 << default_r;
+    return params;
+}
+
+cusz_params checked(const cusz_params& given) {
+    const cusz_params params = known_members(given);
+    check(params);
+    return params;
 }
 
 int default_threads() {

@@ -281,7 +281,9 @@ def _inspect(options: argparse.Namespace) -> int:
         "ratio": f"{info.ratio:.2f}, {info.bit_rate:.3f} bits per value",
         "bound": f"{_bound(info.eb_abs)}" + (f" ({info.eb!r} of the value range)" if info.mode == "rel" else ""),
         "fill": None if info.fill is None else repr(info.fill),
-        "coding": None if info.kind == "raw" else f"step {info.step!r}, {info.bins} bins, lossless: {info.lossless}",
+        "coding": None
+        if info.kind == "raw"
+        else f"{info.predictor}, {info.coder}, step {info.step!r}, {info.bins} bins, lossless: {info.lossless}",
         "tiles": None if info.kind == "raw" else f"{info.tiles} of {_extents(info.tile_shape)}",
         "special": None if info.kind == "raw" else f"{info.special} values",
         "outliers": None if info.kind == "raw" else f"{info.out_of_range} codes, {info.unpredictable} values",
