@@ -20,6 +20,7 @@
 #include "format/tiling.hpp"
 #include "format/v1.hpp"
 #include "lossless.hpp"
+#include "parameter_table.hpp"
 #include "params.hpp"
 
 #ifndef CUSZ_VERSION
@@ -39,10 +40,9 @@ namespace {
 
 using namespace cusz;
 
-// Runs a call and turns what it throws into a status and the context's message.
+// Runs a call and turns what it throws into a status and a message, unless that is null.
 template <class Call>
-cusz_status guarded(cusz_context* context, const Call& call) noexcept {
-    std::string* message = context != nullptr ? &context->error : nullptr;
+cusz_status reported(std::string* message, const Call& call) noexcept {
     const auto report = [&](cusz_status status, const char* text) {
         try {
             if (message != nullptr) *message = text;
@@ -65,6 +65,19 @@ cusz_status guarded(cusz_context* context, const Call& call) noexcept {
     } catch (...) {
         return report(CUSZ_ERROR_INTERNAL, "unknown failure");
     }
+}
+
+template <class Call>
+cusz_status guarded(cusz_context* context, const Call& call) noexcept {
+    return reported(context != nullptr ? &context->error : nullptr, call);
+}
+
+// A text for a caller, cut to fit.
+void put(char* to, std::size_t bytes, const std::string& text) {
+    if (to == nullptr || bytes == 0) return;
+    const std::size_t length = std::min(text.size(), bytes - 1);
+    std::memcpy(to, text.data(), length);
+    to[length] = 0;
 }
 
 void need(const void* pointer, const char* name) {
@@ -311,10 +324,7 @@ cusz_status cusz_device_name(int32_t device, char* name, size_t name_bytes) {
     return guarded(nullptr, [&] {
         need(name, "name");
         if (name_bytes == 0) fail(CUSZ_ERROR_PARAMETER, "name_bytes is 0");
-        const std::string whole = cuda::device_name(device);
-        const std::size_t length = std::min(whole.size(), name_bytes - 1);
-        std::memcpy(name, whole.data(), length);
-        name[length] = 0;
+        put(name, name_bytes, cuda::device_name(device));
     });
 }
 
@@ -329,6 +339,25 @@ void cusz_params_init_sized(cusz_params* params, size_t struct_bytes) {
 
 // In parentheses: the function, not the macro.
 void(cusz_params_init)(cusz_params* params) { cusz_params_init_sized(params, first_params_bytes); }
+
+const cusz_parameter* cusz_parameter_at(int32_t number) { return parameter_at(number); }
+
+cusz_status cusz_params_set(cusz_params* params, const char* key, const char* value, char* message,
+                            size_t message_bytes) {
+    std::string text;
+    const cusz_status status = reported(&text, [&] {
+        need(params, "params");
+        need(key, "key");
+        need(value, "value");
+        cusz_params all = known_members(*params);
+        set_parameter(all, key, value, params->struct_bytes);
+        const std::size_t struct_bytes = params->struct_bytes;
+        all.struct_bytes = params->struct_bytes;
+        put(params, struct_bytes, all);
+    });
+    put(message, message_bytes, text);
+    return status;
+}
 
 cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_t* shape, size_t* max_bytes) {
     return guarded(nullptr, [&] {

@@ -84,7 +84,10 @@ inline constexpr std::size_t first_params_bytes = 48, first_info_bytes = 216;
 // Refuses what is no size of the structure `name`, in any version. Throws PARAMETER.
 void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy);
 
-cusz_params default_params();
+// The parameters of a caller who may know fewer members, or more: with the defaults of those, or refused unless they
+// are 0. Throws PARAMETER.
+cusz_params known_members(const cusz_params& given);
+
 // The parameters of a caller who may know fewer or more members, checked. Throws PARAMETER or UNSUPPORTED, naming the
 // value and the legal ones.
 cusz_params checked(const cusz_params& given);

@@ -20,6 +20,7 @@ import cusz_operator
 import support
 from cusz_core import _native, cli
 from cusz_core.errors import PluginError
+from cusz_core.parameters import TABLE
 
 X = support.smooth((20, 30, 40), support.F32)
 
@@ -193,6 +194,15 @@ def test_backends(run):
         assert fails(run("verify", "x.npy", "x.npy.cusz", "--backend", "cuda"), 1, "CUDA")
 
 
+@pytest.mark.parametrize("command", ["compress", "config"])
+def test_every_parameter_is_an_option(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    told = capsys.readouterr().out
+    for key in TABLE:
+        assert re.search(rf"^  --{key} ", told, re.MULTILINE)
+
+
 def test_usage_errors(run):
     assert fails(run(), 2, "COMMAND")
     assert fails(run("frobnicate"), 2, "invalid choice: 'frobnicate'")
@@ -298,6 +308,7 @@ def operator_package(monkeypatch):
     """A stand-in for the package cusz_operator."""
     package: Any = types.ModuleType("cusz_operator")
     package.configuration = cusz_operator.configuration
+    package.operator_parameters = cusz_operator.operator_parameters
     package.plugin_path = lambda: "/opt/my plugins"
     package.inspect_bp = lambda path: iter(
         [

@@ -132,6 +132,11 @@ def test_a_program_of_a_newer_version_compresses_if_it_asks_for_nothing_new(libr
     assert memory.reaches(ctypes.sizeof(FirstParams)) == bytes(200)  # 0 is the default of all that came later
     memory.known.eb = 1e-3
     assert compress(library, context, memory) == (OK, cusz.compress(X, 1e-3))
+    for at in range(len(memory.behind)):  # where this library knows something, 99 is not legal
+        memory.behind[at] = 99
+        status, message = compress(library, context, memory)
+        assert status == PARAMETER
+        memory.behind[at] = 0
     memory.behind[-1] = 1
     status, message = compress(library, context, memory)
     assert status == PARAMETER
@@ -176,3 +181,142 @@ def test_an_archive_names_its_stages(library, context):
         memory.known.struct_bytes = ctypes.sizeof(FirstInfo) + 8
         assert library.cusz_inspect(context, archive, len(archive), byref(memory)) == OK
         assert tuple(stages(memory, ctypes.sizeof(FirstInfo))) == expected
+
+
+class Row(ctypes.Structure):
+    """cusz_parameter."""
+
+    _fields_ = (
+        *((name, c_char_p) for name in ("key", "description", "legal", "default_value")),
+        ("choices", POINTER(c_char_p)),
+        ("type", c_int32),
+        ("decides", c_int32),
+    )
+
+
+def rows(library) -> list[Row]:
+    library.cusz_parameter_at.restype = POINTER(Row)
+    found = []
+    while row := library.cusz_parameter_at(len(found)):
+        found.append(row.contents)
+    assert not library.cusz_parameter_at(-1)
+    return found
+
+
+def choices(row: Row) -> list[bytes]:
+    found: list[bytes] = []
+    while row.choices and (name := row.choices[len(found)]):
+        found.append(name)
+    return found
+
+
+def set_parameter(library, params, key: bytes, value: bytes, message_bytes: int = 500) -> tuple[int, bytes]:
+    message = ctypes.create_string_buffer(b"\xa5" * 600)
+    status = library.cusz_params_set(byref(params), key, value, message, c_size_t(message_bytes))
+    return status, message.value if message_bytes else b""
+
+
+@pytest.fixture
+def params(library):
+    memory = guarded(ParamsMemory)
+    library.cusz_params_init_sized(byref(memory), ctypes.sizeof(memory))
+    return memory
+
+
+def test_the_table_describes_every_parameter_in_one_line(library):
+    table = rows(library)
+    assert len({row.key for row in table}) == len(table)
+    for row in table:
+        assert row.key
+        assert row.legal
+        assert row.description
+        assert b"\n" not in row.description
+        names = choices(row)
+        if names:  # the legal values in words are the choices
+            assert row.legal.replace(b" or ", b", ") == b", ".join(b"'" + name + b"'" for name in names)
+
+
+def test_every_default_and_choice_can_be_set(library, params):
+    before = bytes(params)
+    for row in rows(library):
+        if row.default_value is not None:
+            assert set_parameter(library, params, row.key, row.default_value) == (OK, b"")
+            assert bytes(params) == before
+        for name in choices(row):
+            assert set_parameter(library, params, row.key, b" " + name.upper() + b"\n") == (OK, b"")
+        if row.choices:
+            set_parameter(library, params, row.key, row.default_value)
+
+
+def test_parameters_that_came_later_have_0_for_their_default(library):
+    """Programs that do not know them have nothing, or 0, in their places."""
+    memory = guarded(ParamsMemory)
+    library.cusz_params_init_sized(byref(memory), ctypes.sizeof(memory))
+    assert not any(memory.reaches(ctypes.sizeof(FirstParams)))
+
+
+def test_values_are_set(library, params):
+    for key, value in ((b"eb", b"+1e-3"), (b"bins", b"128"), (b"fill", b"-inf"), (b"threads", b"3"), (b"mode", b"REL")):
+        assert set_parameter(library, params, key, value) == (OK, b"")
+    known = params.known
+    assert (known.eb, known.bins, known.fill, known.has_fill) == (1e-3, 128, -float("inf"), 1)
+    assert (known.threads, known.mode) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (b"acuracy", b"1", b"there is no parameter 'acuracy'; legal: eb, mode, bins, "),
+        (b"bins", b"100", b"bins is 100; it must be a power of two from 64 to 8192"),
+        (b"bins", b"64.5", b"bins is 64.5; it must be a power of two"),
+        (b"bins", b"", b"bins is ''; it must be"),
+        (b"eb", b"-1e-3", b"eb is -1e-3; it must be an error bound (a finite number >= 0, such as 1e-3)"),
+        (b"eb", b"0,001", b"eb is '0,001'; it must be"),
+        (b"threads", b"1025", b"threads is 1025; it must be a whole number from 0 (the library chooses) to 1024"),
+        (b"backend", b"gpu", b"backend is 'gpu'; it must be 'auto', 'cpu' or 'cuda'"),
+        (b"fill", b"none", b"fill is 'none'; it must be a number (or nan, inf, -inf)"),
+        (b"lossless", b"x" * 300, b"lossless is '" + b"x" * 80 + b"'; it must be 'none' or 'zstd'"),
+    ],
+)
+def test_what_cannot_be_set_is_told_and_changes_nothing(library, params, key, value, message):
+    before = bytes(params)
+    status, told = set_parameter(library, params, key, value)
+    assert status == PARAMETER
+    assert told.startswith(message)
+    assert bytes(params) == before
+    assert set_parameter(library, params, key, value, 10) == (PARAMETER, told[:9])
+    assert set_parameter(library, params, key, value, 0)[0] == PARAMETER
+    assert library.cusz_params_set(byref(params), key, value, None, c_size_t(0)) == PARAMETER
+
+
+def test_a_program_of_the_first_version_sets_what_it_has(library):
+    memory = guarded(ParamsMemory)
+    library.cusz_params_init(byref(memory))
+    for row in rows(library):
+        member = {b"fill": "fill"}.get(row.key, row.key.decode())
+        status, told = set_parameter(library, memory, row.key, row.default_value or b"1e20")
+        if hasattr(FirstParams, member):
+            assert (status, told) == (OK, b"")
+        else:
+            words = f"there is no {member} in the cusz_params of this program: compile it with the cusz.h of version"
+            assert status == PARAMETER
+            assert words.encode() in told
+    assert memory.reaches(ctypes.sizeof(FirstParams)) == bytes([GUARD]) * 200
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "words"),
+    [
+        ("mode", 2, "mode is 2; legal: 0 to 1 ('abs' or 'rel')"),
+        ("backend", -1, "backend is -1; legal: 0 to 2 ('auto', 'cpu' or 'cuda')"),
+        ("bins", 100, "bins is 100; it must be a power of two from 64 to 8192"),
+        ("threads", -1, "threads is -1; it must be a whole number from 0"),
+        ("eb", -0.1, "eb is -0.1; it must be an error bound"),
+        ("eb", float("nan"), "eb is nan; it must be an error bound"),
+    ],
+)
+def test_members_are_checked_too(library, context, params, member, value, words):
+    setattr(params.known, member, value)
+    status, message = compress(library, context, params)
+    assert status == PARAMETER
+    assert message.startswith(words.encode())

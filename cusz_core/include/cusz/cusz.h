@@ -180,6 +180,37 @@ CUSZ_API void cusz_params_init_sized(cusz_params* params, size_t struct_bytes);
 CUSZ_API void cusz_params_init(cusz_params* params);
 #define cusz_params_init(params) cusz_params_init_sized((params), sizeof(cusz_params))
 
+/* ---- Parameters by name: for command lines, configuration files and other languages, which know by this what there is
+ */
+
+typedef enum cusz_type { CUSZ_TYPE_REAL = 0, CUSZ_TYPE_INTEGER = 1, CUSZ_TYPE_CHOICE = 2 } cusz_type;
+
+/* What a parameter decides. WORK: where and how fast it is done; the archive is the same. ARCHIVE: its size; the bound
+ * holds all the same. VALUES: which values come back. */
+typedef enum cusz_decides { CUSZ_DECIDES_WORK = 0, CUSZ_DECIDES_ARCHIVE = 1, CUSZ_DECIDES_VALUES = 2 } cusz_decides;
+
+typedef struct cusz_parameter {
+    const char* key;
+    const char* description;    /* one line */
+    const char* legal;          /* what its value has to be, such as "a power of two from 64 to 8192" */
+    const char* default_value;  /* NULL: none is given */
+    const char* const* choices; /* names of the values 0, 1, ..., and then NULL; NULL for a number */
+    int32_t type;               /* cusz_type */
+    int32_t decides;            /* cusz_decides */
+} cusz_parameter;
+
+/* The parameters of this library, by number from 0; NULL behind the last. */
+CUSZ_API const cusz_parameter* cusz_parameter_at(int32_t number);
+
+/* Sets a parameter.
+ *   params         from cusz_params_init
+ *   key, value     "bins" and "128", for example; spaces around a value, and capitals in it, do not matter
+ *   message        what is wrong, cut to fit, or ""; may be NULL
+ *   message_bytes  its size
+ * Errors: PARAMETER (an unknown key, a value that is not legal); nothing is set then. */
+CUSZ_API cusz_status cusz_params_set(cusz_params* params, const char* key, const char* value, char* message,
+                                     size_t message_bytes);
+
 /* Hard bound of an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
  *   shape      ndim extents; an extent of 0 is an empty field
  *   max_bytes  the bound

@@ -16,6 +16,7 @@ from .codec import (
     ValueRange,
     check,
     compress,
+    compress_with,
     decompress,
     decompress_box,
     max_archive_bytes,
@@ -35,6 +36,7 @@ from .errors import (
     UnsupportedError,
 )
 from .info import ArchiveInfo, Sections, inspect
+from .parameters import Parameters
 from .verification import Verification, verify
 
 __version__: str = _native.version()
@@ -49,6 +51,7 @@ __all__ = [
     "DeviceError",
     "OutOfMemoryError",
     "ParameterError",
+    "Parameters",
     "PluginError",
     "Sections",
     "UnsupportedError",
@@ -57,6 +60,7 @@ __all__ = [
     "__version__",
     "check",
     "compress",
+    "compress_with",
     "decompress",
     "decompress_box",
     "default_threads",

@@ -23,10 +23,12 @@ from typing import IO, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _native, arguments, backends, codec, verification
+from . import __version__, _native, backends, codec, verification
+from .arguments import ArchiveLike
 from .bench import command as bench_command
 from .errors import CuszError, ParameterError, UnsupportedError
 from .info import inspect, json_value
+from .parameters import INTEGER, TABLE, Parameters
 
 SUFFIX = ".cusz"
 EXIT_FAILURE, EXIT_USAGE = 1, 2
@@ -88,14 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = commands.add_parser("compress", help="compress a .npy or raw file")
     sub.add_argument("input", type=Path, help=".npy file, or raw values with --shape and --dtype")
     sub.add_argument("-o", "--output", type=Path, help=f"archive to write (default: INPUT{SUFFIX})")
-    sub.add_argument("--eb", type=_number, required=True, help="error bound; 0 is lossless")
-    sub.add_argument("--mode", choices=_native.MODES, default="abs", help="abs (default), or rel to the value range")
-    sub.add_argument("--bins", type=int, default=64, help="bins coded directly: a power of two, 64 (default) to 8192")
-    _add_backend(sub)
-    sub.add_argument("--lossless", choices=_native.LOSSLESS_STAGES, default="none")
-    sub.add_argument("--fill", type=_number, help='a value that stands for "no data", such as 1e20')
+    _add_parameters(sub, *TABLE)
     _add_raw_options(sub)
-    _add_threads(sub)
     _add_force(sub)
     _add_json(sub)
     sub.set_defaults(run=_compress)
@@ -106,8 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, help=f"file to write: .npy, or raw values (default: ARCHIVE without {SUFFIX})"
     )
     sub.add_argument("--max-bytes", type=int, help="refuse a field of more bytes (for archives from elsewhere)")
-    _add_backend(sub)
-    _add_threads(sub)
+    _add_parameters(sub, "backend", "threads")
     _add_force(sub)
     sub.set_defaults(run=_decompress)
 
@@ -121,8 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("original", type=Path, help=".npy file, or raw values of the archive's shape and dtype")
     sub.add_argument("archive", type=Path)
     _add_raw_options(sub)
-    _add_backend(sub)
-    _add_threads(sub)
+    _add_parameters(sub, "backend", "threads")
     _add_json(sub)
     sub.set_defaults(run=_verify)
 
@@ -142,9 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--mode", action="append", choices=_native.MODES, help="the same; rel is per block (default: abs)")
     sub.add_argument("--engine", default="BP5", help="ADIOS2 engine: BP5 (default), BP4 or SST")
     sub.add_argument("--io", default="SimulationOutput", help="name that the program declares its IO with")
-    sub.add_argument("--bins", type=int)
-    sub.add_argument("--backend", choices=_native.BACKENDS)
-    sub.add_argument("--fill", type=_number)
+    _add_parameters(sub, *(key for key in TABLE if key not in ("eb", "mode")))
     sub.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
     sub.add_argument(
         "--no-statistics",
@@ -152,7 +144,6 @@ def _parser() -> argparse.ArgumentParser:
         help="ADIOS2 finds no minimum and maximum: for programs that put device memory, and to save the time",
     )
     sub.add_argument("--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)")
-    _add_threads(sub)
     sub.set_defaults(run=_config)
 
     sub = commands.add_parser(
@@ -174,12 +165,24 @@ def _add_raw_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--dtype", choices=DTYPES, help="of a raw file")
 
 
-def _add_backend(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--backend", choices=_native.BACKENDS, default="auto", help="auto (default) is the CPU for files")
+def _add_parameters(sub: argparse.ArgumentParser, *keys: str) -> None:
+    """Options for parameters of the library, by its table; those that are not given are left out of what is parsed."""
+    for row in map(TABLE.__getitem__, keys):
+        kind = {} if row.choices else {"type": int if row.type == INTEGER else _number}
+        text = row.description + (f" (default: {row.default})" if row.default not in (None, "0") else "")
+        sub.add_argument(
+            f"--{row.key}",
+            choices=row.choices,
+            required=row.key == "eb",
+            default=argparse.SUPPRESS,
+            help=text,
+            **kind,  # type: ignore[arg-type]
+        )
 
 
-def _add_threads(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--threads", type=int, help="CPU threads")
+def _parameters(options: argparse.Namespace) -> dict[str, Any]:
+    """The parameters that were given."""
+    return {key: value for key, value in vars(options).items() if key in TABLE}
 
 
 def _add_force(sub: argparse.ArgumentParser) -> None:
@@ -210,18 +213,10 @@ def _compress(options: argparse.Namespace) -> int:
     output: Path = options.output or Path(f"{options.input}{SUFFIX}")
     _refuse_overwrite(output, options.input, options.force)
     field = _read_field(options.input, options.shape, options.dtype)
+    parameters = Parameters(**_parameters(options))
     started = time.perf_counter()
     with _progress(f"compressing {_size(field.nbytes)}"):
-        archive = codec.compress(
-            field,
-            options.eb,
-            options.mode,
-            bins=options.bins,
-            backend=options.backend,
-            threads=options.threads,
-            lossless=options.lossless,
-            fill=options.fill,
-        )
+        archive = codec.compress_with(field, parameters)
     seconds = time.perf_counter() - started
     with _new_file(output) as file:
         file.write(archive)
@@ -249,7 +244,7 @@ def _decompress(options: argparse.Namespace) -> int:
     info = inspect(archive)
     started = time.perf_counter()
     with _progress(f"decompressing to {_size(info.raw_bytes)}"):
-        field = codec.decompress(archive, backend=options.backend, threads=options.threads, max_bytes=options.max_bytes)
+        field = codec.decompress(archive, **_parameters(options), max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
     with _new_file(output) as file:
         if output.suffix == ".npy":
@@ -325,7 +320,7 @@ def _verify(options: argparse.Namespace) -> int:
         dtype = dtype or {dtype: name for name, dtype in DTYPES.items()}[info.dtype]
     field = _read_field(options.original, shape, dtype)
     with _progress(f"verifying {_size(field.nbytes)}"):
-        result = verification.verify(field, archive, backend=options.backend, threads=options.threads)
+        result = verification.verify(field, archive, **_parameters(options))
     if options.json:
         _print_json(result.to_dict())
         return 0
@@ -402,21 +397,11 @@ def _config(options: argparse.Namespace) -> int:
     names: list[str] = options.variable
     bounds = _one_per_variable("--eb", options.eb, names)
     modes = _one_per_variable("--mode", options.mode or ["abs"], names)
-    common: dict[str, str | int | float] = {}
-    if options.bins is not None:
-        common["bins"] = arguments.bins(options.bins)
-    if options.backend is not None:
-        common["backend"] = options.backend
-    if options.threads is not None:
-        arguments.threads(options.threads)
-        common["threads"] = options.threads
-    if options.fill is not None:
-        common["fill"] = options.fill
-    if options.order is not None:
-        common["order"] = options.order
     configuration = package.configuration
     variables = [
-        configuration.OperatedVariable(name, {"accuracy": arguments.error_bound(eb), "mode": mode, **common})
+        configuration.OperatedVariable(
+            name, package.operator_parameters(**{**_parameters(options), "eb": eb, "mode": mode}, order=options.order)
+        )
         for name, eb, mode in zip(names, bounds, modes, strict=True)
     ]
     configuration.check_engine(options.engine)
@@ -514,7 +499,7 @@ def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) ->
 
 
 @contextlib.contextmanager
-def _mapped(path: Path) -> Iterator[arguments.ArchiveLike]:
+def _mapped(path: Path) -> Iterator[ArchiveLike]:
     """The bytes of a file, without reading those that are not needed."""
     with open(path, "rb") as file:
         try:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +19,25 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core import _native, arguments
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
+from cusz_core.parameters import TABLE, WORK, ArchiveOptions, Mode, Options, Parameters
 
 from . import blocktable, checks, statistics
-from .blocks import Block, Extents, Settings, field_shape, first_overlap, prepare
+from .blocks import Block, Extents, field_shape, first_overlap, prepare
 from .inspection import import_adios2
-from .parameters import Backend, Mode, define_operator
+from .parameters import define_operator
 from .plugin import Plugin, keep_for_ever, plugin_path, without_colours
 from .progress import VariableSummary, print_step, print_summary
 from .ranks import Failure, Ranks, failure_of, raise_first
+
+if TYPE_CHECKING:
+    from typing import Unpack  # of Python 3.11
 
 __all__ = ["VariableSummary", "Writer", "WriterStep"]
 
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
-_SETTINGS = ("eb", "mode", "fill", "bins")
+#: What can be said of a variable: what its archives depend on.
+_OF_VARIABLES = tuple(key for key, row in TABLE.items() if row.decides != WORK)
 # What is written beside the archives: padding and metadata of every block and rank, and at the end an index, a profile.
 _ROOM_OF_A_BLOCK = 4096
 _ROOM_BESIDES = 1 << 20
@@ -46,7 +51,7 @@ class _Description(NamedTuple):
     shape: Extents
     start: Extents
     extents: Extents
-    settings: Settings
+    parameters: Parameters
     range: cusz_core.ValueRange
 
 
@@ -78,8 +83,6 @@ class Writer:
         *,
         eb: float | None = None,
         mode: Mode = "abs",
-        fill: float | None = None,
-        bins: int = 64,
         variables: Mapping[str, Mapping[str, Any]] | None = None,
         engine: Engine = "BP5",
         parameters: Mapping[str, Any] | None = None,
@@ -87,8 +90,7 @@ class Writer:
         asynchronous: bool = False,
         ranges: bool = True,
         progress: bool | None = None,
-        backend: Backend = "auto",
-        threads: int | None = None,
+        **options: Unpack[Options],
     ) -> None:
         """
         Args:
@@ -98,9 +100,8 @@ class Writer:
                 "abs"), or a fraction of its value range (mode "rel"). 0 is lossless.
             mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of the whole variable at the step, over all
                 ranks and over values that are finite and not `fill`. A range of 0 means lossless.
-            fill: the value that stands for "no data"; None: there is none.
-            bins: quantisation bins coded directly, a power of two from 64 to 8192.
-            variables: for some variables by name, a dictionary with "eb", "mode", "fill" or "bins" that differ.
+            variables: for some variables by name, a dictionary of parameters that differ: "eb", "mode", or those of
+                `options`.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. StatsLevel 1 has ADIOS2 keep minimum and maximum of blocks,
                 for bpls -l, and 0 not. 0 is for BP4, without `ranges` and with a MarshalMethod; elsewhere 1 is usual.
@@ -112,9 +113,8 @@ class Writer:
                 data; block tables have NaN for them.
             progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: if
                 that is a terminal.
-            backend: "auto": blocks are compressed where they lie; "cuda": those of the host, too, on the current
-                device; "cpu": arrays in host memory alone.
-            threads: CPU threads of this rank; None as in `cusz_core.compress`.
+            options: further parameters by their names, such as `fill`, as `cusz_core.Parameters` has them; `backend`
+                and `threads` are those of this rank.
 
         Raises:
             ParameterError: a value out of its legal range, a path that cannot be written to, or ranks that disagree.
@@ -145,13 +145,10 @@ class Writer:
         error: Exception | None = None
         wanted, in_file = False, None
         try:
-            self._defaults = _settings({}, eb=eb, mode=mode, fill=fill, bins=bins)
+            self._defaults = _merged({}, eb=eb, mode=mode, **options)
             self._of_variable = {
-                name: _settings(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
+                name: _merged(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
             }
-            arguments.backend(backend)
-            arguments.threads(threads)
-            self._backend, self._threads = backend, threads
             engine_parameters = _engine_parameters(engine, parameters, append, asynchronous)
             wanted = _statistics_wanted(engine, engine_parameters, ranges)
             self._adios2 = import_adios2()
@@ -248,8 +245,7 @@ class Writer:
         *,
         eb: float | None = None,
         mode: Mode | None = None,
-        fill: float | None = None,
-        bins: int | None = None,
+        **options: Unpack[ArchiveOptions],
     ) -> None:
         """Adds a block of a variable to the open step.
 
@@ -262,7 +258,7 @@ class Writer:
                 copied once.
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
-            eb, mode, fill, bins: for this variable at this step, where they differ from what the Writer was given. The
+            eb, mode, options: for this variable at this step, where they differ from what the Writer was given. The
                 same for all of its blocks on all ranks.
 
         Raises:
@@ -280,13 +276,12 @@ class Writer:
                 f"{blocktable.TABLE_PREFIX!r}"
             )
         of_variable = self._of_variable.get(name, self._defaults)
-        merged = _settings(of_variable, eb=eb, mode=mode, fill=fill, bins=bins)
+        merged = _merged(of_variable, eb=eb, mode=mode, **options)
         if "eb" not in merged:
             raise ParameterError(
                 f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
             )
-        how = Settings(merged["eb"], merged["mode"], merged.get("fill"), merged["bins"])
-        self._blocks.append(prepare(name, array, shape, start, how))
+        self._blocks.append(prepare(name, array, shape, start, Parameters(**merged)))
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
@@ -457,9 +452,10 @@ class Writer:
 
     def _describe(self, block: Block) -> _Description:
         found = cusz_core.ValueRange(math.nan, math.nan, 0)
-        if self._ranges or block.settings.mode == "rel":
-            found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
-        return _Description(block.name, block.dtype.name, block.shape, block.start, block.count, block.settings, found)
+        parameters = block.parameters
+        if self._ranges or parameters.mode == "rel":
+            found = cusz_core.value_range(block.field, parameters.fill, threads=parameters.threads)
+        return _Description(block.name, block.dtype.name, block.shape, block.start, block.count, parameters, found)
 
     def _agree_on_bounds(self, told: Sequence[tuple[_Description, ...]], where: str) -> dict[str, float]:
         """The absolute bound of every variable of the step; all ranks find the same, or raise the same error."""
@@ -475,7 +471,7 @@ class Writer:
                 for what, mine, theirs in (
                     ("dtype", block.dtype, first.dtype),
                     ("shape", block.shape, first.shape),
-                    ("settings", str(block.settings), str(first.settings)),
+                    ("settings", block.parameters.of_archive(), first.parameters.of_archive()),
                 ):
                     if mine != theirs:
                         raise ParameterError(
@@ -494,12 +490,12 @@ class Writer:
                     f"{where}: variable {name!r}: the block at {one.start} with extents {one.extents} of rank {rank} "
                     f"overlaps that at {two.start} with extents {two.extents} of rank {other_rank}"
                 )
-            bounds[name] = first.settings.eb
-            if first.settings.mode == "rel":
+            bounds[name] = first.parameters.eb
+            if first.parameters.mode == "rel":
                 counted = [d.range for _, d in blocks if d.range.values > 0]
                 low = min((r.min for r in counted), default=0.0)
                 high = max((r.max for r in counted), default=0.0)
-                bounds[name] = _native.absolute_bound(first.settings.eb, low, high)
+                bounds[name] = _native.absolute_bound(first.parameters.eb, low, high)
         self._checked = geometry
         return bounds
 
@@ -520,15 +516,8 @@ class Writer:
         self, block: Block, description: _Description, bound: float, row: NDArray[Any], memory: NDArray[np.uint8] | None
     ) -> bytes | memoryview:
         started = time.perf_counter()
-        archive = cusz_core.compress(
-            block.field,
-            bound,
-            bins=block.settings.bins,
-            fill=block.settings.fill,
-            backend=self._backend,
-            threads=self._threads,
-            out=memory,
-        )
+        parameters = dataclasses.replace(block.parameters, eb=bound, mode="abs")
+        archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=memory)
         seconds = time.perf_counter() - started
         info = cusz_core.inspect(archive)
         row["device"] = block.device
@@ -598,25 +587,17 @@ class WriterStep:
         self._writer._end_step(error)
 
 
-def _settings(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
-    """Checked settings over those of `base`."""
-    merged = dict(base)
-    if given.get("eb") is not None:
-        merged["eb"] = arguments.error_bound(given["eb"])
-    if given.get("mode") is not None:
-        arguments.mode(given["mode"])
-        merged["mode"] = given["mode"]
-    if given.get("fill") is not None:
-        merged["fill"] = arguments.fill(given["fill"])[1]
-    if given.get("bins") is not None:
-        merged["bins"] = arguments.bins(given["bins"])
+def _merged(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """Parameters over those of `base`, checked; the bound may be missing still."""
+    merged = {**base, **{key: value for key, value in given.items() if value is not None}}
+    Parameters(**{"eb": 0.0, **merged})
     return merged
 
 
 def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = [key for key in own if key not in _SETTINGS]
+    unknown = [key for key in own if key not in _OF_VARIABLES]
     if unknown:
-        raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_SETTINGS)}")
+        raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_OF_VARIABLES)}")
     return own
 
 
