@@ -410,6 +410,7 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_
             fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage is the CPU's: it needs an archive in host memory");
 
         Coding coding;
+        coding.predictor = static_cast<cusz_predictor>(params.predictor);
         coding.mode = static_cast<cusz_mode>(params.mode);
         coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params.bins))) - 2;
         coding.has_fill = params.has_fill != 0;

@@ -52,6 +52,7 @@ bool is_threads(double n) { return n >= 0 && n <= max_threads; }
 constexpr const char* modes[] = {"abs", "rel", nullptr};
 constexpr const char* backends[] = {"auto", "cpu", "cuda", nullptr};
 constexpr const char* lossless_stages[] = {"none", "zstd", nullptr};
+constexpr const char* predictors[] = {"lorenzo", nullptr};
 
 // What is added here has 0 for its default: programs that do not know it have 0 in its place, or nothing.
 constexpr Row table[] = {
@@ -73,6 +74,8 @@ constexpr Row table[] = {
               nullptr, CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
      .real = &cusz_params::fill,
      .is_given = &cusz_params::has_fill},
+    choice(&cusz_params::predictor, "predictor", predictors, "'lorenzo'", CUSZ_DECIDES_ARCHIVE,
+           "what predicts a value from its neighbours"),
 };
 
 std::int32_t n_choices(const Row& row) {

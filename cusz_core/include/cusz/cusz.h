@@ -87,6 +87,9 @@ typedef struct cusz_params {
     int32_t has_fill; /* nonzero: `fill` stands for "no data" */
     double fill;      /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
                          NaN nor infinity counts in the value range */
+    /* Not in version 0.1.0: */
+    int32_t predictor; /* cusz_predictor; default CUSZ_PREDICTOR_LORENZO */
+    int32_t reserved;  /* 0 */
 } cusz_params;
 
 /* What an archive says of itself. A program that knows fewer members gets those; of one that knows more, the others

@@ -20,6 +20,7 @@ __all__ = ["TABLE", "ArchiveOptions", "Backend", "Lossless", "Mode", "Options", 
 Mode = Literal["abs", "rel"]
 Backend = Literal["auto", "cpu", "cuda"]
 Lossless = Literal["none", "zstd"]
+Predictor = Literal["lorenzo"]
 
 REAL, INTEGER = 0, 1  # cusz_type
 WORK = 0  # cusz_decides
@@ -56,6 +57,7 @@ class ArchiveOptions(TypedDict, total=False):
     bins: int
     lossless: Lossless
     fill: float | None
+    predictor: Predictor
 
 
 class Options(ArchiveOptions, total=False):
@@ -82,6 +84,7 @@ class Parameters:
         lossless: "none", or "zstd" for a further lossless stage.
         fill: a value that stands for "no data", such as 1e20; None: there is none. It is cast to the field's type and
             compared by its bits.
+        predictor: what predicts a value from its neighbours: "lorenzo".
 
     Raises:
         ParameterError: a value out of its legal range.
@@ -94,6 +97,7 @@ class Parameters:
     threads: int | None = None
     lossless: Lossless = "none"
     fill: float | None = None
+    predictor: Predictor = "lorenzo"
     native: _native.Params = dataclasses.field(init=False, repr=False, compare=False)  # as the library takes them
 
     def __post_init__(self) -> None:
