@@ -101,8 +101,9 @@ class Parameters:
     native: _native.Params = dataclasses.field(init=False, repr=False, compare=False)  # as the library takes them
 
     def __post_init__(self) -> None:
-        values = {key: _checked(row, getattr(self, key)) for key, row in TABLE.items()}
-        self.__dict__.update(values, native=_native.Params(values))  # frozen for everybody else
+        given = self.__dict__  # frozen for everybody else
+        chosen = {key: _checked(row, given[key]) for key, row in TABLE.items() if given[key] is not _DEFAULTS[key]}
+        given.update(chosen, native=_native.Params(chosen))
 
     def __reduce__(self) -> tuple[type[Parameters], tuple[Any, ...]]:
         return Parameters, tuple(getattr(self, key) for key in TABLE)
@@ -110,6 +111,9 @@ class Parameters:
     def of_archive(self) -> str:
         """Those that an archive depends on, as text: the same text, the same archive."""
         return ", ".join(f"{key}={getattr(self, key)!r}" for key, row in TABLE.items() if row.decides != WORK)
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Parameters)}
 
 
 def is_legal(key: str, text: str) -> bool:

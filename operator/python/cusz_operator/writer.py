@@ -122,6 +122,9 @@ class Writer:
             PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
             CuszError: ADIOS2 cannot open the file.
         """
+        for key in options:
+            if key not in TABLE:  # a mistake in the program, before anybody waits for other ranks
+                raise TypeError(f"Writer() got an unexpected keyword argument {key!r}")
         self._path = os.fspath(path)
         self._ranks = Ranks(comm)
         self._engine: Any = None
