@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -250,19 +251,39 @@ struct Archive {
 
 // -------------------------------------------------------------------------------------------------- functions
 
-cusz_params make_params(int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads, int32_t lossless,
-                        bool has_fill, double fill) {
-    cusz_params params;
-    cusz_params_init(&params);
-    params.mode = mode;
-    params.eb = eb;
-    params.bins = bins;
-    params.backend = backend;
-    params.threads = threads;
-    params.lossless = lossless;
-    params.has_fill = has_fill ? 1 : 0;
-    params.fill = fill;
-    return params;
+// Parameters by their keys; what is None keeps its default.
+void make_params(cusz_params* params, const nb::dict& values) {
+    cusz_params_init(new (params) cusz_params);
+    for (auto [key, value] : values) {
+        if (value.is_none()) continue;
+        std::array<char, 512> message{};
+        const cusz_status status =
+            cusz_params_set(params, nb::cast<const char*>(key), nb::str(value).c_str(), message.data(), message.size());
+        if (status != CUSZ_OK) raise(status, message.data());
+    }
+}
+
+nb::object choices_of(const cusz_parameter& parameter) {
+    if (parameter.choices == nullptr) return nb::none();
+    nb::list names;
+    for (const char* const* name = parameter.choices; *name != nullptr; ++name) names.append(*name);
+    return nb::tuple(names);
+}
+
+// The library's parameters, each with the attributes of cusz_core.parameters.Parameter.
+nb::tuple parameters() {
+    nb::list all;
+    for (int32_t number = 0; const cusz_parameter* p = cusz_parameter_at(number); ++number)
+        all.append(
+            nb::make_tuple(p->key, p->description, p->legal, p->default_value, choices_of(*p), p->type, p->decides));
+    return nb::tuple(all);
+}
+
+// The names of a choice, by number.
+nb::object names_of(const char* key) {
+    int32_t number = 0;
+    while (std::strcmp(cusz_parameter_at(number)->key, key) != 0) ++number;
+    return choices_of(*cusz_parameter_at(number));
 }
 
 size_t max_archive_bytes_of(const Field& field) {
@@ -291,10 +312,8 @@ void copy(void* target, const void* staging, size_t bytes) {
     }
 }
 
-nb::bytes compress(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
-                   int32_t lossless, bool has_fill, double fill, const nb::tuple& place) {
+nb::bytes compress(nb::handle object, const cusz_params& params, const nb::tuple& place) {
     const Field field(object, false);
-    const cusz_params params = make_params(mode, eb, bins, backend, threads, lossless, has_fill, fill);
     const size_t capacity = max_archive_bytes_of(field);
     const Lease lease(place);
     void* const staging = lease.worker().stage(capacity);
@@ -307,12 +326,10 @@ nb::bytes compress(nb::handle object, int32_t mode, double eb, int32_t bins, int
     return result;
 }
 
-size_t compress_into(nb::handle object, int32_t mode, double eb, int32_t bins, int32_t backend, int32_t threads,
-                     int32_t lossless, bool has_fill, double fill, nb::handle out, const nb::tuple& place) {
+size_t compress_into(nb::handle object, const cusz_params& params, nb::handle out, const nb::tuple& place) {
     const Field field(object, false);
     const View target(out, true);
     if (target.overlaps(field.view)) raise(CUSZ_ERROR_PARAMETER, "out overlaps the field: pass memory of its own");
-    const cusz_params params = make_params(mode, eb, bins, backend, threads, lossless, has_fill, fill);
     const size_t max_bytes = max_archive_bytes_of(field);
     const Lease lease(place);
     if (target.bytes() >= max_bytes) return compress_to(lease, params, field, target.data(), target.bytes());
@@ -356,6 +373,11 @@ std::tuple<int32_t, nb::tuple> layout(nb::handle object, const nb::tuple& place)
     return {info.dtype, extents(info, info.shape)};
 }
 
+// The name of a stage; None where there is none, as in raw archives.
+nb::object name_of(const char* (*name)(int32_t), int32_t stage) {
+    return stage == CUSZ_NO_STAGE ? nb::object(nb::none()) : nb::object(nb::str(name(stage)));
+}
+
 nb::dict inspect(nb::handle object, const nb::tuple& place) {
     const Archive archive(object);
     const Lease lease(place);
@@ -364,6 +386,8 @@ nb::dict inspect(nb::handle object, const nb::tuple& place) {
     d["version"] = info.version;
     d["kind"] = info.kind;
     d["dtype"] = info.dtype;
+    d["predictor"] = name_of(cusz_predictor_name, info.predictor);
+    d["coder"] = name_of(cusz_coder_name, info.coder);
     d["mode"] = info.mode;
     d["lossless"] = info.lossless;
     d["bins"] = info.bins;
@@ -483,10 +507,11 @@ NB_MODULE(_native, m) {
 
     m.attr("F32") = static_cast<int>(CUSZ_F32);
     m.attr("F64") = static_cast<int>(CUSZ_F64);
-    m.attr("MODES") = nb::make_tuple("abs", "rel");             // index: cusz_mode
-    m.attr("BACKENDS") = nb::make_tuple("auto", "cpu", "cuda"); // index: cusz_backend
-    m.attr("LOSSLESS_STAGES") = nb::make_tuple("none", "zstd"); // index: cusz_lossless
-    m.attr("KINDS") = nb::make_tuple("raw", "tiled");           // index: cusz_kind
+    m.attr("PARAMETERS") = parameters();
+    m.attr("MODES") = names_of("mode");               // index: cusz_mode
+    m.attr("BACKENDS") = names_of("backend");         // index: cusz_backend
+    m.attr("LOSSLESS_STAGES") = names_of("lossless"); // index: cusz_lossless
+    m.attr("KINDS") = nb::make_tuple("raw", "tiled"); // index: cusz_kind
     m.attr("MAX_NDIM") = CUSZ_MAX_NDIM;
     m.attr("FORMAT_VERSION") = CUSZ_FORMAT_VERSION;
     m.attr("RAW_OVERHEAD_BYTES") = CUSZ_RAW_OVERHEAD_BYTES;
@@ -505,6 +530,8 @@ NB_MODULE(_native, m) {
     m.def("describe_dlpack", &dlpack::describe, nb::arg("capsule").none());
 
     nb::class_<DeviceMemory>(m, "DeviceMemory").def(nb::init<uintptr_t, int32_t, nb::tuple, bool>());
+
+    nb::class_<cusz_params>(m, "Params").def("__init__", &make_params);
 
     // `place`, the last argument of what follows: Place.
     m.def("compress", &compress);

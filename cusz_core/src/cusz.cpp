@@ -20,6 +20,7 @@
 #include "format/tiling.hpp"
 #include "framing.hpp"
 #include "lossless.hpp"
+#include "parameter_table.hpp"
 #include "params.hpp"
 
 #ifndef CUSZ_VERSION
@@ -39,10 +40,9 @@ namespace {
 
 using namespace cusz;
 
-// Runs a call and turns what it throws into a status and the context's message.
+// Runs a call and turns what it throws into a status and a message, unless that is null.
 template <class Call>
-cusz_status guarded(cusz_context* context, const Call& call) noexcept {
-    std::string* message = context != nullptr ? &context->error : nullptr;
+cusz_status reported(std::string* message, const Call& call) noexcept {
     const auto report = [&](cusz_status status, const char* text) {
         try {
             if (message != nullptr) *message = text;
@@ -67,8 +67,30 @@ cusz_status guarded(cusz_context* context, const Call& call) noexcept {
     }
 }
 
+template <class Call>
+cusz_status guarded(cusz_context* context, const Call& call) noexcept {
+    return reported(context != nullptr ? &context->error : nullptr, call);
+}
+
+// A text for a caller, cut to fit.
+void put(char* to, std::size_t bytes, const std::string& text) {
+    if (to == nullptr || bytes == 0) return;
+    const std::size_t length = std::min(text.size(), bytes - 1);
+    std::memcpy(to, text.data(), length);
+    to[length] = 0;
+}
+
 void need(const void* pointer, const char* name) {
     if (pointer == nullptr) fail(CUSZ_ERROR_PARAMETER, name, " is NULL");
+}
+
+// A structure for a caller who has one of struct_bytes bytes: what fits, and 0 where it knows more members.
+template <class Struct>
+void put(Struct* to, std::size_t struct_bytes, const Struct& from) {
+    const std::size_t fitting = std::min(struct_bytes, sizeof from);
+    auto* const bytes = reinterpret_cast<std::byte*>(to);
+    std::memcpy(bytes, &from, fitting);
+    std::fill(bytes + fitting, bytes + struct_bytes, std::byte{0});
 }
 
 std::uint64_t special_bits(cusz_dtype dtype, bool has_fill, double fill) {
@@ -156,6 +178,16 @@ const char* cusz_status_name(cusz_status status) {
     return "unknown status";
 }
 
+const char* cusz_predictor_name(int32_t predictor) {
+    if (predictor == CUSZ_NO_STAGE) return "none";
+    return predictor == CUSZ_PREDICTOR_LORENZO ? "lorenzo" : nullptr;
+}
+
+const char* cusz_coder_name(int32_t coder) {
+    if (coder == CUSZ_NO_STAGE) return "none";
+    return coder == CUSZ_CODER_HUFFMAN ? "huffman" : nullptr;
+}
+
 int32_t cusz_default_threads(void) { return default_threads(); }
 
 const char* cusz_instruction_set(void) { return cpu::kernels().name; }
@@ -222,20 +254,39 @@ cusz_status cusz_device_name(int32_t device, char* name, size_t name_bytes) {
     return guarded(nullptr, [&] {
         need(name, "name");
         if (name_bytes == 0) fail(CUSZ_ERROR_PARAMETER, "name_bytes is 0");
-        const std::string whole = cuda::device_name(device);
-        const std::size_t length = std::min(whole.size(), name_bytes - 1);
-        std::memcpy(name, whole.data(), length);
-        name[length] = 0;
+        put(name, name_bytes, cuda::device_name(device));
     });
 }
 
 int32_t cusz_device_of(const void* pointer) { return cuda::device_of(pointer); }
 
-void cusz_params_init(cusz_params* params) {
+void cusz_params_init_sized(cusz_params* params, size_t struct_bytes) {
     if (params == nullptr) return;
-    *params = cusz_params{};
-    params->struct_bytes = sizeof(cusz_params);
-    params->bins = 2 << default_r;
+    cusz_params defaults = default_params();
+    defaults.struct_bytes = static_cast<std::uint32_t>(struct_bytes);
+    put(params, struct_bytes, defaults);
+}
+
+// In parentheses: the function, not the macro.
+void(cusz_params_init)(cusz_params* params) { cusz_params_init_sized(params, first_params_bytes); }
+
+const cusz_parameter* cusz_parameter_at(int32_t number) { return parameter_at(number); }
+
+cusz_status cusz_params_set(cusz_params* params, const char* key, const char* value, char* message,
+                            size_t message_bytes) {
+    std::string text;
+    const cusz_status status = reported(&text, [&] {
+        need(params, "params");
+        need(key, "key");
+        need(value, "value");
+        cusz_params all = known_members(*params);
+        set_parameter(all, key, value, params->struct_bytes);
+        const std::size_t struct_bytes = params->struct_bytes;
+        all.struct_bytes = params->struct_bytes;
+        put(params, struct_bytes, all);
+    });
+    put(message, message_bytes, text);
+    return status;
 }
 
 cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_t* shape, size_t* max_bytes) {
@@ -269,34 +320,35 @@ cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t c
     });
 }
 
-cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz_dtype dtype, int32_t ndim,
+cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_dtype dtype, int32_t ndim,
                           const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
                           size_t* archive_bytes) {
     return guarded(context, [&] {
         need(context, "context");
-        need(params, "params");
+        need(given, "params");
         need(archive, "archive");
         need(archive_bytes, "archive_bytes");
-        check(*params);
+        const cusz_params params = checked(*given);
         const Layout layout(dtype, ndim, shape);
         if (layout.values > 0) need(field, "field");
         const std::uint64_t needed = layout.bytes() + raw_header_bytes;
         if (archive_capacity < needed)
             fail(CUSZ_ERROR_PARAMETER, "archive_capacity is ", archive_capacity, " bytes; this field needs ", needed,
                  " (cusz_max_archive_bytes)");
-        const Source from = source(field, "field", params->backend);
-        const Target to = target(archive, "archive", params->backend);
-        const Workers workers = workers_for(*context, params->backend, params->threads, layout, {from, to});
-        if (params->lossless != CUSZ_LOSSLESS_NONE && to.on_device())
+        const Source from = source(field, "field", params.backend);
+        const Target to = target(archive, "archive", params.backend);
+        const Workers workers = workers_for(*context, params.backend, params.threads, layout, {from, to});
+        if (params.lossless != CUSZ_LOSSLESS_NONE && to.on_device())
             fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage is the CPU's: it needs an archive in host memory");
 
         Coding coding;
-        coding.mode = static_cast<cusz_mode>(params->mode);
-        coding.lossless = static_cast<cusz_lossless>(params->lossless);
-        coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params->bins))) - 2;
-        coding.has_fill = params->has_fill != 0;
-        coding.special = special_bits(dtype, coding.has_fill, params->fill);
-        coding.eb = coding.eb_abs = params->eb;
+        coding.predictor = static_cast<cusz_predictor>(params.predictor);
+        coding.mode = static_cast<cusz_mode>(params.mode);
+        coding.lossless = static_cast<cusz_lossless>(params.lossless);
+        coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params.bins))) - 2;
+        coding.has_fill = params.has_fill != 0;
+        coding.special = special_bits(dtype, coding.has_fill, params.fill);
+        coding.eb = coding.eb_abs = params.eb;
         *archive_bytes = write_archive(workers, layout, coding, from, to);
     });
 }
@@ -304,15 +356,15 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz
 cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t archive_bytes, cusz_info* info) {
     return guarded(context, [&] {
         need(info, "info");
-        if (info->struct_bytes != sizeof(cusz_info))
-            fail(CUSZ_ERROR_PARAMETER, "info.struct_bytes is ", info->struct_bytes, ", expected ", sizeof(cusz_info));
+        const std::size_t struct_bytes = info->struct_bytes;
+        check_struct_bytes("info", struct_bytes, first_info_bytes, "set it to sizeof(cusz_info)");
         const Source from = source(archive, "archive");
         if (from.on_device()) need(context, "context");
         const Frame frame =
             from.on_device() ? parse(*context, from, archive_bytes) : cusz::parse(archive, archive, archive_bytes);
         const Layout& layout = frame.layout;
         cusz_info i{};
-        i.struct_bytes = sizeof(cusz_info);
+        i.struct_bytes = static_cast<std::uint32_t>(std::min(struct_bytes, sizeof i));
         i.version = static_cast<std::int32_t>(frame.version);
         i.kind = frame.kind;
         i.dtype = layout.dtype;
@@ -323,10 +375,13 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         i.archive_bytes = archive_bytes;
         i.header_bytes = frame.header_bytes;
         i.payload_bytes = i.raw_bytes;
+        i.predictor = i.coder = CUSZ_NO_STAGE;
         if (frame.kind == CUSZ_KIND_TILED) {
             const Coding& c = frame.coding;
             const Tiling tiling(layout.ndim, layout.shape.data());
             i.mode = c.mode;
+            i.predictor = c.predictor;
+            i.coder = c.coder;
             i.lossless = c.lossless;
             i.bins = 2 << c.r;
             i.has_fill = c.has_fill;
@@ -343,7 +398,7 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
             i.n_out_of_range = c.n_out_of_range;
             i.n_unpredictable = c.n_unpredictable;
         }
-        *info = i;
+        put(info, struct_bytes, i);
     });
 }
 

@@ -1,8 +1,9 @@
 #include "params.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #if defined(__linux__)
@@ -10,13 +11,12 @@
 #endif
 
 #include "errors.hpp"
-#include "format/alphabet.hpp"
+#include "parameter_table.hpp"
 
 namespace cusz {
 
 namespace {
 
-constexpr int max_threads = 1024;
 constexpr std::uint64_t tile_bytes = 16 << 10; // about; a thread takes one at least
 constexpr std::uint64_t least_share = 1 << 20; // bytes of a field for which starting a thread pays (measured)
 
@@ -44,27 +44,40 @@ int available_cores() {
     return static_cast<int>(std::thread::hardware_concurrency());
 }
 
+// Sizes of programs from far in the future end here, and what an uninitialised structure has begins.
+constexpr std::size_t most_struct_bytes = 4096;
+
 } // namespace
 
-void check(const cusz_params& p) {
-    if (p.struct_bytes != sizeof(cusz_params))
-        fail(CUSZ_ERROR_PARAMETER, "params.struct_bytes is ", p.struct_bytes, ", expected ", sizeof(cusz_params),
-             ": call cusz_params_init first");
-    if (!(std::isfinite(p.eb) && p.eb >= 0))
-        fail(CUSZ_ERROR_PARAMETER, "error bound is ", p.eb, "; legal: finite and >= 0 (0 is lossless)");
-    if (p.mode != CUSZ_ABS && p.mode != CUSZ_REL)
-        fail(CUSZ_ERROR_PARAMETER, "mode is ", p.mode, "; legal: CUSZ_ABS (0), CUSZ_REL (1)");
-    if (p.bins < 2 << default_r || p.bins > 2 << max_r || (p.bins & (p.bins - 1)) != 0)
-        fail(CUSZ_ERROR_PARAMETER, "bins is ", p.bins, "; legal: powers of two from ", 2 << default_r, " to ",
-             2 << max_r);
-    if (p.threads < 0 || p.threads > max_threads)
-        fail(CUSZ_ERROR_PARAMETER, "threads is ", p.threads, "; legal: 0 (automatic) to ", max_threads);
-    if (p.backend < CUSZ_BACKEND_AUTO || p.backend > CUSZ_BACKEND_CUDA)
-        fail(CUSZ_ERROR_PARAMETER, "backend is ", p.backend, "; legal: auto (0), cpu (1), cuda (2)");
-    if (p.lossless != CUSZ_LOSSLESS_NONE && p.lossless != CUSZ_LOSSLESS_ZSTD)
-        fail(CUSZ_ERROR_PARAMETER, "lossless stage is ", p.lossless, "; legal: none (0), zstd (1)");
-    if (!cusz_has_lossless(static_cast<cusz_lossless>(p.lossless)))
+void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy) {
+    if (bytes < first_bytes || bytes > most_struct_bytes || bytes % alignof(double) != 0)
+        fail(CUSZ_ERROR_PARAMETER, name, ".struct_bytes is ", bytes, "; legal: multiples of ", alignof(double),
+             " from ", first_bytes, " to ", most_struct_bytes, ": ", remedy);
+}
+
+// What is beyond the members that this library knows has to be 0: a program that was compiled with a newer header and
+// asks for nothing new works all the same, and one that does is told.
+cusz_params known_members(const cusz_params& given) {
+    const std::size_t bytes = given.struct_bytes;
+    check_struct_bytes("params", bytes, first_params_bytes, "call cusz_params_init first");
+    cusz_params params = default_params();
+    std::memcpy(&params, &given, std::min(bytes, sizeof params));
+    params.struct_bytes = sizeof params;
+    const auto* const all = reinterpret_cast<const std::byte*>(&given);
+    for (std::size_t at = known_params_bytes(); at < bytes; ++at)
+        if (all[at] != std::byte{0})
+            fail(CUSZ_ERROR_PARAMETER, "params has a parameter at byte ", at, "; this library, version ",
+                 cusz_version(), ", knows ", known_params_bytes(),
+                 " bytes of them: leave it at 0, or use a newer release");
+    return params;
+}
+
+cusz_params checked(const cusz_params& given) {
+    const cusz_params params = known_members(given);
+    check_values(params);
+    if (!cusz_has_lossless(static_cast<cusz_lossless>(params.lossless)))
         fail(CUSZ_ERROR_UNSUPPORTED, "this build has no zstd stage; use lossless = none, or build with libzstd");
+    return params;
 }
 
 int default_threads() {

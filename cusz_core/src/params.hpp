@@ -4,6 +4,7 @@
 #include <cusz/cusz.h>
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -77,8 +78,19 @@ constexpr double absolute_bound(double rel, double min, double max) {
     return bound < largest ? bound : largest;
 }
 
-// Throws PARAMETER or UNSUPPORTED, naming the value and the legal ones.
-void check(const cusz_params& params);
+// Sizes of structures in version 0.1.0: the smallest that there are.
+inline constexpr std::size_t first_params_bytes = 48, first_info_bytes = 216;
+
+// Refuses what is no size of the structure `name`, in any version. Throws PARAMETER.
+void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy);
+
+// The parameters of a caller who may know fewer members, or more: with the defaults of those, or refused unless they
+// are 0. Throws PARAMETER.
+cusz_params known_members(const cusz_params& given);
+
+// The parameters of a caller who may know fewer or more members, checked. Throws PARAMETER or UNSUPPORTED, naming the
+// value and the legal ones.
+cusz_params checked(const cusz_params& given);
 
 // What threads = 0 means (cusz.h).
 int default_threads();

@@ -5,17 +5,38 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <system_error>
 
 namespace cusz_operator {
 namespace {
 
-constexpr const char* known_names = "accuracy (tolerance, eb), mode, bins, backend, threads, fill, order";
+// ADIOS2's names for the compressor's parameter eb, as its own operators have them.
+constexpr std::array bound_names = {"accuracy", "tolerance", "eb"};
+
+bool is_bound(const std::string& key) {
+    return std::find(bound_names.begin(), bound_names.end(), key) != bound_names.end();
+}
+
+const cusz_parameter* find(const std::string& key) {
+    std::int32_t number = 0;
+    const cusz_parameter* parameter = cusz_parameter_at(0);
+    while (parameter != nullptr && key != parameter->key) parameter = cusz_parameter_at(++number);
+    return parameter;
+}
+
+std::string known_names() {
+    std::string names;
+    for (std::int32_t number = 0; const cusz_parameter* parameter = cusz_parameter_at(number); ++number)
+        names +=
+            is_bound(parameter->key) ? std::string("accuracy (tolerance, eb), ") : parameter->key + std::string(", ");
+    return names + "order";
+}
+
+bool set(cusz_params& params, const char* key, const std::string& value) {
+    return cusz_params_set(&params, key, value.c_str(), nullptr, 0) == CUSZ_OK;
+}
 
 std::string lower_trimmed(const std::string& text) {
     const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
@@ -26,18 +47,6 @@ std::string lower_trimmed(const std::string& text) {
     return result;
 }
 
-// A whole number or decimal fraction, independent of the locale that the application has set.
-template <typename T>
-std::optional<T> parse_number(const std::string& text) {
-    std::string number = lower_trimmed(text);
-    if (number.size() > 1 && number[0] == '+' && number[1] != '-') number.erase(0, 1);
-    T value{};
-    const char* end = number.data() + number.size();
-    const auto result = std::from_chars(number.data(), end, value);
-    if (number.empty() || result.ec != std::errc() || result.ptr != end) return std::nullopt;
-    return value;
-}
-
 // Reports a value that is not legal, and what is done about it.
 void report_value(const std::string& key, const std::string& value, const char* legal, const char* consequence) {
     report_once(("value " + key + "=" + value).c_str(), "parameter '%s' = '%.200s' is not %s; %s", key.c_str(),
@@ -45,6 +54,12 @@ void report_value(const std::string& key, const std::string& value, const char* 
 }
 
 constexpr const char* store_raw = "blocks are stored raw (nothing is lost, nothing is compressed)";
+
+// What happens instead of a value that is not legal.
+std::string default_of(const cusz_parameter& parameter) {
+    const std::string quote = parameter.choices != nullptr ? "'" : "";
+    return quote + parameter.default_value + quote + " is used";
+}
 
 } // namespace
 
@@ -58,68 +73,26 @@ Parameters parse_parameters(std::span<const Parameter> given) {
         const std::string key = parameter.key;
         const std::string value = parameter.value;
         if (key == "pluginname" || key == "pluginlibrary" || key == "verbose") continue; // ADIOS2's own
-        if (key == "accuracy" || key == "tolerance" || key == "eb") {
+        const cusz_parameter* const known = find(key);
+        if (is_bound(key)) {
             parameters.missing_bound = false;
-            const auto number = parse_number<double>(value);
-            if (!number || !std::isfinite(*number) || *number < 0) {
-                report_value(key, value, "an error bound (a finite number >= 0, such as 1e-3)", store_raw);
+            cusz_params own = parameters.compression;
+            if (!set(own, "eb", value)) {
+                report_value(key, value, find("eb")->legal, store_raw);
                 malformed = true;
                 continue;
             }
-            if (bound && *bound != *number) {
+            if (bound && *bound != own.eb) {
                 report_once("several bounds",
                             "the error bound is given more than once, as %g and %g; the smaller one is used", *bound,
-                            *number);
+                            own.eb);
             }
-            bound = bound ? std::min(*bound, *number) : *number;
-        } else if (key == "mode") {
-            const std::string mode = lower_trimmed(value);
-            if (mode == "abs") {
-                parameters.compression.mode = CUSZ_ABS;
-            } else if (mode == "rel") {
-                parameters.compression.mode = CUSZ_REL;
-            } else {
-                report_value(key, value, "'abs' or 'rel'", store_raw);
-                malformed = true;
-            }
-        } else if (key == "fill") {
-            const auto number = parse_number<double>(value);
-            if (!number) {
-                report_value(key, value, "a number (or nan, inf, -inf)", store_raw);
-                malformed = true;
-                continue;
-            }
-            parameters.compression.has_fill = 1;
-            parameters.compression.fill = *number;
-        } else if (key == "bins") {
-            const auto number = parse_number<std::int32_t>(value);
-            if (!number || *number < 64 || *number > 8192 || (*number & (*number - 1)) != 0) {
-                report_value(key, value, "a power of two from 64 to 8192", "64 is used");
-                continue;
-            }
-            parameters.compression.bins = *number;
-        } else if (key == "threads") {
-            const auto number = parse_number<std::int32_t>(value);
-            if (!number || *number < 0 || *number > 1024) {
-                report_value(key, value, "a whole number from 0 to 1024", "0 is used (the library chooses)");
-                continue;
-            }
-            parameters.compression.threads = *number;
-        } else if (key == "backend") {
-            const std::string backend = lower_trimmed(value);
-            if (backend == "auto") {
-                parameters.compression.backend = CUSZ_BACKEND_AUTO;
-            } else if (backend == "cpu") {
-                parameters.compression.backend = CUSZ_BACKEND_CPU;
-            } else if (backend == "cuda" && cusz_has_backend(CUSZ_BACKEND_CUDA) != 0) {
-                parameters.compression.backend = CUSZ_BACKEND_CUDA;
-            } else if (backend == "cuda") {
-                report_once("no cuda",
-                            "parameter 'backend' = 'cuda', but this build of the plugin has no CUDA; 'auto' is used "
-                            "(the archives are the same)");
-            } else {
-                report_value(key, value, "'auto', 'cpu' or 'cuda'", "'auto' is used");
-            }
+            bound = bound ? std::min(*bound, own.eb) : own.eb;
+        } else if (known != nullptr) {
+            if (set(parameters.compression, known->key, value)) continue;
+            const bool costs_values = known->decides == CUSZ_DECIDES_VALUES;
+            report_value(key, value, known->legal, costs_values ? store_raw : default_of(*known).c_str());
+            malformed = malformed || costs_values;
         } else if (key == "order") {
             const std::string order = lower_trimmed(value);
             if (order == "column") {
@@ -129,8 +102,13 @@ Parameters parse_parameters(std::span<const Parameter> given) {
             }
         } else {
             report_once(("unknown " + key).c_str(), "parameter '%.200s' is not known and is ignored (known: %s)",
-                        key.c_str(), known_names);
+                        key.c_str(), known_names().c_str());
         }
+    }
+    if (parameters.compression.backend == CUSZ_BACKEND_CUDA && cusz_has_backend(CUSZ_BACKEND_CUDA) == 0) {
+        report_once("no cuda", "parameter 'backend' = 'cuda', but this build of the plugin has no CUDA; 'auto' is used "
+                               "(the archives are the same)");
+        parameters.compression.backend = CUSZ_BACKEND_AUTO;
     }
 
     parameters.usable = bound.has_value() && !malformed;

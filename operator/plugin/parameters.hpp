@@ -21,8 +21,8 @@ struct Parameters {
     bool column_major = false; // the first dimension of a block is the fastest in memory (Fortran)
 };
 
-// Never fails: what is unknown or malformed is reported once, and ignored where that cannot cost a value its bound
-// (bins, backend, threads), else blocks are to be stored raw. May throw std::bad_alloc.
+// Never fails: what is unknown or malformed is reported once, and ignored where that cannot cost a value its bound,
+// else blocks are to be stored raw. May throw std::bad_alloc.
 Parameters parse_parameters(std::span<const Parameter> given);
 
 } // namespace cusz_operator

@@ -100,7 +100,7 @@ class StageTimes(ctypes.Structure):
 
 
 class Params(ctypes.Structure):
-    """cusz_params of cusz.h."""
+    """cusz_params of cusz.h, as version 0.1.0 has it."""
 
     _fields_ = (
         ("struct_bytes", ctypes.c_uint32),

@@ -17,6 +17,7 @@ import pytest
 import cusz_core as cusz
 import support
 from cusz_core import _native, cli, command_line, extensions
+from cusz_core.parameters import TABLE
 from cusz_operator import PluginError, commands
 
 X = support.smooth((20, 30, 40), support.F32)
@@ -189,6 +190,15 @@ def test_backends(run):
     if "cuda" not in support.BACKENDS:
         assert fails(run("decompress", "x.npy.cusz", "-o", "z.npy", "--backend", "cuda"), 1, "CUDA")
         assert fails(run("verify", "x.npy", "x.npy.cusz", "--backend", "cuda"), 1, "CUDA")
+
+
+@pytest.mark.parametrize("command", ["compress", "config"])
+def test_every_parameter_is_an_option(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    told = capsys.readouterr().out
+    for key in TABLE:
+        assert re.search(rf"^  --{key} ", told, re.MULTILINE)
 
 
 def test_usage_errors(run):

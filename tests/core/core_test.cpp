@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "params.hpp"
 #include "promises.hpp"
 #include "seal.hpp"
 
@@ -151,6 +152,27 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
     return decoded;
 }
 
+// Structures of version 0.1.0 and of one to come, in memory of exactly their sizes: the ends are watched.
+void structures_of_other_versions(cusz_context* context) {
+    const std::uint64_t shape = 1000;
+    const std::vector<float> x = field<float>(Kind::smooth, shape, 50, 1);
+    std::vector<std::uint8_t> archive(4 * shape + CUSZ_RAW_OVERHEAD_BYTES);
+    for (const std::size_t more : {0, 104}) {
+        const std::size_t params_bytes = cusz::first_params_bytes + more, info_bytes = cusz::first_info_bytes + more;
+        std::vector<std::uint64_t> params_memory(params_bytes / 8), info_memory(info_bytes / 8);
+        auto* const params = reinterpret_cast<cusz_params*>(params_memory.data());
+        auto* const info = reinterpret_cast<cusz_info*>(info_memory.data());
+        cusz_params_init_sized(params, params_bytes);
+        demand(cusz_params_set(params, "eb", "1e-3", nullptr, 0) == CUSZ_OK, "set");
+        std::size_t size = 0;
+        demand(cusz_compress(context, params, CUSZ_F32, 1, &shape, x.data(), archive.data(), archive.size(), &size) ==
+                   CUSZ_OK,
+               "compress");
+        info->struct_bytes = static_cast<std::uint32_t>(info_bytes);
+        demand(cusz_inspect(context, archive.data(), size, info) == CUSZ_OK && info->eb == 1e-3, "inspect");
+    }
+}
+
 } // namespace
 
 // core_test [few]
@@ -168,6 +190,7 @@ int main(int argc, char** argv) {
             damaged += count;
         }
     }
+    structures_of_other_versions(context);
     demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
     cusz_release_scratch(context);
     demand(cusz_scratch_bytes(context) == 0, "scratch is given back");

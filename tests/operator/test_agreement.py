@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 
 import cusz_core
 import support
+from cusz_core import Parameters
 from cusz_operator import agreement, blocktable
 from cusz_operator.agreement import Description, Opening, Report
-from cusz_operator.blocks import Settings
 from cusz_operator.progress import Tally, VariableSummary
 from cusz_operator.ranks import Failure
 
-ABS, REL = Settings(0.1, "abs", None, 64), Settings(1e-3, "rel", None, 64)
+ABS, REL = Parameters(0.1), Parameters(1e-3, "rel")
 UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
 
 
@@ -51,10 +52,10 @@ def refused(*ranks: list[Description], **options: Any) -> str:
 def test_a_relative_bound_is_that_of_the_whole_variable(values: list[float], cuts: list[int], eb: float) -> None:
     """However it is cut into blocks and dealt out to ranks, empty blocks and ranks without any included."""
     whole = np.array(values, np.float32)
-    settings = Settings(eb, "rel", 1e20, 64)
+    parameters = Parameters(eb, "rel", fill=1e20)
     edges = [0, *sorted(min(cut, whole.size) for cut in cuts), whole.size]
     parts = [
-        block(start=a, count=b - a, settings=settings, range=cusz_core.value_range(whole[a:b], 1e20))
+        block(start=a, count=b - a, parameters=parameters, range=cusz_core.value_range(whole[a:b], 1e20))
         for a, b in itertools.pairwise(edges)
     ]
     assert bounds([], parts[::2], [], parts[1::2]) == {"U": support.absolute_bound(whole, eb, "rel", 1e20)}
@@ -66,7 +67,7 @@ def test_an_absolute_bound_is_the_one_that_was_asked_for() -> None:
 
 
 def test_no_values_make_a_bound_of_zero() -> None:
-    assert bounds([block(settings=REL)]) == {"U": 0.0}
+    assert bounds([block(parameters=REL)]) == {"U": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -74,8 +75,8 @@ def test_no_values_make_a_bound_of_zero() -> None:
     [
         ({"dtype": "float64"}, "dtype float64 on rank 2 and float32 on rank 1"),
         ({"shape": (101,)}, r"shape (101,) on rank 2 and (100,) on rank 1"),
-        ({"settings": ABS._replace(bins=128)}, "on rank 1: they must be the same"),
-        ({"settings": ABS._replace(fill=0.0)}, "fill=0.0, bins=64 on rank 2 and eb=0.1, mode='abs', fill=None"),
+        ({"parameters": dataclasses.replace(ABS, bins=128)}, "on rank 1: they must be the same"),
+        ({"parameters": dataclasses.replace(ABS, fill=0.0)}, "fill=0.0, predictor='lorenzo' on rank 2 and eb=0.1, mode='abs', bins=64"),
     ],
 )
 def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: str) -> None:
@@ -85,8 +86,8 @@ def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: st
 
 
 def test_a_fill_value_that_is_nan_is_equal_to_itself() -> None:
-    with_nan = ABS._replace(fill=math.nan)
-    assert bounds([block(settings=with_nan)], [block(start=10, settings=ABS._replace(fill=float("nan")))])
+    with_nan = dataclasses.replace(ABS, fill=math.nan)
+    assert bounds([block(parameters=with_nan)], [block(start=10, parameters=dataclasses.replace(ABS, fill=float("nan")))])
 
 
 def test_a_variable_keeps_its_type() -> None:
@@ -125,8 +126,8 @@ def test_overlaps_are_those_of_sets_of_indices(ranks: list[list[tuple[int, int]]
 
 
 def test_the_geometry_is_all_that_overlaps_depend_on() -> None:
-    told = [[block(settings=REL, range=cusz_core.ValueRange(0, 1, 2))], [block(start=10)]]
-    again = [[block(settings=ABS)], [block(start=10)]]
+    told = [[block(parameters=REL, range=cusz_core.ValueRange(0, 1, 2))], [block(start=10)]]
+    again = [[block(parameters=ABS)], [block(start=10)]]
     assert agreement.geometry_of(told) == agreement.geometry_of(again)
     for other in ([[block()], []], [[block(), block(start=10)], []], [[block()], [block(start=11)]]):
         assert agreement.geometry_of(told) != agreement.geometry_of(other)

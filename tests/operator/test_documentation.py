@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cusz_operator
+from cusz_core.parameters import TABLE
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operator.md").read_text(encoding="utf-8")
 
@@ -19,6 +20,12 @@ def examples(language: str) -> list[str]:
     found = re.findall(rf"^```{language}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
     assert found
     return found
+
+
+def test_every_parameter_is_told() -> None:
+    rows = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
+    for key in TABLE:
+        assert any(f"`{key}`" in row for row in rows), key
 
 
 def test_python(program: Callable, tmp_path: Path) -> None:

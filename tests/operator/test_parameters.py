@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import cusz_operator
+from cusz_core.backends import lossless_stages
 from cusz_core.errors import ParameterError
+from cusz_core.parameters import TABLE
 from cusz_operator.parameters import bound_of, parameter_problems
 
 WRITE = """
@@ -64,12 +66,19 @@ MISTAKES: dict[str, tuple[dict[str, str], str | None, bool]] = {
     "threads": ({"accuracy": "1e-3", "threads": "-1"}, "'threads' = '-1' is not a whole number", True),
     "many_threads": ({"accuracy": "1e-3", "threads": "99999999999"}, "'threads' = '99999999999'", True),
     "backend": ({"accuracy": "1e-3", "backend": "gpu"}, "'backend' = 'gpu' is not 'auto', 'cpu'", True),
+    "stage": ({"accuracy": "1e-3", "lossless": "gzip"}, "'lossless' = 'gzip' is not 'none' or 'zstd'", True),
     "order": ({"accuracy": "1e-3", "order": "F"}, "'order' = 'F' is not 'row' or 'column'", True),
     "unknown": ({"accuracy": "1e-3", "acuracy": "1"}, "'acuracy' is not known and is ignored", True),
     "two_bounds": ({"accuracy": "1e-2", "eb": "1e-3"}, "given more than once", True),
     "good": ({"accuracy": " +1E-3 ", "mode": "Abs", "bins": "128", "threads": "1", "backend": "CPU"}, None, True),
     "same_twice": ({"Accuracy": "1e-3", "eb": "0.001", "fill": "NaN", "order": "row"}, None, True),
     "lossless": ({"accuracy": "0"}, None, False),
+    "defaults": (
+        {"accuracy": "1e-3", **{key: row.default for key, row in TABLE.items() if row.default and key != "eb"}},
+        None,
+        True,
+    ),
+    "packed": ({"accuracy": "1e-3", "lossless": lossless_stages()[-1]}, None, True),  # zstd, if this build has it
 }
 
 

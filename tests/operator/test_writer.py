@@ -15,6 +15,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_core.backends import lossless_stages
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from cases import values
@@ -287,12 +288,39 @@ def test_a_step_without_variables(tmp_path: Path) -> None:
         ({"eb": 1, "append": True}, cusz_core.ParameterError, "append needs a file that is there already"),
         ({"eb": 1, "append": True, "engine": "SST"}, cusz_core.ParameterError, "a stream"),
         ({"eb": 1, "engine": "BP4", "asynchronous": True}, cusz_core.UnsupportedError, "BP4 writes within the step"),
+        ({"eb": 1, "binz": 64}, TypeError, "unexpected keyword argument 'binz'"),
         ({}, cusz_core.ParameterError, "there is no error bound for 'T'"),
     ],
 )
 def test_mistakes(wrong: dict[str, Any], kind: type, message: str, tmp_path: Path) -> None:
     with pytest.raises(kind, match=message):
         write_one(tmp_path / "run.bp", np.ones(5), **wrong)
+
+
+def test_parameters_of_the_writer_of_a_variable_and_of_a_put(tmp_path: Path) -> None:
+    """What is said closer to the field holds, and None is not said."""
+    x = support.smooth((30, 40, 50), support.F32)
+    stage = lossless_stages()[-1]  # zstd, if this build has it
+    with (
+        cz.Writer(tmp_path / "run.bp", eb=1e-2, bins=128, threads=1, variables={"V": {"bins": 256}}) as out,
+        out.step(),
+    ):
+        out.put("U", x, eb=None, bins=None)
+        out.put("V", x)
+        out.put("W", x, eb=1e-3, bins=512, lossless=stage)
+        with pytest.raises(TypeError, match="binz"):
+            out.put("X", x, binz=64)  # type: ignore[call-arg]
+    found = {block["variable"]: block for block in cz.inspect_bp(tmp_path / "run.bp")}
+    assert {name: (block["eb"], block["bins"]) for name, block in found.items()} == {
+        "U": (1e-2, 128),
+        "V": (1e-2, 256),
+        "W": (1e-3, 512),
+    }
+    archive = cusz_core.compress(x, 1e-3, bins=512, lossless=stage)
+    assert found["W"]["archive_bytes"] == len(archive)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step in run:
+            assert support.same_bits(step.read("W"), cusz_core.decompress(archive))
 
 
 def test_puts_and_steps_in_their_order(tmp_path: Path) -> None:

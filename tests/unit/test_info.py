@@ -17,6 +17,7 @@ def test_a_coded_archive():
     archive = cusz.compress(x, 1e-3, "rel", bins=128, fill=1e20)
     info = cusz.inspect(archive)
     assert (info.version, info.kind, info.mode, info.lossless) == (1, "tiled", "rel", "none")
+    assert (info.predictor, info.coder) == ("lorenzo", "huffman")
     assert (info.shape, info.dtype, info.size) == ((20, 30, 40), np.dtype(np.float64), 24000)
     assert (info.eb, info.eb_abs) == (1e-3, support.absolute_bound(x, 1e-3, "rel", 1e20))
     assert info.eb_abs < info.step <= 2 * info.eb_abs
@@ -35,6 +36,7 @@ def test_a_raw_archive():
     assert (info.kind, info.mode, info.eb_abs, info.bins, info.fill) == ("raw", "abs", 0, 0, None)
     assert (info.raw_bytes, info.archive_bytes, info.ratio, info.bit_rate) == (0, 48, 0, 0)
     assert info.sections == cusz.Sections(48, 0, 0, 0)
+    assert (info.predictor, info.coder) == (None, None)
 
 
 @pytest.mark.parametrize("fill", [None, 1e20, float("nan"), float("-inf")])

@@ -10,6 +10,8 @@
  *     cusz_last_error(). A failed call leaves the context usable. No function aborts, prints or throws.
  *   - A context holds scratch memory and the last error. One context serves one thread at a time; any number of
  *     contexts may be used at once.
+ *   - Structures with struct_bytes may get more members at their ends, and programs need not be compiled anew for that.
+ *     struct_bytes is the size that the program knows, at least that of version 0.1.0.
  *   - Fields and archives may lie in host memory or in that of a CUDA device, each of them as it comes: every call asks
  *     CUDA where its pointers point to. (A process that has not loaded the CUDA driver is never made to.) Work on a
  *     device is done on the context's stream (cusz_set_stream), and calls return when their results are there.
@@ -65,7 +67,14 @@ typedef enum cusz_lossless { CUSZ_LOSSLESS_NONE = 0, CUSZ_LOSSLESS_ZSTD = 1 } cu
 /* What an archive holds. */
 typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
-/* Parameters of a compression. Fill with cusz_params_init(), then change what is needed. */
+/* How a tiled archive is coded; the numbers are those of its header. CUSZ_NO_STAGE: of raw archives. */
+#define CUSZ_NO_STAGE (-1)
+typedef enum cusz_predictor { CUSZ_PREDICTOR_LORENZO = 0 } cusz_predictor;
+typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0 } cusz_coder;
+
+/* Parameters of a compression. Fill with cusz_params_init(), then change what is needed. Of a program that knows fewer
+ * members, the others have their defaults; one that knows more may leave those at 0, which is their default (so that it
+ * works with this library too), and is refused otherwise. */
 typedef struct cusz_params {
     uint32_t struct_bytes; /* sizeof(cusz_params), set by cusz_params_init */
     int32_t mode;          /* cusz_mode; default CUSZ_ABS */
@@ -78,9 +87,13 @@ typedef struct cusz_params {
     int32_t has_fill; /* nonzero: `fill` stands for "no data" */
     double fill;      /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
                          NaN nor infinity counts in the value range */
+    /* Not in version 0.1.0: */
+    int32_t predictor; /* cusz_predictor; default CUSZ_PREDICTOR_LORENZO */
+    int32_t reserved;  /* 0 */
 } cusz_params;
 
-/* What an archive says of itself. */
+/* What an archive says of itself. A program that knows fewer members gets those; of one that knows more, the others
+ * become 0, and struct_bytes what this library has filled in. */
 typedef struct cusz_info {
     uint32_t struct_bytes;         /* sizeof(cusz_info), set by the caller before cusz_inspect */
     int32_t version;               /* format version */
@@ -105,6 +118,8 @@ typedef struct cusz_info {
     uint64_t n_special;       /* values equal to the fill value, or NaN, stored by their symbol alone */
     uint64_t n_out_of_range;  /* quantisation codes beyond the alphabet */
     uint64_t n_unpredictable; /* values stored verbatim, those of raw tiles included */
+    int32_t predictor;        /* cusz_predictor, or CUSZ_NO_STAGE */
+    int32_t coder;            /* cusz_coder, or CUSZ_NO_STAGE */
 } cusz_info;
 
 typedef struct cusz_context cusz_context;
@@ -113,6 +128,9 @@ typedef struct cusz_context cusz_context;
 CUSZ_API const char* cusz_version(void);
 /* The name of a status, such as "corrupt archive"; never NULL. */
 CUSZ_API const char* cusz_status_name(cusz_status status);
+/* "lorenzo", and so on; "none" for CUSZ_NO_STAGE, NULL for what this library does not know. */
+CUSZ_API const char* cusz_predictor_name(int32_t predictor);
+CUSZ_API const char* cusz_coder_name(int32_t coder);
 /* Threads that threads = 0 means in this process now. */
 CUSZ_API int32_t cusz_default_threads(void);
 /* The instruction set that the CPU engine works with in this process: "baseline", "avx2" or "avx512". CUSZ_SIMD in the
@@ -158,7 +176,43 @@ CUSZ_API cusz_status cusz_device_name(int32_t device, char* name, size_t name_by
  * device has failed. Calls with such a pointer fail with DEVICE, but for those with the backend cpu. */
 CUSZ_API int32_t cusz_device_of(const void* pointer);
 
+/* Gives every parameter its default: those in the first struct_bytes bytes, which it notes. */
+CUSZ_API void cusz_params_init_sized(cusz_params* params, size_t struct_bytes);
+/* For the structure as this header has it. The function, without parentheses or from another language, is for that of
+ * version 0.1.0: programs compiled with that header call it. */
 CUSZ_API void cusz_params_init(cusz_params* params);
+#define cusz_params_init(params) cusz_params_init_sized((params), sizeof(cusz_params))
+
+/* ---- Parameters by name: for command lines, configuration files and other languages, which know by this what there is
+ */
+
+typedef enum cusz_type { CUSZ_TYPE_REAL = 0, CUSZ_TYPE_INTEGER = 1, CUSZ_TYPE_CHOICE = 2 } cusz_type;
+
+/* What a parameter decides. WORK: where and how fast it is done; the archive is the same. ARCHIVE: its size; the bound
+ * holds all the same. VALUES: which values come back. */
+typedef enum cusz_decides { CUSZ_DECIDES_WORK = 0, CUSZ_DECIDES_ARCHIVE = 1, CUSZ_DECIDES_VALUES = 2 } cusz_decides;
+
+typedef struct cusz_parameter {
+    const char* key;
+    const char* description;    /* one line */
+    const char* legal;          /* what its value has to be, such as "a power of two from 64 to 8192" */
+    const char* default_value;  /* NULL: none is given */
+    const char* const* choices; /* names of the values 0, 1, ..., and then NULL; NULL for a number */
+    int32_t type;               /* cusz_type */
+    int32_t decides;            /* cusz_decides */
+} cusz_parameter;
+
+/* The parameters of this library, by number from 0; NULL behind the last. */
+CUSZ_API const cusz_parameter* cusz_parameter_at(int32_t number);
+
+/* Sets a parameter.
+ *   params         from cusz_params_init
+ *   key, value     "bins" and "128", for example; spaces around a value, and capitals in it, do not matter
+ *   message        what is wrong, cut to fit, or ""; may be NULL
+ *   message_bytes  its size
+ * Errors: PARAMETER (an unknown key, a value that is not legal); nothing is set then. */
+CUSZ_API cusz_status cusz_params_set(cusz_params* params, const char* key, const char* value, char* message,
+                                     size_t message_bytes);
 
 /* Hard bound of an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
  *   shape      ndim extents; an extent of 0 is an empty field

@@ -18,6 +18,7 @@ from .codec import (
     ValueRange,
     check,
     compress,
+    compress_with,
     decompress,
     decompress_box,
     max_archive_bytes,
@@ -36,6 +37,7 @@ from .errors import (
     UnsupportedError,
 )
 from .info import ArchiveInfo, Sections, inspect
+from .parameters import Parameters
 from .verification import Verification, verify
 
 __version__: str = _native.version()
@@ -50,6 +52,7 @@ __all__ = [
     "DeviceError",
     "OutOfMemoryError",
     "ParameterError",
+    "Parameters",
     "Sections",
     "UnsupportedError",
     "ValueRange",
@@ -57,6 +60,7 @@ __all__ = [
     "__version__",
     "check",
     "compress",
+    "compress_with",
     "decompress",
     "decompress_box",
     "default_threads",

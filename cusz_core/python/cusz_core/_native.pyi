@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 
 F32: int
 F64: int
+#: (key, description, legal, default, choices, type, decides) of every parameter: cusz_parameter of cusz.h.
+PARAMETERS: tuple[tuple[str, str, str, str | None, tuple[str, ...] | None, int, int], ...]
 MODES: tuple[str, ...]
 BACKENDS: tuple[str, ...]
 LOSSLESS_STAGES: tuple[str, ...]
@@ -33,33 +35,24 @@ class DeviceMemory:
 
     def __init__(self, address: int, dtype: int, shape: tuple[int, ...], writable: bool, /) -> None: ...
 
+class Params:
+    """Parameters by their keys, checked; what is None keeps its default."""
+
+    def __init__(self, values: dict[str, Any], /) -> None: ...
+
 #: (stream, whether it exists as long as the allocator does, device of the allocator, allocator or None); (): the
 #: library's own.
 Place = tuple[int, bool, int, object | None] | tuple[()]
 
 def compress(
     field: NDArray[Any] | DeviceMemory,
-    mode: int,
-    eb: float,
-    bins: int,
-    backend: int,
-    threads: int,
-    lossless: int,
-    has_fill: bool,
-    fill: float,
+    params: Params,
     place: Place,
     /,
 ) -> bytes: ...
 def compress_into(
     field: NDArray[Any] | DeviceMemory,
-    mode: int,
-    eb: float,
-    bins: int,
-    backend: int,
-    threads: int,
-    lossless: int,
-    has_fill: bool,
-    fill: float,
+    params: Params,
     out: object,
     place: Place,
     /,

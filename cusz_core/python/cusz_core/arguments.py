@@ -38,12 +38,8 @@ ACCEPTED_FIELDS = (
     "numpy arrays of float32 or float64 in native byte order, with 1 to 4 dimensions, and such arrays on a CUDA device"
 )
 ACCEPTED_ARCHIVES = "bytes, bytearray, memoryview, numpy arrays of uint8, and such arrays on a CUDA device"
-MIN_BINS, MAX_BINS = 64, 8192
 MAX_THREADS = 1024  # cusz.h
 
-_MODE_IDS = {name: i for i, name in enumerate(_native.MODES)}
-_BACKEND_IDS = {name: i for i, name in enumerate(_native.BACKENDS)}
-_LOSSLESS_IDS = {name: i for i, name in enumerate(_native.LOSSLESS_STAGES)}
 _DTYPES: dict[int, np.dtype[Any]] = {_native.F32: np.dtype(np.float32), _native.F64: np.dtype(np.float64)}
 
 
@@ -149,36 +145,23 @@ def extents(values: Any, what: str) -> tuple[int, ...]:
 
 
 def error_bound(eb: object) -> float:
-    if type(eb) is not float:
-        if isinstance(eb, (bool, np.bool_)) or not isinstance(eb, (float, int, np.floating, np.integer)):
-            raise ParameterError(f"eb is {describe(eb)}; it must be a number, such as eb=1e-3")
-        try:
-            eb = float(eb)
-        except OverflowError:
-            raise ParameterError("eb is too large for a double; it must be finite") from None
-    if not (0.0 <= eb < math.inf):
-        raise ParameterError(f"eb is {eb}; it must be finite and >= 0 (0 means lossless)")
-    return eb
+    bound = real(eb, "eb", "a number, such as eb=1e-3")
+    if not (0.0 <= bound < math.inf):
+        raise ParameterError(f"eb is {bound}; it must be finite and >= 0 (0 means lossless)")
+    return bound
 
 
-def bins(n: object) -> int:
-    value = _integer(n, "bins")
-    if not (MIN_BINS <= value <= MAX_BINS and value & (value - 1) == 0):
-        raise ParameterError(f"bins is {value}; it must be a power of two from {MIN_BINS} to {MAX_BINS}")
-    return value
-
-
-def threads(n: object) -> int:
+def threads(n: object) -> int | None:
     if n is None:
-        return 0
-    value = _integer(n, "threads")
+        return None
+    value = integer(n, "threads")
     if not 1 <= value <= MAX_THREADS:
         raise ParameterError(f"threads is {value}; it must be at least 1, or None for {_native.default_threads()}")
     return value
 
 
 def bytes_limit(n: object, what: str) -> int:
-    limit = _integer(n, what)
+    limit = integer(n, what)
     if limit < 0:
         raise ParameterError(f"{what} is {limit}; it must not be negative")
     return limit
@@ -190,24 +173,12 @@ def within_limit(size: int, max_bytes: object) -> None:
         raise ParameterError(f"the archive's field takes {size} bytes, more than max_bytes = {limit}")
 
 
-def fill(value: object) -> tuple[bool, float]:
-    """(is there a fill value, the value)."""
-    if value is None:
-        return False, 0.0
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (float, int, np.floating, np.integer)):
-        raise ParameterError(f"fill is {describe(value)}; it must be a number, such as fill=1e20, or None")
-    try:
-        return True, float(value)
-    except OverflowError:
-        raise ParameterError("fill is too large for a double") from None
-
-
-def mode(name: object) -> int:
-    return _choice(name, "mode", _MODE_IDS)
+def fill(value: object) -> float | None:
+    return None if value is None else real(value, "fill", "a number, such as fill=1e20, or None")
 
 
 def backend(name: object) -> int:
-    return _choice(name, "backend", _BACKEND_IDS)
+    return _native.BACKENDS.index(choice(name, "backend", _native.BACKENDS))
 
 
 def device(name: object) -> str | None:
@@ -215,10 +186,6 @@ def device(name: object) -> str | None:
     if name is None or (isinstance(name, str) and name in ("cpu", "cuda")):
         return name
     raise ParameterError(f"device is {name!r:.80}; it must be 'cpu', 'cuda' or None")
-
-
-def lossless(name: object) -> int:
-    return _choice(name, "lossless", _LOSSLESS_IDS)
 
 
 def dtype_of(dtype_id: int) -> np.dtype[Any]:
@@ -232,13 +199,24 @@ def dtype_id_of(dtype: np.dtype[Any]) -> int:
     raise UnsupportedError(f"dtype {dtype.str} ({dtype.name}) is not supported; accepted are float32 and float64")
 
 
-def _choice(name: object, what: str, ids: dict[str, int]) -> int:
-    if isinstance(name, str) and name in ids:
-        return ids[name]
-    raise ParameterError(f"{what} is {name!r:.80}; it must be one of {', '.join(map(repr, ids))}")
+def choice(name: object, what: str, names: tuple[str, ...]) -> str:
+    if isinstance(name, str) and name in names:
+        return name
+    raise ParameterError(f"{what} is {name!r:.80}; it must be one of {', '.join(map(repr, names))}")
 
 
-def _integer(value: object, what: str) -> int:
+def real(value: object, what: str, wanted: str = "a number") -> float:
+    if type(value) is float:
+        return value
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (float, int, np.floating, np.integer)):
+        raise ParameterError(f"{what} is {describe(value)}; it must be {wanted}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{what} is too large for a double") from None
+
+
+def integer(value: object, what: str) -> int:
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError

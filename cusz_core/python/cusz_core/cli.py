@@ -17,22 +17,24 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _native, arguments, backends, bench, codec, command_line, extensions, verification
+from . import __version__, _native, backends, bench, codec, command_line, extensions, verification
+from .arguments import ArchiveLike
 from .command_line import (
     DTYPES,
     FailureError,
     Parser,
     UsageError,
     add_json,
-    add_threads,
+    add_parameters,
     extents,
-    number,
+    parameters_given,
     print_json,
     progress,
     read_npy,
     size,
 )
 from .info import inspect
+from .parameters import TABLE, Parameters
 
 SUFFIX = ".cusz"
 
@@ -64,14 +66,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     sub = commands.add_parser("compress", help="compress a .npy or raw file")
     sub.add_argument("input", type=Path, help=".npy file, or raw values with --shape and --dtype")
     sub.add_argument("-o", "--output", type=Path, help=f"archive to write (default: INPUT{SUFFIX})")
-    sub.add_argument("--eb", type=number, required=True, help="error bound; 0 is lossless")
-    sub.add_argument("--mode", choices=_native.MODES, default="abs", help="abs (default), or rel to the value range")
-    sub.add_argument("--bins", type=int, default=64, help="bins coded directly: a power of two, 64 (default) to 8192")
-    _add_backend(sub)
-    sub.add_argument("--lossless", choices=_native.LOSSLESS_STAGES, default="none")
-    sub.add_argument("--fill", type=number, help='a value that stands for "no data", such as 1e20')
+    add_parameters(sub, *TABLE)
     _add_raw_options(sub)
-    add_threads(sub)
     _add_force(sub)
     add_json(sub)
     sub.set_defaults(run=_compress)
@@ -82,8 +78,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "-o", "--output", type=Path, help=f"file to write: .npy, or raw values (default: ARCHIVE without {SUFFIX})"
     )
     sub.add_argument("--max-bytes", type=int, help="refuse a field of more bytes (for archives from elsewhere)")
-    _add_backend(sub)
-    add_threads(sub)
+    add_parameters(sub, "backend", "threads")
     _add_force(sub)
     sub.set_defaults(run=_decompress)
 
@@ -97,8 +92,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     sub.add_argument("original", type=Path, help=".npy file, or raw values of the archive's shape and dtype")
     sub.add_argument("archive", type=Path)
     _add_raw_options(sub)
-    _add_backend(sub)
-    add_threads(sub)
+    add_parameters(sub, "backend", "threads")
     add_json(sub)
     sub.set_defaults(run=_verify)
 
@@ -140,10 +134,6 @@ def _add_raw_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--dtype", choices=DTYPES, help="of a raw file")
 
 
-def _add_backend(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--backend", choices=_native.BACKENDS, default="auto", help="auto (default) is the CPU for files")
-
-
 def _add_force(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("-f", "--force", action="store_true", help="overwrite the output file")
 
@@ -161,18 +151,10 @@ def _compress(options: argparse.Namespace) -> int:
     output: Path = options.output or Path(f"{options.input}{SUFFIX}")
     _refuse_overwrite(output, options.input, options.force)
     field = _read_field(options.input, options.shape, options.dtype)
+    parameters = Parameters(**parameters_given(options))
     started = time.perf_counter()
     with progress(f"compressing {size(field.nbytes)}"):
-        archive = codec.compress(
-            field,
-            options.eb,
-            options.mode,
-            bins=options.bins,
-            backend=options.backend,
-            threads=options.threads,
-            lossless=options.lossless,
-            fill=options.fill,
-        )
+        archive = codec.compress_with(field, parameters)
     seconds = time.perf_counter() - started
     with _new_file(output) as file:
         file.write(archive)
@@ -200,7 +182,7 @@ def _decompress(options: argparse.Namespace) -> int:
     info = inspect(archive)
     started = time.perf_counter()
     with progress(f"decompressing to {size(info.raw_bytes)}"):
-        field = codec.decompress(archive, backend=options.backend, threads=options.threads, max_bytes=options.max_bytes)
+        field = codec.decompress(archive, **parameters_given(options), max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
     with _new_file(output) as file:
         if output.suffix == ".npy":
@@ -232,7 +214,9 @@ def _inspect(options: argparse.Namespace) -> int:
         "ratio": f"{info.ratio:.2f}, {info.bit_rate:.3f} bits per value",
         "bound": f"{_bound(info.eb_abs)}" + (f" ({info.eb!r} of the value range)" if info.mode == "rel" else ""),
         "fill": None if info.fill is None else repr(info.fill),
-        "coding": None if info.kind == "raw" else f"step {info.step!r}, {info.bins} bins, lossless: {info.lossless}",
+        "coding": None
+        if info.kind == "raw"
+        else f"{info.predictor}, {info.coder}, step {info.step!r}, {info.bins} bins, lossless: {info.lossless}",
         "tiles": None if info.kind == "raw" else f"{info.tiles} of {extents(info.tile_shape)}",
         "special": None if info.kind == "raw" else f"{info.special} values",
         "outliers": None if info.kind == "raw" else f"{info.out_of_range} codes, {info.unpredictable} values",
@@ -255,7 +239,7 @@ def _verify(options: argparse.Namespace) -> int:
         dtype = dtype or {dtype: name for name, dtype in DTYPES.items()}[info.dtype]
     field = _read_field(options.original, shape, dtype)
     with progress(f"verifying {size(field.nbytes)}"):
-        result = verification.verify(field, archive, backend=options.backend, threads=options.threads)
+        result = verification.verify(field, archive, **parameters_given(options))
     if options.json:
         print_json(result.to_dict())
         return 0
@@ -319,7 +303,7 @@ def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) ->
 
 
 @contextlib.contextmanager
-def _mapped(path: Path) -> Iterator[arguments.ArchiveLike]:
+def _mapped(path: Path) -> Iterator[ArchiveLike]:
     """The bytes of a file, without reading those that are not needed."""
     with open(path, "rb") as file:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,6 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 from . import _native, arguments, device_memory
 from .arguments import ArchiveLike, DeviceArray, Field
 from .errors import OutOfMemoryError, ParameterError, UnsupportedError
+from .parameters import Backend, Lossless, Mode, Options, Parameters
+
+if TYPE_CHECKING:
+    from typing import Unpack  # of Python 3.11
 
 __all__ = [
     "Backend",
@@ -21,6 +25,7 @@ __all__ = [
     "ValueRange",
     "check",
     "compress",
+    "compress_with",
     "decompress",
     "decompress_box",
     "max_archive_bytes",
@@ -29,9 +34,6 @@ __all__ = [
     "value_range",
 ]
 
-Mode = Literal["abs", "rel"]
-Backend = Literal["auto", "cpu", "cuda"]
-Lossless = Literal["none", "zstd"]
 Device = Literal["cpu", "cuda"]
 
 
@@ -49,13 +51,9 @@ def compress(
     eb: float,
     mode: Mode = ...,
     *,
-    bins: int = ...,
-    backend: Backend = ...,
-    threads: int | None = ...,
-    lossless: Lossless = ...,
-    fill: float | None = ...,
     out: None = ...,
     device: Literal["cpu"] | None = ...,
+    **options: Unpack[Options],
 ) -> bytes: ...
 @overload
 def compress(
@@ -63,13 +61,9 @@ def compress(
     eb: float,
     mode: Mode = ...,
     *,
-    bins: int = ...,
-    backend: Backend = ...,
-    threads: int | None = ...,
-    lossless: Lossless = ...,
-    fill: float | None = ...,
     out: bytearray | memoryview | NDArray[Any],
     device: Literal["cpu"] | None = ...,
+    **options: Unpack[Options],
 ) -> memoryview: ...
 @overload
 def compress(
@@ -77,26 +71,18 @@ def compress(
     eb: float,
     mode: Mode = ...,
     *,
-    bins: int = ...,
-    backend: Backend = ...,
-    threads: int | None = ...,
-    lossless: Lossless = ...,
-    fill: float | None = ...,
     out: DeviceArray | None = ...,
     device: Literal["cuda"] | None = ...,
+    **options: Unpack[Options],
 ) -> Any: ...
 def compress(
     x: NDArray[Any] | DeviceArray,
     eb: float,
     mode: Mode = "abs",
     *,
-    bins: int = 64,
-    backend: Backend = "auto",
-    threads: int | None = None,
-    lossless: Lossless = "none",
-    fill: float | None = None,
     out: bytearray | memoryview | NDArray[Any] | DeviceArray | None = None,
     device: Device | None = None,
+    **options: Unpack[Options],
 ) -> Any:
     """Compresses a field with a strict error bound.
 
@@ -109,20 +95,14 @@ def compress(
             that is not C-contiguous is copied once.
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), or a fraction of its value range
             (mode "rel"). 0 is lossless to the bit; a bound > 0 may lose the sign of a zero.
-        mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
-            a field of one value has range 0 and is stored exactly.
-        bins: quantisation bins coded directly, a power of two from 64 to 8192.
-        backend: "auto": on the device where `x` or `out` lies, else on the CPU. "cuda": on a device, to which a numpy
-            array is copied. "cpu": numpy arrays alone.
-        threads: CPU threads; None: OMP_NUM_THREADS, else 1 where a launcher runs several ranks on this node, else
-            the cores this process may use.
-        lossless: "none", or "zstd" for a further lossless stage.
-        fill: a value that stands for "no data", such as 1e20. It is cast to the field's type and compared by its bits.
+        mode: "abs" or "rel".
         out: a writable contiguous buffer for the archive. `max_archive_bytes` is always enough; a smaller one is
             filled by way of scratch memory if the archive fits. Or a one-dimensional uint8 array of at least
             `max_archive_bytes` on a device, aligned to 4 bytes.
         device: where the archive is to lie: "cpu" (None: the same, unless `out` says otherwise), or "cuda", for which
             CuPy makes an array on the device of `x`, else on the current one.
+        options: further parameters by their names, such as `fill`, `threads` and `bins`: `help(cusz_core.Parameters)`
+            has them all.
 
     Returns:
         The archive, as bytes; with `out`, the part of `out` that holds it, as a memoryview, or on a device `out[:n]`;
@@ -135,35 +115,36 @@ def compress(
         DeviceError: the backend asked for is missing or failed.
         OutOfMemoryError: not enough memory, of the host or of the device.
     """
+    return compress_with(x, Parameters(eb, mode, **options), out=out, device=device)
+
+
+def compress_with(
+    x: NDArray[Any] | DeviceArray,
+    parameters: Parameters,
+    *,
+    out: bytearray | memoryview | NDArray[Any] | DeviceArray | None = None,
+    device: Device | None = None,
+) -> Any:
+    """`compress`, with its parameters in one object: for code that passes them on."""
     array = arguments.field(x) if isinstance(x, np.ndarray) else device_memory.field(x)
-    has_fill, fill_value = (False, 0.0) if fill is None else arguments.fill(fill)
-    parameters = (
-        arguments.mode(mode),
-        arguments.error_bound(eb),
-        arguments.bins(bins),
-        arguments.backend(backend),
-        arguments.threads(threads),
-        arguments.lossless(lossless),
-        has_fill,
-        fill_value,
-    )
+    native = parameters.native
     if out is None and device is None and array is x:  # the way of most calls
-        return _native.compress(x, *parameters, device_memory.HERE)
+        return _native.compress(x, native, device_memory.HERE)
     field, where = device_memory.memory(array), arguments.device(device)
     if out is None and where != "cuda":
-        return _native.compress(field, *parameters, device_memory.place(array))
+        return _native.compress(field, native, device_memory.place(array))
     if out is None:
         new, target = device_memory.new_archive(device_memory.most_archive_bytes(array), array)
-        size = _native.compress_into(field, *parameters, target.memory, device_memory.place(target, array))
+        size = _native.compress_into(field, native, target.memory, device_memory.place(target, array))
         return device_memory.trim(new, size)
     target_array: Any = out
     device_memory.require_device(out, where, "out")
     on_device = device_memory.output_archive(out)
     if on_device is not None:
-        size = _native.compress_into(field, *parameters, on_device.memory, device_memory.place(array, on_device))
+        size = _native.compress_into(field, native, on_device.memory, device_memory.place(array, on_device))
         return target_array[:size]
     _require_output_buffer(out)
-    size = _native.compress_into(field, *parameters, out, device_memory.place(array))
+    size = _native.compress_into(field, native, out, device_memory.place(array))
     return np.frombuffer(target_array, dtype=np.uint8)[:size].data
 
 
@@ -233,7 +214,7 @@ def decompress(
     bits, at = source, device_memory.HERE
     if isinstance(source, device_memory.DeviceView):
         bits, at = source.memory, device_memory.place(source)
-    n_threads = arguments.threads(threads)
+    n_threads = arguments.threads(threads) or 0
     backend_id = arguments.backend(backend)
     dtype_id, shape = _native.layout(bits, at)
     dtype = arguments.dtype_of(dtype_id)
@@ -307,7 +288,7 @@ def decompress_box(
     else:
         arguments.output_box(out, dtype, extent)
         result = out
-    _native.decompress_box(source, result, first, arguments.threads(threads), device_memory.HERE)
+    _native.decompress_box(source, result, first, arguments.threads(threads) or 0, device_memory.HERE)
     return result
 
 
@@ -325,7 +306,7 @@ def check(archive: ArchiveLike, *, threads: int | None = None) -> None:
         DeviceError, OutOfMemoryError: of an archive on a device.
     """
     source = device_memory.archive(archive)
-    _native.check(device_memory.memory(source), arguments.threads(threads), device_memory.place(source))
+    _native.check(device_memory.memory(source), arguments.threads(threads) or 0, device_memory.place(source))
 
 
 def value_range(x: NDArray[Any] | DeviceArray, fill: float | None = None, *, threads: int | None = None) -> ValueRange:
@@ -345,11 +326,10 @@ def value_range(x: NDArray[Any] | DeviceArray, fill: float | None = None, *, thr
         DeviceError, OutOfMemoryError: of an array on a device.
     """
     array = device_memory.field(x)
-    has_fill, fill_value = arguments.fill(fill)
-    n_threads = arguments.threads(threads)
-    return ValueRange(
-        *_native.value_range(device_memory.memory(array), has_fill, fill_value, n_threads, device_memory.place(array))
-    )
+    special = arguments.fill(fill)
+    n_threads = arguments.threads(threads) or 0
+    memory, place = device_memory.memory(array), device_memory.place(array)
+    return ValueRange(*_native.value_range(memory, special is not None, special or 0.0, n_threads, place))
 
 
 def max_archive_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from . import extensions
 from .errors import CuszError, ParameterError, UnsupportedError
+from .parameters import INTEGER, TABLE
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,12 +40,13 @@ __all__ = [
     "Parser",
     "UsageError",
     "add_json",
-    "add_threads",
+    "add_parameters",
     "cell",
     "exit_code_of",
     "extents",
     "load",
     "number",
+    "parameters_given",
     "print_json",
     "print_table",
     "progress",
@@ -148,8 +150,24 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
-def add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, help="CPU threads")
+def add_parameters(parser: argparse.ArgumentParser, *keys: str) -> None:
+    """Options for parameters of the library, by its table; those that are not given are left out of what is parsed."""
+    for row in map(TABLE.__getitem__, keys):
+        kind = {} if row.choices else {"type": int if row.type == INTEGER else number}
+        text = row.description + (f" (default: {row.default})" if row.default not in (None, "0") else "")
+        parser.add_argument(
+            f"--{row.key}",
+            choices=row.choices,
+            required=row.key == "eb",
+            default=argparse.SUPPRESS,
+            help=text,
+            **kind,  # type: ignore[arg-type]
+        )
+
+
+def parameters_given(options: argparse.Namespace) -> dict[str, Any]:
+    """The parameters that were given."""
+    return {key: value for key, value in vars(options).items() if key in TABLE}
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,10 @@
 """For packages that build on this one, as `cusz_operator` does.
 
-Beside `cusz_core`, `cusz_core.errors` and `cusz_core.command_line`, this is all of this package that others should use:
-its other modules may change with every version.
+Beside `cusz_core`, `cusz_core.parameters`, `cusz_core.errors` and `cusz_core.command_line`, this is all of this package
+that others should use: its other modules may change with every version.
 
-Choices of parameters, by name:
-    BACKENDS, MODES
-Checks of parameters, by their names in `compress`: what the library takes for a value, or `ParameterError`
-    backend, bins, error_bound, fill, mode, threads
-Checks of other arguments:
+Checks of arguments that are no parameters of a compression (those are `cusz_core.parameters`), and of two that are:
+    error_bound, threads
     bytes_limit    a number of bytes
     describe       a value of a wrong type in a few words, for messages
     dtype_id_of    the number of a dtype in the C interface
@@ -31,19 +28,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import device_memory
-from ._native import BACKENDS, MODES, absolute_bound, instruction_set
-from .arguments import backend, bins, bytes_limit, describe, dtype_id_of, error_bound, extents, fill, mode, threads
+from ._native import absolute_bound, instruction_set
+from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, threads
 from .backends import cpu_model
 from .info import json_value
 from .verification import compare
 
 __all__ = [
-    "BACKENDS",
-    "MODES",
     "PlacedField",
     "absolute_bound",
-    "backend",
-    "bins",
     "bytes_limit",
     "compare",
     "cpu_model",
@@ -51,10 +44,8 @@ __all__ = [
     "dtype_id_of",
     "error_bound",
     "extents",
-    "fill",
     "instruction_set",
     "json_value",
-    "mode",
     "new_field",
     "placed_field",
     "threads",

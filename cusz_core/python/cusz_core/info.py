@@ -31,6 +31,7 @@ class ArchiveInfo:
     Attributes:
         version: format version.
         kind: "tiled" (quantised and coded) or "raw" (stored as it is, because coding would not have made it smaller).
+        predictor, coder: the archive's, "lorenzo" and "huffman"; None for raw archives.
         shape, dtype: of the field.
         mode: "abs" or "rel"; "abs" for raw archives.
         eb: the bound as requested: absolute, or relative to the value range; 0 for raw archives.
@@ -51,6 +52,8 @@ class ArchiveInfo:
 
     version: int
     kind: str
+    predictor: str | None
+    coder: str | None
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     mode: str
@@ -127,6 +130,8 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
     return ArchiveInfo(
         version=d["version"],
         kind=_native.KINDS[d["kind"]],
+        predictor=d["predictor"],
+        coder=d["coder"],
         shape=d["shape"],
         dtype=arguments.dtype_of(d["dtype"]),
         mode=_native.MODES[d["mode"]],

@@ -26,8 +26,10 @@ struct Layout {
     std::uint64_t bytes() const { return values * value_bytes(); }
 };
 
-// What the coding header of a tiled archive holds besides ids.
+// What the coding header of a tiled archive holds.
 struct Coding {
+    cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO;
+    cusz_coder coder = CUSZ_CODER_HUFFMAN;
     cusz_lossless lossless = CUSZ_LOSSLESS_NONE;
     cusz_mode mode = CUSZ_ABS;
     int r = 0; // log2 of the number of direct magnitudes

@@ -29,8 +29,8 @@ Coding read_coding(const void* archive, const Layout& layout) {
         return value;
     };
     Coding c;
-    id(predictor_family_at, 0, "predictor family");
-    id(entropy_coder_at, 0, "entropy coder");
+    c.predictor = static_cast<cusz_predictor>(id(predictor_family_at, 0, "predictor family"));
+    c.coder = static_cast<cusz_coder>(id(entropy_coder_at, 0, "entropy coder"));
     c.lossless = static_cast<cusz_lossless>(id(lossless_at, 1, "lossless stage"));
     c.mode = static_cast<cusz_mode>(id(mode_at, 1, "mode"));
     c.r = static_cast<int>(id(r_at, max_r, "log2 of direct magnitudes"));
@@ -94,8 +94,8 @@ void read_tiled_header(const void* header, Frame& frame) {
 void write_tiled_header(void* archive, const Layout& layout, const Coding& c, const std::vector<std::uint8_t>& lengths,
                         std::uint32_t payload_checksum) {
     write_common_header(archive, 1, layout, CUSZ_KIND_TILED, payload_checksum);
-    put(archive, predictor_family_at, std::uint8_t{0}); // Lorenzo
-    put(archive, entropy_coder_at, std::uint8_t{0});    // Huffman
+    put(archive, predictor_family_at, static_cast<std::uint8_t>(c.predictor));
+    put(archive, entropy_coder_at, static_cast<std::uint8_t>(c.coder));
     put(archive, lossless_at, static_cast<std::uint8_t>(c.lossless));
     put(archive, mode_at, static_cast<std::uint8_t>(c.mode));
     put(archive, r_at, static_cast<std::uint8_t>(c.r));

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core import embedding
+from cusz_core import Parameters, embedding
 from cusz_core.errors import CuszError, ParameterError
 
-from .blocks import Extents, Settings, first_overlap
+from .blocks import Extents, first_overlap
 from .ranks import Failure
 
 __all__ = [
@@ -61,7 +61,7 @@ class Description(NamedTuple):
     shape: Extents
     start: Extents
     extents: Extents
-    settings: Settings
+    parameters: Parameters
     range: cusz_core.ValueRange
 
 
@@ -168,7 +168,7 @@ def _require_same(blocks: Sequence[_Placed], what: str) -> None:
         for which, here, there in (
             ("dtype", block.dtype, first.dtype),
             ("shape", block.shape, first.shape),
-            ("settings", str(block.settings), str(first.settings)),  # as text, NaN is equal to itself
+            ("settings", block.parameters.of_archive(), first.parameters.of_archive()),
         ):
             if here != there:
                 raise ParameterError(
@@ -187,13 +187,13 @@ def _require_no_overlap(blocks: Sequence[_Placed], what: str) -> None:
 
 
 def _bound_of(blocks: Sequence[_Placed]) -> float:
-    settings = blocks[0].block.settings
-    if settings.mode != "rel":
-        return settings.eb
+    parameters = blocks[0].block.parameters
+    if parameters.mode != "rel":
+        return parameters.eb
     counted = [block.range for _, block in blocks if block.range.values > 0]
     low = min((found.min for found in counted), default=0.0)
     high = max((found.max for found in counted), default=0.0)
-    return embedding.absolute_bound(settings.eb, low, high)
+    return embedding.absolute_bound(parameters.eb, low, high)
 
 
 def bytes_needed(tables: Sequence[Mapping[str, NDArray[Any]]]) -> int:

@@ -5,32 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cusz_core import embedding
+from cusz_core import Parameters, embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
 from .plugin import MAX_NDIM
 
-__all__ = ["Extents", "PreparedBlock", "Settings", "field_shape", "first_overlap", "prepare"]
+__all__ = ["Extents", "PreparedBlock", "field_shape", "first_overlap", "prepare"]
 
 Extents = tuple[int, ...]
 _MOST_FIELD_DIMENSIONS = 4
-
-
-class Settings(NamedTuple):
-    """How a variable is compressed; the same for all of its blocks at a step."""
-
-    eb: float
-    mode: str
-    fill: float | None
-    bins: int
-
-    def __str__(self) -> str:
-        return f"eb={self.eb!r}, mode={self.mode!r}, fill={self.fill!r}, bins={self.bins}"
 
 
 @dataclasses.dataclass
@@ -42,6 +30,8 @@ class PreparedBlock:
         field: array of 1 to 4 dimensions, C-contiguous, in host or device memory.
         dtype: float32 or float64.
         shape, start, count: of the global array, and where the block lies in it.
+        parameters: how it is compressed; but for what does not matter to the archive, the same for all of a variable's
+            blocks at a step.
         device: number of the CUDA device that the field lies on, -1 for host memory.
     """
 
@@ -51,12 +41,12 @@ class PreparedBlock:
     shape: Extents
     start: Extents
     count: Extents
-    settings: Settings
+    parameters: Parameters
     device: int
 
 
 def prepare(
-    name: str, array: Any, shape: Sequence[int] | None, start: Sequence[int] | None, how: Settings
+    name: str, array: Any, shape: Sequence[int] | None, start: Sequence[int] | None, parameters: Parameters
 ) -> PreparedBlock:
     """A block as it is going to be compressed; copied only if it is not C-contiguous and aligned.
 
@@ -86,7 +76,7 @@ def prepare(
                 f"{what} begins at {first} and has extents {count}: along axis {axis} it ends at {s + c}, outside the "
                 f"global shape {whole}"
             )
-    return PreparedBlock(name, placed.array, placed.dtype, whole, first, count, how, placed.device)
+    return PreparedBlock(name, placed.array, placed.dtype, whole, first, count, parameters, placed.device)
 
 
 def field_shape(count: Sequence[int]) -> Extents:

@@ -18,18 +18,21 @@ from cusz_core.command_line import (
     FailureError,
     UsageError,
     add_json,
-    add_threads,
+    add_parameters,
     cell,
     number,
+    parameters_given,
     print_json,
     print_table,
 )
 from cusz_core.errors import CuszError, ParameterError
+from cusz_core.parameters import TABLE
 
 from . import configuration
 from .checking import check
 from .device import Binding, device_map
 from .inspection import inspect_bp
+from .parameters import operator_parameters
 from .plugin import plugin_path
 
 __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "INSPECT_DIRECTORY"]
@@ -43,13 +46,11 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variable", action="append", metavar="NAME", help="repeat for more variables")
     parser.add_argument("--eb", action="append", type=number, help="once for all, or once per variable")
     parser.add_argument(
-        "--mode", action="append", choices=embedding.MODES, help="the same; rel is per block (default: abs)"
+        "--mode", action="append", choices=TABLE["mode"].choices, help="the same; rel is per block (default: abs)"
     )
     parser.add_argument("--engine", default="BP5", help="ADIOS2 engine: BP5 (default), BP4 or SST")
     parser.add_argument("--io", default="SimulationOutput", help="name that the program declares its IO with")
-    parser.add_argument("--bins", type=int)
-    parser.add_argument("--backend", choices=embedding.BACKENDS)
-    parser.add_argument("--fill", type=number)
+    add_parameters(parser, *(key for key in TABLE if key not in ("eb", "mode")))
     parser.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
     parser.add_argument(
         "--no-statistics",
@@ -59,7 +60,6 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)"
     )
-    add_threads(parser)
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -71,20 +71,10 @@ def _config(options: argparse.Namespace) -> int:
     names: list[str] = options.variable
     bounds = _one_per_variable("--eb", options.eb, names)
     modes = _one_per_variable("--mode", options.mode or ["abs"], names)
-    common: dict[str, str | int | float] = {}
-    if options.bins is not None:
-        common["bins"] = embedding.bins(options.bins)
-    if options.backend is not None:
-        common["backend"] = options.backend
-    if options.threads is not None:
-        embedding.threads(options.threads)
-        common["threads"] = options.threads
-    if options.fill is not None:
-        common["fill"] = options.fill
-    if options.order is not None:
-        common["order"] = options.order
     variables = [
-        configuration.OperatedVariable(name, {"accuracy": embedding.error_bound(eb), "mode": mode, **common})
+        configuration.OperatedVariable(
+            name, operator_parameters(**{**parameters_given(options), "eb": eb, "mode": mode}, order=options.order)
+        )
         for name, eb, mode in zip(names, bounds, modes, strict=True)
     ]
     configuration.check_engine(options.engine)

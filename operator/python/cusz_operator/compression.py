@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from typing import Any
@@ -13,7 +14,6 @@ import cusz_core
 
 from .agreement import Description
 from .blocks import PreparedBlock, field_shape
-from .parameters import Backend
 
 __all__ = ["Compressor"]
 
@@ -21,16 +21,16 @@ __all__ = ["Compressor"]
 class Compressor:
     """Compresses blocks of step after step into the same memory."""
 
-    def __init__(self, backend: Backend, threads: int | None) -> None:
-        self._backend, self._threads = backend, threads
+    def __init__(self) -> None:
         self._archives: list[NDArray[np.uint8]] = []
 
     def describe(self, block: PreparedBlock, ranges: bool) -> Description:
         """What to tell other ranks of a block; its range if that decides about the bound, or with `ranges`."""
         found = cusz_core.ValueRange(math.nan, math.nan, 0)
-        if ranges or block.settings.mode == "rel":
-            found = cusz_core.value_range(block.field, block.settings.fill, threads=self._threads)
-        return Description(block.name, block.dtype.name, block.shape, block.start, block.count, block.settings, found)
+        parameters = block.parameters
+        if ranges or parameters.mode == "rel":
+            found = cusz_core.value_range(block.field, parameters.fill, threads=parameters.threads)
+        return Description(block.name, block.dtype.name, block.shape, block.start, block.count, parameters, found)
 
     def compress(
         self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
@@ -44,15 +44,8 @@ class Compressor:
             row: of the block table, to be filled.
         """
         started = time.perf_counter()
-        archive = cusz_core.compress(
-            block.field,
-            bound,
-            bins=block.settings.bins,
-            fill=block.settings.fill,
-            backend=self._backend,
-            threads=self._threads,
-            out=self._memory(number, block),
-        )
+        parameters = dataclasses.replace(block.parameters, eb=bound, mode="abs")
+        archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=self._memory(number, block))
         seconds = time.perf_counter() - started
         info = cusz_core.inspect(archive)
         row["device"] = block.device

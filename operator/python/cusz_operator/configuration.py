@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from xml.sax.saxutils import quoteattr
 
 from cusz_core.errors import UnsupportedError
@@ -39,7 +40,7 @@ class OperatedVariable:
     """An ADIOS2 variable and the operator's parameters for it."""
 
     name: str
-    parameters: dict[str, Value]
+    parameters: Mapping[str, Value]
 
     def operator(self) -> dict[str, str]:
         """The operator's keys and values, as ADIOS2 reads them."""

@@ -8,28 +8,32 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
+from cusz_core.parameters import TABLE, WORK, ArchiveOptions, Mode, Options, Parameters
 
 from . import blocktable, checks, statistics
 from .agreement import Description, Opening, Report, bounds_of, geometry_of, kinds_of, out_of_order, statistics_agreed
-from .blocks import PreparedBlock, Settings, prepare
+from .blocks import PreparedBlock, prepare
 from .compression import Compressor
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .inspection import import_adios2
 from .output import Output, require_room
-from .parameters import Backend, Mode
 from .plugin import plugin_path, without_colours
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .ranks import Ranks, failure_of, raise_first
 
+if TYPE_CHECKING:
+    from typing import Unpack  # of Python 3.11
+
 __all__ = ["VariableSummary", "Writer", "WriterStep"]
 
-_SETTINGS = ("eb", "mode", "fill", "bins")
+#: What can be said of a variable: what its archives depend on.
+_OF_VARIABLES = tuple(key for key, row in TABLE.items() if row.decides != WORK)
 
 
 class _Agreed(NamedTuple):
@@ -65,8 +69,6 @@ class Writer:
         *,
         eb: float | None = None,
         mode: Mode = "abs",
-        fill: float | None = None,
-        bins: int = 64,
         variables: Mapping[str, Mapping[str, Any]] | None = None,
         engine: Engine = "BP5",
         parameters: Mapping[str, Any] | None = None,
@@ -74,8 +76,7 @@ class Writer:
         asynchronous: bool = False,
         ranges: bool = True,
         progress: bool | None = None,
-        backend: Backend = "auto",
-        threads: int | None = None,
+        **options: Unpack[Options],
     ) -> None:
         """
         Args:
@@ -85,9 +86,8 @@ class Writer:
                 "abs"), or a fraction of its value range (mode "rel"). 0 is lossless.
             mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of the whole variable at the step, over all
                 ranks and over values that are finite and not `fill`. A range of 0 means lossless.
-            fill: the value that stands for "no data"; None: there is none.
-            bins: quantisation bins coded directly, a power of two from 64 to 8192.
-            variables: for some variables by name, a dictionary with "eb", "mode", "fill" or "bins" that differ.
+            variables: for some variables by name, a dictionary of parameters that differ: "eb", "mode", or those of
+                `options`.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. StatsLevel 1 has ADIOS2 keep minimum and maximum of blocks,
                 for bpls -l, and 0 not. 0 is for BP4, without `ranges` and with a MarshalMethod; elsewhere 1 is usual.
@@ -99,9 +99,8 @@ class Writer:
                 data; block tables have NaN for them.
             progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: if
                 that is a terminal.
-            backend: "auto": blocks are compressed where they lie; "cuda": those of the host, too, on the current
-                device; "cpu": arrays in host memory alone.
-            threads: CPU threads of this rank; None as in `cusz_core.compress`.
+            options: further parameters by their names, such as `fill`, as `cusz_core.Parameters` has them; `backend`
+                and `threads` are those of this rank.
 
         Raises:
             ParameterError: a value out of its legal range, a path that cannot be written to, or ranks that disagree.
@@ -109,6 +108,9 @@ class Writer:
             PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
             CuszError: ADIOS2 cannot open the file.
         """
+        for key in options:
+            if key not in TABLE:  # a mistake in the program, before anybody waits for other ranks
+                raise TypeError(f"Writer() got an unexpected keyword argument {key!r}")
         self._path = os.fspath(path)
         self._ranks = Ranks(comm)
         self._output: Output | None = None
@@ -125,13 +127,11 @@ class Writer:
         error: Exception | None = None
         wanted, in_file = False, None
         try:
-            self._defaults = _settings({}, eb=eb, mode=mode, fill=fill, bins=bins)
+            self._defaults = _merged({}, eb=eb, mode=mode, **options)
             self._of_variable = {
-                name: _settings(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
+                name: _merged(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
             }
-            embedding.backend(backend)
-            embedding.threads(threads)
-            self._compressor = Compressor(backend, threads)
+            self._compressor = Compressor()
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
             adios2 = import_adios2()
@@ -203,8 +203,7 @@ class Writer:
         *,
         eb: float | None = None,
         mode: Mode | None = None,
-        fill: float | None = None,
-        bins: int | None = None,
+        **options: Unpack[ArchiveOptions],
     ) -> None:
         """Adds a block of a variable to the open step.
 
@@ -217,7 +216,7 @@ class Writer:
                 copied once.
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
-            eb, mode, fill, bins: for this variable at this step, where they differ from what the Writer was given. The
+            eb, mode, options: for this variable at this step, where they differ from what the Writer was given. The
                 same for all of its blocks on all ranks.
 
         Raises:
@@ -235,13 +234,12 @@ class Writer:
                 f"{blocktable.TABLE_PREFIX!r}"
             )
         of_variable = self._of_variable.get(name, self._defaults)
-        merged = _settings(of_variable, eb=eb, mode=mode, fill=fill, bins=bins)
+        merged = _merged(of_variable, eb=eb, mode=mode, **options)
         if "eb" not in merged:
             raise ParameterError(
                 f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
             )
-        how = Settings(merged["eb"], merged["mode"], merged.get("fill"), merged["bins"])
-        self._blocks.append(prepare(name, array, shape, start, how))
+        self._blocks.append(prepare(name, array, shape, start, Parameters(**merged)))
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
@@ -437,25 +435,17 @@ class WriterStep:
         self._writer._end_step(error)
 
 
-def _settings(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
-    """Checked settings over those of `base`."""
-    merged = dict(base)
-    if given.get("eb") is not None:
-        merged["eb"] = embedding.error_bound(given["eb"])
-    if given.get("mode") is not None:
-        embedding.mode(given["mode"])
-        merged["mode"] = given["mode"]
-    if given.get("fill") is not None:
-        merged["fill"] = embedding.fill(given["fill"])[1]
-    if given.get("bins") is not None:
-        merged["bins"] = embedding.bins(given["bins"])
+def _merged(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """Parameters over those of `base`, checked; the bound may be missing still."""
+    merged = {**base, **{key: value for key, value in given.items() if value is not None}}
+    Parameters(**{"eb": 0.0, **merged})
     return merged
 
 
 def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = [key for key in own if key not in _SETTINGS]
+    unknown = [key for key in own if key not in _OF_VARIABLES]
     if unknown:
-        raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_SETTINGS)}")
+        raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_OF_VARIABLES)}")
     return own
 
 

@@ -1,0 +1,155 @@
+"""The parameters of a compression: what the library says that there are, and one object that holds them.
+
+Keys, legal values, defaults and descriptions are those of the library's own table, which the command line, programs
+in C and this package share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+
+from . import _native, arguments
+from .errors import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "INTEGER",
+    "REAL",
+    "TABLE",
+    "WORK",
+    "ArchiveOptions",
+    "Backend",
+    "Lossless",
+    "Mode",
+    "Options",
+    "Parameter",
+    "Parameters",
+    "is_legal",
+]
+
+Mode = Literal["abs", "rel"]
+Backend = Literal["auto", "cpu", "cuda"]
+Lossless = Literal["none", "zstd"]
+Predictor = Literal["lorenzo"]
+
+REAL, INTEGER = 0, 1  # cusz_type
+WORK = 0  # cusz_decides
+
+
+class Parameter(NamedTuple):
+    """A row of the library's table (cusz_parameter of cusz.h).
+
+    Attributes:
+        key: its name.
+        description: one line.
+        legal: what its value has to be, such as "a power of two from 64 to 8192".
+        default: as text; None: there is none.
+        choices: the legal values, if it is not a number.
+        type: REAL, INTEGER, or neither for a choice.
+        decides: WORK: the archive is the same whatever the value.
+    """
+
+    key: str
+    description: str
+    legal: str
+    default: str | None
+    choices: tuple[str, ...] | None
+    type: int
+    decides: int
+
+
+TABLE = {row[0]: Parameter(*row) for row in _native.PARAMETERS}
+
+
+class ArchiveOptions(TypedDict, total=False):
+    """Keywords for what an archive depends on besides bound and mode; `Parameters` tells what they mean."""
+
+    bins: int
+    lossless: Lossless
+    fill: float | None
+    predictor: Predictor
+
+
+class Options(ArchiveOptions, total=False):
+    """Keywords for all parameters besides bound and mode."""
+
+    backend: Backend
+    threads: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """The parameters of a compression, checked.
+
+    Attributes:
+        eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), or a fraction of its value range
+            (mode "rel"). 0 is lossless to the bit; a bound > 0 may lose the sign of a zero.
+        mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
+            a field of one value has range 0 and is stored exactly.
+        bins: quantisation bins coded directly, a power of two from 64 to 8192.
+        backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device, to
+            which an array of the host is copied. "cpu": arrays of the host alone. The archives are the same.
+        threads: CPU threads; None: OMP_NUM_THREADS, else 1 where a launcher runs several ranks on this node, else
+            the cores this process may use.
+        lossless: "none", or "zstd" for a further lossless stage.
+        fill: a value that stands for "no data", such as 1e20; None: there is none. It is cast to the field's type and
+            compared by its bits.
+        predictor: what predicts a value from its neighbours: "lorenzo".
+
+    Raises:
+        ParameterError: a value out of its legal range.
+    """
+
+    eb: float
+    mode: Mode = "abs"
+    bins: int = 64
+    backend: Backend = "auto"
+    threads: int | None = None
+    lossless: Lossless = "none"
+    fill: float | None = None
+    predictor: Predictor = "lorenzo"
+    native: _native.Params = dataclasses.field(init=False, repr=False, compare=False)  # as the library takes them
+
+    def __post_init__(self) -> None:
+        given = self.__dict__  # frozen for everybody else
+        chosen = {key: _checked(row, given[key]) for key, row in TABLE.items() if given[key] is not _DEFAULTS[key]}
+        given.update(chosen, native=_native.Params(chosen))
+
+    def __reduce__(self) -> tuple[type[Parameters], tuple[Any, ...]]:
+        return Parameters, tuple(getattr(self, key) for key in TABLE)
+
+    def of_archive(self) -> str:
+        """Those that an archive depends on, as text: the same text, the same archive."""
+        return ", ".join(f"{key}={getattr(self, key)!r}" for key, row in TABLE.items() if row.decides != WORK)
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Parameters)}
+
+
+def is_legal(key: str, text: str) -> bool:
+    """Whether the library takes a text, as configuration files have it, for a value of this parameter."""
+    try:
+        _native.Params({key: text})
+    except ParameterError:
+        return False
+    return True
+
+
+#: What Python has to say of a value besides the library: None, and examples in its own words.
+_OWN_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "eb": arguments.error_bound,
+    "threads": arguments.threads,
+    "fill": arguments.fill,
+}
+
+
+def _checked(row: Parameter, value: Any) -> Any:
+    """`value`, if it is of the type that the parameter has in Python; the library checks what is legal."""
+    if own := _OWN_CHECKS.get(row.key):
+        return own(value)
+    if row.choices:
+        return arguments.choice(value, row.key, row.choices)
+    return arguments.integer(value, row.key) if row.type == INTEGER else arguments.real(value, row.key)

@@ -1,0 +1,30 @@
+// The parameters of a compression, by name: the one table that the C interface, and through it the plugin, the bindings
+// and the command line, know them from.
+#pragma once
+
+#include <cusz/cusz.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace cusz {
+
+inline constexpr int max_threads = 1024;
+
+// By number, from 0; nullptr behind the last.
+const cusz_parameter* parameter_at(std::int32_t index);
+
+cusz_params default_params();
+
+// Of cusz_params, up to where its last parameter ends.
+std::size_t known_params_bytes();
+
+// Throws PARAMETER, naming the value and the legal ones.
+void check_values(const cusz_params& params);
+
+// Sets a parameter from text, for a caller whose cusz_params has struct_bytes bytes; numbers are read as in the C
+// locale, choices in any case. Throws PARAMETER.
+void set_parameter(cusz_params& params, std::string_view key, std::string_view value, std::size_t struct_bytes);
+
+} // namespace cusz
