@@ -503,6 +503,8 @@ nb::str device_name(int32_t device) {
 
 NB_MODULE(_native, m) {
     m.doc() = "The C API of cusz_core (cusz.h).";
+    // A Parameters that lives as long as the interpreter, in a user's module, is no leak to be reported at the exit.
+    nb::set_leak_warnings(false);
     load_error_classes();
 
     m.attr("F32") = static_cast<int>(CUSZ_F32);

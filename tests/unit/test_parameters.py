@@ -2,6 +2,8 @@
 
 import dataclasses
 import pickle
+import subprocess
+import sys
 import typing
 
 import numpy as np
@@ -86,3 +88,10 @@ def test_texts_of_configuration_files():
     assert is_legal("mode", "Rel")
     assert not is_legal("bins", "100")
     assert not is_legal("binz", "64")
+
+
+def test_parameters_may_live_as_long_as_the_interpreter() -> None:
+    """Nothing is said about them at its exit."""
+    code = "import cusz_core, builtins; builtins.kept = cusz_core.Parameters(1e-3)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
