@@ -1,6 +1,6 @@
 """Decodes archives that were changed and then given valid checksums, as an attacker would.
 
-Run as a program by contract/test_hostile.py, so that a crash is seen as one: hostile.py CASE SEED COUNT PROGRESS_FILE
+Run as a program by contract/test_hostile.py, so that a crash is seen as one: hostile.py SEED COUNT PROGRESS CASE...
 """
 
 from __future__ import annotations
@@ -108,24 +108,26 @@ def mutants(archive: bytes, seed: int, count: int):
 
 
 def main() -> None:
-    name, seed, count, progress = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    archive = archive_of(name)
-    info = cusz.inspect(archive)
-    decoded = refused = 0
-    outcomes = hashlib.sha256()
+    """Prints for each case how many were decoded and refused, and a digest of what was decoded and of all messages."""
+    seed, count, progress = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     with progress.open("w", buffering=1) as log:
-        for what, mutant in mutants(archive, seed, count):
-            log.write(f"{what}\n")
-            seal(mutant, info.version, info.sections.codebook, info.tiles)
-            with contextlib.suppress(cusz.CuszError):
-                cusz.check(mutant, threads=1)
-            try:
-                outcomes.update(cusz.decompress(mutant, threads=1).tobytes())
-                decoded += 1
-            except cusz.CuszError as error:
-                outcomes.update(str(error).encode())
-                refused += 1
-    print(decoded, refused, outcomes.hexdigest())
+        for name in sys.argv[4:]:
+            archive = archive_of(name)
+            info = cusz.inspect(archive)
+            decoded = refused = 0
+            outcomes = hashlib.sha256()
+            for what, mutant in mutants(archive, seed, count):
+                log.write(f"{name}: {what}\n")
+                seal(mutant, info.version, info.sections.codebook, info.tiles)
+                with contextlib.suppress(cusz.CuszError):
+                    cusz.check(mutant, threads=1)
+                try:
+                    outcomes.update(cusz.decompress(mutant, threads=1).tobytes())
+                    decoded += 1
+                except cusz.CuszError as error:
+                    outcomes.update(str(error).encode())
+                    refused += 1
+            print(name, decoded, refused, outcomes.hexdigest())
 
 
 if __name__ == "__main__":
