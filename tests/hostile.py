@@ -67,6 +67,7 @@ CASES: dict[str, tuple[Any, ...]] = {
         "mostly_zero": (mostly_zero, 1e-1, {}),
         "far": (far, 0.125, {"bins": 128}),
         "flat": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {}),
+        "uncoded": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {"bins": 128}),  # an empty codebook
         "ripples": (ripples, 1e-2, {}),
         "sparse": (sparse, 1e-1, {}),
         "nan": (lambda t: np.full((5000,), t.type(np.nan)), 1e-3, {}),
