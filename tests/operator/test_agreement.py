@@ -76,7 +76,10 @@ def test_no_values_make_a_bound_of_zero() -> None:
         ({"dtype": "float64"}, "dtype float64 on rank 2 and float32 on rank 1"),
         ({"shape": (101,)}, r"shape (101,) on rank 2 and (100,) on rank 1"),
         ({"parameters": dataclasses.replace(ABS, bins=128)}, "on rank 1: they must be the same"),
-        ({"parameters": dataclasses.replace(ABS, fill=0.0)}, "fill=0.0, predictor='lorenzo' on rank 2 and eb=0.1, mode='abs', bins=64"),
+        (
+            {"parameters": dataclasses.replace(ABS, fill=0.0)},
+            "fill=0.0, predictor='lorenzo' on rank 2 and eb=0.1, mode='abs', bins=64",
+        ),
     ],
 )
 def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: str) -> None:
@@ -87,7 +90,9 @@ def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: st
 
 def test_a_fill_value_that_is_nan_is_equal_to_itself() -> None:
     with_nan = dataclasses.replace(ABS, fill=math.nan)
-    assert bounds([block(parameters=with_nan)], [block(start=10, parameters=dataclasses.replace(ABS, fill=float("nan")))])
+    assert bounds(
+        [block(parameters=with_nan)], [block(start=10, parameters=dataclasses.replace(ABS, fill=float("nan")))]
+    )
 
 
 def test_a_variable_keeps_its_type() -> None:
