@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import itertools
 import math
-import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -147,18 +146,6 @@ def same_bits(x: NDArray, y: NDArray) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------ oracle
-
-
-def tile_heads(archive: bytes) -> list[tuple[int, int]]:
-    """Offset and value of the first word of every tile's payload (docs/format.md, section 8), without zstd stage."""
-    info = cusz.inspect(archive)
-    index_at = info.sections.header + info.sections.codebook
-    at = index_at + info.sections.index
-    heads = []
-    for words in struct.unpack_from(f"<{info.tiles}H", archive, index_at):
-        heads.append((at, *struct.unpack_from("<I", archive, at)))
-        at += 4 * words
-    return heads
 
 
 def value_range(x: NDArray, fill: float | None = None) -> tuple[float, float]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import cusz_core as cusz
+import formats
 import support
 from support import DTYPES, F32, F64
 
@@ -70,7 +71,7 @@ def test_truncated_anywhere(name):
 @pytest.mark.parametrize("name", FIELDS)
 def test_bytes_behind_the_end(name):
     archive = archive_of(name)
-    for tail in (b"\0", b"\0\0\0\0", archive[:48], archive):
+    for tail in (b"\0", b"\0\0\0\0", archive[: formats.HEADER_BYTES], archive):
         for read in (cusz.inspect, cusz.decompress, cusz.check):
             with pytest.raises(cusz.CorruptArchiveError):
                 read(archive + tail)
@@ -148,7 +149,7 @@ def test_a_failed_call_leaves_no_trace(name):
 
 def test_archives_from_before_the_format_was_settled_are_refused():
     archive = bytearray(archive_of("noisy"))
-    archive[4] = 0
+    archive[formats.VERSION_AT] = 0
     for read in (cusz.inspect, cusz.decompress, cusz.check):
         with pytest.raises(cusz.UnsupportedError, match="version 0"):
             read(archive)
@@ -156,7 +157,7 @@ def test_archives_from_before_the_format_was_settled_are_refused():
 
 def test_newer_versions_are_refused_by_name():
     archive = bytearray(archive_of("noisy"))
-    archive[4] = 200
+    archive[formats.VERSION_AT] = 200
     for read in (cusz.inspect, cusz.decompress, cusz.check):
         with pytest.raises(cusz.ArchiveTooNewError, match="200"):
             read(archive)

@@ -137,7 +137,7 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
             const std::size_t bit = hash(h + k) % (8 * reach);
             bytes[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
         }
-        cusz_test::seal(bytes.get(), good.size);
+        cusz_test::seal(bytes.get(), good.size, CUSZ_FORMAT_VERSION);
         cusz_info info{};
         info.struct_bytes = sizeof info;
         if (cusz_inspect(context, bytes.get(), good.size, &info) != CUSZ_OK || info.raw_bytes > 1 << 24) continue;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -385,57 +384,56 @@ FAILURES = {
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("kind", FAILURES)
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_a_rank_that_fails(kind: str, ranks: int, mpirun: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ranks", "engine"), [(2, "BP5"), (4, "BP4")])
+def test_a_rank_that_fails(ranks: int, engine: str, mpirun: Callable, tmp_path: Path) -> None:
     """All ranks raise the same error, the step is not written, and those before and after it are."""
-    engine = ENGINES[len(kind) % 2]
-    done = mpirun(ranks, "layer_failures.py", tmp_path / "run.bp", engine, kind, timeout=60)
-    told = json.loads(done.stdout)
-    assert told == [told[0]] * ranks
-    ((name, message),) = told[0]
-    expected = FAILURES[kind]
-    assert name == expected[0]
-    assert expected[1] in message
-    assert "step 1 of this Writer is not written" in message
-    assert steps_of(tmp_path / "run.bp") == 2
+    done = mpirun(ranks, "layer_failures.py", tmp_path, engine, *FAILURES, timeout=120)
+    for (kind, expected), line in zip(FAILURES.items(), done.stdout.splitlines(), strict=True):
+        told = json.loads(line)
+        assert told == [told[0]] * ranks, kind
+        ((name, message),) = told[0]
+        assert name == expected[0], kind
+        assert expected[1] in message
+        assert "step 1 of this Writer is not written" in message
+        assert steps_of(tmp_path / f"{kind}.bp") == 2, kind
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_archive_that_is_not_stored(engine: str, mpirun: Callable, tmp_path: Path) -> None:
     """The step has begun, and is left out all the same; nothing can be written after it."""
-    done = mpirun(3, "layer_failures.py", tmp_path / "run.bp", engine, "hand-over", timeout=60)
+    done = mpirun(3, "layer_failures.py", tmp_path, engine, "hand-over", timeout=60)
     told = json.loads(done.stdout)
     assert told == [told[0]] * 3
     assert told[0][0][0] == "PluginError"
     assert "rank 2: not stored" in told[0][0][1]
-    assert steps_of(tmp_path / "run.bp") == 1
+    assert steps_of(tmp_path / "hand-over.bp") == 1
 
 
 @pytest.mark.mpi
 def test_a_rank_that_leaves_between_steps(mpirun: Callable, tmp_path: Path) -> None:
-    told = json.loads(mpirun(3, "layer_failures.py", tmp_path / "run.bp", "BP5", "between steps", timeout=60).stdout)
+    told = json.loads(mpirun(3, "layer_failures.py", tmp_path, "BP5", "between steps", timeout=60).stdout)
     assert told[2] == [["ValueError", "not in a step"]]
     assert told[0] == told[1]
     assert told[0][0][0] == "CuszError"
     assert "rank 2: ValueError: not in a step" in told[0][0][1]
-    assert steps_of(tmp_path / "run.bp") == 1
+    assert steps_of(tmp_path / "between steps.bp") == 1
+
+
+OPENING = {
+    "engines": ("ParameterError", "and rank 2 opens"),
+    "folder": ("ParameterError", "does not exist"),
+    "bound": ("ParameterError", "rank 2: eb is -1.0"),
+    "parameter": ("ParameterError", "rank 2: parameters has StatsLevel = 2"),
+}
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("kind", "name", "message"),
-    [
-        ("engines", "ParameterError", "and rank 2 opens"),
-        ("folder", "ParameterError", "does not exist"),
-        ("bound", "ParameterError", "rank 2: eb is -1.0"),
-        ("parameter", "ParameterError", "rank 2: parameters has StatsLevel = 2"),
-    ],
-)
-def test_opening_fails_on_all_ranks(kind: str, name: str, message: str, mpirun: Callable, tmp_path: Path) -> None:
-    told = json.loads(mpirun(3, "layer_failures.py", tmp_path / "run.bp", "BP5", kind, timeout=60).stdout)
-    assert told == [told[0]] * 3
-    assert told[0][0][0] == name
-    assert message in told[0][0][1]
-    assert not os.path.exists(tmp_path / "run.bp")
+def test_opening_fails_on_all_ranks(mpirun: Callable, tmp_path: Path) -> None:
+    done = mpirun(3, "layer_failures.py", tmp_path, "BP5", *OPENING, timeout=60)
+    for (name, message), line in zip(OPENING.values(), done.stdout.splitlines(), strict=True):
+        told = json.loads(line)
+        assert told == [told[0]] * 3
+        assert told[0][0][0] == name
+        assert message in told[0][0][1]
+    assert list(tmp_path.iterdir()) == []

@@ -108,6 +108,9 @@ def test_one_version_everywhere() -> None:
     project = re.search(r"project\(cusz VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert project
     assert project[1] == version("cusz") == cusz_core.__version__
+    assert f"\nversion: {project[1]}\n" in (ROOT / "CITATION.cff").read_text()
+    (newest, *_) = re.findall(r"^## \[?([0-9.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest == project[1]
 
 
 def test_the_library_lies_once_and_is_found_beside() -> None:

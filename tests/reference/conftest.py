@@ -1,4 +1,4 @@
-"""Makes `import format_reference` and `import paper_reference` work."""
+"""Makes `import format_v1_reference` and `import paper_reference` work."""
 
 import sys
 from pathlib import Path

@@ -7,7 +7,7 @@ import heapq
 import itertools
 import math
 
-import format_reference
+import format_v1_reference
 import numpy as np
 import paper_reference as paper
 import pytest
@@ -150,7 +150,7 @@ def test_the_engine_predicts_alike_inside_tiles(shape) -> None:
     """The deltas of its format's description, for a tile with the Lorenzo predictor of its dimensions."""
     ours = paper.prequantise(smooth(shape, F32), EB)
     boxed = ours.reshape([1] * (4 - len(shape)) + list(shape)).astype(np.int32)
-    theirs = format_reference.codes_of(boxed - boxed.ravel()[0], len(shape)).reshape(shape)
+    theirs = format_v1_reference.codes_of(boxed - boxed.ravel()[0], len(shape)).reshape(shape)
     tile = paper.TILES[len(shape)]
     deltas = paper.lorenzo_deltas(ours, tile)
     inside = np.ones(shape, np.bool_)
@@ -168,8 +168,8 @@ def test_the_engine_makes_codebooks_of_the_same_cost(seed) -> None:
     steps[0] = 0
     x = (np.cumsum(steps) * 2 * EB).astype(np.float32)
     archive = cusz.compress(x, EB, bins=1024, threads=1)
-    ty = format_reference.F32
-    lengths = format_reference.read_tiled(archive, ty, [4096]).lengths[:1024]
+    ty = format_v1_reference.F32
+    lengths = format_v1_reference.read_tiled(archive, ty, [4096]).lengths[:1024]
     ours = paper.compress(x, EB, "abs", tile=(4096,))
     codes, _ = paper.postquantise(paper.lorenzo_deltas(paper.prequantise(x, EB), (4096,)), x)
     counts = paper.histogram(codes)

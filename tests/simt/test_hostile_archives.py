@@ -5,7 +5,6 @@ Whatever they hold, no kernel may do what the emulator reports, such as touch me
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,19 +14,17 @@ import numpy as np
 import pytest
 from simt_library import CPU, DEVICE, HOST, Context, Failure, Info, Library, Status
 
+import format_v1 as v1
+import formats
+import hostile
 import support
 from field_kinds import KINDS
 
 pytestmark = pytest.mark.simt
 
-_spec = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "contract" / "hostile.py")
-assert _spec is not None
-assert _spec.loader is not None
-hostile = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hostile)
-
+#: What tells one sort of tile from another.
+SORT = (v1.KIND, v1.MASK, v1.MISSING, v1.OUTLIERS, v1.ALL_ZERO, v1.FINE_MASK)
 NAMES = [name for name in hostile.CASES if not name.startswith("packed")]
-BITS = 8 * 4
 
 
 def good_archive(context: Context, name: str) -> tuple[bytes, Info]:
@@ -57,12 +54,16 @@ def same_as_cpu(context: Context, data: bytes, nbytes: int, what: str) -> Status
 
 def tiles(data: bytes, info: Info) -> list[tuple[int, int]]:
     """Offset and words of every tile's payload."""
-    index_at = info.header_bytes + info.codebook_bytes
-    at, found = index_at + info.index_bytes, []
-    for words in struct.unpack_from(f"<{info.n_tiles}H", data, index_at):
-        found.append((at, words))
-        at += 4 * words
-    return found
+    return formats.FORMATS[info.version].tiles(data, info.codebook_bytes, info.n_tiles)
+
+
+def seal(mutant: bytearray, info: Info) -> None:
+    """With the checksums that fit what has become of an archive."""
+    formats.seal(mutant, info.version, info.codebook_bytes, info.n_tiles)
+
+
+def change_header(mutant: bytearray, at: int, change: Callable[[int], int]) -> None:
+    struct.pack_into("<I", mutant, at, change(*struct.unpack_from("<I", mutant, at)))
 
 
 def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[str, bytearray]]:
@@ -81,17 +82,18 @@ def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[st
         index_at = front
         payloads = tiles(data, info)
         seen = set()
-        for at, words in payloads:  # one tile of each sort: every bit of its head, and its other words
-            kind = word(at) & 0x43C3
-            if kind in seen:
+        for at, words in payloads:  # one tile of each sort: every bit of its header, and its other words
+            header = word(at)
+            sort = tuple(bits.of(header) for bits in SORT)
+            if sort in seen:
                 continue
-            seen.add(kind)
-            for bit in range(BITS):
-                yield changed(f"bit {bit} of the head at {at}", (at, 4, word(at) ^ 1 << bit))
+            seen.add(sort)
+            for bit in range(32):
+                yield changed(f"bit {bit} of the tile header at {at}", (at, 4, header ^ 1 << bit))
             for predictor in range(16):
-                yield changed(f"predictor {predictor} at {at}", (at, 4, word(at) & ~(15 << 2) | predictor << 2))
-            yield changed(f"kind 3 at {at}", (at, 4, word(at) | 3))
-            if word(at) >> 8 & 1 and word(at) & 3 == 0:  # positions of outliers
+                yield changed(f"predictor {predictor} at {at}", (at, 4, v1.PREDICTOR.put(header, predictor)))
+            yield changed(f"kind 3 at {at}", (at, 4, v1.KIND.put(header, 3)))
+            if v1.OUTLIERS.of(header) and v1.is_coded(header):  # their positions
                 each = 2 if info.dtype == 2 else 1
                 n_out_of_range, n_unpredictable = word(at + 4 * (1 + each), 2), word(at + 4 * (1 + each) + 2, 2)
                 value_at = at + 4 * (words - (n_unpredictable + 1) // 2 - n_unpredictable * each)
@@ -132,7 +134,7 @@ def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[st
         at = min(at, len(data) - 1)
         what = f"random change {seed}:{i}"
         if c % 8 == 7:  # in front of the payloads
-            at = 48 + b % max(front - 48, 1)
+            at = formats.HEADER_BYTES + b % max(front - formats.HEADER_BYTES, 1)
             at = min(at, len(data) - 1)
         yield changed(what, (at, 1, (0, 255, b >> 8, data[at] ^ 1 << b % 8)[c % 4]))
 
@@ -143,7 +145,7 @@ def run(context: Context, name: str, count: int, seed: int) -> dict[Status, int]
     nbytes = make(dtype).nbytes
     found: dict[Status, int] = {}
     for what, mutant in mutants(data, info, count, seed):
-        hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+        seal(mutant, info)
         status = same_as_cpu(context, bytes(mutant), nbytes, what)
         found[status] = found.get(status, 0) + 1
     return found
@@ -172,8 +174,9 @@ def with_payload(data: bytes, info: Info, tile: int, payload: list[int]) -> byte
     mutant[at : at + 4 * words] = struct.pack(f"<{len(payload)}I", *payload)
     struct.pack_into("<H", mutant, info.header_bytes + info.codebook_bytes + 2 * tile, len(payload))
     body = len(mutant) - info.header_bytes - info.codebook_bytes
-    struct.pack_into("<QQ", mutant, 88, body, body)
-    hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+    struct.pack_into("<Q", mutant, v1.BODY_BYTES_AT, body)
+    struct.pack_into("<Q", mutant, v1.STORED_BYTES_AT, body)
+    seal(mutant, info)
     return bytes(mutant)
 
 
@@ -181,7 +184,7 @@ def first_payload(data: bytes, info: Info, wanted: Callable[[int], bool]) -> tup
     """Number and words of the first coded tile of a sort."""
     for number, (at, words) in enumerate(tiles(data, info)):
         payload = list(struct.unpack_from(f"<{words}I", data, at))
-        if payload[0] & 3 == 0 and wanted(payload[0]):
+        if v1.is_coded(payload[0]) and wanted(payload[0]):
             return number, payload
     raise AssertionError("there is no such tile")
 
@@ -192,8 +195,8 @@ def test_lengths_of_substreams_in_too_many_bits(simt: Library, reused: Context, 
     x = support.smooth((8, 16, 32), dtype)
     data = reused.compress(x, 1e-2 if dtype == support.F32 else 1e-4, backend=CPU)  # neither masks nor outliers
     info = reused.info_of(data)
-    _, payload = first_payload(data, info, lambda head: head >> 6 & 1 == 0 and head >> 8 & 1 == 0)
-    width, at = payload[0] >> 10 & 15, 1 + dtype.itemsize // 4
+    _, payload = first_payload(data, info, lambda header: not v1.MASK.of(header) and not v1.OUTLIERS.of(header))
+    width, at = v1.WIDTH.of(payload[0]), 1 + dtype.itemsize // 4
     assert width > 0
     old = (32 * width + 31) // 32
     bits = sum(word << 32 * i for i, word in enumerate(payload[at : at + old]))
@@ -204,10 +207,10 @@ def test_lengths_of_substreams_in_too_many_bits(simt: Library, reused: Context, 
             continue
         packed = sum(length << other * i for i, length in enumerate(lengths))
         words = [packed >> 32 * i & 0xFFFFFFFF for i in range(other)]
-        changed = [payload[0] & ~(15 << 10) | other << 10, *payload[1:at], *words, *payload[at + old :]]
+        changed = [v1.WIDTH.put(payload[0], other), *payload[1:at], *words, *payload[at + old :]]
         mutant = with_payload(data, info, 0, changed)
         status = same_as_cpu(reused, mutant, x.nbytes, f"width {other}")
-        assert status == (Status.OK if other <= 13 else Status.CORRUPT)
+        assert status == (Status.OK if other <= v1.WIDEST else Status.CORRUPT)
         if status == Status.OK:
             assert reused.decompress(mutant, x.nbytes, backend=CPU) == decoded
 
@@ -217,14 +220,16 @@ def test_masks_that_leave_nothing(simt: Library, reused: Context, dtype: np.dtyp
     name = f"sparse_{dtype}"
     data, info = good_archive(reused, name)
     nbytes = hostile.CASES[name][0](dtype).nbytes
-    number, payload = first_payload(data, info, lambda head: head >> 14 & 1 == 1 and head >> 8 & 1 == 0)
+    number, payload = first_payload(
+        data, info, lambda header: v1.FINE_MASK.of(header) == 1 and not v1.OUTLIERS.of(header)
+    )
     each = dtype.itemsize // 4
     mask = payload[1 + each : 3 + each]
     fine = [0] * ((sum(word.bit_count() for word in mask) * 8 + 31) // 32)
-    plain = payload[0] & 0x00007FFF & ~(15 << 10)  # substreams of no bits
+    plain = v1.BASE.put(v1.WIDTH.put(payload[0], 0), 0)  # substreams of no bits
     for what, changed in {
         "fine mask": [plain, *payload[1 : 3 + each], *fine],
-        "mask": [plain & ~(1 << 14), *payload[1 : 1 + each], 0, 0],
+        "mask": [v1.FINE_MASK.put(plain, 0), *payload[1 : 1 + each], 0, 0],
         "mask, and a fine one": [plain, *payload[1 : 1 + each], 0, 0],
     }.items():
         status = same_as_cpu(reused, with_payload(data, info, number, changed), nbytes, what)
@@ -247,7 +252,7 @@ def test_checks_are_those_of_the_cpu(simt: Library, reused: Context, name: str) 
     for what, mutant in mutants(data, info, 40, 5):
         for sealed in (False, True):
             if sealed:
-                hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+                seal(mutant, info)
             assert status_of(bytes(mutant), DEVICE) == status_of(bytes(mutant), HOST), what
 
 
@@ -259,7 +264,7 @@ def test_every_sort_of_damage_has_its_message(simt: Library, reused: Context) ->
         data, info = good_archive(reused, name)
         nbytes = make(dtype).nbytes
         for _, mutant in mutants(data, info, 0, 1):
-            hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+            seal(mutant, info)
             status, message = outcome(reused, bytes(mutant), nbytes, DEVICE)
             if status == Status.CORRUPT:
                 assert isinstance(message, str)
@@ -277,8 +282,8 @@ def test_the_first_bad_tile_is_named(simt: Library, reused: Context) -> None:
     info = reused.info_of(data)
     mutant = bytearray(data)
     for t in (3, 5, 9):
-        mutant[tiles(data, info)[t][0] + 1] |= 0x80  # bit 15 of the head
-    hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+        change_header(mutant, tiles(data, info)[t][0], lambda header: v1.RESERVED.put(header, 1))
+    seal(mutant, info)
     for schedule in ((0, 0, 1), (1, 0, 4), (2, 1, 16)):
         simt.set_schedule(*schedule)
         status, message = outcome(reused, bytes(mutant), x.nbytes, DEVICE)
@@ -297,7 +302,7 @@ def test_entries_of_the_index_that_no_tile_has(simt: Library, reused: Context) -
         mutant = bytearray(data)
         for t, entry in ((tile, n), (other, words[tile] + words[other] - n)):
             struct.pack_into("<H", mutant, info.header_bytes + info.codebook_bytes + 2 * t, entry)
-        hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+        seal(mutant, info)
         for place, what in ((HOST, f" has {n} words"), (DEVICE, ": bad length in the tile index")):
             expected = (Status.CORRUPT, f"corrupt archive: tile {tile}{what}")
             assert outcome(reused, bytes(mutant), x.nbytes, place) == expected
@@ -315,7 +320,7 @@ def test_damage_in_a_batch(simt: Library, context: Context) -> None:
     def sealed(at: int, value: int, size: int) -> bytes:
         mutant = bytearray(data)
         mutant[at : at + size] = value.to_bytes(size, "little")
-        hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+        seal(mutant, info)
         return bytes(mutant)
 
     damaged: dict[str, bytes] = {
@@ -340,6 +345,14 @@ def test_damage_in_a_batch(simt: Library, context: Context) -> None:
                 assert of_cpu.value.status == Status.CORRUPT, what
 
 
+def nearly_legal(header: int) -> int:
+    """What may be the tile header of a coded tile with short substreams."""
+    header = v1.RESERVED.put(v1.KIND.put(header, v1.CODED), 0)
+    for bits, some in ((v1.PREDICTOR, 7), (v1.WIDTH, 12), (v1.BASE, 7)):
+        header = bits.put(header, bits.of(header) & some)
+    return header
+
+
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 def test_noise_behind_a_good_header(simt: Library, reused: Context, dtype: np.dtype) -> None:
     x = support.smooth((20, 40, 50), dtype)
@@ -349,8 +362,8 @@ def test_noise_behind_a_good_header(simt: Library, reused: Context, dtype: np.dt
     for seed in range(10):
         noise = support.hashes(len(data) // 8 + 1, seed).tobytes()[: len(data) - front]
         mutant = bytearray(data[:front] + noise)
-        if seed % 2:  # heads of coded tiles
+        if seed % 2:
             for at, _ in tiles(data, info):
-                mutant[at : at + 4] = (int.from_bytes(mutant[at : at + 4], "little") & 0x000773DC).to_bytes(4, "little")
-        hostile.seal(mutant, info.codebook_bytes, info.n_tiles)
+                change_header(mutant, at, nearly_legal)
+        seal(mutant, info)
         same_as_cpu(reused, bytes(mutant), x.nbytes, f"noise {seed}")

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from simt_fields import COVERING, KINDS, SHAPES, Kind
 from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Info, Library
 
+import format_v1 as v1
 import support
+from formats import FORMATS
 
 pytestmark = pytest.mark.simt
 
@@ -42,15 +44,10 @@ def check_identity(context: Context, x: NDArray, eb: float, mode: int = ABS, **o
     return archive
 
 
-def heads(archive: bytes, info: Info) -> list[int]:
+def tile_headers(archive: bytes, info: Info) -> list[int]:
     """The first word of every tile's payload."""
-    index_at = info.header_bytes + info.codebook_bytes
-    at = index_at + info.index_bytes
-    found = []
-    for words in struct.unpack_from(f"<{info.n_tiles}H", archive, index_at):
-        found.append(struct.unpack_from("<I", archive, at)[0])
-        at += 4 * words
-    return found
+    tiles = FORMATS[info.version].tiles(archive, info.codebook_bytes, info.n_tiles)
+    return [struct.unpack_from("<I", archive, at)[0] for at, _ in tiles]
 
 
 @support.cases("name, shape, dtype", KINDS, SHAPES, DTYPES, few=COVERING)
@@ -59,16 +56,16 @@ def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tupl
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
 
 
-#: What a kind is there for: what has to be true of an archive of it, and of the heads of its tiles.
+#: What a kind is there for: what has to be true of an archive of it, and of its tile headers (of version 1).
 REACHED = {
-    "smooth": lambda info, all_: info.kind == 1 and {head >> 2 & 15 for head in all_} & {1, 2, 3},
+    "smooth": lambda info, all_: info.kind == 1 and set(map(v1.PREDICTOR.of, all_)) & {1, 2, 3},
     "noise": lambda info, all_: info.kind == 1,
-    "constant": lambda info, all_: all(head >> 9 & 1 for head in all_),
-    "sparse": lambda info, all_: any(head >> 14 & 1 for head in all_),
-    "lonely": lambda info, all_: any(head >> 6 & 1 for head in all_),
-    "corner": lambda info, all_: any(head >> 6 & 1 and not head >> 14 & 1 for head in all_),
-    "nan": lambda info, all_: info.n_special > 0 and any(head >> 7 & 1 for head in all_),
-    "inf": lambda info, all_: info.n_unpredictable > 0 and any(head >> 7 & 1 for head in all_),
+    "constant": lambda info, all_: all(map(v1.ALL_ZERO.of, all_)),
+    "sparse": lambda info, all_: any(map(v1.FINE_MASK.of, all_)),
+    "lonely": lambda info, all_: any(map(v1.MASK.of, all_)),
+    "corner": lambda info, all_: any(v1.MASK.of(header) and not v1.FINE_MASK.of(header) for header in all_),
+    "nan": lambda info, all_: info.n_special > 0 and any(map(v1.MISSING.of, all_)),
+    "inf": lambda info, all_: info.n_unpredictable > 0 and any(map(v1.MISSING.of, all_)),
     "fill": lambda info, all_: info.n_special > 0 and info.has_fill,
     "mixture": lambda info, all_: info.n_special > 0 and info.n_unpredictable > 0,
     "missing_first": lambda info, all_: info.n_special > 0,
@@ -77,13 +74,13 @@ REACHED = {
     "beyond": lambda info, all_: info.n_unpredictable > 0 and info.n_special == 0,
     "steep": lambda info, all_: info.kind == 1 and info.n_out_of_range > 0,
     "ties": lambda info, all_: info.n_unpredictable > 0 and info.n_special == 0,
-    "all_nan": lambda info, all_: {head & 3 for head in all_} == {1},
-    "all_fill": lambda info, all_: info.kind == 0 or {head & 3 for head in all_} == {1},
+    "all_nan": lambda info, all_: set(map(v1.KIND.of, all_)) == {v1.SPECIAL},
+    "all_fill": lambda info, all_: info.kind == 0 or set(map(v1.KIND.of, all_)) == {v1.SPECIAL},
     "incompressible": lambda info, all_: info.kind == 0,
     "tiny_bound": lambda info, all_: info.kind == 0,
     "lossless": lambda info, all_: info.kind == 0,
-    "huge_bound": lambda info, all_: all(head >> 9 & 1 for head in all_),
-    "raw_tiles": lambda info, all_: {head & 3 for head in all_} == {0, 2},
+    "huge_bound": lambda info, all_: all(map(v1.ALL_ZERO.of, all_)),
+    "raw_tiles": lambda info, all_: set(map(v1.KIND.of, all_)) == {v1.CODED, v1.RAW},
 }
 
 
@@ -94,7 +91,7 @@ def test_kinds_reach_what_they_are_for(simt: Library, reused: Context, name: str
     for shape in ((20000,), (130, 150), (18, 33, 40), (4, 18, 17, 40)):
         archive = check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
         info = reused.info_of(archive)
-        reached.append(bool(REACHED[name](info, heads(archive, info) if info.kind == 1 else [])))
+        reached.append(bool(REACHED[name](info, tile_headers(archive, info) if info.kind == 1 else [])))
     assert any(reached)
 
 
@@ -110,15 +107,15 @@ def test_every_predictor_is_reached(simt: Library, reused: Context, dtype: np.dt
     ):
         kind = KINDS[name]
         archive = check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
-        for head in heads(archive, reused.info_of(archive)):
-            if head & 3 == 0:
-                predictors.add(head >> 2 & 15)
-                if head >> 7 & 1:
-                    with_missing.add(head >> 2 & 15)
-                if head >> 14 & 1:
+        for header in tile_headers(archive, reused.info_of(archive)):
+            if v1.is_coded(header):
+                predictors.add(v1.PREDICTOR.of(header))
+                if v1.MISSING.of(header):
+                    with_missing.add(v1.PREDICTOR.of(header))
+                if v1.FINE_MASK.of(header):
                     ranks_of_fine_masks.add(len(shape))
-    assert predictors == set(range(6))
-    assert with_missing == {0, 1, 2, 3}
+    assert predictors == set(v1.PREDICTORS)
+    assert with_missing == set(v1.LORENZO)
     assert ranks_of_fine_masks == {1, 2, 3, 4}
 
 

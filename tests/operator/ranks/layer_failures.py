@@ -1,7 +1,7 @@
-"""A step that fails on one rank: mpirun python layer_failures.py FILE ENGINE KIND
+"""A step that fails on one rank: mpirun python layer_failures.py FOLDER ENGINE KIND...
 
-Writes a good step, one in which the last rank does something wrong, and if that is possible another good one. Rank 0
-prints, as JSON, the errors that the ranks got.
+Writes a good step, one in which the last rank does something wrong, and if that is possible another good one, for every
+kind to FOLDER/KIND.bp. Rank 0 prints, as a line of JSON for each, the errors that the ranks got.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import cusz_operator as cz
 import support
 
 comm = MPI.COMM_WORLD
-path, engine, kind = sys.argv[1:]
+folder, engine, *kinds = sys.argv[1:]
 is_wrong = comm.rank == comm.size - 1
 u = support.smooth((10, 20), support.F32, seed=comm.rank)
 shape, start = (10 * comm.size, 20), (10 * comm.rank, 0)
@@ -30,7 +30,7 @@ def good_step(out: cz.Writer) -> None:
         out.put("U", u, shape, start)
 
 
-def bad_step(out: cz.Writer) -> None:
+def bad_step(out: cz.Writer, kind: str) -> None:
     if kind == "between steps" and is_wrong:
         raise ValueError("not in a step")
     if kind == "compression" and is_wrong:
@@ -67,14 +67,14 @@ def bad_step(out: cz.Writer) -> None:
             out.put("U", block, **where)
 
 
-def main() -> None:
+def write(kind: str) -> None:
     errors = []
     options: dict[str, Any] = {"eb": 1e-3, "engine": engine}
-    target = path
+    target = os.path.join(folder, f"{kind}.bp")
     if kind == "engines" and is_wrong:
         options["engine"] = "BP4" if engine == "BP5" else "BP5"
     if kind == "folder":
-        target = os.path.join(path, "not there", "run.bp")
+        target = os.path.join(folder, "not there", "run.bp")
     if kind == "bound" and is_wrong:
         options["eb"] = -1.0
     if kind == "parameter" and is_wrong:
@@ -83,7 +83,7 @@ def main() -> None:
         with cz.Writer(target, comm, **options) as out:
             good_step(out)
             try:
-                bad_step(out)
+                bad_step(out, kind)
             except cusz_core.CuszError as error:
                 errors.append([type(error).__name__, str(error)])
             if errors and kind not in ("hand-over", "between steps"):
@@ -100,4 +100,5 @@ def main() -> None:
 
 
 keep = cusz_core.compress_with
-main()
+for kind in kinds:
+    write(kind)

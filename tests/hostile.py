@@ -1,81 +1,23 @@
 """Decodes archives that were changed and then given valid checksums, as an attacker would.
 
-Run as a program by test_hostile.py, so that a crash is seen as one: hostile.py CASE SEED COUNT PROGRESS_FILE
+Run as a program by contract/test_hostile.py, so that a crash is seen as one: hostile.py SEED COUNT PROGRESS CASE...
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import struct
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import cusz_core as cusz
 import support
 from cusz_core import backends
+from formats import FORMATS, seal
 from support import F32, F64
-
-HEADER, CODING_HEADER = 48, 80
-MASK = 2**64 - 1
-
-
-# ----------------------------------------------------------------------- checksums, as docs/format.md has them
-
-
-def mix(x: int) -> int:
-    x ^= x >> 30
-    x = x * 0xBF58476D1CE4E5B9 & MASK
-    x ^= x >> 27
-    x = x * 0x94D049BB133111EB & MASK
-    return x ^ x >> 31
-
-
-def weights(n: int) -> np.ndarray:
-    return (np.uint64(0x9E3779B1) * (2 * np.arange(n, dtype=np.uint64) + np.uint64(1))) & np.uint64(0xFFFFFFFF)
-
-
-WEIGHTS = weights(20000)
-
-
-def part(number: int, data: bytes | bytearray) -> int:
-    """Of whole words."""
-    words = np.frombuffer(data, "<u4").astype(np.uint64)
-    weighed = int((words * WEIGHTS[: words.size]).sum(dtype=np.uint64)) if words.size else 0
-    return mix(weighed ^ mix((number * 0x9E3779B97F4A7C15 + words.size) & MASK))
-
-
-def fold(x: int) -> int:
-    return (x ^ x >> 32) & 0xFFFFFFFF
-
-
-def seal(archive: bytearray, codebook_bytes: int, n_tiles: int) -> None:
-    """Gives a (changed) archive the checksums that fit it."""
-    if archive[5] == 0 or archive[50] != 0:
-        front = HEADER if archive[5] == 0 else HEADER + CODING_HEADER + codebook_bytes
-        body, total = bytes(archive[front:]), 0
-        body += bytes(-len(body) % 4)
-        for number, start in enumerate(range(0, len(body), 4 * 4096)):
-            total += part(number, body[start : start + 4 * 4096])
-    else:
-        front = HEADER + CODING_HEADER + codebook_bytes
-        lengths = struct.unpack_from(f"<{n_tiles}H", archive, front)
-        position, total = front + (n_tiles + 1) // 2 * 4, 0
-        for number, words in enumerate(lengths):
-            if position + 4 * words > len(archive):
-                break
-            total += part(number, archive[position : position + 4 * words])
-            position += 4 * words
-    struct.pack_into("<I", archive, 40, fold(total & MASK))
-    struct.pack_into("<I", archive, 44, 0)
-    struct.pack_into("<I", archive, 44, fold(part(0, archive[:front])))
-
 
 # -------------------------------------------------------------------------------------------------------- cases
 
@@ -125,6 +67,7 @@ CASES: dict[str, tuple[Any, ...]] = {
         "mostly_zero": (mostly_zero, 1e-1, {}),
         "far": (far, 0.125, {"bins": 128}),
         "flat": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {}),
+        "uncoded": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {"bins": 128}),  # an empty codebook
         "ripples": (ripples, 1e-2, {}),
         "sparse": (sparse, 1e-1, {}),
         "nan": (lambda t: np.full((5000,), t.type(np.nan)), 1e-3, {}),
@@ -143,41 +86,49 @@ def archive_of(name: str) -> bytes:
 def mutants(archive: bytes, seed: int, count: int):
     """(what was done, archive): every bit of what is in front of the payloads, then `count` random changes."""
     info = cusz.inspect(archive)
-    codebook, tiles = info.sections.codebook, info.tiles
+    form = FORMATS[info.version]
+    coding_header = form.CODEBOOK_AT - form.CODING_HEADER_AT
     front = min(len(archive), sum((info.sections.header, info.sections.codebook, info.sections.index)))
     for bit in range(8 * min(front + 16, len(archive))):
         mutant = bytearray(archive)
         mutant[bit // 8] ^= 1 << bit % 8
-        yield f"bit {bit}", mutant, codebook, tiles
+        yield f"bit {bit}", mutant
     h = support.hashes(4 * count, seed).reshape(count, 4).tolist()
     for i, (a, b, c, d) in enumerate(h):
         mutant = bytearray(archive)
         for k in range(1 + a % 3):
             place = b >> k
-            where = (front + place % max(len(archive) - front, 1), place % len(archive), 48 + place % 80)[c % 3]
+            where = (
+                front + place % max(len(archive) - front, 1),
+                place % len(archive),
+                form.CODING_HEADER_AT + place % coding_header,
+            )[c % 3]
             where = min(where, len(archive) - 1)
             mutant[where] = [0, 255, d >> 8 * k & 255, mutant[where] ^ 1 << (d >> k) % 8][d % 4]
-        yield f"random {seed}:{i}", mutant, codebook, tiles
+        yield f"random {seed}:{i}", mutant
 
 
 def main() -> None:
-    name, seed, count, progress = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    archive = archive_of(name)
-    decoded = refused = 0
-    outcomes = hashlib.sha256()
+    """Prints for each case how many were decoded and refused, and a digest of what was decoded and of all messages."""
+    seed, count, progress = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     with progress.open("w", buffering=1) as log:
-        for what, mutant, codebook, tiles in mutants(archive, seed, count):
-            log.write(f"{what}\n")
-            seal(mutant, codebook, tiles)
-            with contextlib.suppress(cusz.CuszError):
-                cusz.check(mutant, threads=1)
-            try:
-                outcomes.update(cusz.decompress(mutant, threads=1).tobytes())
-                decoded += 1
-            except cusz.CuszError as error:
-                outcomes.update(str(error).encode())
-                refused += 1
-    print(decoded, refused, outcomes.hexdigest())
+        for name in sys.argv[4:]:
+            archive = archive_of(name)
+            info = cusz.inspect(archive)
+            decoded = refused = 0
+            outcomes = hashlib.sha256()
+            for what, mutant in mutants(archive, seed, count):
+                log.write(f"{name}: {what}\n")
+                seal(mutant, info.version, info.sections.codebook, info.tiles)
+                with contextlib.suppress(cusz.CuszError):
+                    cusz.check(mutant, threads=1)
+                try:
+                    outcomes.update(cusz.decompress(mutant, threads=1).tobytes())
+                    decoded += 1
+                except cusz.CuszError as error:
+                    outcomes.update(str(error).encode())
+                    refused += 1
+            print(name, decoded, refused, outcomes.hexdigest())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The library against format_reference.py, an implementation of docs/format.md that shares no code with it: the same
+"""The library against format_v1_reference.py, an implementation of docs/format.md that shares no code with it: the same
 bytes for the same field, the same values for the same bytes, and the same archives refused."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import format_reference as reference
+import format_v1_reference as reference
 import numpy as np
 import pytest
 from numpy.typing import NDArray

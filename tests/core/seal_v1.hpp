@@ -1,0 +1,46 @@
+// What the payload checksum of a tiled archive of version 1 covers (docs/format.md, sections 2, 8, 9).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "format/alphabet.hpp"
+#include "format/header.hpp"
+#include "format/tiling.hpp"
+#include "format/v1.hpp"
+
+namespace cusz_test::v1 {
+
+inline constexpr std::size_t lossless_at = 50, r_at = 52;
+
+// Bytes in front of the body, if there is an archive to have them.
+inline std::optional<std::size_t> body_offset(const std::uint8_t* archive, std::size_t size) {
+    if (size < cusz::v1::tiled_header_bytes) return std::nullopt;
+    const int r = archive[r_at];
+    if (r < cusz::default_r || r > cusz::max_r || size < cusz::v1::body_offset(r)) return std::nullopt;
+    return cusz::v1::body_offset(r);
+}
+
+// Of the tiles, as far as the index leads to them; nothing where there is no telling.
+inline std::optional<std::uint64_t> sum_of_tiles(const std::uint8_t* archive, std::size_t size, std::size_t front) {
+    const auto ndim = std::clamp<std::int32_t>(archive[cusz::ndim_at], 1, CUSZ_MAX_NDIM);
+    const auto shape = cusz::get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(archive, cusz::shape_at);
+    std::uint64_t values = 1;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(ndim); ++i) {
+        if (shape[i] == 0 || shape[i] > (std::uint64_t{1} << 40) / values) return std::nullopt;
+        values *= shape[i];
+    }
+    const std::uint64_t n_tiles = cusz::Tiling(ndim, shape.data()).n_tiles();
+    std::uint64_t at = front + (n_tiles + 1) / 2 * 4, sum = 0;
+    for (std::uint64_t t = 0; t < n_tiles && front + 2 * t + 2 <= size; ++t) {
+        const auto words = cusz::get<std::uint16_t>(archive, front + 2 * t);
+        if (at + 4u * words > size) break;
+        sum += cusz::part(t, archive + at, words);
+        at += 4u * words;
+    }
+    return sum;
+}
+
+} // namespace cusz_test::v1

@@ -1,0 +1,68 @@
+"""Version 1 of the archive format, as far as tests take its archives apart (docs/format.md, sections 2, 6 and 8).
+
+Not for tests/reference, which has the whole of it from the document alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+# ------------------------------------------------------------------------------------- what lies in front of the tiles
+
+CODING_HEADER_AT, CODEBOOK_AT = 48, 128
+LOSSLESS_AT, R_AT, BODY_BYTES_AT, STORED_BYTES_AT = 50, 52, 88, 96
+
+
+def body_at(codebook_bytes: int) -> int:
+    return CODEBOOK_AT + codebook_bytes
+
+
+def symbols(r: int) -> int:
+    """Of the alphabet with 2^r direct magnitudes."""
+    last_octave = 20 if r == 5 else 19
+    return (2 << r) + 8 * (last_octave - r + 1) + 2
+
+
+# ------------------------------------------------------------------------------------------------------------ the body
+
+
+def tiles(archive: bytes | bytearray, codebook_bytes: int, n_tiles: int) -> list[tuple[int, int]]:
+    """Offset and words of every tile's payload, where there is no lossless stage."""
+    index_at = body_at(codebook_bytes)
+    at, found = index_at + (n_tiles + 1) // 2 * 4, []
+    for words in struct.unpack_from(f"<{n_tiles}H", archive, index_at):
+        found.append((at, words))
+        at += 4 * words
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- tile header
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A field of the tile header, which is the first word of a payload."""
+
+    at: int
+    width: int = 1
+
+    def of(self, header: int) -> int:
+        return header >> self.at & (1 << self.width) - 1
+
+    def put(self, header: int, value: int) -> int:
+        return header & ~((1 << self.width) - 1 << self.at) | value << self.at
+
+
+KIND, PREDICTOR = Bits(0, 2), Bits(2, 4)
+MASK, MISSING, OUTLIERS, ALL_ZERO = Bits(6), Bits(7), Bits(8), Bits(9)
+WIDTH, FINE_MASK, RESERVED, BASE = Bits(10, 4), Bits(14), Bits(15), Bits(16, 16)
+
+CODED, SPECIAL, RAW = KINDS = range(3)
+PREDICTORS = range(6)
+LORENZO = range(4)  # of which the 0-D to 3-D ones take missing values
+WIDEST = 13
+
+
+def is_coded(header: int) -> bool:
+    return KIND.of(header) == CODED

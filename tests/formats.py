@@ -1,0 +1,73 @@
+"""The archive format as tests need it: what all versions share (docs/format.md, sections 1 and 9), and the versions.
+
+What is a version's alone is in a module of its own: format_v1.py. A new version adds its module and its line here.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+import cusz_core as cusz
+import format_v1
+
+FORMATS = {1: format_v1}
+
+HEADER_BYTES = 48
+VERSION_AT, KIND_AT, SHAPE_AT, PAYLOAD_CHECKSUM_AT, HEADER_CHECKSUM_AT = 4, 5, 8, 40, 44
+RAW, TILED = 0, 1
+
+MASK = 2**64 - 1
+PIECE = 4 * 4096  # bytes of what is checksummed without looking into it
+
+
+def mix(x: int) -> int:
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 & MASK
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB & MASK
+    return x ^ x >> 31
+
+
+def weights(n: int) -> np.ndarray:
+    return (np.uint64(0x9E3779B1) * (2 * np.arange(n, dtype=np.uint64) + np.uint64(1))) & np.uint64(0xFFFFFFFF)
+
+
+WEIGHTS = weights(20000)
+
+
+def part(number: int, data: bytes | bytearray) -> int:
+    """Of whole words."""
+    words = np.frombuffer(data, "<u4").astype(np.uint64)
+    weighed = int((words * WEIGHTS[: words.size]).sum(dtype=np.uint64)) if words.size else 0
+    return mix(weighed ^ mix((number * 0x9E3779B97F4A7C15 + words.size) & MASK))
+
+
+def fold(x: int) -> int:
+    return (x ^ x >> 32) & 0xFFFFFFFF
+
+
+def seal(archive: bytearray, version: int, codebook_bytes: int, n_tiles: int) -> None:
+    """Gives a changed archive the checksums that fit it. What it was before says how to take it apart."""
+    form = FORMATS[version]
+    is_raw = archive[KIND_AT] == RAW
+    front = HEADER_BYTES if is_raw else form.body_at(codebook_bytes)
+    if is_raw or archive[form.LOSSLESS_AT] != 0:
+        body = bytes(archive[front:])
+        body += bytes(-len(body) % 4)
+        parts = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
+    else:
+        tiles = form.tiles(archive, codebook_bytes, n_tiles)
+        parts = [archive[at : at + 4 * words] for at, words in tiles if at + 4 * words <= len(archive)]
+    total = sum(part(number, data) for number, data in enumerate(parts))
+    struct.pack_into("<I", archive, PAYLOAD_CHECKSUM_AT, fold(total & MASK))
+    struct.pack_into("<I", archive, HEADER_CHECKSUM_AT, 0)
+    struct.pack_into("<I", archive, HEADER_CHECKSUM_AT, fold(part(0, archive[:front])))
+
+
+def tile_headers(archive: bytes | bytearray) -> list[tuple[int, int]]:
+    """Offset and value of the first word of every tile's payload, where there is no lossless stage."""
+    info = cusz.inspect(archive)
+    tiles = FORMATS[info.version].tiles(archive, info.sections.codebook, info.tiles)
+    return [(at, *struct.unpack_from("<I", archive, at)) for at, _ in tiles]
