@@ -230,8 +230,8 @@ def put(array: Any) -> Callable[[Any, int], Callable[[], None]]:
 SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "memory": exhaust_memory,
     "range": raising(cusz_core, "value_range", cusz_core.DeviceError("the device is gone")),
-    "device": raising(cusz_core, "compress", cusz_core.DeviceError("the device is gone")),
-    "bare memory": raising(cusz_core, "compress", MemoryError("no memory for this")),
+    "device": raising(cusz_core, "compress_with", cusz_core.DeviceError("the device is gone")),
+    "bare memory": raising(cusz_core, "compress_with", MemoryError("no memory for this")),
     "table": raising(cz.blocktable, "tables_of", MemoryError("no memory for this")),
     "not an array": put("text"),
     "not on a device": put(WrongArray()),
