@@ -63,7 +63,6 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     __syncthreads();
     const Significance significance = find_significance(tile, batch.tiling);
     if (significance.masked) {
-        __syncthreads(); // tile.coded has been read
         for (std::uint32_t i = threadIdx.x; i < bitmap_words; i += block_threads) tile.coded.word[i] = 0;
         __syncthreads();
         if (significance.fine)
