@@ -174,7 +174,7 @@ def stages_table(rows: Sequence[Row]) -> str:
 def resources_table(figures: dict[str, Any]) -> str:
     head = (
         *("kernel", "for", "architecture", "registers", "spill stores + loads, bytes", "stack bytes", "threads"),
-        *("static shared bytes", "dynamic shared bytes", "blocks of a processor"),
+        *("static shared bytes", "dynamic shared bytes", "blocks per multiprocessor"),
     )
     lines = []
     for row in figures["rows"]:
@@ -317,9 +317,9 @@ def section(measured: Sequence[Document], figures: dict[str, Any] | None, beside
         parts += [
             "### What the compiler made of the kernels",
             textwrap.fill(
-                f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks of a processor: what "
-                "registers, shared memory and threads leave room for, at most the "
-                f"{gpu_resources.MOST_BLOCKS} that the engine asks for; worked out, not measured. Stack bytes that are "
+                f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks per multiprocessor: as many "
+                "as registers, shared memory and threads leave room for, up to the "
+                f"{gpu_resources.MOST_BLOCKS} that the engine asks for; calculated, not measured. Stack bytes that are "
                 "not spilled registers are small arrays.",
                 120,
             ),

@@ -651,8 +651,8 @@ def blocks_table(rows: list[Row]) -> str:
         sizes = [significant(row[f"{name}_bytes"] / n) for name in ("metadata", "data")]
         reads = [ms(row[f"{name}_seconds"]) for name in ("open", "table", "one", "again", "all")]
         lines.append([row["method"], *puts, *sizes, *reads])
-    head = ["", "first step, us a block", "later steps, us a block", "metadata, bytes a block", "data, bytes a block"]
-    return table([*head, "open, ms", "table, ms", "one block, ms", "once more, ms", "all blocks, ms"], lines)
+    head = ["", "first step, us/block", "later steps, us/block", "metadata, bytes/block", "data, bytes/block"]
+    return table([*head, "open, ms", "table, ms", "one block, ms", "the same again, ms", "all blocks, ms"], lines)
 
 
 def report(document: dict[str, Any]) -> str:
@@ -662,45 +662,45 @@ def report(document: dict[str, Any]) -> str:
         f"Python {head['python']}, numpy {head['numpy']}. {head['note']}"
     )
     conditions = (
-        f"Blocks of {n}^3 f32 (turbulence, {4e-6 * n**3:.0f} MB), a bound of {REL:g} of the range, one thread a rank "
-        f"where nothing else is said. Times are those of the slowest rank, medians of {head['repeat']} rounds. tmpfs "
-        f"is {head['tmpfs']}, and the disk's file system is {head['disk']}. Where there are more ranks than cores, "
+        f"Blocks of {n}^3 f32 (turbulence, {4e-6 * n**3:.0f} MB), a bound of {REL:g} of the range, one thread per "
+        f"rank unless stated otherwise. Times are those of the slowest rank, medians of {head['repeat']} rounds. tmpfs "
+        f"is {head['tmpfs']}, and the disk's file system is {head['disk']}. If there are more ranks than cores, "
         "they share them."
     )
     parts = [filled(machine), filled(conditions)]
     if "write" in document:
         work = statistics.median(row["work_seconds"] for row in document["write"])
         text = (
-            f"One block a rank and step, {STEPS} steps a file, about {1e3 * work:.0f} ms of work between steps. "
-            "Milliseconds a step: how long the simulation waits in it / by how much everything takes longer than the "
+            f"One block per rank and step, {STEPS} steps per file, about {1e3 * work:.0f} ms of work between steps. "
+            "Milliseconds per step: how long the simulation waits in it / how much longer everything takes than the "
             "work alone, until the file is closed and (`fsync`) on the disk."
         )
         parts += ["### Writing", filled(text), write_table(document["write"])]
     if "overhead" in document:
         text = (
-            "Milliseconds a step without work in between: compressing a block; writing the bytes of its archive as a "
-            "plain variable; a step by the operator, and by a Writer, which do both. What these take beyond the two is "
-            "the median over steps, and in brackets the same of CPU time, which depends less on what else the machine "
-            "does (not for several ranks, as waiting for each other counts there). A Writer finds the range of every "
-            "block first, for relative bounds and the block table (with `ranges=False` for the former alone); "
-            "compressing alone does so where the bound is relative."
+            "Milliseconds per step without work in between, for: compressing a block; writing the bytes of its archive "
+            "as a plain variable; a step with the operator, and with a Writer, which do both. The time beyond the sum "
+            "of the two is the median over steps; the figure in brackets is the same for CPU time, which depends less "
+            "on what else the machine does (not given for several ranks, because there it includes waiting for each "
+            "other). A Writer first finds the range of every block, for relative bounds and the block table (with "
+            "`ranges=False` for the former alone); compressing alone does so if the bound is relative."
         )
         parts += ["### What a Writer adds", filled(text), overhead_table(document["overhead"])]
     if "read" in document:
         text = (
-            f"A file of {WRITERS * BLOCKS_EACH} blocks: all of it, and boxes of {BOX}^3 at random places. On the disk, "
-            "nothing of the file is in memory beforehand. Fetching alone has ADIOS2 read every archive and decodes "
-            "none (ADIOS2 fills a temporary of the block's raw size all the same); decoding alone is from memory. Box "
-            "again: of a block whose archive the Reader has kept; it keeps none in the other columns."
+            f"A file of {WRITERS * BLOCKS_EACH} blocks: all of it, and boxes of {BOX}^3 at random positions. On the "
+            "disk, nothing of the file is in memory beforehand. Fetching alone has ADIOS2 read every archive and "
+            "decodes none (ADIOS2 still fills a temporary buffer of the block's raw size); decoding alone is from "
+            "memory. Box again: from a block whose archive the Reader has kept; it keeps none in the other columns."
         )
         parts += ["### Reading", filled(text), read_table(document["read"])]
     if "blocks" in document:
         first = document["blocks"][0]
         text = (
-            f"{first['blocks']} blocks of {BLOCK_CELLS}^3 f32 ({4 * BLOCK_CELLS**3} bytes) a step, put by "
-            f"{first['ranks']} ranks, on tmpfs; read by one process. Times of writing a block are those of the step "
-            "over all blocks. Data includes the block table, metadata is what ADIOS2 keeps of its own; the table is "
-            "that of the Reader, and `blocks_info` of ADIOS2 alone."
+            f"{first['blocks']} blocks of {BLOCK_CELLS}^3 f32 ({4 * BLOCK_CELLS**3} bytes) per step, put by "
+            f"{first['ranks']} ranks, on tmpfs; read by one process. The time of writing a block is that of the step "
+            "divided by the number of blocks. Data includes the block table; metadata is what ADIOS2 itself keeps. The "
+            "table is the Reader's; for ADIOS2 alone it is `blocks_info`."
         )
         parts += ["### Many small blocks", filled(text), blocks_table(document["blocks"])]
     return "\n\n".join(parts)

@@ -248,7 +248,7 @@ def _failures(rows: Sequence[Row]) -> str:
 
 def tools_table(document: Document) -> str:
     lines = [
-        [tool["name"], tool["version"] or tool["missing"] or "not asked for", tool["bound"], tool["timed"]]
+        [tool["name"], tool["version"] or tool["missing"] or "not run", tool["bound"], tool["timed"]]
         for tool in document["head"]["tools"]
     ]
     return _table(["tool", "version", "bound it promises", "what its times include"], lines)
@@ -267,16 +267,16 @@ def conditions(document: Document) -> str:
 {head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores{instruction_set};
 {head["system"]}; Python {head["python"]}, numpy {head["numpy"]}.
 
-- MB/s is 10^6 raw bytes a second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
-  after a first one. Calls of less than 20 ms are repeated until 20 ms are full, and their mean is one timing: a single
-  call on a small field tells how cold the caches were. All tools take turns in one process, whose malloc keeps what is
-  freed, so that tools that allocate what they return pay for fresh pages once. Memory is by how much the process grew
-  during a first compression, the archive included.
-- Relative bounds are of the range of the values that are finite and not fill. cusz finds that range itself, in its
-  time. So do SZ3, SZ2 and PFPL where all values count; where a field has fill values, NaN or infinities they are given
-  the absolute bound, as the other tools are always. Those three work out the range of f32 in f32, and are asked for a
-  bound smaller by 1 in 2^22, so that none of them is blamed for the rounding of a range. cusz and PFPL are told the
-  fill value; the rest get the same array.
+- MB/s is 10^6 raw bytes per second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
+  after a first, untimed one. Calls of less than 20 ms are repeated until 20 ms have passed, and their mean counts as
+  one timing: a single call on a small field mostly shows how cold the caches were. All tools take turns in one process,
+  whose malloc keeps freed memory, so tools that allocate what they return pay for fresh pages only once. Memory is the
+  growth of the process during a first compression, including the archive.
+- Relative bounds are relative to the range of the values that are finite and not fill. cusz finds that range itself,
+  and its time includes this. So do SZ3, SZ2 and PFPL if all values count; if a field has fill values, NaN or
+  infinities, they are given the absolute bound, as the other tools always are. Those three determine the range of f32
+  in f32, and are given a bound smaller by 1 in 2^22, so that none of them is blamed for the rounding of a range. cusz
+  and PFPL are told the fill value; the rest get the same array.
 - Values beyond the bound are counted exactly, without tolerance; NaN, infinities and fill values are counted if they do
   not come back bit for bit."""
 
@@ -288,7 +288,7 @@ def full(document: Document) -> str:
         tools_table(document),
         "## Every measurement",
         detailed(document),
-        "## Ours relative to others: compress speed / decompress speed / ratio",
+        "## cusz relative to others: compress speed / decompress speed / ratio",
         factors(document),
         summary(document),
         "## Who kept the bound",
@@ -307,8 +307,8 @@ def compact(document: Document, figures: str = "figures") -> str:
     parts = [
         conditions(document),
         tools_table(document),
-        "By how many times ours is faster, and its archives smaller, one thread: geometric mean (smallest to largest), "
-        "archives of others that break the bound included.",
+        "How many times faster cusz is, and how many times smaller its archives are, with one thread: geometric mean "
+        "(smallest to largest). Archives of others that break the bound are included.",
         summary(document),
         "Ratio; * marks rows with values beyond the bound.",
         results.by_case(results.tools, one, _ratio_cell),
