@@ -153,7 +153,7 @@ class Tiling:
         return itertools.product(*axes)
 
     def groups(self, shape: Box) -> Array:
-        """The zero group of every value of a tile, in tile order."""
+        """The group of every value of a tile, in tile order."""
         return boxes_numbered(shape, self.group)
 
     def subgroups(self, shape: Box) -> Array:
