@@ -1,5 +1,5 @@
-// Memory of a CUDA device as Python describes it, and where a call's work on a device goes. Nothing here calls CUDA:
-// addresses and stream handles are passed on to the library.
+// CUDA device memory as described by Python, and where a call's device work goes. Nothing here calls CUDA: addresses
+// and stream handles are passed on to the library.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,8 +12,8 @@
 #include "cusz/cusz.h"
 #include "errors.hpp"
 
-// A C-contiguous array in a device's memory, checked in Python (device_memory.py), where its owner is kept alive for
-// as long as a call uses this.
+// A C-contiguous array in device memory. Python (device_memory.py) checks it and keeps its owner alive for as long as a
+// call uses this.
 struct DeviceMemory {
     void* data = nullptr;
     Py_ssize_t bytes = 0;
@@ -50,12 +50,12 @@ struct DeviceMemory {
     const char* format() const { return item_bytes == 8 ? "d" : item_bytes == 4 ? "f" : "B"; }
 };
 
-// The stream for a call's work on a device, and where its scratch memory there comes from: the tuple (stream,
-// lasting, device, allocator or None) that device_memory.place() makes, empty for the library's own.
+// The stream for a call's device work, and the source of its scratch memory there: the tuple (stream, lasting, device,
+// allocator or None) made by device_memory.place(); empty for the library's own.
 struct Place {
     void* stream = nullptr;
-    // The stream exists as long as `allocator` does, or for ever. Nothing of a stream that its owner may destroy at
-    // any time is kept after a call.
+    // Whether the stream exists as long as `allocator` does, or for ever. If its owner may destroy it at any time,
+    // nothing that belongs to it is kept after a call.
     bool lasting = true;
     int32_t device = -1;  // of `allocator`
     nb::object allocator; // with methods allocate(bytes) -> address, or 0, and release(address)
@@ -69,13 +69,13 @@ struct Place {
         if (!parts[3].is_none()) allocator = parts[3];
     }
 
-    // Whether scratch memory of one serves the other. (One handle is one stream: `allocator` keeps it alive.)
+    // Whether scratch memory of one can serve the other. (A handle identifies a stream: `allocator` keeps it alive.)
     bool same_as(const Place& other) const {
         return stream == other.stream && device == other.device && allocator.is_valid() == other.allocator.is_valid();
     }
 };
 
-// The library calls these without the GIL. What goes wrong in Python stays there: the allocator notes it and returns 0.
+// The library calls these without the GIL. Exceptions do not leave Python: the allocator notes them and returns 0.
 inline void* allocate_in_python(void* user, size_t bytes, void* /*stream: the allocator's own*/) {
     const nb::gil_scoped_acquire locked;
     if (!locked) return nullptr;
@@ -92,12 +92,12 @@ inline void release_in_python(void* user, void* memory, size_t /*bytes*/, void* 
     if (!locked) return;
     try {
         nb::handle(static_cast<PyObject*>(user)).attr("release")(reinterpret_cast<uintptr_t>(memory));
-    } catch (...) { // the pool keeps it: nobody is there to tell
+    } catch (...) { // the pool keeps it: there is nobody to report this to
     }
 }
 
-// Raises what an allocator in Python met with, if it did, in a way that tells of it: an interrupt as it is, anything
-// else as the cause of OutOfMemoryError.
+// Raises the exception that a Python allocator noted, if any: an interrupt as it is, anything else as the cause of an
+// OutOfMemoryError.
 inline void raise_failure_of(const nb::object& allocator, const char* message) {
     const nb::object failure = allocator.attr("take_failure")();
     if (failure.is_none()) return;

@@ -1,5 +1,5 @@
-// Reads what a DLPack capsule says. The tensor stays the capsule's: whoever holds the capsule holds its memory, and a
-// capsule that nobody renames frees its tensor itself.
+// Reads the description in a DLPack capsule. The tensor stays the capsule's: whoever holds the capsule keeps its memory
+// alive, and a capsule that nobody renames frees its tensor itself.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,7 +11,7 @@
 
 namespace dlpack {
 
-// The interface's own layout (dlpack.h).
+// The structures of the DLPack interface (dlpack.h).
 struct Device {
     int32_t type, id;
 };
@@ -45,7 +45,7 @@ struct Versioned {
 };
 
 inline constexpr uint64_t read_only = 1;
-inline constexpr int32_t most_ndim = 64; // as many as numpy has: beyond it the capsule is broken
+inline constexpr int32_t most_ndim = 64; // numpy's maximum; a capsule with more is broken
 
 // (address, (code, bits, lanes), shape, strides or None, (device type, device), writable)
 using Description = std::tuple<uintptr_t, nb::tuple, nb::tuple, nb::object, std::tuple<int32_t, int32_t>, bool>;

@@ -12,7 +12,7 @@ namespace nb = nanobind;
 
 inline constexpr size_t kStatusCount = 9;
 
-// The exception class of every status; filled when the module is loaded, never released.
+// The exception class for each status; filled when the module is loaded, never released.
 inline std::array<PyObject*, kStatusCount> g_error_classes{};
 
 inline PyObject* error_class(cusz_status status) {

@@ -1,8 +1,8 @@
-// Module cusz_core._native: the C API of cusz.h for Python, as thin as it can be.
+// Module cusz_core._native: the C API of cusz.h for Python, as thin as possible.
 //
 // Arrays come in through the buffer protocol, or as DeviceMemory, without copies. Checks that need a good message
-// (types, layouts, legal values) are made in Python; what is checked here is what memory safety needs. The GIL is
-// released while the library works. Failures raise the classes of cusz_core.errors with the library's own message.
+// (types, layouts, legal values) are made in Python; the checks here are those that memory safety needs. The GIL is
+// released while the library works. Failures raise the classes of cusz_core.errors with the library's message.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
@@ -44,7 +44,7 @@ struct FreeMemory {
     void operator()(void* p) const { std::free(p); }
 };
 
-// What one call needs: a context of the library, and a staging buffer for an archive whose size is not known yet.
+// The resources of one call: a library context, and a staging buffer for an archive whose size is not known yet.
 struct Worker {
     cusz_context* context = cusz_create();
     Place place; // of the context's scratch memory on a device
@@ -55,11 +55,11 @@ struct Worker {
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
     ~Worker() {
-        nb::gil_scoped_release unlocked; // it may wait for a device, and for what another thread holds
+        nb::gil_scoped_release unlocked; // it may wait for a device, or for a lock held by another thread
         cusz_destroy(context);
     }
 
-    // Memory for an archive of `bytes`. Pages that are never written cost nothing.
+    // Memory for an archive of `bytes`. Pages that are never touched cost nothing.
     void* stage(size_t bytes) {
         if (staging_capacity < bytes) {
             staging.reset();
@@ -71,7 +71,7 @@ struct Worker {
         return staging.get();
     }
 
-    // Gives back what the context holds on a device, and has the following calls work in `next`.
+    // Frees what the context holds on a device, and makes later calls use `next`.
     void move_to(Place next) {
         nb::object previous = std::exchange(place, std::move(next)).allocator;
         const cusz_allocator allocator = {&allocate_in_python, &release_in_python, place.allocator.ptr()};
@@ -83,19 +83,19 @@ struct Worker {
             return set == CUSZ_OK ? cusz_set_stream(context, place.stream) : set;
         });
         if (status == CUSZ_OK) return;
-        previous.release(); // never freed: the context may hold on to it
+        previous.release(); // never freed: the context may still refer to it
         raise(status, cusz_last_error(context));
     }
 };
 
-// Workers that no call is using, the latest used last. Guarded by the GIL, so there is no mutex that a fork could leave
-// locked, and held by pointers that are never freed at exit.
+// Idle workers, most recently used last. Guarded by the GIL, so there is no mutex that a fork could leave locked, and
+// held by pointers that are never freed at exit.
 struct Pool {
     std::vector<std::unique_ptr<Worker>> idle;
 };
 
-// Idle workers are moved to another place only when there are so many: a program that works on a few streams in turn
-// keeps the scratch memory of each.
+// Idle workers are moved to another place only above this many: a program that alternates between a few streams keeps
+// the scratch memory of each.
 constexpr size_t kPlaces = 8;
 
 Pool& pool() {
@@ -110,7 +110,7 @@ public:
         Place place(described);
         auto& idle = pool().idle;
         auto found = find(place);
-        if (found == idle.end() && !place.lasting) found = find(Place()); // where it will be put back
+        if (found == idle.end() && !place.lasting) found = find(Place()); // where it will be returned to
         if (found == idle.end() && idle.size() >= kPlaces) found = idle.begin();
         if (found != idle.end()) {
             worker_ = std::move(*found);
@@ -125,7 +125,7 @@ public:
         try {
             if (!worker_->place.lasting) worker_->move_to(Place());
             pool().idle.push_back(std::move(worker_));
-        } catch (...) { // out of memory, or a device that failed: this worker is not kept
+        } catch (...) { // out of memory, or a device failure: this worker is discarded
         }
     }
     Lease(const Lease&) = delete;
@@ -144,7 +144,7 @@ public:
 private:
     using Position = std::vector<std::unique_ptr<Worker>>::iterator;
 
-    // The idle worker at a place that was used last; the end if there is none.
+    // The most recently used idle worker at a place; end() if there is none.
     static Position find(const Place& place) {
         auto& idle = pool().idle;
         for (Position i = idle.end(); i != idle.begin();) {
@@ -175,7 +175,7 @@ public:
         if (nb::isinstance<DeviceMemory>(object)) {
             auto& memory = *nb::inst_ptr<DeviceMemory>(object);
             if (writable && !memory.writable) raise(CUSZ_ERROR_PARAMETER, "the array is read-only");
-            static char nothing; // an empty array may have no address, which the library takes for a mistake
+            static char nothing; // an empty array may have a null address, which the library rejects
             view_.buf = memory.bytes == 0 && memory.data == nullptr ? &nothing : memory.data;
             view_.len = memory.bytes;
             view_.itemsize = memory.item_bytes;
@@ -251,7 +251,7 @@ struct Archive {
 
 // -------------------------------------------------------------------------------------------------- functions
 
-// Parameters by their keys; what is None keeps its default.
+// Sets parameters by key; those that are None keep their defaults.
 void make_params(cusz_params* params, const nb::dict& values) {
     cusz_params_init(new (params) cusz_params);
     for (auto [key, value] : values) {
@@ -302,7 +302,7 @@ size_t compress_to(const Lease& lease, const cusz_params& params, const Field& f
     return archive_bytes;
 }
 
-// Copies an archive from the staging buffer, without the GIL if it takes long enough to matter.
+// Copies an archive from the staging buffer, releasing the GIL if it takes long enough to matter.
 void copy(void* target, const void* staging, size_t bytes) {
     if (bytes < (1u << 16)) {
         std::memcpy(target, staging, bytes);
@@ -329,7 +329,7 @@ nb::bytes compress(nb::handle object, const cusz_params& params, const nb::tuple
 size_t compress_into(nb::handle object, const cusz_params& params, nb::handle out, const nb::tuple& place) {
     const Field field(object, false);
     const View target(out, true);
-    if (target.overlaps(field.view)) raise(CUSZ_ERROR_PARAMETER, "out overlaps the field: pass memory of its own");
+    if (target.overlaps(field.view)) raise(CUSZ_ERROR_PARAMETER, "out overlaps the field: pass separate memory");
     const size_t max_bytes = max_archive_bytes_of(field);
     const Lease lease(place);
     if (target.bytes() >= max_bytes) return compress_to(lease, params, field, target.data(), target.bytes());
@@ -355,7 +355,7 @@ cusz_info inspect_archive(const Lease& lease, const Archive& archive) {
     cusz_info info{};
     info.struct_bytes = sizeof(info);
     const auto call = [&] { return cusz_inspect(lease.context(), archive.view.data(), archive.view.bytes(), &info); };
-    lease.check(archive.view.on_device() ? run(call) : call()); // a header in host memory takes no time
+    lease.check(archive.view.on_device() ? run(call) : call()); // reading a header in host memory is immediate
     return info;
 }
 
@@ -365,7 +365,7 @@ nb::tuple extents(const cusz_info& info, const uint64_t (&values)[CUSZ_MAX_NDIM]
     return nb::tuple(list);
 }
 
-// (dtype, shape) of an archive: what its reader has to allocate.
+// (dtype, shape) of an archive: what a reader has to allocate.
 std::tuple<int32_t, nb::tuple> layout(nb::handle object, const nb::tuple& place) {
     const Archive archive(object);
     const Lease lease(place);
@@ -422,7 +422,7 @@ void decompress_into(nb::handle object, nb::handle out, int32_t backend, int32_t
     const Archive archive(object);
     const Field field(out, true);
     if (field.view.overlaps(archive.view))
-        raise(CUSZ_ERROR_PARAMETER, "out overlaps the archive: pass memory of its own");
+        raise(CUSZ_ERROR_PARAMETER, "out overlaps the archive: pass separate memory");
     const Lease lease(place);
     lease.check(run([&] {
         return cusz_decompress(lease.context(), archive.view.data(), archive.view.bytes(),
@@ -430,8 +430,8 @@ void decompress_into(nb::handle object, nb::handle out, int32_t backend, int32_t
     }));
 }
 
-// out: an array with strides, of the box's extents; the caller has checked that it has the archive's number of
-// dimensions, and that the strides are positive.
+// out: a strided array with the box's extents; the caller has checked that it has as many dimensions as the archive,
+// and that the strides are positive.
 void decompress_box(nb::handle object, nb::handle out, const nb::tuple& start, int32_t threads,
                     const nb::tuple& place) {
     const Archive archive(object);
@@ -494,8 +494,7 @@ std::tuple<int32_t, const char*> device_count() {
 nb::str device_name(int32_t device) {
     std::array<char, 256> name{};
     const cusz_status status = cusz_device_name(device, name.data(), name.size());
-    if (status != CUSZ_OK)
-        raise(status, ("CUDA device " + std::to_string(device) + " cannot be asked its name").c_str());
+    if (status != CUSZ_OK) raise(status, ("cannot query the name of CUDA device " + std::to_string(device)).c_str());
     return nb::str(name.data());
 }
 
@@ -503,7 +502,8 @@ nb::str device_name(int32_t device) {
 
 NB_MODULE(_native, m) {
     m.doc() = "The C API of cusz_core (cusz.h).";
-    // A Parameters that lives as long as the interpreter, in a user's module, is no leak to be reported at the exit.
+    // A Parameters object that lives as long as the interpreter, such as one in a user's module, is not a leak to
+    // report at exit.
     nb::set_leak_warnings(false);
     load_error_classes();
 
@@ -526,7 +526,7 @@ NB_MODULE(_native, m) {
     m.def("max_archive_bytes", &max_archive_bytes);
     m.def("absolute_bound", [](double rel, double min, double max) { return cusz_absolute_bound(rel, min, max); });
 
-    m.def("device_count", &device_count, nb::call_guard<nb::gil_scoped_release>()); // it may load the driver
+    m.def("device_count", &device_count, nb::call_guard<nb::gil_scoped_release>()); // may load the driver
     m.def("device_name", &device_name);
     m.def("device_of", [](uintptr_t address) { return cusz_device_of(reinterpret_cast<const void*>(address)); });
     m.def("describe_dlpack", &dlpack::describe, nb::arg("capsule").none());
@@ -535,7 +535,7 @@ NB_MODULE(_native, m) {
 
     nb::class_<cusz_params>(m, "Params").def("__init__", &make_params);
 
-    // `place`, the last argument of what follows: Place.
+    // The last argument of these, `place`: see Place.
     m.def("compress", &compress);
     m.def("compress_into", &compress_into);
     m.def("layout", &layout);

@@ -1,5 +1,5 @@
-// What a backend does: the whole way from a field to the body of an archive and back; framing.hpp puts headers in front
-// and chooses. One instance belongs to one context.
+// What a backend does: everything from a field to the body of an archive and back. framing.hpp adds the headers and
+// decides on the layout. Each instance belongs to one context.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace cusz {
 
-// Memory that a caller passed. Where it lies is asked once, when the call begins (cusz.cpp).
+// Memory passed by a caller. Its location is queried once, at the start of the call (cusz.cpp).
 inline constexpr int host = -1; // in place of a device's number
 struct Source {
     const void* pointer = nullptr;
@@ -40,8 +40,8 @@ struct Target {
     T* as() const {
         return static_cast<T*>(pointer);
     }
-    // The same memory from there on.
-    Target behind(std::size_t offset) const { return {bytes() + offset, device, name}; }
+    // The same memory from `offset` on.
+    Target at(std::size_t offset) const { return {bytes() + offset, device, name}; }
     operator Source() const { return {pointer, device, name}; }
 };
 
@@ -50,17 +50,16 @@ struct ValueRange {
     std::uint64_t n_valid = 0;
 };
 
-// A box of a field, not empty, and the memory that it goes to: all by dimension, slowest first.
+// A non-empty box of a field and the memory it goes to; arrays by dimension, slowest first.
 struct Selection {
     std::array<std::uint64_t, CUSZ_MAX_NDIM> start{}, count{};
     std::array<std::uint64_t, CUSZ_MAX_NDIM> stride{}; // of the memory, in values
     void* field = nullptr;
 };
 
-// What a backend made of a field, whose tile index and payloads lie in the archive's body: what the header says of
-// them.
+// A backend's result: tile index and payloads are in the archive's body; the header is written from this.
 struct Encoded {
-    Coding coding;                     // without the lossless stage
+    Coding coding;                     // before the lossless stage
     std::vector<std::uint8_t> lengths; // the coder's model
     std::uint32_t payload_checksum;
 };
@@ -73,28 +72,28 @@ public:
     virtual ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                                    int threads) = 0;
 
-    // Encodes a non-empty field under the bound coding.eb > 0 into the body of a tiled archive, of which coding brings
-    // mode, r, eb and special. Returns nothing where that takes more than `capacity` bytes, or the bound needs a raw
-    // archive; the memory may have been written to.
+    // Encodes a non-empty field with error bound coding.eb > 0 into the body of a tiled archive; coding provides mode,
+    // r, eb and special. Returns nothing if that takes more than `capacity` bytes or the bound requires a raw archive;
+    // the memory may have been written to.
     virtual std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
                                             const Target& body, std::uint64_t capacity) = 0;
 
-    // Body (of a tiled archive, before the lossless stage) to field. Without a field only the payload's checksum is
-    // verified, where the frame has one over tiles. Throws CORRUPT.
+    // Body (of a tiled archive, before the lossless stage) to field. Without a field, only the payload checksum is
+    // verified, provided the frame's checksum is taken over tiles. Throws CORRUPT.
     virtual void decompress(const Frame& frame, const Source& body, int threads, const Target& field) = 0;
 
-    // Sum of the checksum parts of `bytes` bytes cut into pieces, and a copy of them to the target if there is one.
+    // Sums the checksum parts of `bytes` bytes cut into pieces, and copies the bytes to the target if there is one.
     virtual std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads,
                                          const Target& target) = 0;
 
-    // Copies bytes between any two places.
+    // Copies bytes between host and devices, in any direction.
     virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
 
     virtual std::size_t scratch_bytes() const = 0;
     virtual void release_scratch() = 0;
 };
 
-// Finds coding.eb_abs and coding.step, which is 0 where the field has to be stored raw.
+// Sets coding.eb_abs and coding.step; a step of 0 means that the field has to be stored raw.
 inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding, const Source& field, int threads) {
     coding.eb_abs = coding.eb;
     if (coding.mode == CUSZ_REL) {
@@ -105,7 +104,7 @@ inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding
                                            : Quantiser<double>::from_bound(coding.eb_abs).step;
 }
 
-// The CPU's can give a part as well.
+// The CPU backend can also decode part of a field.
 class HostBackend : public Backend {
 public:
     // As decompress, for a box of the field: tiles that do not meet it are verified, but not decoded.

@@ -22,7 +22,7 @@ std::vector<std::uint8_t> code_lengths(const std::vector<std::uint64_t>& weights
     std::stable_sort(leaves.begin(), leaves.end(),
                      [&](std::uint32_t a, std::uint32_t b) { return weights[a] < weights[b]; });
 
-    // Each list holds at most n leaves and n - 1 sums. Of it only the order of leaves and sums matters later.
+    // Each list holds at most n leaves and n - 1 sums. Only their order matters later.
     const auto limit = static_cast<std::size_t>(alphabet.limit());
     std::vector<std::uint64_t> list, next;
     std::vector<std::vector<bool>> is_leaf(limit);
@@ -66,11 +66,12 @@ std::vector<std::uint8_t> read_lengths(const void* section, const Alphabet& alph
     }
     for (std::size_t s = alphabet.size(); s < 2 * codebook_bytes(alphabet.r); ++s)
         if ((nibbles[s / 2] >> (4 * (s % 2)) & 15) != 0)
-            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook has lengths behind its last symbol");
-    // A complete code leaves no bit pattern without a meaning, so the decoder needs no check per symbol.
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook has lengths after its last symbol");
+    // A complete code gives every bit pattern a meaning, so the decoder needs no check per symbol.
     const std::uint64_t complete = std::uint64_t{1} << alphabet.limit();
     if (kraft != complete && n_codewords != 0 && !(n_codewords == 1 && kraft == complete / 2))
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook's ", n_codewords, " lengths make no complete code");
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the codebook's ", n_codewords,
+             " lengths do not form a complete code");
     return lengths;
 }
 
@@ -100,7 +101,7 @@ EncodeBook::EncodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
     : alphabet_(alphabet), span_(std::max(512u, alphabet.direct())), reach_(alphabet.reach()) {
     const std::vector<std::uint32_t> codewords = canonical_codewords(lengths);
     for (std::size_t s = 0; s < lengths.size(); ++s) codewords_.push_back({codewords[s], lengths[s]});
-    if (alphabet.r == default_r) { // codes beyond the escape need symbols of their own
+    if (alphabet.r == default_r) { // codes beyond the escape need their own symbols
         const auto beyond = lengths.begin() + alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach()));
         if (std::count(beyond, lengths.begin() + alphabet.escape(0), 0) > 0) reach_ = alphabet.escape_reach();
     }
@@ -154,7 +155,7 @@ DecodeBook::DecodeBook(const std::vector<std::uint8_t>& lengths, const Alphabet&
         for (std::size_t pattern = codewords[s]; pattern < table_.size(); pattern += std::size_t{1} << lengths[s])
             table_[pattern] = entry;
     }
-    // One codeword alone: its other bit means the same, so that every pattern has a meaning.
+    // A single codeword: either bit means its symbol, so that every pattern has a meaning.
     if (!empty_ && width_ == 1 && std::count(lengths.begin(), lengths.end(), 1) == 1) table_[1] = table_[0];
 }
 

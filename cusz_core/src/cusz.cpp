@@ -29,10 +29,10 @@
 
 struct cusz_context {
     std::unique_ptr<cusz::HostBackend> cpu = cusz::make_cpu_backend();
-    std::unique_ptr<cusz::cuda::DeviceBackend> cuda; // once it is needed
+    std::unique_ptr<cusz::cuda::DeviceBackend> cuda; // created on first use
     void* stream = nullptr;
     cusz_allocator allocator{}; // if `allocate` is set
-    cusz::Buffer unpacked;      // a body without its lossless stage
+    cusz::Buffer unpacked;      // a body before its lossless stage
     std::string error;
 };
 
@@ -40,7 +40,7 @@ namespace {
 
 using namespace cusz;
 
-// Runs a call and turns what it throws into a status and a message, unless that is null.
+// Runs a call and turns what it throws into a status, and a message if the context is not null.
 template <class Call>
 cusz_status reported(std::string* message, const Call& call) noexcept {
     const auto report = [&](cusz_status status, const char* text) {
@@ -72,7 +72,7 @@ cusz_status guarded(cusz_context* context, const Call& call) noexcept {
     return reported(context != nullptr ? &context->error : nullptr, call);
 }
 
-// A text for a caller, cut to fit.
+// Copies text for a caller, truncated to fit.
 void put(char* to, std::size_t bytes, const std::string& text) {
     if (to == nullptr || bytes == 0) return;
     const std::size_t length = std::min(text.size(), bytes - 1);
@@ -84,7 +84,8 @@ void need(const void* pointer, const char* name) {
     if (pointer == nullptr) fail(CUSZ_ERROR_PARAMETER, name, " is NULL");
 }
 
-// A structure for a caller who has one of struct_bytes bytes: what fits, and 0 where it knows more members.
+// Copies a structure to a caller whose own has struct_bytes bytes: as much as fits, then 0 for members this library
+// does not know.
 template <class Struct>
 void put(Struct* to, std::size_t struct_bytes, const Struct& from) {
     const std::size_t fitting = std::min(struct_bytes, sizeof from);
@@ -112,8 +113,8 @@ cuda::DeviceBackend& on_device(cusz_context& context, int device) {
     return *context.cuda;
 }
 
-// Where memory lies, for a call with this backend: asked once in a call, as after a failure of the device CUDA may
-// answer otherwise. Throws DEVICE where CUDA does not say, unless the call is the CPU's alone.
+// Where memory resides, for a call with this backend. Asked once per call, as CUDA may answer differently after a
+// device failure. Throws DEVICE where CUDA cannot tell, unless the call uses the CPU alone.
 int place_of(const void* pointer, const char* name, std::int32_t wanted) {
     const int device = cuda::device_of(pointer);
     if (device == cuda::unknown && wanted != CUSZ_BACKEND_CPU) cuda::fail_unknown(name);
@@ -138,19 +139,19 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
     }
     if (on.on_device() && wanted == CUSZ_BACKEND_CPU)
         fail(CUSZ_ERROR_PARAMETER, on.name, " lies on CUDA device ", on.device,
-             ", and the backend cpu takes host memory: use auto or cuda, or copy it");
+             ", and backend cpu takes host memory: use auto or cuda, or copy it");
     if (!on.on_device() && wanted != CUSZ_BACKEND_CUDA) return *context.cpu;
     return on_device(context, on.device);
 }
 
-// Who works for a call on a field of that size.
+// What does the work of a call on a field of that size.
 Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t threads, const Layout& layout,
                     std::initializer_list<Source> all) {
     const int n = resolve_threads(threads, layout.bytes());
     return {backend_for(context, wanted, all), *context.cpu, context.unpacked, n};
 }
 
-// A parsed archive, wherever it lies.
+// Parses an archive, wherever it resides.
 Frame parse(cusz_context& context, const Source& archive, std::size_t archive_bytes) {
     if (!archive.on_device()) return cusz::parse(archive.pointer, archive.pointer, archive_bytes);
     std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
@@ -339,7 +340,7 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_
         const Target to = target(archive, "archive", params.backend);
         const Workers workers = workers_for(*context, params.backend, params.threads, layout, {from, to});
         if (params.lossless != CUSZ_LOSSLESS_NONE && to.on_device())
-            fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage is the CPU's: it needs an archive in host memory");
+            fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage runs on the CPU: it needs an archive in host memory");
 
         Coding coding;
         coding.predictor = static_cast<cusz_predictor>(params.predictor);

@@ -1,5 +1,5 @@
-// Hosts built with -Ofast run with subnormals flushed to zero, and some change the rounding mode; archives must not
-// depend on either. Every entry point and every worker thread holds a FloatMode while it computes.
+// Hosts built with -Ofast flush subnormals to zero, and some change the rounding mode; archives must depend on neither.
+// Every entry point and every worker thread holds a FloatMode while it computes.
 #pragma once
 
 #include <cfenv>
@@ -12,8 +12,8 @@
 
 namespace cusz {
 
-// Sets IEEE defaults (round half to even, subnormals kept, exceptions masked) and restores the caller's mode at the
-// end.
+// Sets IEEE defaults (round half to even, subnormals preserved, exceptions masked) and restores the caller's mode on
+// destruction.
 class FloatMode {
 public:
 #if defined(__x86_64__)

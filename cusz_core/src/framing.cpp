@@ -17,14 +17,14 @@ void check_pieces(Backend& backend, const Frame& frame, const Source& body, int 
 
 std::size_t write_raw(const Workers& workers, const Layout& layout, const Source& field, const Target& archive) {
     const std::uint32_t checksum =
-        workers.backend.piece_checksum(field, layout.bytes(), workers.threads, archive.behind(raw_header_bytes));
+        workers.backend.piece_checksum(field, layout.bytes(), workers.threads, archive.at(raw_header_bytes));
     std::byte header[raw_header_bytes];
     write_raw_header(header, layout, checksum);
     workers.backend.copy(archive.pointer, header, sizeof header);
     return raw_header_bytes + static_cast<std::size_t>(layout.bytes());
 }
 
-// Replaces the body by its zstd frame where that is smaller.
+// Replaces the body with its zstd frame if that is smaller.
 void pack(const Workers& workers, Encoded& encoded, const Target& body) {
     const auto bytes = static_cast<std::size_t>(encoded.coding.body_bytes);
     void* const packed = workers.unpacked.reserve(bytes);
@@ -35,7 +35,7 @@ void pack(const Workers& workers, Encoded& encoded, const Target& body) {
     encoded.payload_checksum = workers.cpu.piece_checksum({packed}, stored, workers.threads, body);
 }
 
-// The verified body of a tiled archive with a lossless stage, in front of that.
+// Undoes the lossless stage of a tiled archive, whose stored bytes are verified first.
 const std::byte* unpack(const Workers& workers, const Frame& frame) {
     check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
     const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
@@ -69,18 +69,19 @@ void copy_box(const Frame& frame, const Selection& box) {
 
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
                           const Target& archive) {
-    const std::uint64_t in_front = v1::body_offset(coding.r);
-    const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // a raw archive is as good from there on
-    if (coding.eb == 0 || in_front > most) return write_raw(workers, layout, field, archive);
-    const Target body = archive.behind(in_front);
-    auto encoded = workers.backend.compress(layout, coding, field, workers.threads, body, most - in_front);
+    const std::uint64_t body_at = v1::body_offset(coding.r);
+    const std::uint64_t most =
+        layout.bytes() + raw_header_bytes - 1; // a tiled archive has to be shorter than a raw one
+    if (coding.eb == 0 || body_at > most) return write_raw(workers, layout, field, archive);
+    const Target body = archive.at(body_at);
+    auto encoded = workers.backend.compress(layout, coding, field, workers.threads, body, most - body_at);
     if (!encoded) return write_raw(workers, layout, field, archive);
     encoded->coding.lossless = CUSZ_LOSSLESS_NONE;
     if (coding.lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, body);
-    std::vector<std::byte> header(in_front);
+    std::vector<std::byte> header(body_at);
     v1::write_tiled_header(header.data(), layout, encoded->coding, encoded->lengths, encoded->payload_checksum);
     workers.backend.copy(archive.pointer, header.data(), header.size());
-    return in_front + encoded->coding.stored_bytes;
+    return body_at + encoded->coding.stored_bytes;
 }
 
 void read_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field) {
@@ -88,7 +89,7 @@ void read_archive(const Workers& workers, const Frame& frame, const Source& body
     if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, body, threads, field);
     if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return backend.decompress(frame, body, threads, field);
     if (body.on_device())
-        fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which is the CPU's: copy it to the host");
+        fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which runs on the CPU: copy it to the host");
     if (field.pointer == nullptr) return check_pieces(cpu, frame, body, threads, {});
     backend.decompress(frame, {unpack(workers, frame)}, threads, field);
 }

@@ -1,4 +1,4 @@
-// The optional lossless stage over an archive's body (paper, section 2, step 5): zstd, where the build has it.
+// The optional lossless stage over an archive's body (paper, section 2, step 5): zstd, if built in.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Scratch memory that is kept between calls: fresh pages cost more than the codec.
+// Scratch memory, kept between calls: touching fresh pages costs more than the codec itself.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace cusz {
 
-// An uninitialised buffer, aligned to 64 bytes, that only grows. Its content is lost when it grows by `reserve`.
+// An uninitialised buffer, aligned to 64 bytes, that only grows. Growing discards its contents.
 class Buffer {
 public:
     // At least `bytes` of memory. Throws std::bad_alloc.

@@ -20,13 +20,13 @@ namespace {
 
 bool is_any(double) { return true; }
 
-// A parameter: what is told about it, and where its value is kept, in one of two members.
+// A parameter: its description, and the member (one of two) that holds its value.
 struct Row {
     cusz_parameter told;
     double cusz_params::* real = nullptr;
     std::int32_t cusz_params::* whole = nullptr;
     bool (*is_legal)(double) = is_any;              // of a number
-    std::int32_t cusz_params::* is_given = nullptr; // 1 when it is set; of a parameter without a default
+    std::int32_t cusz_params::* is_given = nullptr; // becomes 1 when it is set; for a parameter without a default
 };
 
 // Names by number, the default first.
@@ -54,7 +54,7 @@ constexpr const char* backends[] = {"auto", "cpu", "cuda", nullptr};
 constexpr const char* lossless_stages[] = {"none", "zstd", nullptr};
 constexpr const char* predictors[] = {"lorenzo", nullptr};
 
-// What is added here has 0 for its default: programs that do not know it have 0 in its place, or nothing.
+// Additions must have 0 as their default: programs that do not know them have 0 in their place, or nothing.
 constexpr Row table[] = {
     {.told = {"eb", "error bound; 0 is lossless", "an error bound (a finite number >= 0, such as 1e-3)", "0", nullptr,
               CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
@@ -65,11 +65,11 @@ constexpr Row table[] = {
     whole(&cusz_params::bins, "bins", "64", "a power of two from 64 to 8192", is_bins, CUSZ_DECIDES_ARCHIVE,
           "quantisation bins coded directly: a power of two from 64 to 8192"),
     choice(&cusz_params::backend, "backend", backends, "'auto', 'cpu' or 'cuda'", CUSZ_DECIDES_WORK,
-           "where the work is done; auto: where the field lies, which is the CPU for files"),
+           "where the work is done; auto: where the field is, which means the CPU for files"),
     whole(&cusz_params::threads, "threads", "0", "a whole number from 0 (the library chooses) to 1024", is_threads,
           CUSZ_DECIDES_WORK, "CPU threads"),
     choice(&cusz_params::lossless, "lossless", lossless_stages, "'none' or 'zstd'", CUSZ_DECIDES_ARCHIVE,
-           "a further lossless stage over what is coded"),
+           "an additional lossless stage over the coded data"),
     {.told = {"fill", "a value that stands for \"no data\", such as 1e20", "a number (or nan, inf, -inf)", nullptr,
               nullptr, CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
      .real = &cusz_params::fill,
@@ -88,7 +88,7 @@ double value_of(const Row& row, const cusz_params& params) {
     return row.real != nullptr ? params.*row.real : params.*row.whole;
 }
 
-// Where its member ends in cusz_params.
+// Offset of the end of its member in cusz_params.
 std::size_t end_of(const Row& row) {
     const cusz_params params{};
     const void* const member =
@@ -137,13 +137,13 @@ std::optional<double> parse(const Row& row, std::string_view text) {
     return std::nullopt;
 }
 
-// The shortest text that is this number.
+// The shortest text that reads back as this number.
 std::string shown(double value) {
     char text[32];
     return {text, std::to_chars(text, std::end(text), value).ptr};
 }
 
-// Text as it was given, cut; in quotes unless it is a number.
+// The given text, truncated; quoted unless it is a number.
 std::string shown(std::string_view text) {
     if (parse_number<double>(lower_trimmed(text))) return std::string(text);
     std::string quoted = "'";

@@ -17,8 +17,8 @@ namespace cusz {
 
 namespace {
 
-constexpr std::uint64_t tile_bytes = 16 << 10; // about; a thread takes one at least
-constexpr std::uint64_t least_share = 1 << 20; // bytes of a field for which starting a thread pays (measured)
+constexpr std::uint64_t tile_bytes = 16 << 10; // approximate; a thread takes at least one tile
+constexpr std::uint64_t least_share = 1 << 20; // bytes of field that repay starting a thread (measured)
 
 // A positive integer at the start of an environment variable ("4", or OpenMP's "4,2"), else 0.
 int positive_variable(const char* name) {
@@ -44,7 +44,7 @@ int available_cores() {
     return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-// Sizes of programs from far in the future end here, and what an uninitialised structure has begins.
+// Above any size that a future version could have, and below what an uninitialised structure is likely to contain.
 constexpr std::size_t most_struct_bytes = 4096;
 
 } // namespace
@@ -55,8 +55,8 @@ void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_b
              " from ", first_bytes, " to ", most_struct_bytes, ": ", remedy);
 }
 
-// What is beyond the members that this library knows has to be 0: a program that was compiled with a newer header and
-// asks for nothing new works all the same, and one that does is told.
+// Anything after the members known to this library must be 0: a program compiled with a newer header works as long as
+// it uses nothing new, and gets an error if it does.
 cusz_params known_members(const cusz_params& given) {
     const std::size_t bytes = given.struct_bytes;
     check_struct_bytes("params", bytes, first_params_bytes, "call cusz_params_init first");

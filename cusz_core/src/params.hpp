@@ -1,4 +1,4 @@
-// Parameters checked and turned into what the stages use.
+// Checks parameters and derives from them what the stages use.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -21,7 +21,7 @@ struct Traits<float> {
     using Bits = std::uint32_t;
     static constexpr float largest_e = 0x1p124f;
     static constexpr float quantum_limit = 0x1p22f; // |d * inv| up to here is quantised
-    static constexpr float rounder = 0x1.8p23f;     // adding and subtracting it rounds as rint does, up to the limit
+    static constexpr float rounder = 0x1.8p23f;     // adding and subtracting it rounds like rint up to the limit
     static constexpr Bits canonical_nan = 0x7FC00000u;
 };
 
@@ -43,24 +43,24 @@ constexpr typename Traits<T>::Bits bits_of(T value) {
 template <class T>
 constexpr std::size_t words_of = sizeof(T) / 4;
 
-// The special pattern: that of the fill value, else the canonical NaN.
+// The special bit pattern: the fill value's, else that of the canonical NaN.
 template <class T>
 typename Traits<T>::Bits special_pattern(bool has_fill, double fill) {
     const T cast = static_cast<T>(fill);
     return has_fill && cast == cast ? bits_of(cast) : Traits<T>::canonical_nan;
 }
 
-// The quantiser that an absolute bound means (docs/format.md, section 4).
+// The quantiser for an absolute bound (docs/format.md, section 4).
 template <class T>
 struct Quantiser {
     T e = 0, step = 0, inv = 0;
     typename Traits<T>::Bits special = Traits<T>::canonical_nan;
 
-    // e == 0: the bound is below what the arithmetic can keep; the field is stored raw.
+    // e == 0: the bound is too small for the arithmetic to guarantee; the field is stored raw.
     static constexpr Quantiser from_bound(double eb) {
         Quantiser quantiser;
         T e = eb >= static_cast<double>(Traits<T>::largest_e) ? Traits<T>::largest_e : static_cast<T>(eb);
-        if (static_cast<double>(e) > eb) // rounded up: the next smaller one, for positive values one less in bits
+        if (static_cast<double>(e) > eb) // it was rounded up; the next smaller positive value is one less as an integer
             e = std::bit_cast<T>(bits_of(e) - 1);
         if (!(e >= std::numeric_limits<T>::min())) return quantiser;
         quantiser.e = e;
@@ -70,7 +70,7 @@ struct Quantiser {
     }
 };
 
-// The absolute bound that a relative one means for a value range (docs/format.md, section 4).
+// The absolute bound equivalent to a relative one over a value range (docs/format.md, section 4).
 constexpr double absolute_bound(double rel, double min, double max) {
     constexpr double largest = std::numeric_limits<double>::max();
     const double range = max - min;
@@ -78,21 +78,20 @@ constexpr double absolute_bound(double rel, double min, double max) {
     return bound < largest ? bound : largest;
 }
 
-// Sizes of structures in version 0.1.0: the smallest that there are.
+// Sizes of the structures in version 0.1.0, the smallest of any version.
 inline constexpr std::size_t first_params_bytes = 48, first_info_bytes = 216;
 
-// Refuses what is no size of the structure `name`, in any version. Throws PARAMETER.
+// Throws PARAMETER if no version of the structure `name` can have this size.
 void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy);
 
-// The parameters of a caller who may know fewer members, or more: with the defaults of those, or refused unless they
-// are 0. Throws PARAMETER.
+// Parameters from a caller that may know fewer members (the others get their defaults) or more (the others must be 0).
+// Throws PARAMETER.
 cusz_params known_members(const cusz_params& given);
 
-// The parameters of a caller who may know fewer or more members, checked. Throws PARAMETER or UNSUPPORTED, naming the
-// value and the legal ones.
+// As known_members, with the values checked. Throws PARAMETER or UNSUPPORTED, naming the value and the legal range.
 cusz_params checked(const cusz_params& given);
 
-// What threads = 0 means (cusz.h).
+// The thread count that threads = 0 stands for (cusz.h).
 int default_threads();
 // The number of threads to use for a field of this size.
 int resolve_threads(std::int32_t threads, std::uint64_t field_bytes);

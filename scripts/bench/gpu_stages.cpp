@@ -150,13 +150,13 @@ private:
 void time_all(const Layout& layout, const Coding& coding, const Source& field, const Target& archive,
               const Target& decoded, Clock& clock, cusz_stage_times& times) {
     // The way of fields that are stored raw: a copy with a checksum.
-    clock.time([&] { clock.engine().piece_checksum(field, layout.bytes(), 1, archive.behind(raw_header_bytes)); });
+    clock.time([&] { clock.engine().piece_checksum(field, layout.bytes(), 1, archive.at(raw_header_bytes)); });
 
     const std::size_t in_front = v1::body_offset(coding.r);
     if (layout.bytes() < in_front) return;
     std::optional<Encoded> encoded;
     clock.time([&] {
-        encoded = clock.engine().compress(layout, coding, field, 1, archive.behind(in_front),
+        encoded = clock.engine().compress(layout, coding, field, 1, archive.at(in_front),
                                           layout.bytes() + raw_header_bytes - 1 - in_front);
     });
     if (!encoded) return;
@@ -166,7 +166,7 @@ void time_all(const Layout& layout, const Coding& coding, const Source& field, c
 
     const std::size_t bytes = in_front + static_cast<std::size_t>(encoded->coding.body_bytes);
     const Frame frame = parse(header.data(), archive.pointer, bytes);
-    clock.time([&] { clock.engine().decompress(frame, archive.behind(in_front), 1, decoded); });
+    clock.time([&] { clock.engine().decompress(frame, archive.at(in_front), 1, decoded); });
     times.archive_bytes = bytes;
 }
 

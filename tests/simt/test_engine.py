@@ -300,7 +300,7 @@ def test_devices(simt: Library, context: Context) -> None:
     simt.c.simt_set_device_count(0)
     x = support.smooth((100,), DTYPES[0])
     assert simt.c.cusz_device_count(ctypes.byref(reason)) == 0
-    assert b"no CUDA device is here" in (reason.value or b"")
+    assert b"there is no CUDA device" in (reason.value or b"")
     assert simt.c.cusz_device_name(0, name, 40) == Status.DEVICE
     refused(Status.DEVICE, "use the cpu backend", lambda: context.compress(x, 1e-2, backend=CUDA))
     assert context.compress(x, 1e-2) == cpu_archive(context, x, 1e-2)

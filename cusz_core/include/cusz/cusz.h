@@ -1,7 +1,7 @@
 /* cusz.h: the C interface of cusz_core, the only header other code includes.
  *
  * Error-bounded lossy compression of floating-point fields with the cuSZ algorithm (PACT 2020). An archive describes
- * itself (docs/format.md); the same field and parameters give the same archive whatever the number of threads.
+ * itself (docs/format.md); the same field and parameters give the same archive with any number of threads.
  *
  * Conventions
  *   - A field is a C-contiguous array (last dimension fastest) of 1 to 4 dimensions, float or double.
@@ -10,11 +10,11 @@
  *     cusz_last_error(). A failed call leaves the context usable. No function aborts, prints or throws.
  *   - A context holds scratch memory and the last error. One context serves one thread at a time; any number of
  *     contexts may be used at once.
- *   - Structures with struct_bytes may get more members at their ends, and programs need not be compiled anew for that.
- *     struct_bytes is the size that the program knows, at least that of version 0.1.0.
- *   - Fields and archives may lie in host memory or in that of a CUDA device, each of them as it comes: every call asks
- *     CUDA where its pointers point to. (A process that has not loaded the CUDA driver is never made to.) Work on a
- *     device is done on the context's stream (cusz_set_stream), and calls return when their results are there.
+ *   - Structures with struct_bytes may gain members at the end without programs having to be recompiled. struct_bytes
+ * is the size that the program was compiled with, at least that of version 0.1.0.
+ *   - Fields and archives may be in host memory or on a CUDA device, in any combination: every call asks CUDA where its
+ *     pointers point. (A process that has not loaded the CUDA driver is never made to load it.) Device work runs on the
+ *     context's stream (cusz_set_stream), and calls return once their results are complete.
  */
 #ifndef CUSZ_H
 #define CUSZ_H
@@ -33,48 +33,48 @@ extern "C" {
 #endif
 
 #define CUSZ_MAX_NDIM 4
-/* The archive format that this library writes, and the newest that it reads. */
+/* The archive format version that this library writes, and the newest that it reads. */
 #define CUSZ_FORMAT_VERSION 1
 /* An archive is never larger than the raw field plus this many bytes. */
 #define CUSZ_RAW_OVERHEAD_BYTES 48
 
 /* Kinds of failure; the numbers are part of the interface and never change. 7 is never returned: it is reserved for
- * what is built on this library. */
+ * software built on this library. */
 typedef enum cusz_status {
     CUSZ_OK = 0,
-    CUSZ_ERROR_PARAMETER = 1,   /* a parameter out of its legal range, a buffer too small */
+    CUSZ_ERROR_PARAMETER = 1,   /* a parameter out of range, or a buffer too small */
     CUSZ_ERROR_UNSUPPORTED = 2, /* a type, layout or feature that this library or build does not have */
     CUSZ_ERROR_CORRUPT = 3,     /* not an archive, or a damaged, truncated or inconsistent one */
     CUSZ_ERROR_TOO_NEW = 4,     /* an archive of a newer format version */
     CUSZ_ERROR_DEVICE = 5,      /* a device is missing or failed */
     CUSZ_ERROR_MEMORY = 6,      /* out of memory */
-    CUSZ_ERROR_INTERNAL = 8     /* a defect of this library */
+    CUSZ_ERROR_INTERNAL = 8     /* a bug in this library */
 } cusz_status;
 
 typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
 
-/* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= eb * (max - min) of this field's finite values that are not fill;
- * no such value, or a range of 0, means lossless. */
+/* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= eb * (max - min) over this field's finite values other than
+ * fill; if there is none, or the range is 0, the archive is lossless. */
 typedef enum cusz_mode { CUSZ_ABS = 0, CUSZ_REL = 1 } cusz_mode;
 
-/* CUSZ_BACKEND_AUTO: the device where a field or archive in device memory lies, else the CPU. CUSZ_BACKEND_CUDA: the
- * same device, else the current one, to which memory of the host is copied. CUSZ_BACKEND_CPU takes host memory only. */
+/* CUSZ_BACKEND_AUTO: the device that holds the field or archive, if any, else the CPU. CUSZ_BACKEND_CUDA: that device,
+ * else the current one, to which host memory is copied. CUSZ_BACKEND_CPU accepts host memory only. */
 typedef enum cusz_backend { CUSZ_BACKEND_AUTO = 0, CUSZ_BACKEND_CPU = 1, CUSZ_BACKEND_CUDA = 2 } cusz_backend;
 
-/* Optional lossless stage over the coded payload (paper, section 2, step 5). */
+/* Optional lossless stage applied to the coded payload (paper, section 2, step 5). */
 typedef enum cusz_lossless { CUSZ_LOSSLESS_NONE = 0, CUSZ_LOSSLESS_ZSTD = 1 } cusz_lossless;
 
-/* What an archive holds. */
+/* How an archive stores its field. */
 typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
-/* How a tiled archive is coded; the numbers are those of its header. CUSZ_NO_STAGE: of raw archives. */
+/* How a tiled archive is coded; the numbers are those in its header. CUSZ_NO_STAGE: for raw archives. */
 #define CUSZ_NO_STAGE (-1)
 typedef enum cusz_predictor { CUSZ_PREDICTOR_LORENZO = 0 } cusz_predictor;
 typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0 } cusz_coder;
 
-/* Parameters of a compression. Fill with cusz_params_init(), then change what is needed. Of a program that knows fewer
- * members, the others have their defaults; one that knows more may leave those at 0, which is their default (so that it
- * works with this library too), and is refused otherwise. */
+/* Compression parameters. Fill with cusz_params_init(), then change what is needed. If the program knows fewer members
+ * than the library, the others have their defaults; if it knows more, it must leave those at 0, their default, or the
+ * call fails. */
 typedef struct cusz_params {
     uint32_t struct_bytes; /* sizeof(cusz_params), set by cusz_params_init */
     int32_t mode;          /* cusz_mode; default CUSZ_ABS */
@@ -84,7 +84,7 @@ typedef struct cusz_params {
     int32_t threads;  /* CPU threads, at most 1024; 0 (default): OMP_NUM_THREADS, else 1 where a launcher runs several
                          ranks on this node, else the cores this process may use */
     int32_t lossless; /* cusz_lossless; default CUSZ_LOSSLESS_NONE */
-    int32_t has_fill; /* nonzero: `fill` stands for "no data" */
+    int32_t has_fill; /* nonzero: `fill` means "no data" */
     double fill;      /* cast to the field's type and compared by its bits; comes back exactly, and neither it nor
                          NaN nor infinity counts in the value range */
     /* Not in version 0.1.0: */
@@ -92,8 +92,8 @@ typedef struct cusz_params {
     int32_t reserved;  /* 0 */
 } cusz_params;
 
-/* What an archive says of itself. A program that knows fewer members gets those; of one that knows more, the others
- * become 0, and struct_bytes what this library has filled in. */
+/* What an archive says about itself. If the program knows fewer members than the library, it gets those; if it knows
+ * more, the others are set to 0, and struct_bytes to the size that this library filled in. */
 typedef struct cusz_info {
     uint32_t struct_bytes;         /* sizeof(cusz_info), set by the caller before cusz_inspect */
     int32_t version;               /* format version */
@@ -108,16 +108,16 @@ typedef struct cusz_info {
     uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents, then zeros */
     double eb;     /* the bound as requested (absolute, or relative to the value range); 0 for raw archives */
     double eb_abs; /* the absolute bound in force; 0: every value is exact */
-    double step;   /* distance of two quantised values; 0 for raw archives */
+    double step;   /* distance between adjacent quantised values; 0 for raw archives */
     double fill;
     uint64_t raw_bytes, archive_bytes;
     uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections; of index and payload before the
                                                                           lossless stage */
-    uint64_t tile_shape[CUSZ_MAX_NDIM]; /* of a full tile, in the field's dimensions; zeros for raw archives */
+    uint64_t tile_shape[CUSZ_MAX_NDIM]; /* full tile, in the field's dimensions; zeros for raw archives */
     uint64_t n_tiles;
-    uint64_t n_special;       /* values equal to the fill value, or NaN, stored by their symbol alone */
+    uint64_t n_special;       /* values equal to fill, or NaN, stored as a symbol alone */
     uint64_t n_out_of_range;  /* quantisation codes beyond the alphabet */
-    uint64_t n_unpredictable; /* values stored verbatim, those of raw tiles included */
+    uint64_t n_unpredictable; /* values stored verbatim, including those of raw tiles */
     int32_t predictor;        /* cusz_predictor, or CUSZ_NO_STAGE */
     int32_t coder;            /* cusz_coder, or CUSZ_NO_STAGE */
 } cusz_info;
@@ -128,13 +128,13 @@ typedef struct cusz_context cusz_context;
 CUSZ_API const char* cusz_version(void);
 /* The name of a status, such as "corrupt archive"; never NULL. */
 CUSZ_API const char* cusz_status_name(cusz_status status);
-/* "lorenzo", and so on; "none" for CUSZ_NO_STAGE, NULL for what this library does not know. */
+/* The name, such as "lorenzo"; "none" for CUSZ_NO_STAGE, NULL for a number unknown to this library. */
 CUSZ_API const char* cusz_predictor_name(int32_t predictor);
 CUSZ_API const char* cusz_coder_name(int32_t coder);
-/* Threads that threads = 0 means in this process now. */
+/* The number of threads that threads = 0 currently stands for in this process. */
 CUSZ_API int32_t cusz_default_threads(void);
-/* The instruction set that the CPU engine works with in this process: "baseline", "avx2" or "avx512". CUSZ_SIMD in the
- * environment asks for one of them; archives and values are the same with all. */
+/* The instruction set that the CPU engine uses in this process: "baseline", "avx2" or "avx512". The environment
+ * variable CUSZ_SIMD requests one of them; archives and values are the same with all of them. */
 CUSZ_API const char* cusz_instruction_set(void);
 /* Nonzero if this build has the backend (CUSZ_BACKEND_CPU: always). */
 CUSZ_API int32_t cusz_has_backend(cusz_backend backend);
@@ -145,109 +145,108 @@ CUSZ_API int32_t cusz_has_lossless(cusz_lossless stage);
 CUSZ_API cusz_context* cusz_create(void);
 /* Frees a context and its scratch memory; NULL is allowed. */
 CUSZ_API void cusz_destroy(cusz_context* context);
-/* Message of the context's last failure, "" if none; valid until the context's next call. */
+/* Message of the context's last failure, "" if none; valid until the next call with this context. */
 CUSZ_API const char* cusz_last_error(const cusz_context* context);
 /* Bytes of scratch memory the context holds for reuse. */
 CUSZ_API size_t cusz_scratch_bytes(const cusz_context* context);
-/* Gives the scratch memory back; the next call allocates anew. */
+/* Frees the scratch memory; the next call allocates it again. */
 CUSZ_API void cusz_release_scratch(cusz_context* context);
 
-/* The stream (cudaStream_t) for work on a device; NULL, the default, is the legacy default stream. It has to belong to
- * the device of the memory that later calls get. Errors: PARAMETER. */
+/* Sets the stream (cudaStream_t) for device work; NULL, the default, is the legacy default stream. It must belong to
+ * the device whose memory is passed to later calls. Errors: PARAMETER. */
 CUSZ_API cusz_status cusz_set_stream(cusz_context* context, void* stream);
 
-/* Where scratch memory on a device comes from and goes to, in the order of the stream. */
+/* Allocates and frees scratch memory on a device, in stream order. */
 typedef struct cusz_allocator {
-    void* (*allocate)(void* user, size_t bytes, void* stream); /* aligned to 256 bytes; NULL when there is none */
+    void* (*allocate)(void* user, size_t bytes, void* stream); /* aligned to 256 bytes; NULL when out of memory */
     void (*release)(void* user, void* memory, size_t bytes, void* stream);
     void* user;
 } cusz_allocator;
 
-/* Takes the place of cudaMallocAsync and cudaFreeAsync. The context gives back what it holds first. allocator: copied;
- * NULL for the default. It is called by cusz_release_scratch and cusz_destroy too. Errors: PARAMETER. */
+/* Replaces cudaMallocAsync and cudaFreeAsync. The context first frees what it holds. allocator: copied; NULL for the
+ * default. cusz_release_scratch and cusz_destroy call it too. Errors: PARAMETER. */
 CUSZ_API cusz_status cusz_set_allocator(cusz_context* context, const cusz_allocator* allocator);
 
-/* Number of CUDA devices that this process can use; 0 where there is no driver, or the build has no CUDA. reason (may
- * be NULL) then says why, else is "". */
+/* Number of CUDA devices that this process can use; 0 if there is no driver or the build has no CUDA. reason (may be
+ * NULL) then says why; otherwise it is "". */
 CUSZ_API int32_t cusz_device_count(const char** reason);
-/* Writes the name of a device, cut to fit. Errors: PARAMETER, DEVICE. */
+/* Writes the name of a device, truncated to fit. Errors: PARAMETER, DEVICE. */
 CUSZ_API cusz_status cusz_device_name(int32_t device, char* name, size_t name_bytes);
-/* Number of the CUDA device whose memory this is, -1 for memory of the host; -2 where CUDA does not say, as after a
- * device has failed. Calls with such a pointer fail with DEVICE, but for those with the backend cpu. */
+/* Number of the CUDA device that this memory belongs to; -1 for host memory; -2 if CUDA cannot tell, as after a device
+ * failure. Calls with such a pointer fail with DEVICE, except those with the cpu backend. */
 CUSZ_API int32_t cusz_device_of(const void* pointer);
 
-/* Gives every parameter its default: those in the first struct_bytes bytes, which it notes. */
+/* Sets every parameter in the first struct_bytes bytes to its default, and struct_bytes itself. */
 CUSZ_API void cusz_params_init_sized(cusz_params* params, size_t struct_bytes);
-/* For the structure as this header has it. The function, without parentheses or from another language, is for that of
- * version 0.1.0: programs compiled with that header call it. */
+/* The macro initialises the structure as defined in this header. The function behind it, reached from other languages
+ * or with its name in parentheses, initialises that of version 0.1.0, whose programs call it. */
 CUSZ_API void cusz_params_init(cusz_params* params);
 #define cusz_params_init(params) cusz_params_init_sized((params), sizeof(cusz_params))
 
-/* ---- Parameters by name: for command lines, configuration files and other languages, which know by this what there is
- */
+/* ---- Parameters by name: for command lines, configuration files and other languages */
 
 typedef enum cusz_type { CUSZ_TYPE_REAL = 0, CUSZ_TYPE_INTEGER = 1, CUSZ_TYPE_CHOICE = 2 } cusz_type;
 
-/* What a parameter decides. WORK: where and how fast it is done; the archive is the same. ARCHIVE: its size; the bound
- * holds all the same. VALUES: which values come back. */
+/* What a parameter affects. WORK: where and how fast the work is done; the archive is the same. ARCHIVE: its size; the
+ * bound still holds. VALUES: which values come back. */
 typedef enum cusz_decides { CUSZ_DECIDES_WORK = 0, CUSZ_DECIDES_ARCHIVE = 1, CUSZ_DECIDES_VALUES = 2 } cusz_decides;
 
 typedef struct cusz_parameter {
     const char* key;
     const char* description;    /* one line */
-    const char* legal;          /* what its value has to be, such as "a power of two from 64 to 8192" */
-    const char* default_value;  /* NULL: none is given */
-    const char* const* choices; /* names of the values 0, 1, ..., and then NULL; NULL for a number */
+    const char* legal;          /* its legal values, such as "a power of two from 64 to 8192" */
+    const char* default_value;  /* NULL: no default */
+    const char* const* choices; /* names of the values 0, 1, ..., then NULL; NULL for a number */
     int32_t type;               /* cusz_type */
     int32_t decides;            /* cusz_decides */
 } cusz_parameter;
 
-/* The parameters of this library, by number from 0; NULL behind the last. */
+/* The library's parameters, numbered from 0; NULL after the last. */
 CUSZ_API const cusz_parameter* cusz_parameter_at(int32_t number);
 
 /* Sets a parameter.
  *   params         from cusz_params_init
- *   key, value     "bins" and "128", for example; spaces around a value, and capitals in it, do not matter
- *   message        what is wrong, cut to fit, or ""; may be NULL
+ *   key, value     "bins" and "128", for example; spaces around a value and upper or lower case do not matter
+ *   message        what is wrong, truncated to fit, or ""; may be NULL
  *   message_bytes  its size
- * Errors: PARAMETER (an unknown key, a value that is not legal); nothing is set then. */
+ * Errors: PARAMETER (unknown key, illegal value); nothing is set then. */
 CUSZ_API cusz_status cusz_params_set(cusz_params* params, const char* key, const char* value, char* message,
                                      size_t message_bytes);
 
-/* Hard bound of an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
+/* Upper bound on an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
  *   shape      ndim extents; an extent of 0 is an empty field
  *   max_bytes  the bound
- * Errors: PARAMETER (ndim, NULL), UNSUPPORTED (dtype, or a field whose bytes do not fit in 63 bits). */
+ * Errors: PARAMETER (ndim, NULL), UNSUPPORTED (dtype, or a field whose size in bytes does not fit in 63 bits). */
 CUSZ_API cusz_status cusz_max_archive_bytes(cusz_dtype dtype, int32_t ndim, const uint64_t* shape, size_t* max_bytes);
 
-/* Smallest and largest of the values that are finite and not fill.
- *   count            elements of `field`, which may lie on a device
+/* Smallest and largest of the finite values other than fill.
+ *   count            elements of `field`, which may be on a device
  *   has_fill, fill   as in cusz_params
  *   threads          as in cusz_params
  *   min, max         written as doubles (+0 for a zero of either sign); both 0 if there is no such value
- *   n_valid          how many such values there are; may be NULL
+ *   n_valid          number of such values; may be NULL
  * Errors: PARAMETER, UNSUPPORTED, DEVICE, MEMORY. */
 CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t count, const void* field,
                                       int32_t has_fill, double fill, int32_t threads, double* min, double* max,
                                       uint64_t* n_valid);
 
-/* The absolute bound that a relative one means for a value range (rel * (max - min), halved before and doubled after
- * where the difference overflows; 0, that is lossless, for a range of 0). */
+/* The absolute bound equivalent to a relative one over a value range: rel * (max - min), with halved operands and a
+ * doubled result where the difference overflows; 0, meaning lossless, for a range of 0. */
 CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
 
 /* Compresses a field.
  *   field             need not be aligned beyond its type; not read if the field is empty
- *   archive           must not overlap the field; in host memory any alignment, on a device a multiple of 4 bytes, and
- *                     the field's device if that lies on one
+ *   archive           must not overlap the field; any alignment in host memory; on a device, aligned to 4 bytes, and
+ *                     on the same device as the field if that is on one
  *   archive_capacity  at least cusz_max_archive_bytes()
  *   archive_bytes     bytes written
- * The lossless stage (zstd) is the CPU's: it needs an archive in host memory.
- * Errors: PARAMETER, UNSUPPORTED, DEVICE, MEMORY; nothing in `archive` is defined then. */
+ * The lossless stage (zstd) runs on the CPU and needs an archive in host memory.
+ * Errors: PARAMETER, UNSUPPORTED, DEVICE, MEMORY; the contents of `archive` are undefined then. */
 CUSZ_API cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz_dtype dtype, int32_t ndim,
                                    const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
                                    size_t* archive_bytes);
 
-/* Reads and validates an archive's header: no more than the header is touched, besides its length.
+/* Reads and validates an archive's header; touches nothing beyond it.
  *   archive        host memory, any alignment; or device memory
  *   archive_bytes  exactly the archive's length
  *   info           struct_bytes set by the caller
@@ -267,12 +266,12 @@ CUSZ_API cusz_status cusz_check(cusz_context* context, const void* archive, size
 CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t archive_bytes,
                                      cusz_backend backend, int32_t threads, void* field, size_t field_bytes);
 
-/* Reconstructs a box of a field, on the CPU and in host memory. Only tiles that meet the box are decoded; the checksums
- * of the whole archive are verified all the same.
+/* Reconstructs a box of a field, on the CPU and in host memory. Only tiles that intersect the box are decoded; the
+ * checksums of the whole archive are verified nevertheless.
  *   threads       as in cusz_params
- *   start, count  as many numbers as the field has dimensions: where the box begins, and its extents
- *   stride        as many numbers: from a value to the next one along each dimension, in values. A box within a larger
- *                 array has that array's strides; no two values may have one place. Rows with stride 1 are fastest
+ *   start, count  one number per dimension of the field: where the box begins, and its extents
+ *   stride        one number per dimension: the distance in values from one value to the next. A box within a larger
+ *                 array has that array's strides; no two values may share a location. Rows with stride 1 are fastest
  *   field         memory for the box's first value; not touched if the box is empty
  * Errors: PARAMETER, CORRUPT, TOO_NEW, UNSUPPORTED, DEVICE, MEMORY. After CORRUPT the contents of the box are
  * undefined. */

@@ -1,5 +1,5 @@
-// The CPU backend: tiles shared out over threads. Bytes do not depend on the number of threads: every choice is made
-// per tile, or over sums of all tiles.
+// The CPU backend: tiles are distributed over threads. The bytes do not depend on the number of threads: every choice
+// is made per tile, or from sums over all tiles.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -12,7 +12,7 @@
 #include "../errors.hpp"
 #include "../float_mode.hpp"
 #include "../format/checksum.hpp"
-#include "kept_tiles.hpp"
+#include "cached_tiles.hpp"
 #include "kernels.hpp"
 #include "window.hpp"
 
@@ -20,10 +20,10 @@ namespace cusz::cpu {
 
 namespace {
 
-// Runs work(part, who) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
-// Threads take parts as they come to them, the caller too, who is 0. The others live for this call: none is left to
-// wait for after a fork, or when a host unloads its plugins. Where the system refuses a thread, those that are there do
-// its work.
+// Runs work(part, thread) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
+// Threads, of which the caller is number 0, each take the next part when they are free. The other threads end with the
+// call: none is left to wait for after a fork, or when a host unloads its plugins. If the system refuses to start a
+// thread, the running ones do its work.
 template <class Work>
 void parallel(int threads, std::uint64_t parts, const Work& work) {
     if (threads == 1) {
@@ -32,20 +32,20 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
     }
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
     std::atomic<std::uint64_t> next = 0;
-    const auto take_parts = [&](int who) {
+    const auto take_parts = [&](int thread) {
         const FloatMode mode;
         try {
-            for (std::uint64_t part = next++; part < parts; part = next++) work(part, who);
+            for (std::uint64_t part = next++; part < parts; part = next++) work(part, thread);
         } catch (...) {
-            failures[static_cast<std::size_t>(who)] = std::current_exception();
-            next = parts; // nobody needs the rest
+            failures[static_cast<std::size_t>(thread)] = std::current_exception();
+            next = parts; // the rest is not needed
         }
     };
     {
         std::vector<std::jthread> helpers;
         helpers.reserve(static_cast<std::size_t>(threads));
         try {
-            for (int who = 1; who < threads; ++who) helpers.emplace_back(take_parts, who);
+            for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(take_parts, thread);
         } catch (const std::system_error&) {
         }
         take_parts(0);
@@ -56,8 +56,8 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
 
 bool is_aligned(const std::byte* words) { return reinterpret_cast<std::uintptr_t>(words) % 4 == 0; }
 
-// `count` things in parts of about the same size: several for each thread, as one of them may be slower than another,
-// or begin later.
+// Splits `count` items into parts of about the same size: several per thread, as a thread may be slower than others, or
+// start later.
 struct Parts {
     std::uint64_t count, number;
     Parts(std::uint64_t things, int threads)
@@ -72,69 +72,69 @@ struct Parts {
     }
 };
 
-// Payloads that one thread has finished, one behind the other: where they belong if that is known, as it is for the
-// thread that begins with the first tile, else in memory of the segment's own.
+// Payloads that one thread has finished, one after another: in their final place if that is known, as it is for the
+// thread that starts with the first tile, else in the segment's own buffer.
 class Segment {
 public:
     std::size_t words = 0;
     std::uint64_t checksum = 0;
     Counts counts;
 
-    // begin, capacity: where the payloads belong, words that may be written there; or null.
+    // begin, capacity: where the payloads belong and how many words may be written there; or null.
     void start(std::uint32_t* begin, std::size_t capacity) {
         in_place_ = begin != nullptr;
-        begin_ = in_place_ ? begin : own_.reserve<std::uint32_t>(0);
-        capacity_ = in_place_ ? capacity : own_.bytes() / 4;
+        begin_ = in_place_ ? begin : buffer_.reserve<std::uint32_t>(0);
+        capacity_ = in_place_ ? capacity : buffer_.bytes() / 4;
         words = 0;
         checksum = 0;
         counts = {};
     }
-    // Room for the next payload, of at most `longest` words.
+    // Memory for the next payload, of at most `longest` words.
     std::uint32_t* room(std::size_t longest) {
         if (words + longest <= capacity_) return begin_ + words;
         if (in_place_) return last_.reserve<std::uint32_t>(longest);
         Buffer larger;
         larger.reserve((words + longest) * 6);
         if (words > 0) std::memcpy(larger.reserve(0), begin_, words * 4);
-        std::swap(own_, larger);
-        begin_ = own_.reserve<std::uint32_t>(0);
-        capacity_ = own_.bytes() / 4;
+        std::swap(buffer_, larger);
+        begin_ = buffer_.reserve<std::uint32_t>(0);
+        capacity_ = buffer_.bytes() / 4;
         return begin_ + words;
     }
-    // Takes the payload that was written to room(). Returns false where it does not fit in place.
+    // Appends the payload that was written to room(). Returns false if it does not fit in place.
     bool take(const std::uint32_t* payload, std::size_t n) {
         if (words + n > capacity_) return false;
         if (payload != begin_ + words) std::memcpy(begin_ + words, payload, n * 4);
         words += n;
         return true;
     }
-    // Copies words from `from` on to where they belong, if they are not there.
+    // Copies n words from word `from` on to where they belong, unless they are there already.
     void copy_to(std::byte* target, std::size_t from, std::size_t n) const {
         if (!in_place_ && n > 0) std::memcpy(target, begin_ + from, n * 4);
     }
-    std::size_t bytes() const { return own_.bytes() + last_.bytes(); }
+    std::size_t bytes() const { return buffer_.bytes() + last_.bytes(); }
 
 private:
-    Buffer own_, last_; // last_: for a payload that might not fit in place
+    Buffer buffer_, last_; // last_: for a payload that may not fit in place
     bool in_place_ = false;
     std::uint32_t* begin_ = nullptr;
     std::size_t capacity_ = 0;
 };
 
-// One thread's memory, reused over calls.
+// One thread's memory, reused by later calls.
 struct Worker {
     std::unique_ptr<Tile<float>> f32;
     std::unique_ptr<Tile<double>> f64;
-    Buffer payload; // of one tile, aligned and padded
-    Buffer part;    // values of a tile that is not wanted whole
-    KeptTiles kept;
+    Buffer payload; // one tile's, aligned and padded
+    Buffer part;    // values of a tile not wanted whole
+    CachedTiles cached;
     Segment segment;
 
     template <class T>
     Tile<T>& tile() {
-        const auto made = [](auto& own) -> auto& {
-            if (!own) own = std::make_unique<Tile<T>>();
-            return *own;
+        const auto made = [](auto& tile) -> auto& {
+            if (!tile) tile = std::make_unique<Tile<T>>();
+            return *tile;
         };
         if constexpr (sizeof(T) == 4)
             return made(f32);
@@ -142,7 +142,7 @@ struct Worker {
             return made(f64);
     }
     std::size_t bytes() const {
-        return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + part.bytes() + kept.bytes() +
+        return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + part.bytes() + cached.bytes() +
                segment.bytes();
     }
 };
@@ -161,11 +161,11 @@ public:
                                : kernels().value_range_f64(field.as<double>() + begin, end - begin, special);
         });
         ValueRange range;
-        for (const ValueRange& own : ranges) {
-            if (own.n_valid == 0) continue;
-            range.min = range.n_valid == 0 ? own.min : std::min(range.min, own.min);
-            range.max = range.n_valid == 0 ? own.max : std::max(range.max, own.max);
-            range.n_valid += own.n_valid;
+        for (const ValueRange& partial : ranges) {
+            if (partial.n_valid == 0) continue;
+            range.min = range.n_valid == 0 ? partial.min : std::min(range.min, partial.min);
+            range.max = range.n_valid == 0 ? partial.max : std::max(range.max, partial.max);
+            range.n_valid += partial.n_valid;
         }
         return range;
     }
@@ -201,15 +201,15 @@ public:
         const Parts parts(piece_count(bytes), threads);
         parallel(threads, parts.number, [&](std::uint64_t part, int) {
             const auto [first, last] = parts[part];
-            std::uint64_t own = 0;
+            std::uint64_t partial = 0;
             for (std::uint64_t p = first; p < last; ++p) {
-                own += piece(p, data.pointer, bytes);
+                partial += piece(p, data.pointer, bytes);
                 if (target.pointer == nullptr) continue;
                 const std::uint64_t begin = p * piece_words * 4;
                 std::memcpy(target.bytes() + begin, data.bytes() + begin,
                             std::min<std::uint64_t>(piece_words * 4, bytes - begin));
             }
-            sum += own;
+            sum += partial;
         });
         return fold(sum);
     }
@@ -231,24 +231,24 @@ private:
         if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
     }
 
-    // Counts the symbols of the sample. kept: where tiles that are counted may be kept, or empty.
+    // Counts the symbols of the sample. cached: gets the counted tiles that were cached; empty: caches none.
     template <class Coder, class T>
     typename Coder::Counts count_codes(const TileKernels<T, Coder>& stages, const TileCoder<T>& coder,
                                        const Alphabet& alphabet, const Sample& sample, const T* field, int threads,
-                                       std::vector<const PreparedTile*>& kept) {
+                                       std::vector<const PreparedTile*>& cached) {
         const std::uint64_t n_tiles = coder.tiling.n_tiles();
         using Counts = typename Coder::Counts;
         std::vector<Counts> counts(static_cast<std::size_t>(threads), Counts(alphabet.r));
-        for (int who = 0; who < threads; ++who) worker(who).kept.start(kept.size());
+        for (int thread = 0; thread < threads; ++thread) worker(thread).cached.start(cached.size());
         const Parts parts(n_tiles, threads);
-        parallel(threads, parts.number, [&](std::uint64_t part, int who) {
-            auto& tile = worker(who).tile<T>();
+        parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
+            auto& tile = worker(thread).tile<T>();
             const auto [begin, end] = parts[part];
             for (std::uint64_t t = begin; t < end; ++t) {
                 if (!sample.counts(t)) continue;
                 const PreparedTile prepared = stages.prepare(coder, alphabet.reach(), t, field, tile);
-                counts[static_cast<std::size_t>(who)].add(prepared.code, prepared.n);
-                if (!kept.empty()) kept[t] = worker(who).kept.keep(prepared);
+                counts[static_cast<std::size_t>(thread)].add(prepared.code, prepared.n);
+                if (!cached.empty()) cached[t] = worker(thread).cached.add(prepared);
             }
         });
         for (std::size_t i = 1; i < counts.size(); ++i) counts[0].add(counts[i]);
@@ -268,40 +268,42 @@ private:
         make_workers(threads);
 
         const Sample sample(n_tiles, coding.r);
-        std::vector<const PreparedTile*> kept(sample.rate() <= 4 ? n_tiles : 0); // of few it would save nothing
-        const auto counts_of_sample = count_codes(stages, coder, alphabet, sample, field, threads, kept);
+        std::vector<const PreparedTile*> cached(sample.rate() <= 4 ? n_tiles : 0); // at lower rates it would not pay
+        const auto counts_of_sample = count_codes(stages, coder, alphabet, sample, field, threads, cached);
         const typename Coder::Model model(counts_of_sample, sample, alphabet);
-        if (counts_of_sample.has_beyond(model.writing.reach())) kept.clear(); // some of their codes are outliers now
+        if (counts_of_sample.has_beyond(model.writing.reach()))
+            cached.clear(); // some of their codes are now out of range
         if (n_tiles % 2 != 0) std::memset(body + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
         const std::uint64_t most_words = (capacity - index_bytes) / 4;
         std::byte* const payloads = body + index_bytes;
-        for (int who = 0; who < threads; ++who) {
-            if (who == 0 && is_aligned(payloads))
-                worker(who).segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
+        for (int thread = 0; thread < threads; ++thread) {
+            if (thread == 0 && is_aligned(payloads))
+                worker(thread).segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
             else
-                worker(who).segment.start(nullptr, 0);
+                worker(thread).segment.start(nullptr, 0);
         }
-        // The caller takes parts from the first one on, and writes them in place; the others from the last one down.
+        // The caller takes parts from the first one upwards and writes them in place; the others from the last one
+        // downwards.
         struct Written {
-            int who;
+            int thread;
             std::uint64_t from, words;
         };
         const Parts parts(n_tiles, threads);
         std::vector<Written> written(parts.number);
         std::uint64_t next_of_caller = 0;
         std::atomic<std::uint64_t> taken_by_others = 0;
-        parallel(threads, parts.number, [&](std::uint64_t, int who) {
-            const std::uint64_t part = who == 0 ? next_of_caller++ : parts.number - 1 - taken_by_others++;
-            auto& tile = worker(who).tile<T>();
-            Segment& segment = worker(who).segment;
+        parallel(threads, parts.number, [&](std::uint64_t, int thread) {
+            const std::uint64_t part = thread == 0 ? next_of_caller++ : parts.number - 1 - taken_by_others++;
+            auto& tile = worker(thread).tile<T>();
+            Segment& segment = worker(thread).segment;
             const std::uint64_t from = segment.words;
             const auto [begin, end] = parts[part];
             for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed); ++t) {
                 std::uint32_t* const words = segment.room(longest_payload<T>);
-                const bool is_kept = !kept.empty() && kept[t] != nullptr;
+                const bool is_cached = !cached.empty() && cached[t] != nullptr;
                 const PreparedTile prepared =
-                    is_kept ? *kept[t] : stages.prepare(coder, model.writing.reach(), t, field, tile);
+                    is_cached ? *cached[t] : stages.prepare(coder, model.writing.reach(), t, field, tile);
                 const std::uint32_t n =
                     stages.write_payload(coder, model.writing, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
@@ -309,21 +311,21 @@ private:
                 segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);
                 if (segment.words + n > most_words || !segment.take(words, n)) too_large = true;
             }
-            written[part] = {who, from, segment.words - from};
+            written[part] = {thread, from, segment.words - from};
         });
         std::uint64_t total = 0, checksum = 0;
         Counts counts;
-        for (int who = 0; who < threads; ++who) {
-            total += worker(who).segment.words;
-            checksum += worker(who).segment.checksum;
-            counts += worker(who).segment.counts;
+        for (int thread = 0; thread < threads; ++thread) {
+            total += worker(thread).segment.words;
+            checksum += worker(thread).segment.checksum;
+            counts += worker(thread).segment.counts;
         }
         if (too_large || total > most_words) return std::nullopt;
         std::vector<std::uint64_t> place(parts.number, 0);
         for (std::size_t part = 1; part < place.size(); ++part) place[part] = place[part - 1] + written[part - 1].words;
         parallel(threads, parts.number, [&](std::uint64_t part, int) {
-            const Written& own = written[part];
-            worker(own.who).segment.copy_to(payloads + place[part] * 4, own.from, own.words);
+            const Written& run = written[part];
+            worker(run.thread).segment.copy_to(payloads + place[part] * 4, run.from, run.words);
         });
         coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
         coding.n_special = counts.special;
@@ -354,7 +356,7 @@ private:
         if (n_tiles % 2 != 0 && words_of_tile(n_tiles) != 0)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
 
-        // Where every part's tiles begin; the index has to fit the body before anything of it is followed.
+        // Where each part's tiles begin. The index is validated as a whole before any entry is used.
         const Parts parts(n_tiles, threads);
         std::vector<std::uint64_t> begin(parts.number + 1, 0);
         parallel(threads, parts.number, [&](std::uint64_t part, int) {
@@ -369,30 +371,30 @@ private:
         });
         for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
         if (begin.back() != payload_words)
-            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", begin.back(), " words of ",
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", begin.back(), " words, not ",
                  payload_words);
 
         const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
-        // Payloads are read where they lie, save those whose margin would reach behind the body.
+        // Payloads are read in place, except those whose margin would extend past the end of the body.
         const bool aligned = is_aligned(payloads);
         std::atomic<std::uint64_t> checksum = 0;
-        parallel(threads, parts.number, [&](std::uint64_t part, int who) {
-            Worker& own = worker(who);
-            auto& tile = own.tile<T>();
+        parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
+            Worker& memory = worker(thread);
+            auto& tile = memory.tile<T>();
             const auto [first, last] = parts[part];
             std::uint64_t sum = 0, at = begin[part];
             for (std::uint64_t t = first; t < last; ++t) {
                 const std::uint32_t n = words_of_tile(t);
                 const std::uint32_t* words = reinterpret_cast<const std::uint32_t*>(payloads + at * 4);
                 if (!aligned || at + n + payload_margin_words > payload_words) {
-                    auto* copy = own.payload.reserve<std::uint32_t>(UINT16_MAX + payload_margin_words);
+                    auto* copy = memory.payload.reserve<std::uint32_t>(UINT16_MAX + payload_margin_words);
                     std::memcpy(copy, payloads + at * 4, n * 4);
                     std::memset(copy + n, 0, payload_margin_words * 4);
                     words = copy;
                 }
                 at += n;
                 if (verify) sum += part_of_sum(t, kernels().weigh(words, n), n);
-                T* const target = window.begin(t, tile, own.part);
+                T* const target = window.begin(t, tile, memory.part);
                 if (target == nullptr) continue;
                 stages.read_payload(coder, model, t, words, n, tile, target);
                 if (target != window.field()) window.copy(t, tile.box, target);

@@ -1,6 +1,6 @@
-// huffman.hpp's encode() and decode() with a substream a lane, 16 neighbouring substreams at a time: their next symbols
-// lie side by side in tile order, and a table is read for all of them by one gather. That takes AVX-512 with gathers
-// that are faster than loads one by one (docs/performance.md).
+// huffman.hpp's encode() and decode() with one substream per lane, 16 neighbouring substreams at a time: their next
+// symbols are adjacent in tile order, and one gather looks up all of them. This needs AVX-512 with gathers that are
+// faster than single loads (docs/performance.md).
 #pragma once
 
 #include <immintrin.h>
@@ -17,13 +17,13 @@ namespace cusz::cpu::CUSZ_ISA {
 
 inline constexpr std::uint32_t halves = max_substreams / 16;
 
-// The lanes of one half that have a symbol in a round: those of `first` to first + 15 below `end`, which is at most 255
-// above `first`, or below it.
+// Mask of the lanes of one half that have a symbol in this round: those of `first` to first + 15 that are below `end`.
+// `end` may be at most `first` + 255, or less than `first`.
 inline __mmask16 lanes_below(std::uint32_t first, std::uint32_t end) {
     return static_cast<__mmask16>(first < end ? _bzhi_u32(0xFFFF, end - first) : 0);
 }
 
-// The lower (0) or upper (1) eight numbers, as 64 bits.
+// The lower (0) or upper (1) eight numbers, widened to 64 bits.
 template <int part>
 __m512i widened(__m512i numbers) {
     return _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(numbers, part));
@@ -33,7 +33,7 @@ struct Codewords {
     __m512i bits, length; // length > 32: a symbol without a codeword
 };
 
-// Codewords of 16 codes with their extra bits. wide: of any; else only of codes from -span() to span() - 1.
+// Codewords and extra bits of 16 codes. wide: for any codes; else only for those from -span() to span() - 1.
 template <bool has_missing, bool wide>
 Codewords look_up(__m512i code, __mmask16 lanes, const EncodeBook& book) {
     const auto all = [](std::uint32_t n) { return _mm512_set1_epi32(static_cast<int>(n)); };
@@ -67,18 +67,18 @@ Codewords look_up(__m512i code, __mmask16 lanes, const EncodeBook& book) {
     return codewords;
 }
 
-// Substreams being written, each to memory of its own: 64 bits at a time, what is less waits in its lane. Small enough
-// to stay in registers.
+// Writes substreams, each to its own memory, 64 bits at a time; bits short of that stay pending in the substream's
+// lane. Small enough to live in registers.
 struct LaneWriters {
     static constexpr std::uint32_t eights = max_substreams / 8;
     static constexpr std::uint32_t room =
-        72; // words of a substream: at most 128 codewords of 32 bits and one that waits
+        72; // words of a substream: at most 128 codewords of 32 bits, and pending bits
     static_assert(max_tile_values / max_substreams / 2 < room);
 
-    std::uint64_t* own;                                   // room for each substream
-    __m512i waiting[eights], pending[eights], at[eights]; // bits, their number, word in own
+    std::uint64_t* buffer;                                // `room` words for each substream
+    __m512i waiting[eights], pending[eights], at[eights]; // pending bits, their number, word in buffer
 
-    explicit LaneWriters(std::uint64_t* memory) : own(memory) {
+    explicit LaneWriters(std::uint64_t* memory) : buffer(memory) {
         const __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
 #pragma GCC unroll 4
         for (std::uint32_t eight = 0; eight < eights; ++eight) {
@@ -87,14 +87,14 @@ struct LaneWriters {
             waiting[eight] = pending[eight] = _mm512_setzero_si512();
         }
     }
-    // Appends `length` bits, at most 64, to each of eight substreams. Bits above are 0.
+    // Appends `length` bits, at most 64, to each of eight substreams. Higher bits must be 0.
     [[gnu::always_inline]] void append(std::uint32_t eight, __m512i bits, __m512i length) {
         const __m512i all = _mm512_set1_epi64(64);
         const __m512i word = _mm512_or_si512(waiting[eight], _mm512_sllv_epi64(bits, pending[eight]));
         const __m512i rest = _mm512_srlv_epi64(bits, _mm512_sub_epi64(all, pending[eight]));
         const __m512i sum = _mm512_add_epi64(pending[eight], length);
         const __mmask8 full = _mm512_test_epi64_mask(sum, all);
-        _mm512_mask_i64scatter_epi64(own, full, at[eight], word, 8);
+        _mm512_mask_i64scatter_epi64(buffer, full, at[eight], word, 8);
         at[eight] = _mm512_mask_add_epi64(at[eight], full, at[eight], _mm512_set1_epi64(1));
         waiting[eight] = _mm512_mask_mov_epi64(word, full, rest);
         pending[eight] = _mm512_andnot_si512(all, sum);
@@ -109,28 +109,28 @@ inline __mmask8 eight_below(std::uint32_t first, std::uint32_t end) {
     return static_cast<__mmask8>(first < end ? _bzhi_u32(0xFF, end - first) : 0);
 }
 
-// Writes the first `count` substreams one behind the other, and zeros up to whole 64 bits. Returns their lengths.
+// Concatenates the first `count` substreams, with zeros up to whole 64 bits. Returns their lengths.
 inline SubstreamBits join_substreams(const LaneWriters& writers, std::uint32_t count, std::uint32_t* words) {
     alignas(64) std::uint64_t end[max_substreams], pending[max_substreams];
     for (std::uint32_t eight = 0; eight < LaneWriters::eights; ++eight) {
-        _mm512_i64scatter_epi64(writers.own, writers.at[eight], writers.waiting[eight], 8);
+        _mm512_i64scatter_epi64(writers.buffer, writers.at[eight], writers.waiting[eight], 8);
         _mm512_store_si512(end + 8 * eight, writers.at[eight]);
         _mm512_store_si512(pending + 8 * eight, writers.pending[eight]);
     }
     SubstreamBits lengths;
     lengths.count = count;
     char* to = reinterpret_cast<char*>(words);
-    std::uint32_t shift = 0;               // bits that the last word written has
+    std::uint32_t shift = 0;               // bits used in the last word written
     __m512i last = _mm512_setzero_si512(); // that word, in every lane
     for (std::uint32_t s = 0; s < count; ++s) {
-        const std::uint64_t* const own = writers.own + s * LaneWriters::room;
+        const std::uint64_t* const substream = writers.buffer + s * LaneWriters::room;
         const auto n_full = static_cast<std::uint32_t>(end[s] - s * LaneWriters::room);
         const std::uint32_t bits = lengths.bits[s] = n_full * 64 + static_cast<std::uint32_t>(pending[s]);
         const std::uint32_t n = (shift + bits + 63) / 64;
         const __m512i left = _mm512_set1_epi64(shift), right = _mm512_set1_epi64(64 - shift);
         __m512i before = _mm512_sllv_epi64(last, right), shifted = last;
         for (std::uint32_t k = 0; k < n; k += 8) {
-            const __m512i here = _mm512_maskz_loadu_epi64(eight_below(k, n_full + 1), own + k);
+            const __m512i here = _mm512_maskz_loadu_epi64(eight_below(k, n_full + 1), substream + k);
             shifted = _mm512_or_si512(_mm512_sllv_epi64(here, left),
                                       _mm512_srlv_epi64(_mm512_alignr_epi64(here, before, 7), right));
             _mm512_mask_storeu_epi64(to + 8 * k, eight_below(k, n), shifted);
@@ -143,7 +143,7 @@ inline SubstreamBits join_substreams(const LaneWriters& writers, std::uint32_t c
     return lengths;
 }
 
-// Appends codewords that do not go together into 64 bits, or of which one has no word in the table.
+// Appends codewords that do not fit into 64 bits together, or of which one is not in the table.
 template <std::size_t batch>
 [[gnu::noinline]] LaneWriters append_one_by_one(LaneWriters writers, const Codewords (&codewords)[batch],
                                                 __mmask16 lanes, const std::int32_t* code, std::uint32_t count,
@@ -163,15 +163,15 @@ template <std::size_t batch>
     return writers;
 }
 
-// The codewords of `batch` rounds are joined before they are written. Returns false where more batches than `most_slow`
-// could not be.
+// Joins the codewords of `batch` rounds before writing them. Returns false if that was impossible for more than
+// `most_slow` batches.
 template <bool has_missing, bool wide>
 bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book, std::uint32_t most_slow,
                std::uint32_t* words, SubstreamBits& lengths) {
     constexpr std::uint32_t batch = wide ? 2 : 4;
     const std::uint32_t count = substream_count(n);
-    alignas(64) std::uint64_t own[max_substreams * LaneWriters::room];
-    LaneWriters writers(own);
+    alignas(64) std::uint64_t buffer[max_substreams * LaneWriters::room];
+    LaneWriters writers(buffer);
     for (std::uint32_t round = 0; round < n; round += batch * count)
 #pragma GCC unroll 2
         for (std::uint32_t half = 0; half < halves; ++half) {
@@ -182,7 +182,7 @@ bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book
                 const __mmask16 lanes = lanes_below(first, std::min(round + (i + 1) * count, n));
                 codewords[i] = look_up<has_missing, wide>(_mm512_maskz_loadu_epi32(lanes, code + first), lanes, book);
             }
-            // Two halves of the batch, of at most 32 bits.
+            // Two halves of the batch, of at most 32 bits each.
             __m512i bits[2], length[2];
             __mmask16 too_long = 0;
 #pragma GCC unroll 2
@@ -225,7 +225,7 @@ inline SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_
         return has_missing ? encode_as<true, wide>(code, n, book, most_slow, words, lengths)
                            : encode_as<false, wide>(code, n, book, most_slow, words, lengths);
     };
-    // A look at some codes tells mostly whether the table has nearly all.
+    // A sample of codes usually tells whether the table has nearly all of them.
     const std::uint32_t some = std::min(n, 512u), span = book.span();
     std::uint32_t wide = 0;
     for (std::uint32_t i = 0; i < some; ++i)
@@ -234,15 +234,15 @@ inline SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_
     return lengths;
 }
 
-// Where every substream is being read, in bits: those of even number in front of those of odd number in every half, as
-// vectors of 64 bits have them.
+// The read position of every substream, in bits; within each half, even-numbered substreams come before odd-numbered
+// ones, to suit vectors of 64-bit elements.
 struct Positions {
     alignas(64) std::uint64_t at[halves][2][8];
     std::uint64_t& of(std::uint32_t substream) { return at[substream / 16][substream % 2][substream % 16 / 2]; }
 };
 
-// Decodes the next `rounds` symbols of a substream, each from bits of its own, to every `count`th code. Returns the
-// least leading number.
+// Decodes the next `rounds` symbols of a substream, loading bits for each one separately, to every `count`th code.
+// Returns the smallest leading number.
 template <bool has_missing>
 [[gnu::noinline]] std::int32_t decode_one_by_one(const char* bytes, const DecodeBook& book, std::uint32_t rounds,
                                                  std::uint32_t count, std::uint64_t& position, std::int32_t* code) {
@@ -260,7 +260,7 @@ template <bool has_missing>
     return least;
 }
 
-// 16 codes from what the table says and the bits looked at, and the least leading numbers so far.
+// 16 codes from their table entries and the bits looked up; updates the smallest leading number.
 template <bool has_missing>
 __m512i join(__m512i entry, __m512i window, __m512i& least) {
     const __m512i length = _mm512_and_si512(_mm512_srli_epi32(entry, 8), _mm512_set1_epi32(15));
@@ -274,7 +274,7 @@ __m512i join(__m512i entry, __m512i window, __m512i& least) {
                                  _mm512_set1_epi32(missing_code));
 }
 
-// Decodes the next `rounds` symbols of the substreams in `lanes`, from 64 bits loaded of each. Returns the least
+// Decodes the next `rounds` symbols of the substreams in `lanes` from one 64-bit load each. Returns the smallest
 // leading number.
 template <std::uint32_t rounds, bool has_missing>
 std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mmask16 (&lanes)[halves],
@@ -286,7 +286,7 @@ std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mm
         for (std::uint32_t odd = 0; odd < 2; ++odd) {
             const __m512i at = position[half][odd] = _mm512_load_si512(positions.at[half][odd]);
             const __m512i loaded = _mm512_i64gather_epi64(_mm512_srli_epi64(at, 3), bytes, 1);
-            // The topmost bit is set, and ends up behind as many zeros as there were bits in the symbols.
+            // The top bit is set: the zeros above it in the end count the bits consumed.
             window[half][odd] = _mm512_or_si512(_mm512_srlv_epi64(loaded, _mm512_and_si512(at, _mm512_set1_epi64(7))),
                                                 _mm512_set1_epi64(INT64_MIN));
         }
@@ -303,9 +303,9 @@ std::int32_t decode_rounds(const char* bytes, const DecodeBook& book, const __mm
         }
     std::int32_t of_others = 0;
     for (std::uint32_t half = 0; half < halves; ++half) {
-        std::uint32_t wrong = 0; // of the 16 lanes
+        std::uint32_t wrong = 0; // bit mask of the 16 lanes
         for (std::uint32_t odd = 0; odd < 2; ++odd) {
-            // Symbols that end within the 57 bits were right, as codewords are prefix-free.
+            // Symbols that end within the 57 bits are right, as codewords are prefix-free.
             const __m512i total = _mm512_lzcnt_epi64(window[half][odd]);
             const __mmask8 right = _mm512_cmple_epi64_mask(total, _mm512_set1_epi64(57));
             _mm512_store_si512(positions.at[half][odd],
@@ -340,7 +340,7 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
         for (; j + rounds * count <= n; j += rounds * count)
             least = std::min(least, decode_rounds<rounds, has_missing>(bytes, book, lanes, count, positions, code + j));
     };
-    if (count > 0) { // as many symbols a load as mostly end within 57 bits
+    if (count > 0) { // as many symbols per load as usually end within 57 bits
         if (bits <= 7 * n) decode_while.template operator()<6>();
         if (bits <= 11 * n) decode_while.template operator()<4>();
         decode_while.template operator()<2>();

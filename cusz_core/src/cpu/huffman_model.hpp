@@ -1,5 +1,5 @@
-// The Huffman coder's model: a histogram of the symbols (paper, section 3.2.1), over a fixed sample of tiles, and the
-// codebook that is built from it (docs/format.md, section 7).
+// The Huffman coder's model: a histogram of the symbols (paper, section 3.2.1) over a fixed sample of tiles, and the
+// codebook built from it (docs/format.md, section 7).
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ public:
     explicit Histogram(int r) : alphabet_(r), counts_(alphabet_.size()), small_(2 * 2 * span) {}
 
     void add(const std::int32_t* code, std::uint32_t n) {
-        // By turns in two tables: a run of equal codes would wait for its own last addition.
+        // Alternates between two tables, as in a run of equal codes each addition would wait for the previous one.
         std::uint64_t *even = small_.data() + span, *odd = even + 2 * span;
         std::uint32_t i = 0;
         for (; i + 2 <= n; i += 2) {
@@ -30,13 +30,13 @@ public:
         for (std::size_t s = 0; s < counts_.size(); ++s) counts_[s] += other.counts_[s];
         for (std::size_t i = 0; i < small_.size(); ++i) small_[i] += other.small_[i];
     }
-    // Whether a code of magnitude `reach`, a power of two of at least 1024, or more was counted.
+    // Whether a code of magnitude `reach` or more was counted; reach: a power of two, at least 1024.
     bool has_beyond(std::uint32_t reach) const {
         if (reach >= alphabet_.reach()) return false;
         const auto from = counts_.begin() + alphabet_.symbol(static_cast<std::int32_t>(reach));
         return std::any_of(from, counts_.begin() + alphabet_.escape(0), [](std::uint64_t count) { return count > 0; });
     }
-    // What the codebook is built from.
+    // The weights from which the codebook is built.
     std::vector<std::uint64_t> weights(const Sample& sample) const {
         std::vector<std::uint64_t> w(counts_);
         for (std::int32_t code = -span; code < span; ++code) {
@@ -48,7 +48,7 @@ public:
     }
 
 private:
-    static constexpr std::int32_t span = 512; // codes from -span to span - 1 are counted one by one at first
+    static constexpr std::int32_t span = 512; // codes from -span to span - 1 are first counted individually
 
     void count(std::int32_t code, std::uint64_t* small) {
         if (code >= -span && code < span) [[likely]]
@@ -61,17 +61,17 @@ private:
     std::vector<std::uint64_t> counts_, small_; // of symbols, of small codes
 };
 
-// A coder's types and what is done with them once a field, as the engine wants them.
+// A coder's types and its work per field, as the engine expects them.
 struct Huffman {
     using Counts = Histogram;
     using Writing = EncodeBook;
     using Reading = DecodeBook;
 
-    // The model of counted codes: what the archive has of it, and what tiles are written with.
+    // The model of counted codes: what the archive stores, and what tiles are written with.
     struct Model {
         Model(const Histogram& histogram, const Sample& sample, const Alphabet& alphabet)
             : lengths(code_lengths(histogram.weights(sample), alphabet)), writing(lengths, alphabet) {}
-        std::vector<std::uint8_t> lengths; // of the codes, by symbol
+        std::vector<std::uint8_t> lengths; // of the codewords, by symbol
         EncodeBook writing;
     };
 };

@@ -1,4 +1,4 @@
-// huffman.hpp's encode() and decode(), value by value where a table is read.
+// huffman.hpp's encode() and decode(), with table lookups one value at a time.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Places of n codes in the book's table, no_place for all that are not small. Returns their number.
+// Looks up the places of n codes in the book's table: no_place for codes that are not small. Returns the number of
+// those.
 template <bool has_missing>
 std::uint32_t find_places(const std::int32_t* __restrict code, std::uint32_t n, const EncodeBook& book,
                           std::uint16_t* __restrict place) {
@@ -26,14 +27,14 @@ std::uint32_t find_places(const std::int32_t* __restrict code, std::uint32_t n, 
     return wide;
 }
 
-// The same with places in the buckets.
+// As above, with places in the buckets for codes that are not small.
 inline void find_wide_places(const std::int32_t* __restrict code, std::uint32_t n, const EncodeBook& book,
                              std::uint16_t* __restrict place) {
     const std::uint32_t span = book.span();
     for (std::uint32_t i = 0; i < n; ++i) {
         const std::int32_t d = code[i];
         const std::uint32_t magnitude = std::max(Alphabet::magnitude(d), 4u);
-        // The octave is the exponent in single precision, where a code is exact.
+        // The octave is the exponent in single precision, which represents any code exactly.
         const std::uint32_t octave = (bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude))) >> 23) - 127;
         const std::uint32_t extra_bits = octave - 2;
         const std::uint32_t bucket = book.first_bucket_place() + EncodeBook::bucket_place(extra_bits, d >> extra_bits);
@@ -43,9 +44,9 @@ inline void find_wide_places(const std::int32_t* __restrict code, std::uint32_t 
     }
 }
 
-// Encodes n codes to at most 8 bytes beyond whole words, `batch` symbols at a time, and returns the substreams'
-// lengths. wide: the places are those of find_wide_places. stride: the number of substreams, or 0 if the compiler is
-// not to know.
+// Encodes n codes, `batch` symbols at a time, writing at most 8 bytes past the last whole word, and returns the
+// substreams' lengths. wide: places are those of find_wide_places. stride: the number of substreams, or 0 if it is not
+// a compile-time constant.
 template <std::uint32_t batch, bool wide, std::uint32_t stride>
 SubstreamBits encode_as(const std::int32_t* code, const std::uint16_t* place, std::uint32_t n, const EncodeBook& book,
                         std::uint32_t* words) {
@@ -68,7 +69,7 @@ SubstreamBits encode_as(const std::int32_t* code, const std::uint16_t* place, st
         std::int64_t next = s;
         std::uint32_t left = (n - s + count - 1) / count;
         for (; left >= batch; left -= batch, next += batch * count) {
-            // Joined first: the writer's state then waits for one addition a batch.
+            // Joined first, so that the writer's dependency chain has one addition per batch.
             std::uint64_t bits = 0;
             std::uint32_t length = 0;
             for (std::uint32_t i = 0; i < batch; ++i) {
@@ -83,7 +84,7 @@ SubstreamBits encode_as(const std::int32_t* code, const std::uint16_t* place, st
                     length += raw_length;
                 }
             }
-            if (length > 56) [[unlikely]] { // with up to 7 bits that wait more than the writer takes; or no entry
+            if (length > 56) [[unlikely]] { // with up to 7 pending bits more than the writer takes; or no entry
                 for (std::uint32_t i = 0; i < batch; ++i) put(next + i * count);
                 continue;
             }
@@ -93,7 +94,7 @@ SubstreamBits encode_as(const std::int32_t* code, const std::uint16_t* place, st
         for (; left > 0; --left, next += count) put(next);
         lengths.bits[s] = writer.bits() - before;
     }
-    writer.flush(); // fills the last word with zeros
+    writer.flush(); // pads the last word with zeros
     return lengths;
 }
 
@@ -111,8 +112,8 @@ inline SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_
                  : encode_as<2, true, 0>(code, place, n, book, words);
 }
 
-// The codes of n symbols, from what the table says and the bits looked at, by vectors; missing_code for missing values
-// if there are some. Returns the least leading number.
+// The codes of n symbols from their table entries and the bits looked up, by vectors; missing_code for missing values,
+// if there are any. Returns the smallest leading number.
 template <bool has_missing>
 std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* __restrict windows, std::size_t n,
                   std::int32_t* __restrict code) {
@@ -128,8 +129,8 @@ std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* 
     return least;
 }
 
-// Where every substream is being read, and rounds of symbols on their way from bits to codes: entries of the table and
-// the bits looked at.
+// The read position of every substream, and rounds of symbols between lookup and code: table entries and the bits
+// looked up.
 struct Reading {
     static constexpr std::uint32_t most_rounds = 6;
     std::uint32_t position[max_substreams]; // in bits
@@ -137,7 +138,7 @@ struct Reading {
     std::uint32_t window[most_rounds][max_substreams];
 };
 
-// Reads the next `rounds` symbols of a substream, each from bits of its own.
+// Reads the next `rounds` symbols of a substream, loading bits for each one separately.
 [[gnu::noinline]] inline void read_one_by_one(const char* bytes, const DecodeBook& book, std::uint32_t rounds,
                                               std::uint32_t lane, Reading& reading) {
     for (std::uint32_t i = 0; i < rounds; ++i) {
@@ -149,15 +150,15 @@ struct Reading {
     }
 }
 
-// Reads the next `rounds` symbols of the substreams `first` to first + lanes - 1, from 64 bits loaded of each. A symbol
-// waits for the one before it in its substream, and a processor looks only a few dozen instructions ahead: symbol by
-// symbol the substreams take turns (docs/performance.md).
+// Reads the next `rounds` symbols of the substreams `first` to first + lanes - 1 from one 64-bit load each. A symbol
+// depends on the previous one in its substream, and processors look only a few dozen instructions ahead, so the
+// substreams take turns symbol by symbol (docs/performance.md).
 template <std::uint32_t rounds, std::size_t lanes>
 [[gnu::always_inline]] inline void read_lanes(const char* bytes, std::size_t first, const DecodeBook& book,
                                               Reading& reading) {
     const DecodeBook::Entry* const table = book.table();
     const std::uint32_t mask = (1u << book.width()) - 1;
-    // The topmost bit is set, and ends up behind as many zeros as there were bits in the symbols.
+    // The top bit is set: the zeros above it in the end count the bits consumed.
     std::uint64_t window[lanes];
 #pragma GCC unroll 8
     for (std::size_t lane = 0; lane < lanes; ++lane)
@@ -174,7 +175,7 @@ template <std::uint32_t rounds, std::size_t lanes>
     }
 #pragma GCC unroll 8
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-        // Symbols that end within the 57 bits were right, as codewords are prefix-free.
+        // Symbols that end within the 57 bits are right, as codewords are prefix-free.
         const auto total = static_cast<std::uint32_t>(std::countl_zero(window[lane]));
         if (total <= 57) [[likely]]
             reading.position[first + lane] += total;
@@ -219,7 +220,7 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
                                  join<has_missing>(reading.entry[i], reading.window[i], count, code + j + i * count));
         }
     };
-    if (count > 0) { // as many symbols a load as mostly end within 57 bits
+    if (count > 0) { // as many symbols per load as usually end within 57 bits
         if (bits <= 7 * n) read_while.template operator()<6>();
         if (bits <= 11 * n) read_while.template operator()<4>();
         read_while.template operator()<2>();

@@ -1,5 +1,5 @@
-// Names the namespace of everything that is compiled once for every instruction set. Code compiled for a wider one must
-// not be merged by the linker with the same inline function elsewhere, or it would run where it cannot.
+// Names the namespace of everything that is compiled once per instruction set. The linker must not merge code compiled
+// for a wider one with the same inline function elsewhere, or it would run on processors without it.
 #pragma once
 
 #ifndef CUSZ_ISA

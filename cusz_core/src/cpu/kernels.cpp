@@ -14,23 +14,23 @@ namespace cusz::cpu {
 namespace {
 
 #ifdef CUSZ_HAVE_X86
-// What kernels_avx2.cpp is compiled for.
+// The instructions that kernels_avx2.cpp is compiled for.
 bool has_avx2() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     const bool lzcnt =
-        __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c >> 5 & 1) != 0; // not every compiler's builtin
+        __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c >> 5 & 1) != 0; // not every compiler's builtin knows it
     return lzcnt && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
 
-// What kernels_avx512.cpp is compiled for.
+// The instructions that kernels_avx512.cpp is compiled for.
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
 }
 
-// Gathers are slow on AMD's processors up to Zen 4, and on Intel's before Sapphire Rapids, whose microcode slows them
-// down for safety. Those with AVX512-FP16 came later.
+// Gathers are slow on AMD processors up to Zen 4, and on Intel processors before Sapphire Rapids, whose microcode slows
+// them down for security. AVX512-FP16 tells later processors apart.
 bool gathers_fast() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1) != 0;

@@ -1,6 +1,6 @@
-// The stages of one tile, compiled once for every instruction set and chosen at run time (pipeline.hpp and what it
-// includes). All of it is IEEE operations and integers, so the bytes are the same. The source is too, but for what
-// vectors of AVX-512 do in another way: coding (huffman_lanes.hpp for huffman_plain.hpp), gather_significant,
+// The stages of one tile, compiled once per instruction set and chosen at run time (pipeline.hpp and its includes).
+// They use only IEEE operations and integers, so all give the same bytes. They share their source, too, except where
+// AVX-512 is used differently: coding (huffman_lanes.hpp instead of huffman_plain.hpp), gather_significant,
 // scatter_significant and quantise_row; tests/contract/test_host_modes.py compares them.
 #pragma once
 
@@ -12,36 +12,36 @@
 
 namespace cusz::cpu {
 
-// What holds for every tile of a field.
+// What all tiles of a field share.
 template <class T>
 struct TileCoder {
     const Tiling& tiling;
-    Quantiser<T> quantiser; // when decoding only step and special are used
+    Quantiser<T> quantiser; // decoding uses only step and special
 };
 
-// The longest payload that write_payload builds before it may fall back to a raw tile, in words: head, what is in
-// front, lengths, codes of 32 bits, outliers.
+// The longest payload, in words, that write_payload may build before falling back to a raw tile: tile header, part
+// before the codes, lengths, codes of 32 bits, outliers.
 template <class T>
 inline constexpr std::size_t longest_payload = 1 + longest_front + 32 + max_tile_values + sizeof(Tile<T>::back) / 4;
 
-// Words that read_payload may read behind a payload.
+// Words that read_payload may read past the end of a payload.
 inline constexpr std::size_t payload_margin_words = 512;
 
-// A pipeline's functions for one type of values. Coder: its model's types (huffman_model.hpp).
+// A pipeline's functions for one value type. Coder: the types of its model (huffman_model.hpp).
 template <class T, class Coder>
 struct TileKernels {
-    // Predicts a tile and finds out what is to be coded. Codes of magnitude `reach` or more are outliers. What is
-    // returned lies in `tile`.
+    // Predicts a tile and determines what is to be coded. Codes of magnitude `reach` or more are outliers. The result
+    // points into `tile`.
     PreparedTile (*prepare)(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
                             Tile<T>& tile);
 
-    // Codes a tile. Returns the payload's words.
+    // Codes a tile. Returns the payload's length in words.
     std::uint32_t (*write_payload)(const TileCoder<T>& coder, const typename Coder::Writing& model,
                                    std::uint64_t number, const T* field, const PreparedTile& prepared,
                                    std::uint32_t* words, Counts& counts);
 
-    // Decodes the tile that `tile` was prepared for (Tile::begin) from exactly n_words words to field + its box's
-    // offset. Throws CORRUPT, having written nothing outside the tile.
+    // Decodes the tile that Tile::begin was called for, from exactly n_words words, to field + its box's offset. Throws
+    // CORRUPT, never having written outside the tile.
     void (*read_payload)(const TileCoder<T>& coder, const typename Coder::Reading& model, std::uint64_t number,
                          const std::uint32_t* words, std::uint32_t n_words, Tile<T>& tile, T* field);
 };
@@ -63,28 +63,28 @@ struct PipelineKernels {
 struct Kernels {
     const char* name; // of the instruction set
 
-    // checksum.hpp's weigh.
+    // weigh of checksum.hpp.
     std::uint64_t (*weigh)(const void* data, std::size_t words);
 
     // Range of n values that are finite and not the special pattern.
     ValueRange (*value_range_f32)(const float* field, std::uint64_t n, std::uint32_t special);
     ValueRange (*value_range_f64)(const double* field, std::uint64_t n, std::uint64_t special);
 
-    // One for every pipeline (docs/architecture.md).
+    // One member per pipeline (docs/architecture.md).
     PipelineKernels<Huffman> lorenzo;
 };
 
-// Throws CORRUPT. Here, so that no code shared with others is compiled for one instruction set.
+// Throws CORRUPT. Not inline, so that no shared code is compiled for one instruction set.
 [[noreturn]] void corrupt_tile(std::uint64_t number, const char* what);
 
-// One for every instruction set of the build.
+// One per instruction set in the build.
 extern const Kernels baseline_kernels;
 #ifdef CUSZ_HAVE_X86
 extern const Kernels avx2_kernels, avx512_kernels;
 #endif
 
-// The best that this processor runs. CUSZ_SIMD=baseline, avx2 or avx512 in the environment asks for that one, if the
-// processor has it.
+// The best that this processor supports. CUSZ_SIMD=baseline, avx2 or avx512 in the environment selects that one, if the
+// processor supports it.
 const Kernels& kernels();
 
 } // namespace cusz::cpu

@@ -1,4 +1,4 @@
-// What every kernels_<isa>.cpp is made of.
+// The contents of every kernels_<isa>.cpp.
 #pragma once
 
 #ifdef __AVX2__
@@ -14,7 +14,7 @@ namespace cusz::cpu::CUSZ_ISA {
 
 inline std::uint64_t weigh_words(const void* data, std::size_t words) {
 #ifdef __AVX2__
-    // Eight words at a time: those at even and at odd positions with their weights, 32 x 32 bits to 64.
+    // Eight words at a time; words at even and at odd positions times their weights, 32 x 32 bits to 64.
     const char* bytes = static_cast<const char*>(data);
     const std::size_t whole = words / 8 * 8;
     const __m256i step = _mm256_set1_epi32(static_cast<int>(weight_step * 16));

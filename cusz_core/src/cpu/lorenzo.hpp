@@ -15,10 +15,10 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Stands in tile.code for an out-of-range code until the significance masks are found (it is not 0).
+// Stands in tile.code for an out-of-range code until the significance masks have been found (it is not 0).
 inline constexpr std::int32_t outlier_mark = missing_code - 1;
 
-// One value of docs/format.md, section 4, step by step.
+// Quantises one value, following docs/format.md, section 4, step by step.
 template <class T>
 struct Quantised {
     typename Traits<T>::Int q;
@@ -32,7 +32,7 @@ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
     const T scaled = value * quantiser.inv;
     const T shifted = scaled + rounder;
     const T back = (shifted - rounder) * quantiser.step;
-    const auto q = static_cast<Int>(bits_of(shifted) - bits_of(rounder)); // modulo: it may be far out of range
+    const auto q = static_cast<Int>(bits_of(shifted) - bits_of(rounder)); // wraps: it may be far out of range
     return {q, std::abs(scaled) <= Traits<T>::quantum_limit, std::abs(value - back) <= quantiser.e};
 }
 
@@ -40,25 +40,25 @@ template <class T>
 T dequantise(typename Traits<T>::Int q, T step) {
     if constexpr (sizeof(T) == 4) {
         return static_cast<T>(q) * step;
-    } else { // exact for |q| <= 2^51, and vectorised everywhere
+    } else { // exact for |q| <= 2^51, and vectorises everywhere
         const T shifted = std::bit_cast<T>(bits_of(Traits<T>::rounder) + static_cast<std::uint64_t>(q));
         return (shifted - Traits<T>::rounder) * step;
     }
 }
 
-// Quantises a row under the assumption that every value is predicted and none special: the case that has to be fast.
-// Returns false where it is not so.
+// Quantises a row on the assumption that every value is predicted and none is special, the case that has to be fast.
+// Returns false if that does not hold.
 template <class T, class Length>
 bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typename Traits<T>::Int anchor,
                   typename Traits<T>::Int* u) {
     using Int = typename Traits<T>::Int;
     using Bits = typename Traits<T>::Bits;
     constexpr T rounder = Traits<T>::rounder;
-    const Bits zero = bits_of(rounder) + static_cast<Bits>(anchor); // what the anchor's bits are after the shift
+    const Bits zero = bits_of(rounder) + static_cast<Bits>(anchor); // the bits of the anchor after the shift
     Bits bad = 0;
     std::uint32_t x = 0;
 #ifdef __AVX512F__
-    using V = Vector<T>; // comparisons go to mask registers, which compilers copy to vectors and back
+    using V = Vector<T>; // explicit: compilers copy mask registers to vectors and back
     typename V::Mask marked = 0;
     for (; x + V::lanes <= n; x += V::lanes) {
         const auto value = V::load_values(values + x), scaled = value * quantiser.inv, shifted = scaled + rounder;
@@ -70,7 +70,7 @@ bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typen
     bad = marked;
 #endif
     for (; x < n; ++x) {
-        // quantise(), in the form that compilers vectorise
+        // quantise(), in a form that compilers vectorise
         const T value = values[x], scaled = value * quantiser.inv, shifted = scaled + rounder;
         const T back = (shifted - rounder) * quantiser.step;
         u[x] = static_cast<Int>(std::bit_cast<Bits>(shifted) - zero);
@@ -81,8 +81,8 @@ bool quantise_row(const T* values, Length n, const Quantiser<T> quantiser, typen
     return bad == 0;
 }
 
-// A value that is not predicted at its first q: one at a rounding tie may be within the bound of the other neighbour,
-// which is then taken; else it is an unpredictable value and keeps its q.
+// A value that is not predicted with its first q. Near a rounding tie the neighbouring q may satisfy the bound, and is
+// then taken; otherwise the value is unpredictable and keeps its first q.
 template <class T>
 void resolve_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, typename Traits<T>::Int& q, Tile<T>& tile) {
     const auto other = value > dequantise<T>(q, quantiser.step) ? q + 1 : q - 1;
@@ -93,12 +93,12 @@ void resolve_miss(T value, const Quantiser<T>& quantiser, std::uint32_t at, type
         tile.unpredictable.add(at, bits_of(value));
 }
 
-// The case without missing values. Returns false where there is one.
+// The case without missing values. Returns false if there is one.
 template <class T, class Length>
 bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile, Length n) {
     using Int = typename Traits<T>::Int;
     const Int anchor = quantise(field[tile.box.offset], quantiser).q;
-    Prefetch<T, 0> prefetch(field, tile.ahead);
+    Prefetch<T, 0> prefetch(field, tile.prefetched);
     for (RowWalk at(tile.box); at.inside(); at.next()) {
         const T* values = field + at.offset;
         Int* u = tile.row(at.row);
@@ -110,7 +110,7 @@ bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
             if (!v.in_range || bits_of(values[x]) == quantiser.special) return false;
             if (v.predicted) continue;
             resolve_miss(values[x], quantiser, at.row * n + x, v.q, tile);
-            if (at.row == 0 && x == 0 && v.q != anchor) return false; // the anchor itself has moved
+            if (at.row == 0 && x == 0 && v.q != anchor) return false; // the anchor itself has changed
             u[x] = v.q - anchor;
         }
     }
@@ -120,7 +120,7 @@ bool prequant_plain(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile
 
 inline bool has_missing(const std::uint8_t* missing, std::uint32_t n) { return std::memchr(missing, 1, n) != nullptr; }
 
-// What a row holds besides predicted values.
+// What a row contains besides predicted values.
 struct RowFlags {
     bool special, out_of_limit, miss;
 };
@@ -133,7 +133,7 @@ RowFlags quantise_row_with_missing(const T* values, Length n, const Quantiser<T>
     using Bits = typename Traits<T>::Bits;
     constexpr T rounder = Traits<T>::rounder;
     Bits any_special = 0, any_out = 0, any_unpredictable = 0;
-    Bits mark[max_tile_values]; // of the width of T, so that the loop is one of vectors
+    Bits mark[max_tile_values]; // as wide as T, so that the loop vectorises
     for (std::uint32_t x = 0; x < n; ++x) {
         // as in quantise_row
         const T value = values[x], scaled = value * quantiser.inv, shifted = scaled + rounder;
@@ -191,7 +191,7 @@ bool prequant_with_missing(const T* field, const Quantiser<T>& quantiser, Tile<T
         }
         const std::uint32_t previous = Neighbours(at).previous;
         Int carried = previous != Neighbours::none ? tile.row(previous)[0] : 0;
-        for (std::uint32_t x = 0; x < n; ++x) // |q| is limited where it counts: no overflow
+        for (std::uint32_t x = 0; x < n; ++x) // |q| is limited wherever it is used: no overflow
             u[x] = carried = missing[x] != 0 ? carried : u[x] - tile.anchor;
     }
     return true;
@@ -202,7 +202,7 @@ Rows<T> padded_rows(Tile<T>& tile, const RowWalk& walk) {
     return Rows<T>(walk, tile.zeros + 1, [&](std::uint32_t row) { return tile.row(row); });
 }
 
-// Codes of one row (docs/format.md, section 5), modulo the width of Int. `use` gets (x, code).
+// Codes of one row (docs/format.md, section 5), modulo the width of Int. Calls use(x, code).
 template <class T, std::uint32_t dimension, class Length, class Use>
 void row_codes(const Rows<T>& rows, Length n, const Use& use) {
     using Int = typename Traits<T>::Int;
@@ -211,16 +211,16 @@ void row_codes(const Rows<T>& rows, Length n, const Use& use) {
         return static_cast<U>(row[x]) - static_cast<U>(row[static_cast<std::int64_t>(x) - 1]);
     };
     if constexpr (dimension == 0) {
-        for (std::uint32_t x = 0; x < n; ++x) use(x, rows.own[x]);
+        for (std::uint32_t x = 0; x < n; ++x) use(x, rows.here[x]);
     } else if constexpr (dimension == 1) {
-        use(0, static_cast<Int>(static_cast<U>(rows.own[0]) - static_cast<U>(rows.previous[0])));
-        for (std::uint32_t x = 1; x < n; ++x) use(x, static_cast<Int>(along_x(rows.own, x)));
+        use(0, static_cast<Int>(static_cast<U>(rows.here[0]) - static_cast<U>(rows.previous[0])));
+        for (std::uint32_t x = 1; x < n; ++x) use(x, static_cast<Int>(along_x(rows.here, x)));
     } else if constexpr (dimension == 2) {
         for (std::uint32_t x = 0; x < n; ++x)
-            use(x, static_cast<Int>(along_x(rows.own, x) - along_x(rows.previous, x)));
+            use(x, static_cast<Int>(along_x(rows.here, x) - along_x(rows.previous, x)));
     } else {
         for (std::uint32_t x = 0; x < n; ++x)
-            use(x, static_cast<Int>(along_x(rows.own, x) - along_x(rows.y, x) -
+            use(x, static_cast<Int>(along_x(rows.here, x) - along_x(rows.y, x) -
                                     (along_x(rows.z, x) - along_x(rows.zy, x))));
     }
 }
@@ -232,54 +232,55 @@ U capped(U code) {
     return std::min<U>(magnitude, v1::most_cost_of_residual);
 }
 
-// Adds a row's costs for the orders up to `highest`: of whole vectors to `sums`, of what is left to `cost`.
+// Adds a row's costs for 0-D to `highest`-D Lorenzo: whole vectors to `sums`, the remainder to `cost`.
 template <class T, std::uint32_t highest, bool has_missing, class Length>
 void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* missing,
                    typename Vector<T>::Lanes (&sums)[highest + 1], std::uint64_t (&cost)[highest + 1]) {
     using V = Vector<T>;
     using U = typename Traits<T>::Bits;
     using Int = typename Traits<T>::Int;
-    // Codes at x, by vectors or one by one.
+    // Adds the codes at x, by vectors or one by one.
     const auto add = [&](auto load, auto use) {
         const auto along_x = [&](const Int* row) { return load(row) - load(row - 1); };
-        const auto own = along_x(rows.own);
-        use(0, load(rows.own));
-        use(1, own);
+        const auto here = along_x(rows.here);
+        use(0, load(rows.here));
+        use(1, here);
         if constexpr (highest >= 2) {
-            const auto plane = own - along_x(rows.previous);
+            const auto plane = here - along_x(rows.previous);
             use(2, plane);
         }
-        if constexpr (highest >= 3) use(3, own - along_x(rows.y) - (along_x(rows.z) - along_x(rows.zy)));
+        if constexpr (highest >= 3) use(3, here - along_x(rows.y) - (along_x(rows.z) - along_x(rows.zy)));
     };
     std::uint32_t x = 0;
-    typename V::Lanes own_sums[highest + 1]{}; // in registers
+    typename V::Lanes local_sums[highest + 1]{}; // in registers
     for (; x + V::lanes <= n; x += V::lanes)
         add([x](const Int* row) { return V::load(row + x); },
             [&](std::uint32_t dimension, typename V::Lanes code) {
                 typename V::Lanes magnitude = V::capped(code, v1::most_cost_of_residual);
                 if constexpr (has_missing) magnitude &= V::all_ones_unless(missing + x);
-                own_sums[dimension] += magnitude;
+                local_sums[dimension] += magnitude;
             });
-    for (std::uint32_t dimension = 0; dimension <= highest; ++dimension) sums[dimension] += own_sums[dimension];
+    for (std::uint32_t dimension = 0; dimension <= highest; ++dimension) sums[dimension] += local_sums[dimension];
     for (; x < n; ++x)
         add([x](const Int* row) { return static_cast<U>(row[x]); },
             [&](std::uint32_t dimension, U code) { cost[dimension] += has_missing && missing[x] ? 0 : capped(code); });
-    // The first code of order 1 is that to the row before.
-    const U first = static_cast<U>(rows.own[0]);
+    // The first code of 1-D Lorenzo is the difference from the row before.
+    const U first = static_cast<U>(rows.here[0]);
     if (!has_missing || !missing[0]) {
         cost[1] += capped<U>(first - static_cast<U>(rows.previous[0]));
         cost[1] -= capped(first);
     }
 }
 
-// The rows on which predictors are judged. A quarter tells as well: at most 0.23% of ratio on any field tried.
+// Predictors are compared on these rows. A quarter of them suffices: it costs at most 0.23% of ratio on any field
+// tried.
 inline std::uint32_t sampled_every(const TileBox& box) { return box.rows() < 8 ? 1 : 4; }
 inline std::uint32_t first_sampled_row(const TileBox& box) { return sampled_every(box) / 2; }
 
 template <class T, std::uint32_t highest, class Length>
 std::uint32_t cheapest_dimension(Tile<T>& tile, Length n) {
     typename Vector<T>::Lanes sums[highest + 1]{};
-    std::uint64_t cost[highest + 1]{}; // modulo 2^64 as it is summed up
+    std::uint64_t cost[highest + 1]{}; // summed modulo 2^64
     const std::uint32_t every = sampled_every(tile.box);
     for (RowWalk at(tile.box); at.inside(); at.next()) {
         if (at.row % every != first_sampled_row(tile.box)) continue;
@@ -293,8 +294,8 @@ std::uint32_t cheapest_dimension(Tile<T>& tile, Length n) {
     return static_cast<std::uint32_t>(std::min_element(cost, cost + highest + 1) - cost);
 }
 
-// Takes a row's codes to tile.code, and those of magnitude `reach` or more to the out-of-range codes. `each` calls its
-// argument with every (x, code) of the row.
+// Stores a row's codes in tile.code, and those of magnitude `reach` or more as out-of-range codes. each(f) calls f(x,
+// code) for every code of the row.
 template <class T, class Each>
 void keep_row(Tile<T>& tile, std::uint32_t at, std::uint32_t reach, const Each& each) {
     using Int = typename Traits<T>::Int;
@@ -341,14 +342,14 @@ void take_second_order(Int* values, const TileBox& box, std::size_t axis, Length
         }
         return;
     }
-    // Slices across the axis, of `stride` values each, from the last one down.
+    // Slices perpendicular to the axis, of `stride` values each, from last to first.
     const std::uint32_t stride = axis == 1 ? n : n * box.edge[1], edge = box.edge[axis];
     for (Int* part = values; part < values + n_values; part += stride * edge)
         for (std::uint32_t i = edge; i-- > 2;)
             for (std::uint32_t x = 0; x < stride; ++x) subtract(part + i * stride + x, part + (i - 1) * stride + x);
 }
 
-// Sum over the sampled rows of the bits of 2 |code| + 1, less one.
+// Sum over the sampled rows of floor(log2(2 |code| + 1)).
 template <class Int, class Length>
 std::uint32_t bit_cost(const Int* codes, const TileBox& box, Length n) {
     using U = std::make_unsigned_t<Int>;
@@ -358,14 +359,14 @@ std::uint32_t bit_cost(const Int* codes, const TileBox& box, Length n) {
             const Int code = codes[r * n + x];
             const U magnitude =
                 std::min(code < 0 ? U{0} - static_cast<U>(code) : static_cast<U>(code), U{v1::most_magnitude_of_bits});
-            // exact in single precision, whose exponent is what is asked for
+            // exact in single precision, whose exponent is the logarithm
             sum += (bits_of(static_cast<float>(static_cast<std::int32_t>(2 * magnitude + 1))) >> 23) - 127;
         }
     return sum;
 }
 
-// Where order 3 is the best of the Lorenzo predictors, the field is smooth: it may pay to take differences of its codes
-// once more, along x and y (second_order_xy) or along all of x, y and z (second_order_xyz). Returns the best.
+// Where 3-D Lorenzo is the best predictor, the field is smooth: differencing its codes once more may pay, along x and y
+// (second_order_xy) or along x, y and z (second_order_xyz). Returns the best predictor.
 template <class T, class Length>
 std::uint32_t postquant_smooth(Tile<T>& tile, std::uint32_t reach, Length n) {
     using Int = typename Traits<T>::Int;
@@ -400,7 +401,7 @@ bool prequant(const T* field, const Quantiser<T>& quantiser, Tile<T>& tile) {
            prequant_with_missing(field, quantiser, tile);
 }
 
-// The Lorenzo predictor of least cost among 0 to `highest`; ties go to the lower one.
+// The cheapest of the Lorenzo predictors 0 to `highest`; ties go to the lower one.
 template <class T>
 std::uint32_t choose_dimension(Tile<T>& tile, std::uint32_t highest) {
     return with_row_length(tile.box.edge[0], [&](auto n) {
@@ -410,7 +411,7 @@ std::uint32_t choose_dimension(Tile<T>& tile, std::uint32_t highest) {
     });
 }
 
-// tile.padded to tile.code and out-of-range codes: codes of magnitude `reach` or more. Returns the predictor.
+// tile.padded to tile.code and out-of-range codes, those of magnitude `reach` or more. Returns the predictor.
 template <class T>
 std::uint32_t postquant(Tile<T>& tile, std::uint32_t most_dimensions, std::uint32_t reach) {
     const std::uint32_t dimension = choose_dimension(tile, most_dimensions);
@@ -429,12 +430,12 @@ std::uint32_t postquant(Tile<T>& tile, std::uint32_t most_dimensions, std::uint3
 
 // ---- The reverse (paper, section 3.3).
 
-// Turns a row's codes into A_1, the differences along x (docs/format.md, section 5), for later rows, and sums them up:
-// values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. missing: marks of the row, or null. A missing value is where its
-// predecessor is: A_1 = 0 there, or at x = 0 that of the previous row.
+// Turns a row's codes into A_1, the differences along x (docs/format.md, section 5), which later rows need, and sums
+// them up: values[x] = (anchor + A_1[0] + ... + A_1[x]) * step. missing: marks of the row, or null. A missing value
+// takes its predecessor's q: A_1 = 0, or at x = 0 the previous row's A_1.
 template <class T, std::uint32_t dimension, bool has_missing, class Code, class Length>
 void reverse_row(const Code* code, const std::uint8_t* missing, const Rows<T>& rows, Length n,
-                 const Quantiser<T>& quantiser, typename Traits<T>::Int anchor, typename Traits<T>::Int* own,
+                 const Quantiser<T>& quantiser, typename Traits<T>::Int anchor, typename Traits<T>::Int* differences,
                  T* values) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
@@ -456,7 +457,7 @@ void reverse_row(const Code* code, const std::uint8_t* missing, const Rows<T>& r
             if (dimension >= 2 && x == 0 && missing[0]) v[0] = previous;
         }
         if constexpr (dimension > 0) {
-            V::store(own + x, v);
+            V::store(differences + x, v);
             Lanes last;
             v = V::partial_sums(v, last) + before;
             before += last;
@@ -474,18 +475,18 @@ void reverse_row(const Code* code, const std::uint8_t* missing, const Rows<T>& r
         if constexpr (dimension == 3)
             v += static_cast<U>(rows.y[x]) + static_cast<U>(rows.z[x]) - static_cast<U>(rows.zy[x]);
         if (is_missing) v = dimension >= 2 && x == 0 ? previous : 0;
-        own[x] = static_cast<Int>(v);
+        differences[x] = static_cast<Int>(v);
         values[x] = dequantise<T>(static_cast<Int>(dimension > 0 ? sum += v : sum + v), step);
         if (is_missing) std::memcpy(values + x, &quantiser.special, sizeof(T));
     }
-    if constexpr (dimension == 1) own[0] = static_cast<Int>(static_cast<U>(own[0]) + previous);
+    if constexpr (dimension == 1) differences[0] = static_cast<Int>(static_cast<U>(differences[0]) + previous);
 }
 
-// The codes of a tile, with out-of-range codes put in, to its values.
+// A tile's codes, with out-of-range codes inserted, to its values.
 template <class T, std::uint32_t dimension, bool has_missing, class Code, class Length>
 void reverse_lorenzo(const Code* code, Tile<T>& tile, const Quantiser<T>& quantiser, T* field, Length n) {
-    typename Traits<T>::Int* const along_x = tile.padded; // row after row without padding
-    Prefetch<T, 1> prefetch(field, tile.ahead);
+    typename Traits<T>::Int* const along_x = tile.padded; // rows without padding
+    Prefetch<T, 1> prefetch(field, tile.prefetched);
     for (RowWalk walk(tile.box); walk.inside(); walk.next()) {
         prefetch.row();
         const std::uint32_t at = walk.row * n;
@@ -509,7 +510,7 @@ void take_second_sums(typename Traits<T>::Int* values, const TileBox& box, std::
         using V = Vector<T>;
         for (Int* row = values; row < values + n_values; row += n) {
             const Int first = row[0];
-            row[0] = 0; // the sums begin with the second value
+            row[0] = 0; // sums start at the second value
             typename V::Lanes carried{};
             std::uint32_t x = 0;
             for (; x + V::lanes <= n; x += V::lanes) {
@@ -528,9 +529,9 @@ void take_second_sums(typename Traits<T>::Int* values, const TileBox& box, std::
             for (std::uint32_t x = 0; x < stride; ++x) add(part + i * stride + x, part + (i - 1) * stride + x);
 }
 
-// The reverse: tile.code (missing_code at missing values), out-of-range codes and anchor to the field's values, the
-// special pattern at missing values. Unpredictable values are patched by the caller. Predictors of second-order Lorenzo
-// take no tile with missing values.
+// The reverse: from tile.code (missing_code at missing values), out-of-range codes and anchor to the field's values,
+// with the special pattern at missing values. The caller patches in unpredictable values. Tiles with missing values
+// never use second-order Lorenzo.
 template <class T>
 void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantiser, T* field) {
     using Int = typename Traits<T>::Int;
@@ -551,7 +552,7 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
     if (!second && !tile.has_missing && tile.out_of_range.count == 0)
         return run_dimension.template operator()<false>(narrow);
 
-    Int codes[max_tile_values]; // out-of-range codes may be wider than those of the alphabet
+    Int codes[max_tile_values]; // wider than tile.code, for out-of-range codes
     const std::uint32_t n_values = tile.n_values();
     for (std::uint32_t at = 0; at < n_values; ++at) codes[at] = narrow[at];
     for (std::uint32_t i = 0; i < tile.out_of_range.count; ++i)
@@ -567,9 +568,9 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
     run_dimension.template operator()<false>(wide);
 }
 
-// What a pipeline asks of a decomposition (pipeline.hpp).
+// What a pipeline requires of a decomposition (pipeline.hpp).
 struct Lorenzo {
-    // Field to tile: codes, outliers, missing values and anchor; and to the header how it was predicted. Residuals of
+    // Field to tile: codes, outliers, missing values and anchor; records the predictor in the header. Residuals of
     // magnitude `reach` or more are outliers. Returns false if every value is special.
     template <class T>
     static bool decompose(const TileCoder<T>& coder, std::uint32_t reach, const T* field, Tile<T>& tile,
@@ -578,7 +579,7 @@ struct Lorenzo {
         header.predictor = postquant(tile, static_cast<std::uint32_t>(std::min(coder.tiling.dimensions(), 3)), reach);
         return true;
     }
-    // And back: from all that is in the tile, but for values that are stored verbatim.
+    // The inverse: tile to field, except values that are stored verbatim.
     template <class T>
     static void reconstruct(const TileCoder<T>& coder, const v1::TileHeader& header, Tile<T>& tile, T* field) {
         reverse(tile, header.predictor, coder.quantiser, field);

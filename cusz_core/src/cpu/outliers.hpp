@@ -1,4 +1,4 @@
-// Outliers as they lie in a payload: positions as u16 in ascending order, then values (docs/format.md, section 8).
+// Outliers as stored in a payload: positions as u16 in ascending order, then values (docs/format.md, section 8).
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@ inline std::uint32_t outlier_words(std::uint32_t count, std::uint32_t words_a_va
     return (count + 1) / 2 + count * words_a_value;
 }
 
-// Writes the outliers; returns their words.
+// Writes the outliers; returns their size in words.
 template <class V>
 std::uint32_t write_outliers(const Outliers<V>& outliers, std::uint32_t* words) {
     const std::uint32_t count = outliers.count, position_words = (count + 1) / 2;

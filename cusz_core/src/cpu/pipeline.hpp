@@ -1,4 +1,4 @@
-// One tile's way to its payload and back, by a decomposition (lorenzo.hpp) and a coder (huffman.hpp): the stages in
+// Takes one tile to its payload and back, by a decomposition (lorenzo.hpp) and a coder (huffman.hpp): the stages in
 // order (docs/format.md, sections 6 and 8).
 #pragma once
 
@@ -48,7 +48,7 @@ struct Pipeline {
         prepared.code = tile.code;
         prepared.back = tile.back;
         tile.begin(coder.tiling.box(number),
-                   coder.tiling.box(std::min(number + tiles_ahead, coder.tiling.n_tiles() - 1)));
+                   coder.tiling.box(std::min(number + prefetch_distance, coder.tiling.n_tiles() - 1)));
         const std::uint32_t n = tile.n_values();
         if (!Decomposition::decompose(coder, reach, field, tile, prepared.header)) {
             prepared.header.kind = v1::tile_special;
@@ -144,7 +144,7 @@ struct Pipeline {
         if (!v1::TileHeader::is_legal(words[0])) corrupt_tile(number, "bad tile header");
 
         std::uint32_t at = 1;
-        const auto take = [&](std::uint32_t count) { // of words, which have to be there
+        const auto take = [&](std::uint32_t count) { // the next `count` words, which must exist
             const std::uint32_t from = at;
             if (count > n_words - at) corrupt_tile(number, "payload is too short");
             at += count;

@@ -11,8 +11,8 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Calls use(n) with the length of a tile's rows, as a constant where it is that of full 3-D and 4-D tiles: the loops
-// over such short rows then have no ends to look after.
+// Calls use(n) with the length of a tile's rows, as a constant if it is that of full 3-D and 4-D tiles: loops over such
+// short rows then need no remainder handling.
 template <class Use>
 auto with_row_length(std::uint32_t n, const Use& use) {
     if (n == 32) return use(std::integral_constant<std::uint32_t, 32>{});
@@ -20,7 +20,7 @@ auto with_row_length(std::uint32_t n, const Use& use) {
     return use(n);
 }
 
-// Walks along the rows of a tile, in tile order.
+// Walks the rows of a tile, in tile order.
 struct RowWalk {
     const TileBox& box;
     std::uint32_t row = 0, y = 0, z = 0, w = 0;
@@ -41,12 +41,12 @@ struct RowWalk {
     }
 };
 
-// Asks for the memory of a tile's rows, one after the other. They are too short for the processor to foresee the next.
+// Prefetches a tile's rows, one by one. They are too short for the processor to predict the next one.
 template <class T, int to_write>
 class Prefetch {
 public:
     Prefetch(const T* field, const TileBox& box) : field_(field), at_(box) {}
-    [[gnu::always_inline]] void row() { // without this attribute GCC takes it for a function of no effect
+    [[gnu::always_inline]] void row() { // without this attribute GCC takes it for a function without effect
         if (!at_.inside()) return;
         const T* const values = field_ + at_.offset;
         for (std::uint32_t x = 0; x < at_.box.edge[0]; x += 64 / sizeof(T))
@@ -59,7 +59,7 @@ private:
     RowWalk at_;
 };
 
-// The rows that a row's Lorenzo differences take (docs/format.md, section 5). Rows outside the tile are zeros.
+// The rows that enter a row's Lorenzo differences (docs/format.md, section 5). Rows outside the tile are zeros.
 struct Neighbours {
     // Row numbers, or none.
     static constexpr std::uint32_t none = UINT32_MAX;
@@ -77,20 +77,20 @@ struct Neighbours {
     }
 };
 
-// A row and the four around it that differences and sums of up to three axes take; zeros for those outside the tile.
+// A row and the four neighbours that enter differences and sums of up to three axes; zeros for those outside the tile.
 template <class T>
 struct Rows {
     using Int = typename Traits<T>::Int;
-    const Int *own, *y, *previous, *z, *zy;
+    const Int *here, *y, *previous, *z, *zy;
 
-    // row_at: from a row's number to its values.
+    // row_at: maps a row's number to its values.
     template <class RowAt>
     Rows(const RowWalk& walk, const Int* zeros, const RowAt& row_at) {
         const Neighbours at(walk);
         const auto row = [&](std::uint32_t number) -> const Int* {
             return number == Neighbours::none ? zeros : row_at(number);
         };
-        own = row(walk.row);
+        here = row(walk.row);
         y = row(at.y);
         previous = row(at.previous);
         z = row(at.z);

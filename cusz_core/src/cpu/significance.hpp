@@ -1,5 +1,5 @@
-// Significance masks: small boxes of a tile whose codes are all 0 cost one bit together (docs/format.md, sections 3 and
-// 6). Below one bit a value, where Huffman codes cannot go.
+// Significance masks: small boxes of a tile whose codes are all 0 cost one bit each (docs/format.md, sections 3 and 6).
+// That is less than one bit per value, the minimum for Huffman codes.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,9 @@ namespace cusz::cpu::CUSZ_ISA {
 
 using Edges = std::array<std::uint32_t, 4>;
 
-// Which values of a tile are coded: those of the significant groups, or, where `fine`, of the significant subgroups in
-// them.
+// Which values of a tile are coded: those of significant groups or, if `fine`, those of significant subgroups in them.
 struct Significance {
-    std::uint64_t mask = 0; // bit g: group g has a code that is not 0
+    std::uint64_t mask = 0; // bit g: group g has a nonzero code
     std::uint32_t total = 0;
     bool fine = false;
     std::uint8_t
@@ -34,7 +33,7 @@ struct Significance {
     }
 };
 
-// Calls use(edge) with the edge of groups along x, as a constant where it is a usual one.
+// Calls use(edge) with the edge of groups along x, as a constant if it is a common one.
 template <class Use>
 void with_group_edge(std::uint32_t edge, const Use& use) {
     switch (edge) {
@@ -45,7 +44,8 @@ void with_group_edge(std::uint32_t edge, const Use& use) {
     }
 }
 
-// Visits the rows of a tile: use(position of the first value, number of the first group (or subgroup) that it crosses).
+// Visits the rows of a tile: use(position of the first value, number of the first group (or subgroup) that the row
+// crosses).
 template <class Use>
 void for_each_row_of_groups(const TileBox& box, const Edges& group, const Use& use) {
     const Groups groups(box.edge, group);
@@ -59,7 +59,7 @@ void for_each_row_of_groups(const TileBox& box, const Edges& group, const Use& u
         }
 }
 
-// Visits every row of subgroups within one group, by ascending number: use(group, number of the first subgroup, count).
+// Visits every row of subgroups within a group, by ascending number: use(group, number of the first subgroup, count).
 template <class Use>
 void for_each_row_of_subgroups(const TileBox& box, const Tiling& tiling, const Use& use) {
     const Edges &group = tiling.group(), &sub = tiling.subgroup();
@@ -86,16 +86,16 @@ inline bool is_whole(const TileBox& box, const Edges& group) {
     return whole;
 }
 
-// Where codes are not 0: a bit for each, in tile order.
+// One bit per code, in tile order: whether it is nonzero.
 class NonZeros {
 public:
-    NonZeros(const std::int32_t* code, std::uint32_t n) : n_(n) { // code: readable for 63 more
+    NonZeros(const std::int32_t* code, std::uint32_t n) : n_(n) { // code: readable for 63 more elements
         const std::uint32_t n_words = (n + 63) / 64;
         for (std::uint32_t i = 0; i < n_words; ++i) words_[i] = nonzero_bits(code + 64 * i);
         if (n % 64 != 0) words_[n_words - 1] &= below(n % 64);
         words_[n_words] = 0;
     }
-    // The bits of `length` codes from `first` on, at most 64.
+    // The bits of `length` codes, at most 64, from `first` on.
     template <bool at_a_byte> // whether `first` is known to be a multiple of 8
     std::uint64_t at(std::uint32_t first, std::uint32_t length) const {
         if constexpr (at_a_byte) {
@@ -107,7 +107,7 @@ public:
         const std::uint64_t* const word = words_ + first / 64;
         return (word[0] >> shift | word[1] << 1 << (63 - shift)) & below(length);
     }
-    // Pairs of zeros side by side, the first at an even position.
+    // Number of adjacent pairs of zeros, the first at an even position.
     std::uint32_t zero_pairs() const {
         std::uint32_t pairs = 0;
         for (std::uint32_t first = 0; first + 1 < n_; first += 64) {
@@ -126,7 +126,7 @@ private:
     std::uint64_t words_[max_tile_values / 64 + 1];
 };
 
-// Visits every group (or subgroup) by ascending number: use(whether one of its codes is not 0, number of its values).
+// Visits every group (or subgroup) by ascending number: use(whether it has a nonzero code, number of its values).
 template <class Length, class Edge, class Use>
 void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& group, Length n, Edge edge,
                     const Use& use) {
@@ -139,7 +139,7 @@ void for_each_group(const NonZeros& nonzeros, const TileBox& box, const Edges& g
                                     z_end = std::min(z + group[2], box.edge[2]),
                                     y_end = std::min(y + group[1], box.edge[1]);
                 const std::uint32_t rows = (w_end - w) * (z_end - z) * (y_end - y);
-                // As many values along x as go into a word, of all rows together; then group by group.
+                // Up to 64 values along x of all rows together, then group by group.
                 for (std::uint32_t begin = 0; begin < n; begin += 64) {
                     const std::uint32_t length = std::min<std::uint32_t>(64, n - begin);
                     std::uint64_t any = 0;
@@ -178,8 +178,8 @@ inline std::uint32_t fine_mask_words(std::uint64_t mask, const TileBox& box, con
     return (fine_mask_bits(mask, box, tiling) + 31) / 32;
 }
 
-// Finds the significant subgroups. Returns whether coding those alone takes less than coarse_bits, where a value counts
-// as one bit, which is what a zero's code takes at least.
+// Finds the significant subgroups. Returns whether coding those alone takes less than coarse_bits, counting each value
+// as one bit, the least that a zero's codeword takes.
 inline bool fine_mask_pays(const NonZeros& nonzeros, const TileBox& box, const Tiling& tiling,
                            std::uint32_t coarse_bits, Significance& significance) {
     std::uint32_t at = 0, fine_bits = significance.total;
@@ -190,7 +190,7 @@ inline bool fine_mask_pays(const NonZeros& nonzeros, const TileBox& box, const T
     return fine_bits < coarse_bits && fine_bits + fine_mask_bits(significance.mask, box, tiling) < coarse_bits;
 }
 
-// Finds out, from the codes of a tile in tile order, what is worth coding (docs/format.md, section 6).
+// Decides what to code, from a tile's codes in tile order (docs/format.md, section 6).
 inline void find_significance(const std::int32_t* code, const TileBox& box, const Tiling& tiling,
                               Significance& significance) {
     significance.fine = false;
@@ -205,21 +205,22 @@ inline void find_significance(const std::int32_t* code, const TileBox& box, cons
     });
     if (significance.mask == 0) return;
     const std::uint32_t coarse_bits = significance.zero() >= 2 ? in_groups + significance.total : n;
-    // Part of the format: a quick look whether a fine mask could pay, as zeros lie side by side where it does.
+    // Part of the format: a quick test whether a fine mask could pay, in which case zeros are adjacent.
     if (2 * nonzeros.zero_pairs() > n_subgroups)
         significance.fine = fine_mask_pays(nonzeros, box, tiling, coarse_bits, significance);
     if (!significance.fine) significance.spread_mask();
 }
 
-// The fine mask as the payload stores it: a bit for every subgroup of a significant group. Returns its words. Without
-// branches on the mask, which would be hard to foresee; a row has at most 8 subgroups in a group.
+// The fine mask as the payload stores it: one bit for every subgroup of a significant group. Returns its size in words.
+// It does not branch on the mask, which would be hard to predict; a row has at most 8 subgroups in a group.
 inline std::uint32_t write_fine_mask(const Significance& significance, const TileBox& box, const Tiling& tiling,
                                      std::uint32_t* words) {
     BitWriter writer(words);
     for_each_row_of_subgroups(box, tiling, [&](std::uint32_t group, std::uint32_t number, std::uint32_t count) {
         std::uint64_t significant;
         std::memcpy(&significant, significance.significant + number, 8);
-        const std::uint64_t bits = (significant & 0x0101010101010101u) * 0x0102040810204080u >> 56; // one of each byte
+        const std::uint64_t bits =
+            (significant & 0x0101010101010101u) * 0x0102040810204080u >> 56; // one bit from each byte
         const auto kept = static_cast<std::uint32_t>(significance.mask >> group & 1) * count;
         writer.append(bits & NonZeros::below(kept), kept);
         writer.flush();
@@ -228,7 +229,7 @@ inline std::uint32_t write_fine_mask(const Significance& significance, const Til
     return (writer.bits() + 31) / 32;
 }
 
-// words: readable for two more. Without branches, as write_fine_mask().
+// words: readable for two more. Branch-free, like write_fine_mask().
 inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const Tiling& tiling,
                            Significance& significance) {
     const char* const bytes = reinterpret_cast<const char*>(words);
@@ -243,7 +244,8 @@ inline void read_fine_mask(const std::uint32_t* words, const TileBox& box, const
     });
 }
 
-// Visits every run of a row within one group (or subgroup): use(position of its first value, its length, the number).
+// Visits every run of a row within one group (or subgroup): use(position of its first value, its length, the group's
+// number).
 template <class Length, class Edge, class Use>
 void for_each_run(const TileBox& box, const Edges& group, Length n, Edge edge, const Use& use) {
     for_each_row_of_groups(box, group, [&](std::uint32_t at, std::uint32_t number) {
@@ -267,17 +269,17 @@ inline std::uint32_t count_significant(const Significance& significance, const T
 }
 
 #ifdef __AVX512F__
-// The values of significant groups among `length` values of a row, at most 64, that begin with a group: a bit for each.
+// One bit for each of `length` values of a row, at most 64, starting at a group: whether its group is significant.
 inline std::uint64_t significant_values(const std::uint8_t* significant, std::uint32_t edge, std::uint32_t length) {
     const std::uint64_t all = NonZeros::below(length);
     if (edge >= length) return significant[0] != 0 ? all : 0;
     const __m512i bytes = _mm512_maskz_loadu_epi8(NonZeros::below((length + edge - 1) / edge), significant);
-    const std::uint64_t ones = NonZeros::below(edge); // a power of two, as it is not the whole row's length
+    const std::uint64_t ones = NonZeros::below(edge); // a power of two, as it is shorter than the row
     return _pdep_u64(_mm512_test_epi8_mask(bytes, bytes), ~std::uint64_t{0} / ones) * ones & all;
 }
 
-// Visits a tile by vectors of 16 values: use(position of the first, which of them are in significant groups). Those
-// behind a row's end are not.
+// Visits a tile by vectors of 16 values: use(position of the first, mask of those in significant groups). Lanes past
+// the end of a row are not in the mask.
 template <class Use>
 void for_each_significant_vector(const Significance& significance, const TileBox& box, const Tiling& tiling,
                                  const Use& use) {
@@ -293,7 +295,7 @@ void for_each_significant_vector(const Significance& significance, const TileBox
 }
 #endif
 
-// Copies the codes that are coded, in tile order, and returns their number.
+// Copies the values to be coded, in tile order, and returns their number.
 inline std::uint32_t gather_significant(const std::int32_t* code, const Significance& significance, const TileBox& box,
                                         const Tiling& tiling, std::int32_t* coded) {
     std::int32_t* to = coded;
@@ -307,8 +309,8 @@ inline std::uint32_t gather_significant(const std::int32_t* code, const Signific
     with_row_length(box.edge[0], [&](auto n) {
         with_group_edge(group[0], [&](auto edge) {
             for_each_run(box, group, n, edge, [&](std::uint32_t at, std::uint32_t length, std::uint32_t number) {
-                // In any case, as a branch would be hard to foresee; and more than the run where it ends early, as both
-                // sides have room for it: the next run is written over it.
+                // Unconditional, as a branch would be hard to predict. Copies a whole edge even if the run is shorter:
+                // both sides have room for it, and the next run overwrites the excess.
                 for (std::uint32_t i = 0; i < edge; ++i) to[i] = code[at + i];
                 to += significance.significant[number] * length;
             });

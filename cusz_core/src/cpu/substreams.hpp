@@ -17,7 +17,7 @@ inline constexpr std::uint32_t max_substreams = 32;
 
 inline std::uint32_t substream_count(std::uint32_t n) { return std::min(max_substreams, (n + 63) / 64); }
 
-// Bits of every substream, and how the payload stores them: less the shortest, `width` bits each.
+// Lengths of the substreams in bits. The payload stores them minus the shortest, in `width` bits each.
 struct SubstreamBits {
     std::uint32_t count = 0;
     std::array<std::uint32_t, max_substreams> bits{};
@@ -30,17 +30,17 @@ struct SubstreamBits {
     std::uint32_t total() const { return std::accumulate(bits.begin(), bits.begin() + count, 0u); }
 };
 
-// Appends bits to memory, whole bytes at a time; fewer than 8 bits wait between calls of flush().
+// Appends bits to memory in whole bytes; fewer than 8 bits stay pending between calls of flush().
 class BitWriter {
 public:
     explicit BitWriter(std::uint32_t* words) : begin_(reinterpret_cast<char*>(words)), at_(begin_) {}
 
-    // At most 63 bits together between two calls of flush(), those waiting included.
+    // At most 63 bits between two calls of flush(), including those pending.
     void append(std::uint64_t bits, std::uint32_t length) {
         buffer_ |= bits << pending_;
         pending_ += length;
     }
-    // Writes eight bytes, of which those that are full count.
+    // Writes eight bytes, of which the complete ones are kept.
     void flush() {
         std::memcpy(at_, &buffer_, 8);
         at_ += pending_ >> 3;
@@ -55,14 +55,14 @@ private:
     std::uint32_t pending_ = 0;
 };
 
-// At least 57 bits from bit `at` on.
+// At least 57 bits, from bit `at` on.
 inline std::uint64_t load_bits(const char* bytes, std::uint32_t at) {
     std::uint64_t window;
     std::memcpy(&window, bytes + (at >> 3), 8);
     return window >> (at & 7);
 }
 
-// Words of `count` numbers of `width` bits (0 to 16), their packing, and the inverse.
+// Size in words of `count` numbers of `width` bits (0 to 16) each; packing them, and the inverse.
 inline std::uint32_t packed_words(std::uint32_t count, std::uint32_t width) { return (count * width + 31) / 32; }
 
 inline void pack(const std::uint32_t* numbers, std::uint32_t count, std::uint32_t width, std::uint32_t* words) {

@@ -1,4 +1,4 @@
-// What one thread works on: a tile between its values and its payload. Everything fits in a core's caches.
+// A thread's working memory: one tile on its way between values and payload. It fits in a core's caches.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace cusz::cpu {
 
-// Rows of quantised values have one value in front of them, the padding of the paper's section 3.1.1, which is 0. The
-// shortest rows of a tile of many rows have 2 values.
+// Each row of quantised values is preceded by one 0, the padding of the paper's section 3.1.1. In a tile of many rows,
+// rows have at least 2 values.
 inline constexpr std::size_t padded_values = max_tile_values / 2 * 3;
 
 template <class V>
@@ -38,7 +38,7 @@ struct Counts {
     }
 };
 
-// A tile ready to be coded: what its payload holds in front of the codes and behind them, and the codes between.
+// A tile ready to be coded: the parts of its payload before and after the codes, and the codes themselves.
 struct PreparedTile {
     v1::TileHeader header; // without the lengths of the substreams
     std::uint32_t front_words = 0, n = 0, back_words = 0;
@@ -48,12 +48,12 @@ struct PreparedTile {
     const std::uint32_t* back = nullptr;
 };
 
-// Words in front of the codes, at most: anchor, counts, masks. A tile has far fewer subgroups than values, so that the
-// mask's last bits may be written by eight bytes.
+// Upper bound on the words before the codes: anchor, counts, masks. A tile has far fewer subgroups than values, so
+// there is room to write the mask's last bits as eight bytes.
 inline constexpr std::size_t longest_front = 2 + 1 + 2 + max_tile_values / 32;
 
-// How many tiles ahead memory is asked for: two are time enough for it to answer (docs/performance.md).
-inline constexpr std::uint64_t tiles_ahead = 2;
+// How many tiles ahead to prefetch: two give memory enough time to respond (docs/performance.md).
+inline constexpr std::uint64_t prefetch_distance = 2;
 
 template <class T>
 struct Tile {
@@ -61,27 +61,27 @@ struct Tile {
     using Bits = typename Traits<T>::Bits;
 
     TileBox box;
-    TileBox ahead; // of a tile that will be worked on soon: its memory is asked for meanwhile
+    TileBox prefetched; // a later tile, whose memory is prefetched in the meantime
     Int anchor;
     bool has_missing;
     std::uint8_t missing[max_tile_values];           // valid if has_missing
-    alignas(64) Int padded[padded_values];           // u = q - anchor, rows behind their padding
-    alignas(64) Int zeros[max_tile_values + 1] = {}; // the rows outside the tile
-    // Inside the alphabet, or missing_code; and room to copy a whole group's edge behind the last value.
+    alignas(64) Int padded[padded_values];           // u = q - anchor, each row after its padding
+    alignas(64) Int zeros[max_tile_values + 1] = {}; // stands for rows outside the tile
+    // Codes in the alphabet, or missing_code; with room to copy a whole group's edge from the last value on.
     alignas(64) std::int32_t code[2 * max_tile_values];
-    alignas(64) std::int32_t significant[2 * max_tile_values]; // the coded ones, where there is a mask
+    alignas(64) std::int32_t significant[2 * max_tile_values]; // the coded ones, if there is a mask
     Outliers<Int> out_of_range;
     Outliers<Bits> unpredictable;
     std::uint32_t front[longest_front];
-    std::uint32_t back[2 * (max_tile_values / 2 + max_tile_values * words_of<T>)]; // outliers as the payload has them
+    std::uint32_t back[2 * (max_tile_values / 2 + max_tile_values * words_of<T>)]; // outliers as stored in the payload
 
     std::uint32_t n_values() const { return box.values(); }
     Int* row(std::uint32_t r) { return padded + r * (box.edge[0] + 1) + 1; }
 
-    // Prepares for a tile, and for one that comes later.
-    void begin(const TileBox& own, const TileBox& later) {
-        box = own;
-        ahead = later;
+    // Starts on a tile; `later` is the one to prefetch.
+    void begin(const TileBox& current, const TileBox& later) {
+        box = current;
+        prefetched = later;
         has_missing = false;
         out_of_range.count = unpredictable.count = 0;
     }

@@ -1,4 +1,4 @@
-// The range of a field's values, which a relative bound refers to (docs/format.md, section 4).
+// The range of a field's values, to which a relative bound refers (docs/format.md, section 4).
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace cusz::cpu::CUSZ_ISA {
 
 template <class T>
 ValueRange value_range(const T* field, std::uint64_t n, typename Traits<T>::Bits special) {
-    // One minimum, maximum and count a lane, so that the loop is one of vectors.
+    // One minimum, maximum and count per lane, so that the loop vectorises.
     constexpr std::size_t lanes = 64 / sizeof(T) * 2;
-    constexpr std::size_t bytes_ahead = 2048; // that memory is asked for: sooner than the processor does by itself
+    constexpr std::size_t prefetch_bytes = 2048; // distance; further than the hardware prefetcher looks
     constexpr T infinity = std::numeric_limits<T>::infinity();
     T low[lanes], high[lanes];
     typename Traits<T>::Bits valid[lanes];
@@ -36,14 +36,14 @@ ValueRange value_range(const T* field, std::uint64_t n, typename Traits<T>::Bits
         std::uint64_t i = begin;
         for (; i + lanes <= end; i += lanes) {
             for (std::size_t line = 0; line < lanes * sizeof(T); line += 64)
-                __builtin_prefetch(reinterpret_cast<const char*>(field + i) + bytes_ahead + line);
+                __builtin_prefetch(reinterpret_cast<const char*>(field + i) + prefetch_bytes + line);
             for (std::size_t lane = 0; lane < lanes; ++lane) take(field[i + lane], lane);
         }
         for (; i < end; ++i) take(field[i], 0);
         for (std::size_t lane = 0; lane < lanes; ++lane) n_valid += valid[lane];
     }
     if (n_valid == 0) return {};
-    // + 0.0: a zero becomes +0
+    // + 0.0 turns -0 into +0
     return {static_cast<double>(*std::min_element(low, low + lanes)) + 0.0,
             static_cast<double>(*std::max_element(high, high + lanes)) + 0.0, n_valid};
 }

@@ -1,4 +1,4 @@
-// Vectors of integers where the compiler would not find them by itself: sums along a row.
+// Explicit integer vectors for what compilers do not vectorise by themselves: sums along a row.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// Which of 64 numbers are not 0.
+// Bit mask of the nonzero ones among 64 numbers.
 inline std::uint64_t nonzero_bits(const std::int32_t* at) {
     std::uint64_t bits = 0;
 #if defined(__AVX512F__)
@@ -39,7 +39,7 @@ inline std::uint64_t nonzero_bits(const std::int32_t* at) {
     return bits;
 }
 
-// A vector of quantised values, of the width that the instruction set has.
+// A vector of quantised values, as wide as the instruction set's.
 template <class T>
 struct Vector {
     using Int = typename Traits<T>::Int;
@@ -66,7 +66,7 @@ struct Vector {
     static void store(Target* at, Lanes v) {
         std::memcpy(at, &v, sizeof v);
     }
-    static Lanes all_ones_unless(const std::uint8_t* marked) { // of 0 and 1
+    static Lanes all_ones_unless(const std::uint8_t* marked) { // marks: 0 or 1
         typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
         Bytes v;
         std::memcpy(&v, marked, sizeof v);
@@ -78,7 +78,7 @@ struct Vector {
         const Lanes magnitude = (v ^ sign) - sign;
         return magnitude < limit ? magnitude : Lanes{} + limit;
     }
-    static Lanes dequantised(Lanes q, T step) { // the bits of dequantise(), lane by lane
+    static Lanes dequantised(Lanes q, T step) { // the bits that dequantise() gives, lane by lane
         typedef T Values __attribute__((vector_size(bytes)));
         Values v;
         if constexpr (sizeof(T) == 4) {
@@ -92,7 +92,7 @@ struct Vector {
 
 #ifdef __AVX512F__
     typedef T Values __attribute__((vector_size(bytes)));
-    using Mask = std::uint32_t; // a bit a lane
+    using Mask = std::uint32_t; // one bit per lane
     static Values load_values(const T* at) {
         Values v;
         std::memcpy(&v, at, sizeof v);
@@ -115,12 +115,12 @@ struct Vector {
     }
 #endif
 
-    // Every lane becomes the sum of those up to it; `last` gets the last one in every lane. The steps stay inside of 16
-    // bytes where they can: crossing them is slow.
+    // Replaces every lane by the sum of the lanes up to and including it; sets every lane of `last` to the last sum.
+    // Steps stay within 16 bytes where possible, as crossing them is slow.
     static Lanes partial_sums(Lanes v, Lanes& last) {
         const Lanes zero{};
         if constexpr (bytes == 64) {
-            // Within 16 bytes, then over the four parts of 16 bytes, of which every lane of `part` has the sum.
+            // Within 16 bytes, then over the four 16-byte parts; every lane of `part` has its part's sum.
             Lanes part;
             if constexpr (lanes == 16) {
                 v += __builtin_shufflevector(zero, v, 0, 16, 17, 18, 4, 20, 21, 22, 8, 24, 25, 26, 12, 28, 29, 30);

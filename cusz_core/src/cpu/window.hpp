@@ -1,4 +1,4 @@
-// Where decoded tiles go: a box of the field, in memory with strides of its own.
+// Where decoded tiles go: a box of the field, in memory with its own strides.
 #pragma once
 
 #include <algorithm>
@@ -14,36 +14,36 @@ namespace cusz::cpu {
 template <class T>
 class Window {
 public:
-    // selected.field == nullptr: no tile meets it.
+    // selected.field == nullptr: no tile intersects it.
     Window(const Tiling& tiling, const Layout& layout, const Selection& selected)
         : tiling_(tiling), start_(by_axis(layout, selected.start, 0)), count_(by_axis(layout, selected.count, 1)),
           stride_(by_axis(layout, selected.stride, 1)), field_(static_cast<T*>(selected.field)) {}
 
     T* field() const { return field_; }
 
-    // Prepares `tile` for being read. Returns what its box is relative to: field(), or memory in `part` where the tile
-    // is not wanted whole, or not row by row; null where nothing of it is wanted.
+    // Prepares `tile` for decoding. Returns the memory that its box is relative to: field(), or `part` if the tile is
+    // not wanted whole or not in contiguous rows; null if nothing of it is wanted.
     T* begin(std::uint64_t number, Tile<T>& tile, Buffer& part) const {
         if (field_ == nullptr) return nullptr;
         const auto at = tiling_.origin(number);
-        TileBox own = tiling_.box_at(at);
-        const Meeting meeting = meet(at, own);
+        TileBox current = tiling_.box_at(at);
+        const Meeting meeting = meet(at, current);
         if (meeting == Meeting::none) return nullptr;
-        const std::uint64_t next = std::min(number + tiles_ahead, tiling_.n_tiles() - 1);
+        const std::uint64_t next = std::min(number + prefetch_distance, tiling_.n_tiles() - 1);
         const auto next_at = tiling_.origin(next);
         TileBox later = tiling_.box_at(next_at);
         later = meet(next_at, later) == Meeting::whole ? in_field(next_at, later) : TileBox{};
         if (meeting == Meeting::whole) {
-            tile.begin(in_field(at, own), later);
+            tile.begin(in_field(at, current), later);
             return field_;
         }
-        own.offset = 0;
-        for (std::size_t a = 1; a < 4; ++a) own.stride[a] = own.stride[a - 1] * own.edge[a - 1];
-        tile.begin(own, later);
+        current.offset = 0;
+        for (std::size_t a = 1; a < 4; ++a) current.stride[a] = current.stride[a - 1] * current.edge[a - 1];
+        tile.begin(current, later);
         return part.reserve<T>(max_tile_values);
     }
 
-    // Copies what is wanted of a tile from memory that begin() gave.
+    // Copies the wanted part of a tile from the memory returned by begin().
     void copy(std::uint64_t number, const TileBox& tile, const T* part) const {
         const auto at = tiling_.origin(number);
         std::array<std::uint64_t, 4> first{}, n{};
@@ -82,7 +82,7 @@ private:
         return whole ? Meeting::whole : some ? Meeting::some : Meeting::none;
     }
 
-    // The box of a tile that is wanted whole, in the window's memory.
+    // The box, in the window's memory, of a tile that is wanted whole.
     TileBox in_field(const std::array<std::uint64_t, 4>& at, TileBox box) const {
         box.offset = 0;
         for (std::size_t a = 0; a < 4; ++a) box.offset += (at[a] - start_[a]) * stride_[a];

@@ -1,4 +1,4 @@
-// A build without CUDA: no pointer is a device's, and the backend is not to be had.
+// A build without CUDA: no pointer is a device pointer, and there is no CUDA backend.
 #include "../errors.hpp"
 #include "device.hpp"
 

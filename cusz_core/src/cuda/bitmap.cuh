@@ -1,4 +1,4 @@
-// One bit for every value of a tile, or for every group of values, in shared memory.
+// One bit for every value, or every group of values, of a tile, in shared memory.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@ struct Bitmap {
 
     __device__ bool test(std::uint32_t i) const { return (word[i / 32] >> i % 32 & 1) != 0; }
 
-    // Whether one of `length` bits from `begin` on is set.
+    // Whether any of `length` bits from `begin` on is set.
     __device__ bool any(std::uint32_t begin, std::uint32_t length) const {
         std::uint32_t found = 0;
         each_word(begin, length, [&](std::uint32_t at, std::uint32_t bits) { found |= word[at] & bits; });
         return found != 0;
     }
-    // Sets `length` bits from `begin` on; other threads may set others of the same words.
+    // Sets `length` bits from `begin` on; other threads may be setting other bits of the same words.
     __device__ void set(std::uint32_t begin, std::uint32_t length) {
         each_word(begin, length, [&](std::uint32_t at, std::uint32_t bits) { atomicOr(&word[at], bits); });
     }
@@ -38,25 +38,25 @@ private:
     }
 };
 
-// A bitmap that also knows how many bits are set in front of each.
+// A bitmap that also knows how many bits are set before each one.
 struct RankedBitmap : Bitmap {
     Array<std::uint16_t, bitmap_words> before;
     std::uint32_t count;
 
-    // Counts; for one whole warp, with the words there.
+    // Computes the ranks; by one whole warp, once the words are complete.
     __device__ void rank() {
         constexpr std::uint32_t each = bitmap_words / warp_lanes;
-        std::uint32_t own = 0;
-        for (std::uint32_t i = 0; i < each; ++i) own += static_cast<std::uint32_t>(__popc(word[lane() * each + i]));
-        std::uint32_t sum = warp_inclusive_sum(own);
+        std::uint32_t in_lane = 0;
+        for (std::uint32_t i = 0; i < each; ++i) in_lane += static_cast<std::uint32_t>(__popc(word[lane() * each + i]));
+        std::uint32_t sum = warp_inclusive_sum(in_lane);
         if (lane() == warp_lanes - 1) count = sum;
-        sum -= own;
+        sum -= in_lane;
         for (std::uint32_t i = 0; i < each; ++i) {
             before[lane() * each + i] = static_cast<std::uint16_t>(sum);
             sum += static_cast<std::uint32_t>(__popc(word[lane() * each + i]));
         }
     }
-    // Bits set in front of bit i.
+    // Number of bits set before bit i.
     __device__ std::uint32_t rank_of(std::uint32_t i) const {
         return before[i / 32] + static_cast<std::uint32_t>(__popc(word[i / 32] & ((1u << i % 32) - 1)));
     }

@@ -1,4 +1,4 @@
-// What kernels are made of: the small part of CUDA that they keep to (blocks, warps, shared memory, atomics).
+// Building blocks of the kernels, which keep to a small part of CUDA: blocks, warps, shared memory, atomics.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@ namespace cusz::cuda {
 
 inline constexpr std::uint32_t warp_lanes = 32, whole_warp = ~0u;
 
-// The block's dynamic shared memory as one object, which begins uninitialised.
+// The block's dynamic shared memory as one object, initially uninitialised.
 template <class Shared>
 __device__ Shared& shared_memory() {
     return *reinterpret_cast<Shared*>(cusz_dynamic_shared);
@@ -37,7 +37,7 @@ __device__ inline std::uint32_t lane() { return threadIdx.x % warp_lanes; }
 __device__ inline std::uint32_t warp() { return threadIdx.x / warp_lanes; }
 __device__ inline bool is_first_thread() { return threadIdx.x == 0; }
 
-// Reductions and sums of a warp, all lanes taking part.
+// Reductions and sums over a warp, in which all lanes take part.
 
 __device__ inline std::uint32_t warp_sum(std::uint32_t v) { return __reduce_add_sync(whole_warp, v); }
 
@@ -46,7 +46,7 @@ __device__ inline std::uint64_t warp_sum(std::uint64_t v) {
     return v;
 }
 
-// The sum of the lanes up to this one.
+// The sum over the lanes up to and including this one.
 template <class U>
 __device__ U warp_inclusive_sum(U v) {
     for (std::uint32_t d = 1; d < warp_lanes; d *= 2) {
@@ -56,11 +56,11 @@ __device__ U warp_inclusive_sum(U v) {
     return v;
 }
 
-// The sum over a block of `warps` warps, which every thread gets. partial: shared memory for it alone.
+// The sum over a block of `warps` warps, returned to every thread. partial: shared scratch memory.
 template <std::uint32_t warps, class U>
 __device__ U block_sum(U v, Array<U, warps>& partial) {
     v = warp_sum(v);
-    __syncthreads(); // the last sum has been read
+    __syncthreads(); // all reads of the previous sum are done
     if (lane() == 0) partial[warp()] = v;
     __syncthreads();
     U sum = 0;
@@ -68,11 +68,11 @@ __device__ U block_sum(U v, Array<U, warps>& partial) {
     return sum;
 }
 
-// ---- Decoupled look-back (Merrill and Garland): parts of a running sum are known before what comes in front of them.
+// ---- Decoupled look-back (Merrill and Garland): the parts of a running sum are known before the sum up to them.
 
-// What a part tells the later ones, in one 64-bit word, so that flag and sum are seen together: nothing yet (0), its
-// own sum, or the sum up to its end. Parts are numbered by an atomic ticket: one that has started never waits for one
-// that has not.
+// What a part publishes for later parts, in one 64-bit word so that flag and sum become visible together: nothing yet
+// (0), its own sum, or the sum up to its end. Parts are numbered by an atomic ticket, so one that has started never
+// waits for one that has not.
 namespace look_back {
 
 inline constexpr std::uint64_t own_sum = std::uint64_t{1} << 62, sum_to_end = std::uint64_t{2} << 62;
@@ -82,18 +82,18 @@ __device__ inline void publish(std::uint64_t* states, std::uint64_t part, std::u
     *static_cast<volatile std::uint64_t*>(states + part) = word;
 }
 
-// The sum of all parts in front of this one; for a whole warp, whose lanes look at 32 parts at once.
+// The sum of all parts before this one; by a whole warp, whose lanes look at 32 parts at once.
 __device__ inline std::uint64_t sum_before(const std::uint64_t* states, std::uint64_t part) {
     std::uint64_t sum = 0;
-    for (std::uint64_t end = part; end > 0;) { // parts in front of `end` are still to be added
+    for (std::uint64_t end = part; end > 0;) { // parts before `end` remain to be added
         const std::uint64_t back = warp_lanes - lane();
-        std::uint64_t word = sum_to_end; // what lies in front of the first part
+        std::uint64_t word = sum_to_end; // before the first part the sum is 0
         if (back <= end) {
             const volatile std::uint64_t* const state = states + (end - back);
             while ((word = *state) == 0) __nanosleep(20);
         }
         const std::uint32_t complete = __ballot_sync(whole_warp, (word & sum_to_end) != 0);
-        // From the last lane that knows a sum up to its end; those in front of it are contained in that.
+        // Start at the last lane with a sum up to its end, which includes all lanes before it.
         const std::uint32_t from =
             complete == 0 ? 0 : 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(complete)));
         sum += warp_sum(lane() >= from ? word & value_bits : std::uint64_t{0});

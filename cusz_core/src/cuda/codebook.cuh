@@ -1,6 +1,6 @@
-// Canonical, length-limited Huffman codebook by one thread block (paper, sections 3.2.2 and 3.2.3; docs/format.md,
-// section 7): package-merge, whose sorted lists are merged by every item's rank in the other list. ../codebook.cpp does
-// the same on the CPU.
+// Builds the canonical, length-limited Huffman codebook in one thread block (paper, sections 3.2.2 and 3.2.3;
+// docs/format.md, section 7): package-merge, whose sorted lists are merged by each item's rank in the other list.
+// ../codebook.cpp does the same on the CPU.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace cusz::cuda {
 inline constexpr std::uint32_t book_threads = 512, book_warps = book_threads / warp_lanes;
 inline constexpr std::uint32_t most_codeword_bits = 15;
 
-// What the block needs for an alphabet of n symbols, in shared memory or, for large alphabets, on the device.
+// The block's working memory for an alphabet of n symbols: shared or, for large alphabets, global.
 class BookMemory {
 public:
     __device__ BookMemory(void* memory, std::uint32_t n)
@@ -29,7 +29,7 @@ public:
     std::uint64_t* key;                   // weights of the leaves, ascending
     std::uint64_t *list, *next;           // of package-merge, up to 2 n items
     std::uint16_t *symbol, *other_symbol; // of the leaves
-    std::uint16_t* place;                 // of the leaves in every list
+    std::uint16_t* place;                 // of each leaf in every list
 
 private:
     std::uint32_t n_;
@@ -41,7 +41,7 @@ struct BookShared {
     std::uint32_t n_leaves, narrow;
 };
 
-// Number of items, of n ascending ones, for which `before` holds; it holds for none behind one for which it does not.
+// Number of items, out of n, for which `before` holds. Once it fails for an item, it must fail for all later ones.
 template <class Before>
 __device__ std::uint32_t count_before(std::uint32_t n, const Before& before) {
     std::uint32_t low = 0, high = n;
@@ -55,21 +55,21 @@ __device__ std::uint32_t count_before(std::uint32_t n, const Before& before) {
     return low;
 }
 
-// Sorts n pairs by (key, symbol), which are all different; the other arrays are for its use. The result is in key and
-// symbol. Ends with a barrier.
+// Sorts n distinct pairs by (key, symbol), using the other arrays as scratch. The result is in key and symbol. Ends
+// with a barrier.
 __device__ inline void sort_pairs(std::uint32_t n, std::uint64_t*& key, std::uint64_t*& other_key,
                                   std::uint16_t*& symbol, std::uint16_t*& other_symbol) {
     for (std::uint32_t width = 1; width < n; width *= 2) { // runs of this length are sorted
         for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) {
-            const std::uint32_t own = i / width * width, pair = own / (2 * width) * (2 * width);
-            const std::uint32_t sibling = own == pair ? std::min(own + width, n) : pair;
+            const std::uint32_t run = i / width * width, pair = run / (2 * width) * (2 * width);
+            const std::uint32_t sibling = run == pair ? std::min(run + width, n) : pair;
             const std::uint32_t length = std::min(sibling + width, n) - sibling;
             const std::uint32_t rank = count_before(length, [&](std::uint32_t at) {
                 const std::uint64_t k = key[sibling + at];
                 return k < key[i] || (k == key[i] && symbol[sibling + at] < symbol[i]);
             });
-            other_key[pair + i - own + rank] = key[i];
-            other_symbol[pair + i - own + rank] = symbol[i];
+            other_key[pair + i - run + rank] = key[i];
+            other_symbol[pair + i - run + rank] = symbol[i];
         }
         __syncthreads();
         std::uint64_t* const k = key;
@@ -81,7 +81,7 @@ __device__ inline void sort_pairs(std::uint32_t n, std::uint64_t*& key, std::uin
     }
 }
 
-// The weight of a symbol counted so often (sample.hpp's make_weights).
+// The weight of a symbol with this count (sample.hpp's make_weights).
 __device__ inline std::uint64_t weight_of(std::uint32_t symbol, std::uint64_t count, const Sample& sample,
                                           const Alphabet& alphabet) {
     if (alphabet.r == default_r && (symbol == alphabet.escape(0) || symbol == alphabet.escape(-1))) return 1;
@@ -98,8 +98,8 @@ __device__ inline void find_lengths(const BookArguments& a, const Alphabet& alph
     for (std::uint32_t first = 0; first < size; first += book_threads) {
         const std::uint32_t s = first + threadIdx.x;
         const std::uint64_t weight = s < size ? weight_of(s, a.counts[s], a.sample, alphabet) : 0;
-        const std::uint32_t own = warp_inclusive_sum(weight > 0 ? 1u : 0u);
-        if (lane() == warp_lanes - 1) shared.partial[warp()] = own;
+        const std::uint32_t in_warp = warp_inclusive_sum(weight > 0 ? 1u : 0u);
+        if (lane() == warp_lanes - 1) shared.partial[warp()] = in_warp;
         __syncthreads();
         std::uint32_t before = n;
         for (std::uint32_t w = 0; w < book_warps; ++w) {
@@ -107,8 +107,8 @@ __device__ inline void find_lengths(const BookArguments& a, const Alphabet& alph
             n += shared.partial[w];
         }
         if (weight > 0) {
-            memory.key[before + own - 1] = weight;
-            memory.symbol[before + own - 1] = static_cast<std::uint16_t>(s);
+            memory.key[before + in_warp - 1] = weight;
+            memory.symbol[before + in_warp - 1] = static_cast<std::uint16_t>(s);
         }
         if (s < size) a.lengths[s] = 0;
         __syncthreads();
@@ -126,7 +126,7 @@ __device__ inline void find_lengths(const BookArguments& a, const Alphabet& alph
         for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) memory.key[i] = memory.list[i];
     __syncthreads();
 
-    // Lists of package-merge: of each only the places of the leaves matter later.
+    // The lists of package-merge: only the places of the leaves in each are needed later.
     std::uint64_t *list = memory.list, *next = memory.next;
     for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) memory.places(0)[i] = static_cast<std::uint16_t>(i);
     for (std::uint32_t i = 1, length = n; i < limit; ++i) {
@@ -135,12 +135,12 @@ __device__ inline void find_lengths(const BookArguments& a, const Alphabet& alph
         for (std::uint32_t item = threadIdx.x; item < n + n_sums; item += book_threads) {
             const bool is_leaf = item < n;
             const std::uint32_t k = is_leaf ? item : item - n;
-            const std::uint64_t own = is_leaf ? memory.key[k] : sum(k);
+            const std::uint64_t weight = is_leaf ? memory.key[k] : sum(k);
             // A leaf comes before a sum of the same weight.
-            const std::uint32_t rank = is_leaf
-                                           ? count_before(n_sums, [&](std::uint32_t at) { return sum(at) < own; })
-                                           : count_before(n, [&](std::uint32_t at) { return memory.key[at] <= own; });
-            next[k + rank] = own;
+            const std::uint32_t rank =
+                is_leaf ? count_before(n_sums, [&](std::uint32_t at) { return sum(at) < weight; })
+                        : count_before(n, [&](std::uint32_t at) { return memory.key[at] <= weight; });
+            next[k + rank] = weight;
             if (is_leaf) memory.places(i)[k] = static_cast<std::uint16_t>(k + rank);
         }
         __syncthreads();
@@ -201,7 +201,7 @@ __device__ inline void find_codewords(const BookArguments& a, const Alphabet& al
     __syncthreads();
 }
 
-// The codebook of counts: lengths, codewords, the table of small codes, and from where on codes are out of range.
+// Builds the codebook from counts: lengths, codewords, the table of small codes, and the reach.
 __device__ inline void make_book(const BookArguments& a, BookMemory& memory, BookShared& shared) {
     const Alphabet alphabet(a.r);
     find_lengths(a, alphabet, memory, shared);
@@ -214,7 +214,7 @@ __device__ inline void make_book(const BookArguments& a, BookMemory& memory, Boo
         const std::uint32_t extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
         a.small[i] = length == 0 ? 0 : ((codeword & 0xFFFF) | extra << length) << 5 | (length + extra_bits);
     }
-    // Codes beyond the escape need symbols of their own.
+    // Codes beyond the escape need their own symbols.
     bool missing = false;
     if (a.r == default_r)
         for (std::uint32_t s = alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach())) + threadIdx.x;

@@ -12,18 +12,18 @@ namespace cusz::cuda {
 
 namespace {
 
-// How many libraries this process has loaded so far.
+// The number of libraries loaded by this process so far.
 unsigned long long libraries_loaded() noexcept {
     unsigned long long count = 0;
     const auto first = [](dl_phdr_info* info, std::size_t, void* target) {
         *static_cast<unsigned long long*>(target) = info->dlpi_adds;
-        return 1; // it is the same in all of them
+        return 1; // it is the same in every entry
     };
     dl_iterate_phdr(first, &count);
     return count;
 }
 
-// Whether this process has loaded the CUDA driver: its own code, or this library when it was asked for a device.
+// Whether this process, or this library for an earlier device call, has loaded the CUDA driver.
 bool driver_is_loaded() noexcept {
     static std::atomic<bool> loaded = false;
     static std::atomic<unsigned long long> looked_at = 0; // dlopen takes 20 microseconds to say no
@@ -47,7 +47,7 @@ int device_of(const void* pointer) noexcept {
     const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
     if (error != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
-        // Without a device, or in a child of the process that has one, no pointer can be a device's.
+        // Without a device, or in a forked child of a process that uses one, no pointer can be a device pointer.
         const bool no_device = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
                                error == cudaErrorInitializationError || error == cudaErrorInvalidValue;
         return no_device ? host : unknown;
@@ -64,8 +64,8 @@ int device_count(const char** reason) noexcept {
         count = 0;
     }
     if (reason != nullptr)
-        *reason = error == cudaErrorInsufficientDriver ? "no CUDA driver is here, or one that is too old"
-                  : error == cudaErrorNoDevice         ? "no CUDA device is here, or CUDA_VISIBLE_DEVICES hides it"
+        *reason = error == cudaErrorInsufficientDriver ? "there is no CUDA driver, or it is too old"
+                  : error == cudaErrorNoDevice         ? "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides it"
                   : error != cudaSuccess               ? cudaGetErrorString(error)
                                                        : "";
     return count;

@@ -1,4 +1,4 @@
-// What the C interface needs of CUDA, for builds with it (device.cpp, engine.cpp) and without (absent.cpp).
+// What the C interface needs from CUDA, in builds with it (device.cpp, engine.cpp) and without (absent.cpp).
 #pragma once
 
 #include <cusz/cusz.h>
@@ -14,15 +14,15 @@ namespace cusz::cuda {
 
 inline constexpr int unknown = -2; // in place of a device's number
 
-// The device in whose memory this lies, or `host`; `unknown` where CUDA does not say, as after a device has failed.
-// Managed memory belongs to its device, pinned memory to the host. Does not load the CUDA driver into a process that
-// has not: there no pointer can be a device's.
+// The device whose memory this is, or `host`; `unknown` if CUDA cannot tell, as after a device failure. Managed memory
+// belongs to its device, pinned memory to the host. Never makes a process load the CUDA driver: without it, no pointer
+// can be a device pointer.
 int device_of(const void* pointer) noexcept;
 
-// For a pointer of which CUDA does not say where it lies. Throws DEVICE.
+// For a pointer whose location CUDA cannot tell. Throws DEVICE.
 [[noreturn]] void fail_unknown(const char* name);
 
-// Devices that this process can use. 0: `reason` says why.
+// Number of devices that this process can use; if 0, `reason` says why.
 int device_count(const char** reason) noexcept;
 
 // Throws PARAMETER, DEVICE.

@@ -1,5 +1,5 @@
-// The CUDA backend: the same archives as the CPU's, with the field, the archive, or both on the device. What lies on
-// the host is copied in batches of layers of tiles, as large as there is memory for.
+// The CUDA backend: makes the same archives as the CPU's, with the field, the archive, or both on the device. Data on
+// the host is copied in batches of layers of tiles, as large as memory allows.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -28,8 +28,8 @@ struct Batch {
           n_values(tiling.first_value(first_layer + layers) - first_value) {}
 };
 
-// Calls reserve(batch), then use(batch), for the whole field. Where there is no memory to reserve for that,
-// make_room(), and again for batches of half of the layers.
+// Calls reserve(batch), then use(batch), for the whole field. If reserve runs out of memory, calls make_room() and
+// retries with batches of half as many layers.
 template <class MakeRoom, class Reserve, class Use>
 void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeRoom& make_room, const Reserve& reserve,
                 const Use& use) {
@@ -72,7 +72,7 @@ const char* text_of(TileError error) {
     return "bad";
 }
 
-// What the kernels of one compression share on the device.
+// Device data shared by the kernels of one compression.
 template <class T>
 struct Workspace {
     using Range = typename RangeArguments<T>::Result;
@@ -84,7 +84,7 @@ struct Workspace {
     Range* ranges;
     std::size_t cleared_bytes, bytes;
 
-    // memory: of that many bytes; or null, to find them.
+    // memory: of the size so computed; or null, to compute it.
     Workspace(void* memory, int r, std::size_t n_ranges) : model(r) {
         Parts parts(memory);
         model.take_cleared(parts);
@@ -101,7 +101,7 @@ struct Workspace {
         bytes = parts.used();
     }
 
-    // What compression came to, copied to the host in one piece.
+    // The results of compression, copied to the host in one piece.
     struct Fetched {
         CompressResult result;
         FieldState<T> state;
@@ -142,7 +142,7 @@ public:
         release_scratch();
         device_ = device;
     }
-    // Scratch memory stays: all work on it has ended.
+    // Scratch memory is kept: all work on it has finished.
     void set_stream(void* stream) override { source_.stream = static_cast<cudaStream_t>(stream); }
     void set_allocator(const cusz_allocator* allocator) override {
         const cusz_allocator next = allocator != nullptr ? *allocator : cusz_allocator{};
@@ -167,7 +167,7 @@ public:
 
     std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
                                     const Target& body, std::uint64_t capacity) override {
-        if (!field.on_device()) { // the host is the faster one to look at it
+        if (!field.on_device()) { // scanning it on the host is faster than copying it
             resolve_bound(*this, layout, coding, field, threads);
             if (coding.step == 0) return std::nullopt;
         }
@@ -221,7 +221,7 @@ public:
             const CurrentDevice current(device_);
             for (DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_})
                 buffer->release(source_);
-        } catch (const Error&) { // the device is gone, and its memory with it
+        } catch (const Error&) { // the device is lost, and its memory with it
         }
         staging_.release();
         cpu_->release_scratch();
@@ -230,7 +230,7 @@ public:
 private:
     cudaStream_t stream() const { return source_.stream; }
     void wait() const { CUSZ_CUDA(cudaStreamSynchronize(stream())); }
-    // To be said when a stage has been put on the stream.
+    // Call after a stage has been enqueued on the stream.
     void done(const char* stage) const {
         if (observer_) observer_(stage);
     }
@@ -238,7 +238,7 @@ private:
         return {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_};
     }
 
-    // Runs work on the device. Nothing of it is left when it fails: the caller may free the memory it passed.
+    // Runs work on the device. If it fails, none of it is still running: the caller may free the memory it passed.
     template <class Work>
     std::invoke_result_t<Work> on_stream(const Work& work) {
         const CurrentDevice current(device_);
@@ -263,7 +263,7 @@ private:
         CUSZ_CUDA(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(count) * sizeof(V), stream()));
         return memory;
     }
-    // Copies from the device, when all work before has ended.
+    // Copies from the device once all previous work has finished.
     template <class V>
     V fetched(const V* memory) {
         V value;
@@ -285,17 +285,18 @@ private:
         compute_range(arguments, stream());
         fetch(arguments.results, results.size(), results.data());
         ValueRange range;
-        for (const Result& own : results) {
-            if (own.n_valid == 0) continue;
-            const double low = static_cast<double>(own.min) + 0.0, high = static_cast<double>(own.max) + 0.0; // no -0
+        for (const Result& partial : results) {
+            if (partial.n_valid == 0) continue;
+            const double low = static_cast<double>(partial.min) + 0.0,
+                         high = static_cast<double>(partial.max) + 0.0; // no -0
             range.min = range.n_valid == 0 ? low : std::min(range.min, low);
             range.max = range.n_valid == 0 ? high : std::max(range.max, high);
-            range.n_valid += own.n_valid;
+            range.n_valid += partial.n_valid;
         }
         return range;
     }
 
-    // The batch's values on the device: where they are, or copied there. kept: the batch that the buffer has already.
+    // The batch's values on the device: in place, or copied there. kept: the batch already in the buffer.
     template <class T>
     const T* field_of(const Source& field, const Batch& batch, std::uint64_t& kept) {
         if (field.on_device()) return field.as<T>() + batch.first_value;
@@ -365,7 +366,7 @@ private:
 
         std::byte *const index = body.bytes(), *const payloads = index + index_bytes;
         typename Workspace<T>::Fetched found;
-        std::uint64_t words = 0; // of the batches before
+        std::uint64_t words = 0; // of the previous batches
         bool is_raw = false;
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             if (is_raw) return;
@@ -432,7 +433,7 @@ private:
         const HuffmanTable table(frame, tables_, source_);
 
         std::uint64_t layers = tiling.layers(), words_before = 0, checksum = 0;
-        std::vector<std::uint16_t> index; // on the host, where there are several batches
+        std::vector<std::uint16_t> index; // on the host, if there are several batches
         const auto make_room = [&] { release_batch(); };
         const auto words_of_batch = [&](const Batch& batch) {
             if (batch.n_tiles == n_tiles) return payload_words;
@@ -503,19 +504,19 @@ private:
             done("find_starts");
             decompress_tiles(a, stream());
             done("decompress_tiles");
-            const DecompressResult own = fetched(a.result);
-            if (own.index_error != 0 || own.error != 0) {
-                const std::uint64_t report = ~(own.index_error != 0 ? own.index_error : own.error);
+            const DecompressResult outcome = fetched(a.result);
+            if (outcome.index_error != 0 || outcome.error != 0) {
+                const std::uint64_t report = ~(outcome.index_error != 0 ? outcome.index_error : outcome.error);
                 const auto what = static_cast<TileError>(report & 255);
                 if (what == TileError::index_padding) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", text_of(what));
                 fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ", text_of(what));
             }
-            if (own.words != words) fail_index(words_before + own.words, payload_words);
+            if (outcome.words != words) fail_index(words_before + outcome.words, payload_words);
             if (field != nullptr && !to_device)
                 staging_.copy(field + batch.first_value, values, static_cast<std::size_t>(batch.n_values) * sizeof(T),
                               stream());
             words_before += words;
-            checksum += own.checksum;
+            checksum += outcome.checksum;
         });
         if (words_before != payload_words) fail_index(words_before, payload_words);
         const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
@@ -524,7 +525,7 @@ private:
     }
 
     [[noreturn]] static void fail_index(std::uint64_t words, std::uint64_t expected) {
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", words, " words of ", expected);
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", words, " words, not ", expected);
     }
 
     int device_ = 0;
@@ -532,7 +533,7 @@ private:
     DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
     Staging staging_;
     StageObserver observer_;
-    std::unique_ptr<Backend> cpu_ = make_cpu_backend(); // for what lies on the host alone
+    std::unique_ptr<Backend> cpu_ = make_cpu_backend(); // for data that is on the host alone
 };
 
 } // namespace

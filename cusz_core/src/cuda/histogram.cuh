@@ -8,7 +8,7 @@ namespace cusz::cuda {
 template <class T>
 struct CountMemory {
     TileMemory<T> tile;
-    std::uint32_t count[1]; // one of every symbol of the alphabet
+    std::uint32_t count[1]; // one per symbol of the alphabet
 };
 
 template <class T>
@@ -16,7 +16,7 @@ std::size_t count_memory_bytes(int r) {
     return sizeof(CountMemory<T>) + (Alphabet(r).size() - 1) * sizeof(std::uint32_t);
 }
 
-// Adds the symbols that a prepared tile codes.
+// Adds the symbols coded for a prepared tile.
 template <class T>
 __device__ void add_tile(const PreparedTile& prepared, const Alphabet& alphabet, const TileMemory<T>& tile,
                          std::uint32_t* count) {

@@ -1,4 +1,4 @@
-// Encoding of symbols into substreams by a thread block, and decoding by a warp (paper, sections 3.2.4 and 3.3;
+// Encodes symbols into substreams, by a thread block, and decodes them, by a warp (paper, sections 3.2.4 and 3.3;
 // docs/format.md, sections 6 to 8).
 #pragma once
 
@@ -27,7 +27,7 @@ struct Codeword {
     std::uint32_t bits, length; // at most 32
 };
 
-// Codeword and extra bits of a code that the small table does not have, or of missing_code.
+// Codeword and extra bits of a code not in the small table, or of missing_code.
 __device__ inline Codeword compose(const EncodeTables& tables, std::int32_t code) {
     const Alphabet alphabet(tables.r);
     std::uint32_t symbol = alphabet.symbol(code);
@@ -50,7 +50,7 @@ __device__ inline Codeword codeword_of(const SmallCodewords& small, const Encode
     return compose(tables, code);
 }
 
-// Which symbols of the n coded ones a thread has: its lane is a substream, its warp a run of the substream's symbols.
+// Which of the n coded symbols a thread has: its lane is a substream, its warp a run of that substream's symbols.
 struct Substreams {
     std::uint32_t n, count;
     __device__ explicit Substreams(std::uint32_t coded) : n(coded), count(substream_count(coded)) {}
@@ -59,15 +59,15 @@ struct Substreams {
 };
 static_assert(block_warps * values_of_thread * max_substreams == max_tile_values);
 
-// Where a thread's bits lie, and how long substreams are; the same in every warp.
+// Where a thread's bits go, and the lengths of substreams, which are the same in every warp.
 struct SubstreamPlaces {
-    std::uint32_t own_begin;       // bit where this thread's part of its substream begins
-    std::uint32_t length;          // of the substream that is this lane, in bits
+    std::uint32_t thread_begin;    // bit where this thread's part of its substream begins
+    std::uint32_t length;          // of this lane's substream, in bits
     std::uint32_t total;           // bits of all
     std::uint32_t shortest, width; // width: bits of (longest - shortest)
 };
 
-// bits: of this thread's symbols. partial: shared memory for it alone.
+// bits: total of this thread's symbols. partial: shared scratch memory.
 __device__ inline SubstreamPlaces place_substreams(const Substreams& streams, std::uint32_t bits,
                                                    Array<std::uint32_t, block_threads>& partial) {
     partial[threadIdx.x] = bits;
@@ -79,7 +79,7 @@ __device__ inline SubstreamPlaces place_substreams(const Substreams& streams, st
         places.length += partial[w * warp_lanes + lane()];
     }
     const std::uint32_t end = warp_inclusive_sum(places.length);
-    places.own_begin = end - places.length + before;
+    places.thread_begin = end - places.length + before;
     places.total = __shfl_sync(whole_warp, end, warp_lanes - 1);
     const bool is_one = lane() < streams.count;
     places.shortest = __reduce_min_sync(whole_warp, is_one ? places.length : UINT32_MAX);
@@ -87,7 +87,7 @@ __device__ inline SubstreamPlaces place_substreams(const Substreams& streams, st
     return places;
 }
 
-// Appends codewords to words that begin as 0 and that other threads write bits into, too.
+// Appends codewords to words that are initially 0 and that other threads also write bits into.
 template <class Words>
 class BitWriter {
 public:
@@ -111,7 +111,7 @@ private:
     std::uint64_t buffer_ = 0;
 };
 
-// Sets `width` bits (at most 32) from bit `bit` of words that begin as 0.
+// Writes `width` bits (at most 32) at bit `bit` of words that are initially 0.
 template <class Words>
 __device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t bit, Codeword codeword) {
     BitWriter<Words> writer(words, first_word, bit);
@@ -121,12 +121,12 @@ __device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t b
 
 // ---- Decoding
 
-// A payload's words; behind them there are zeros.
+// A payload's words, followed by zeros.
 class PayloadReader {
 public:
     __device__ PayloadReader(const std::uint32_t* words, std::uint32_t n) : words_(words), n_(n) {}
     __device__ std::uint32_t operator[](std::uint32_t i) const { return i < n_ ? words_[i] : 0; }
-    // Where the next `count` words begin. If they are not there, nothing more is.
+    // Where the next `count` words begin. Fails for good if the payload has fewer left.
     __device__ std::uint32_t take(std::uint32_t count) {
         const std::uint32_t from = at_;
         failed_ = failed_ || count > n_ - at_;
@@ -135,7 +135,7 @@ public:
     }
     __device__ bool failed() const { return failed_; }
     __device__ bool at_end() const { return at_ == n_; }
-    // `width` bits, at most 16, from bit `bit` behind word `from`.
+    // `width` bits, at most 16, starting `bit` bits after the start of word `from`.
     __device__ std::uint32_t bits(std::uint32_t from, std::uint32_t bit, std::uint32_t width) const {
         const std::uint32_t i = from + bit / 32;
         return __funnelshift_r((*this)[i], (*this)[i + 1], bit % 32) & ((1u << width) - 1);
@@ -173,8 +173,7 @@ private:
 };
 
 // Decodes the n coded symbols to tile.value, in order; missing_code for missing values. Returns false if a substream
-// does not end where its length says, or if there is no missing value although `has_missing` says so, or one although
-// not.
+// does not end where its length says, or if `has_missing` is not true exactly when there is a missing value.
 template <class T>
 __device__ bool decode(const PayloadReader& words, std::uint32_t codewords_at, std::uint32_t begin,
                        std::uint32_t length, std::uint32_t n, bool has_missing, const DecodeTable& table,
@@ -203,15 +202,15 @@ __device__ bool decode(const PayloadReader& words, std::uint32_t codewords_at, s
     return ends && (__any_sync(whole_warp, missing) != 0) == has_missing;
 }
 
-// ---- What a pipeline asks of a coder (pipeline.cuh)
+// ---- What a pipeline requires of a coder (pipeline.cuh)
 
 inline constexpr std::uint32_t shared_table_entries =
-    1 << 12; // of the default alphabet; a larger table stays where it is
+    1 << 12; // the default alphabet's; a larger table stays in global memory
 
 struct HuffmanCoder {
     using Model = Huffman;
 
-    // What a block shares that writes payloads.
+    // Shared memory of a block that writes payloads.
     struct WritingMemory {
         SmallCodewords small_codewords;
         Array<std::uint32_t, block_threads> partial;
@@ -221,11 +220,11 @@ struct HuffmanCoder {
             memory.small_codewords[i] = tables.small[i];
     }
 
-    // The codes of one tile, on their way to the coder's part of the payload: lengths of the substreams, then these.
+    // Turns the codes of one tile into the coder's part of the payload: lengths of the substreams, then the substreams.
     class Encoder {
     public:
-        // code_at: the code of that number, of n. For all threads of a block, of which each keeps its own codes in
-        // `code`: the caller's, as the compiler spills registers where they are a member.
+        // code_at(i): code i of n. Called by all threads of a block; each keeps its own codes in `code`, which belongs
+        // to the caller because the compiler spills registers if it is a member.
         template <class CodeAt>
         __device__ Encoder(const EncodeTables& tables, std::uint32_t n, WritingMemory& memory, const CodeAt& code_at,
                            std::int32_t (&code)[values_of_thread])
@@ -248,13 +247,13 @@ struct HuffmanCoder {
             header.width = places_.width;
             header.base = places_.shortest;
         }
-        // To words from `at` on, which are 0.
+        // Writes to words from `at` on, which must be 0.
         template <class Words>
         __device__ void write(const EncodeTables& tables, const WritingMemory& memory, Words& words,
                               std::uint32_t at) const {
             if (threadIdx.x < streams_.count)
                 put_bits(words, at, lane() * places_.width, {places_.length - places_.shortest, places_.width});
-            BitWriter<Words> writer(words, at + words_of_bits(streams_.count * places_.width), places_.own_begin);
+            BitWriter<Words> writer(words, at + words_of_bits(streams_.count * places_.width), places_.thread_begin);
 #pragma unroll
             for (std::uint32_t k = 0; k < values_of_thread; ++k)
                 if (streams_.has(k)) writer.append(codeword_of(memory.small_codewords, tables, code_[k]));
@@ -267,11 +266,11 @@ struct HuffmanCoder {
         SubstreamPlaces places_;
     };
 
-    // What the warps of a block share that read payloads.
+    // Memory shared by the warps of a block that read payloads.
     struct ReadingMemory {
         Array<std::uint32_t, shared_table_entries> table;
     };
-    // The table to read with, in shared memory where it fits. For `threads` threads; a barrier has to follow.
+    // The decoding table, in shared memory if it fits. Called by `threads` threads; a barrier must follow.
     __device__ static DecodeTable load(DecodeTable table, ReadingMemory& memory, std::uint32_t threads) {
         if (table.width <= 12) {
             for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += threads) memory.table[i] = table.entry[i];
@@ -280,7 +279,7 @@ struct HuffmanCoder {
         return table;
     }
 
-    // The next n codes to tile.value, in order. By a warp.
+    // Decodes the next n codes to tile.value, in order. By a warp.
     template <class T>
     __device__ static TileError decode(PayloadReader& words, const v1::TileHeader& header, std::uint32_t n,
                                        const DecodeTable& table, WarpMemory<T>& tile) {

@@ -1,5 +1,5 @@
-// The Huffman coder's model on a device: what it needs there, and how it comes about (../cpu/huffman_model.hpp has the
-// CPU's; histogram.cuh and codebook.cuh have the kernels' part).
+// The Huffman coder's model on a device: its memory, and how it is built (../cpu/huffman_model.hpp is the CPU's;
+// histogram.cuh and codebook.cuh are the kernels' part).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace cusz::cuda {
 
-// To write with. Its memory is taken in three parts, of which the first has to be 0 at the beginning.
+// The model for writing. Its memory is laid out in three parts, of which the first must be zeroed beforehand.
 class HuffmanModel {
 public:
     explicit HuffmanModel(int r) : alphabet_(r) {}
@@ -26,11 +26,11 @@ public:
     }
 
     std::uint64_t* counts() const { return counts_; }
-    // What the archive has of it, once it is built.
+    // What the archive stores of it, once it is built.
     const std::uint8_t* lengths() const { return lengths_; }
     std::size_t n_lengths() const { return alphabet_.size(); }
 
-    // From the counts. reach: on the device, gets the magnitude from which on codes are out of range.
+    // Builds it from the counts. reach: on the device; receives the smallest magnitude that is out of range.
     void build(const Sample& sample, std::uint32_t* reach, cudaStream_t stream) const {
         make_book(BookArguments{counts_, alphabet_.r, sample, lengths_, small_, of_symbol_, reach, book_}, stream);
     }
@@ -44,7 +44,7 @@ private:
     std::uint64_t* book_ = nullptr; // memory for make_book
 };
 
-// To read with: copies the table of an archive's model to the device. It has to live as long as work on the stream.
+// The table for reading: copies that of an archive's model to the device. It must outlive the work on the stream.
 class HuffmanTable {
 public:
     HuffmanTable(const Frame& frame, DeviceBuffer& buffer, const MemorySource& source)

@@ -1,4 +1,4 @@
-// The kernels: each takes its work from the stages beside this file.
+// The kernels, built from the stages in the files beside this one.
 #include "kernels.hpp"
 
 #include <algorithm>
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArgumen
     make_book(a, memory, shared.book);
 }
 
-// Blocks of a processor: as many as registers have room for without spilling any, of which code for newer processors
-// takes more.
+// Blocks per multiprocessor: as many as registers allow without spilling. Code for newer processors takes more
+// registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 template <class T>
 inline constexpr int compress_blocks = sizeof(T) == 4 ? 2 : 1;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
     Pipeline::Coder::load(a.model, shared.payload.coder);
-    CompressResult own{}; // the first thread's
+    CompressResult totals{}; // used by the first thread
     for (;;) {
         __syncthreads();
         if (is_first_thread()) shared.ticket = atomicAdd(reinterpret_cast<unsigned long long*>(a.ticket), 1ull);
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
                 shared.place = before;
             }
         }
-        if (warp() == 1 && prepared.has_missing) { // those that are not stored as outliers
+        if (warp() == 1 && prepared.has_missing) { // counts those not stored as outliers
             std::uint32_t special = 0;
             for (std::uint32_t i = lane(); i < bitmap_words; i += warp_lanes)
                 special += static_cast<std::uint32_t>(
@@ -118,32 +118,32 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
                           end <= a.capacity ? a.payloads + shared.place : nullptr);
         if (!is_first_thread()) continue;
         a.index[number] = static_cast<std::uint16_t>(written.words);
-        own.checksum += part;
-        own.too_large |= end <= a.capacity ? 0 : 1;
+        totals.checksum += part;
+        totals.too_large |= end <= a.capacity ? 0 : 1;
         const std::uint32_t n = shared.tile.box.values();
         if (prepared.all_special) {
-            own.n_special += n;
+            totals.n_special += n;
         } else if (written.raw) {
-            own.n_unpredictable += n;
+            totals.n_unpredictable += n;
         } else {
-            own.n_special += prepared.has_missing ? shared.n_special : 0;
-            own.n_out_of_range += shared.tile.out_of_range.count;
-            own.n_unpredictable += shared.tile.unpredictable.count;
+            totals.n_special += prepared.has_missing ? shared.n_special : 0;
+            totals.n_out_of_range += shared.tile.out_of_range.count;
+            totals.n_unpredictable += shared.tile.unpredictable.count;
         }
-        if (number == a.batch.n_tiles - 1) own.words = end;
+        if (number == a.batch.n_tiles - 1) totals.words = end;
     }
     if (!is_first_thread()) return;
-    add(&a.result->words, own.words);
-    add(&a.result->checksum, own.checksum);
-    add(&a.result->n_special, own.n_special);
-    add(&a.result->n_out_of_range, own.n_out_of_range);
-    add(&a.result->n_unpredictable, own.n_unpredictable);
-    add(&a.result->too_large, own.too_large);
+    add(&a.result->words, totals.words);
+    add(&a.result->checksum, totals.checksum);
+    add(&a.result->n_special, totals.n_special);
+    add(&a.result->n_out_of_range, totals.n_out_of_range);
+    add(&a.result->n_unpredictable, totals.n_unpredictable);
+    add(&a.result->too_large, totals.too_large);
 }
 
 // ---- Decompression: one warp, one tile at a time
 
-// The tile with the lowest number is the one to report.
+// Of several bad tiles, the one with the lowest number is reported.
 __device__ inline void report(std::uint64_t* first, std::uint64_t tile, TileError error) {
     atomicMax(reinterpret_cast<unsigned long long*>(first),
               static_cast<unsigned long long>(~((tile + 1) << 8 | static_cast<std::uint32_t>(error))));
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
         report(&a.result->index_error, a.first_tile + a.n_tiles, TileError::index_padding);
 }
 
-// Tiles of a block. They share the table; more of them would leave room for fewer blocks.
+// Tiles per block. They share the table; more of them would leave room for fewer blocks.
 template <class T>
 inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 4 : 2;
 template <class T>
@@ -206,14 +206,14 @@ template <class T, class Pipeline>
 __global__ void __launch_bounds__(decode_threads<T>, 2)
     decompress_kernel(const DecompressArguments<T, typename Pipeline::Coder::Model> a) {
     auto& shared = shared_memory<DecompressMemory<T, typename Pipeline::Coder>>();
-    if (a.result->words != a.words || a.result->index_error != 0) return; // nothing of the index may be followed
+    if (a.result->words != a.words || a.result->index_error != 0) return; // the index must not be used
     const auto model = Pipeline::Coder::load(a.model, shared.coder, decode_threads<T>);
     __syncthreads();
     WarpMemory<T>& tile = shared.warp[warp()];
     std::uint64_t checksum = 0;
     for (std::uint64_t number = std::uint64_t{blockIdx.x} * decode_warps<T> + warp(); number < a.batch.n_tiles;
          number += std::uint64_t{gridDim.x} * decode_warps<T>) {
-        __syncwarp(); // the last tile has been read
+        __syncwarp(); // all reads of the previous tile are done
         const std::uint64_t first = number / tiles_of_start * tiles_of_start;
         const std::uint64_t begin = a.starts[number / tiles_of_start] +
                                     warp_sum(first + lane() < number ? std::uint32_t{a.index[first + lane()]} : 0u);
@@ -275,16 +275,16 @@ struct Device {
 constexpr std::uint32_t most_blocks_of_processor = 8;
 constexpr std::size_t most_devices = 64;
 
-// Blocks of a kernel that a processor of the current device runs at once. shared_bytes may differ between calls.
+// Blocks of a kernel that a multiprocessor of the current device runs at once. shared_bytes may differ between calls.
 template <auto kernel>
 int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t shared_bytes) {
-    // Asking takes longer than launching: the last answer is kept, with the memory it is for.
-    static std::array<std::atomic<std::uint64_t>, most_devices> kept{};
-    auto& known = kept[static_cast<std::size_t>(device.number) % most_devices];
+    // The query takes longer than a launch, so the last answer is cached, with the shared memory size it is for.
+    static std::array<std::atomic<std::uint64_t>, most_devices> cached{};
+    auto& known = cached[static_cast<std::size_t>(device.number) % most_devices];
     const std::uint64_t key = std::uint64_t{shared_bytes} << 32 | static_cast<std::uint32_t>(device.number) << 8;
     const std::uint64_t last = known.load(std::memory_order_relaxed);
     if (last >> 8 == key >> 8 && last % 256 != 0) return static_cast<int>(last % 256);
-    int most_shared_bytes = 0, blocks = 0; // the same limit every time: another thread may be launching with more
+    int most_shared_bytes = 0, blocks = 0; // always the maximum: another thread may be launching with more
     CUSZ_CUDA(cudaDeviceGetAttribute(&most_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
     CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
     CUSZ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes));
@@ -293,7 +293,7 @@ int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t
     return blocks;
 }
 
-// As many blocks as run at once, or as there are parts of the work.
+// As many blocks as run at once, or as there are parts of work if those are fewer.
 template <auto kernel, class Arguments>
 void launch(const Arguments& arguments, std::uint32_t threads, std::size_t shared_bytes, std::uint64_t parts,
             bool all_parts, cudaStream_t stream) {
@@ -332,15 +332,16 @@ void resolve_bound(const BoundArguments<T>& a, cudaStream_t stream) {
 }
 
 namespace {
-constexpr int largest_book_in_shared_memory = 9; // log2 of direct magnitudes; 99 KiB, which every GPU of sm_80 has
+constexpr int largest_book_in_shared_memory =
+    9; // log2 of direct magnitudes; takes 99 KiB, which every GPU from sm_80 on has
 std::size_t whole_book_memory_bytes(int r) { return BookMemory::bytes(Alphabet(r).size()); }
 } // namespace
 
 std::size_t book_memory_bytes(int r) { return r <= largest_book_in_shared_memory ? 0 : whole_book_memory_bytes(r); }
 
 void make_book(const BookArguments& a, cudaStream_t stream) {
-    const std::size_t own = a.memory != nullptr ? 0 : whole_book_memory_bytes(a.r);
-    launch<book_kernel>(a, book_threads, sizeof(BookShared) + 16 + own, 1, true, stream);
+    const std::size_t book_bytes = a.memory != nullptr ? 0 : whole_book_memory_bytes(a.r);
+    launch<book_kernel>(a, book_threads, sizeof(BookShared) + 16 + book_bytes, 1, true, stream);
 }
 
 template <class T>

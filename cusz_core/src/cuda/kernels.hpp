@@ -1,5 +1,5 @@
-// The kernels as the host calls them (kernels.cu), and what crosses from the host to them. Arguments that the host
-// computes once hold for every tile; pointers are the device's.
+// The kernels' host interface (kernels.cu), and the data passed to them. Arguments computed once by the host hold for
+// every tile; pointers are device pointers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,41 +14,41 @@
 
 namespace cusz::cuda {
 
-// Where the tiles of a field lie, or of a batch of its layers.
+// The tiles of a field, or of a batch of its layers.
 struct TileBatch {
     Tiling tiling;
     std::uint64_t first_tile, n_tiles;
-    std::uint64_t first_value; // of the field that the batch's memory begins with
+    std::uint64_t first_value; // index in the field of the first value in the batch's memory
 };
 
-// What is found out about a field on the device before it is coded.
+// What is determined about a field, on the device, before it is coded.
 template <class T>
 struct FieldState {
     Quantiser<T> quantiser;
     double eb_abs;
-    std::uint32_t raw;   // not 0: the bound needs a raw archive, and nothing is coded
+    std::uint32_t raw;   // nonzero: the bound needs a raw archive, and nothing is coded
     std::uint32_t reach; // codes of this magnitude or more are out of range
 };
 
-// What the Huffman coder writes with: the codewords of an archive's symbols.
+// The Huffman coder's encoding tables: the codewords of an archive's symbols.
 struct EncodeTables {
     int r; // of the alphabet
     // Codes from -small_span to small_span - 1 with their extra bits: bits << 5 | length; 0: not in this table.
     static constexpr std::uint32_t small_span = 512;
     const std::uint32_t* small;
-    // Of every symbol: codeword | length << 16, of length 0 where it has none.
+    // For every symbol: codeword | length << 16; length 0 if it has none.
     const std::uint32_t* of_symbol;
 };
 
-// What the Huffman coder reads with, the reverse codebook: entries as codebook.hpp's DecodeBook has them (total bits,
-// bits of the codeword, leading number), for every pattern of `width` bits.
+// The Huffman coder's decoding table, the reverse codebook: entries as in codebook.hpp's DecodeBook (total bits, bits
+// of the codeword, leading number), for every pattern of `width` bits.
 struct DecodeTable {
     const std::uint32_t* entry;
     std::uint32_t width;
     bool empty;
 };
 
-// A coder's types, as kernels get them (those of the CPU: ../cpu/huffman_model.hpp).
+// A coder's types as passed to kernels (for the CPU's, see ../cpu/huffman_model.hpp).
 struct Huffman {
     using Writing = EncodeTables;
     using Reading = DecodeTable;
@@ -56,7 +56,7 @@ struct Huffman {
 
 template <class T>
 struct RangeArguments {
-    struct Result { // of one block; without values min > max
+    struct Result { // of one block; min > max if it had no values
         T min, max;
         std::uint64_t n_valid;
     };
@@ -68,11 +68,11 @@ struct RangeArguments {
 
 template <class T>
 struct BoundArguments {
-    double eb; // absolute, or relative to the range if there are results
+    double eb; // absolute; relative to the range if there are results
     typename Traits<T>::Bits special;
     const typename RangeArguments<T>::Result* results; // or null
     std::uint32_t n_results;
-    FieldState<T>* state; // gets all but reach
+    FieldState<T>* state; // receives everything but reach
 };
 
 template <class T>
@@ -82,7 +82,7 @@ struct CountArguments {
     int r; // of the alphabet
     Sample sample;
     const FieldState<T>* state;
-    std::uint64_t* counts; // of every symbol, to be added to
+    std::uint64_t* counts; // per symbol, added to
 };
 
 struct BookArguments {
@@ -94,14 +94,14 @@ struct BookArguments {
     std::uint32_t* reach;
     void* memory; // book_memory_bytes(r), or null if that is 0
 };
-// What make_book needs on the device; 0 where shared memory is enough.
+// Device memory that make_book needs; 0 if shared memory is enough.
 std::size_t book_memory_bytes(int r);
 
-// What all batches of tiles came to. Zeros before the first one begins.
+// Totals over all batches of tiles. Must be zeroed before the first one.
 struct CompressResult {
     std::uint64_t words, checksum; // of all payloads
     std::uint64_t n_special, n_out_of_range, n_unpredictable;
-    std::uint64_t too_large; // not 0: the payloads are longer than the capacity, and not all there
+    std::uint64_t too_large; // nonzero: the payloads exceed the capacity and are incomplete
 };
 
 template <class T, class Coder>
@@ -114,20 +114,20 @@ struct CompressArguments {
     std::uint32_t* payloads;
     std::uint64_t capacity; // words
     std::uint64_t* ticket;  // 0
-    std::uint64_t* states;  // of the look-back, one a tile, zeros
+    std::uint64_t* states;  // for the look-back, one per tile, initially 0
     CompressResult* result;
 };
 
 // Where every 32nd tile's payload begins.
 inline constexpr std::uint32_t tiles_of_start = 32;
 
-// What reading a batch of tiles came to. Zeros before the kernels begin.
+// The result of reading a batch of tiles. Must be zeroed before the kernels start.
 struct DecompressResult {
     std::uint64_t ticket, words, checksum;
-    std::uint64_t index_error, error; // of the first bad entry, tile: (number + 1) << 8 | TileError, inverted; or 0
+    std::uint64_t index_error, error; // of the first bad entry and tile: ~((number + 1) << 8 | TileError); or 0
 };
 
-// What is wrong with a tile, or with the index.
+// What is wrong with a tile or with the index.
 enum class TileError : std::uint32_t {
     none,
     head_or_length,
@@ -145,10 +145,10 @@ enum class TileError : std::uint32_t {
 struct IndexArguments {
     const std::uint16_t* index; // of the batch's tiles
     std::uint64_t first_tile, n_tiles;
-    bool padded;           // behind them is an entry that has to be 0
+    bool padded;           // they are followed by an entry that has to be 0
     std::uint32_t longest; // legal length of a payload
     std::uint64_t* starts; // of tiles 0, 32, 64, .. of the batch, in words
-    std::uint64_t* states; // of the look-back, one for every tiles_of_index_block tiles, zeros
+    std::uint64_t* states; // for the look-back, one per tiles_of_index_block tiles, initially 0
     DecompressResult* result;
 };
 inline constexpr std::uint32_t tiles_of_index_block = 256 * tiles_of_start;
@@ -156,13 +156,13 @@ inline constexpr std::uint32_t tiles_of_index_block = 256 * tiles_of_start;
 template <class T, class Coder>
 struct DecompressArguments {
     TileBatch batch;
-    Quantiser<T> quantiser; // of which step and special are used
+    Quantiser<T> quantiser; // only step and special are used
     typename Coder::Reading model;
     const std::uint16_t* index;
     const std::uint64_t* starts;
     const std::uint32_t* payloads;
     std::uint64_t words; // of all payloads
-    T* field;            // null: only the checksum is asked for
+    T* field;            // null: only the checksum is wanted
     DecompressResult* result;
 };
 
@@ -173,10 +173,10 @@ struct PieceArguments {
     std::uint64_t* checksum; // to be added to
 };
 
-// Most blocks of a kernel on the current device, and so results of compute_range.
+// The most blocks of any kernel on the current device, and so the most results of compute_range.
 std::uint32_t most_blocks();
 
-// Each starts one kernel on the stream. They throw Error(DEVICE).
+// Each launches one kernel on the stream. Throws Error(DEVICE).
 template <class T>
 void compute_range(const RangeArguments<T>& arguments, cudaStream_t stream);
 template <class T>

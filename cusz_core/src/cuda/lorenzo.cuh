@@ -1,6 +1,6 @@
-// The Lorenzo decomposition by dual-quantisation (paper, section 3.1.2): prequantisation to integers and Lorenzo
-// prediction on them by a thread block, and the reverse (section 3.3) by a warp. docs/format.md, sections 4 and 5.
-// `Place` is Positions or FullPositions (tile.cuh).
+// The Lorenzo decomposition by dual-quantisation (paper, section 3.1.2): a thread block prequantises values to integers
+// and predicts them; a warp does the reverse (section 3.3). docs/format.md, sections 4 and 5. `Place` is Positions or
+// FullPositions (tile.cuh).
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ __device__ T dequantise(typename Traits<T>::Int q, T step) {
     }
 }
 
-// One value of docs/format.md, section 4.
+// Quantises one value (docs/format.md, section 4).
 template <class T>
 struct Quantised {
     typename Traits<T>::Int q;
@@ -39,11 +39,11 @@ __device__ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
     const T scaled = value * quantiser.inv, shifted = scaled + rounder;
     const T back = (shifted - rounder) * quantiser.step;
     Quantised<T> v;
-    v.q = static_cast<Int>(bits_of(shifted) - bits_of(rounder)); // modulo: it may be far out of range
+    v.q = static_cast<Int>(bits_of(shifted) - bits_of(rounder)); // wraps: it may be far out of range
     v.special = bits_of(value) == quantiser.special;
     v.missing = v.special || !(magnitude(scaled) <= limit);
     v.missed = !v.missing && !(magnitude(value - back) <= quantiser.e);
-    if (v.missed) { // the neighbour's d' may be within the bound
+    if (v.missed) { // the neighbouring d' may be within the bound
         const Int other = value > dequantise<T>(v.q, quantiser.step) ? v.q + 1 : v.q - 1;
         if (magnitude(static_cast<T>(other)) <= limit &&
             magnitude(value - dequantise<T>(other, quantiser.step)) <= quantiser.e) {
@@ -54,8 +54,8 @@ __device__ Quantised<T> quantise(T value, const Quantiser<T>& quantiser) {
     return v;
 }
 
-// The position that a missing value takes its q from, going back along its row and then from row to row
-// (docs/format.md, section 4); or none.
+// The position from which a missing value takes its q, searching back along its row and then from row to row
+// (docs/format.md, section 4); or nowhere.
 inline constexpr std::uint32_t nowhere = UINT32_MAX;
 
 template <class T>
@@ -63,8 +63,8 @@ __device__ std::uint32_t source_of_missing(const TileMemory<T>& tile, std::uint3
     const auto& edge = tile.box.edge;
     for (std::uint32_t row = position / edge[0];;) {
         const std::uint32_t begin = row * edge[0];
-        // The last of the row up to `position` that is not missing: word by word.
-        for (std::uint32_t end = position + 1; end > begin;) { // [.., end) is still to be looked at
+        // The last position in the row, up to `position`, that is not missing; word by word.
+        for (std::uint32_t end = position + 1; end > begin;) { // [.., end) remains to be searched
             const std::uint32_t at = (end - 1) / 32, first = std::max(begin, at * 32);
             std::uint32_t valid = ~tile.missing.word[at];
             valid &= whole_warp >> (31 - (end - 1) % 32);
@@ -85,7 +85,7 @@ __device__ std::uint32_t source_of_missing(const TileMemory<T>& tile, std::uint3
     }
 }
 
-// What prequant() finds, the same for every thread.
+// The result of prequant(), the same for every thread.
 struct Prequantised {
     bool has_missing, all_special;
 };
@@ -99,7 +99,7 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
     bool any_missing = false, all_special = true;
     {
         Place at(tile.box);
-        constexpr std::uint32_t at_once = 8; // loads on their way: the memory takes its time
+        constexpr std::uint32_t at_once = 8; // loads in flight, to hide memory latency
 #pragma unroll
         for (std::uint32_t k = 0; k < values_of_thread; k += at_once) {
             T value[at_once];
@@ -128,7 +128,7 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
     const Prequantised found{__syncthreads_or(any_missing) != 0, __syncthreads_and(all_special) != 0};
     if (found.all_special) return found;
 
-    // The anchor is the q of the first value that is not a missing value.
+    // The anchor is the q of the first value that is not missing.
     std::uint32_t first = 0;
     if (found.has_missing)
         while (first < n && tile.missing.test(first)) {
@@ -140,7 +140,7 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
         std::uint32_t at = warp() * values_of_warp + lane();
         for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes) {
             if (at >= n || !tile.missing.test(at)) continue;
-            const std::uint32_t source = source_of_missing(tile, at); // no missing value, so nobody writes it here
+            const std::uint32_t source = source_of_missing(tile, at); // not missing, so no thread writes it here
             tile.value[at] = source == nowhere ? anchor : tile.value[source];
         }
     }
@@ -188,8 +188,8 @@ private:
     const std::uint32_t at_, back_x_, back_y_, back_z_;
 };
 
-// Second-order differences of the codes of order 3, which lie in tile.value (docs/format.md, section 5): they begin
-// with coordinate 2.
+// Second-order differences of the 3-D Lorenzo codes, which are in tile.value (docs/format.md, section 5): they start at
+// coordinate 2.
 template <class T>
 class SecondDifferences {
     using Int = typename Traits<T>::Int;
@@ -228,7 +228,7 @@ __device__ std::uint32_t capped(Int code) {
     return static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::most_cost_of_residual}));
 }
 
-// Bits of 2 |code| + 1, less one.
+// floor(log2(2 |code| + 1)).
 template <class Int>
 __device__ std::uint32_t bit_cost(Int code) {
     const auto m =
@@ -245,7 +245,7 @@ __device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t 
     return best;
 }
 
-// The Lorenzo predictor of least cost among 0 to `highest`; ties go to the lower one.
+// The cheapest of the Lorenzo predictors 0 to `highest`; ties go to the lower one.
 template <class Place, class T>
 __device__ std::uint32_t choose_dimension(TileMemory<T>& tile, std::uint32_t highest, bool has_missing) {
     std::uint32_t cost[4] = {};
@@ -264,7 +264,7 @@ __device__ std::uint32_t choose_dimension(TileMemory<T>& tile, std::uint32_t hig
     return cheapest(cost, highest + 1);
 }
 
-// Replaces tile.value by what `next` makes of it at every position. Ends with a barrier.
+// Replaces tile.value at every position by the result of `next`. Ends with a barrier.
 template <class Place, class T, class Next>
 __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
     typename Traits<T>::Int made[values_of_thread];
@@ -288,8 +288,8 @@ __device__ void postquant_lorenzo(TileMemory<T>& tile) {
                           [&](const Place& at) { return Differences<T>(tile.value, at).template code<dimension>(); });
 }
 
-// Where order 3 is the best of the Lorenzo predictors, the field is smooth, and second-order Lorenzo may pay. Returns
-// the predictor.
+// Where 3-D Lorenzo is the best predictor, the field is smooth, and second-order Lorenzo may pay. Returns the
+// predictor.
 template <class Place, class T>
 __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
     postquant_lorenzo<Place, 3>(tile);
@@ -313,7 +313,7 @@ __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
     return 3 + best;
 }
 
-// tile.value from quantised values to codes. Returns the predictor. Ends with a barrier.
+// Turns tile.value from quantised values into codes. Returns the predictor. Ends with a barrier.
 template <class Place, class T>
 __device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t most_dimensions, bool has_missing) {
     const std::uint32_t dimension = choose_dimension<Place>(tile, most_dimensions, has_missing);
@@ -327,7 +327,7 @@ __device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t most_dimen
     return dimension;
 }
 
-// What a decomposition finds, the same for every thread.
+// The result of a decomposition, the same for every thread.
 struct Predicted {
     bool all_special, has_missing;
     std::uint32_t predictor;
@@ -349,7 +349,7 @@ __device__ Int modulo_sum(Int a, Int b) {
     return static_cast<Int>(static_cast<U>(a) + static_cast<U>(b));
 }
 
-// Undoes second-order Lorenzo along y or z: sums from the second value on.
+// Undoes second-order Lorenzo along y or z: sums start at the second value.
 template <class T>
 __device__ void take_second_sums(WarpMemory<T>& tile, std::uint32_t axis) {
     const auto& edge = tile.box.edge;
@@ -362,7 +362,7 @@ __device__ void take_second_sums(WarpMemory<T>& tile, std::uint32_t axis) {
     __syncwarp();
 }
 
-// The same along x.
+// As above, along x.
 template <class T>
 __device__ void take_second_sums_along_x(WarpMemory<T>& tile) {
     using U = typename Traits<T>::Bits;
@@ -380,8 +380,8 @@ __device__ void take_second_sums_along_x(WarpMemory<T>& tile) {
     __syncwarp();
 }
 
-// Codes of a Lorenzo predictor to differences along x: every lane walks down columns of its own. A missing value is
-// where its predecessor is.
+// Turns the codes of a Lorenzo predictor into differences along x: every lane walks down its own columns. A missing
+// value takes its predecessor's q.
 template <class T, std::uint32_t dimension>
 __device__ void sum_columns(WarpMemory<T>& tile, bool has_missing) {
     using U = typename Traits<T>::Bits;
@@ -412,9 +412,9 @@ __device__ void sum_columns(WarpMemory<T>& tile, bool has_missing) {
     __syncwarp();
 }
 
-// The same for a full tile of three dimensions without missing values: a lane keeps its columns in registers, 16 rows
-// at a time, whose sums along x do not wait for each other. second_y, second_z: undo second-order Lorenzo first, along
-// x and y, and along z.
+// As above for a full 3-D tile without missing values: a lane keeps its columns in registers, 16 rows at a time, so
+// that their sums along x are independent. second_y, second_z: undo second-order Lorenzo first, along x and y, and
+// along z.
 template <class T, std::uint32_t dimension>
 __device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool second_z, typename Traits<T>::Int anchor,
                              T step, T* field) {
@@ -467,7 +467,7 @@ __device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool seco
     }
 }
 
-// Codes, with out-of-range codes put in, to the field's values; the special pattern at missing values.
+// From codes, with out-of-range codes inserted, to the field's values; the special pattern at missing values.
 template <class T>
 __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_missing, typename Traits<T>::Int anchor,
                         const Quantiser<T>& quantiser, T* field) {
@@ -513,9 +513,9 @@ __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_m
     }
 }
 
-// What a pipeline asks of a decomposition (pipeline.cuh).
+// What a pipeline requires of a decomposition (pipeline.cuh).
 struct Lorenzo {
-    // Field to tile: codes, outliers, missing values and anchor. By a block; ends with a barrier unless all are
+    // Field to tile: codes, outliers, missing values and anchor. By a block; ends with a barrier unless all values are
     // special.
     template <class T>
     static __device__ Predicted decompose(const Tiling& tiling, const Quantiser<T>& quantiser, const T* field,
@@ -524,7 +524,7 @@ struct Lorenzo {
         return FullPositions::is_shape_of(tile.box) ? predict<FullPositions>(quantiser, most_dimensions, field, tile)
                                                     : predict<Positions>(quantiser, most_dimensions, field, tile);
     }
-    // And back, by a warp: from all that is in the tile, but for values that are stored verbatim.
+    // The inverse, by a warp: tile to field, except values that are stored verbatim.
     template <class T>
     static __device__ void reconstruct(const v1::TileHeader& header, typename Traits<T>::Int anchor,
                                        const Quantiser<T>& quantiser, WarpMemory<T>& tile, T* field) {

@@ -7,7 +7,7 @@ namespace cusz::cuda {
 
 namespace {
 
-// Memory that a device's own copies reach: its own, or pinned.
+// Whether the device can copy from or to this memory directly: device or pinned memory.
 bool is_reachable(const void* pointer) {
     cudaPointerAttributes attributes{};
     CUSZ_CUDA(cudaPointerGetAttributes(&attributes, pointer));
@@ -39,7 +39,7 @@ void Staging::release() noexcept {
 void Staging::copy(void* target, const void* source, std::size_t bytes, cudaStream_t stream) {
     if (bytes == 0) return;
     const bool from_device = is_reachable(source), to_device = is_reachable(target);
-    constexpr std::size_t small = 64 << 10; // CUDA's own way is as good
+    constexpr std::size_t small = 64 << 10; // CUDA's own staging is as good
     if ((from_device && to_device) || bytes <= small) {
         CUSZ_CUDA(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream));
         CUSZ_CUDA(cudaStreamSynchronize(stream));

@@ -1,4 +1,4 @@
-// Memory of a device, and the way there: scratch that is kept between calls, pinned memory for copies.
+// Device memory and transfers to it: scratch kept between calls, pinned memory for copies.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -13,7 +13,7 @@
 
 namespace cusz::cuda {
 
-// Makes a device current, and the former one again at the end.
+// Makes a device current, and restores the previous one on destruction.
 class CurrentDevice {
 public:
     explicit CurrentDevice(int device) {
@@ -32,7 +32,7 @@ private:
     bool changed_ = false;
 };
 
-// Where device memory comes from: the caller's allocator, else CUDA's own pool. In the order of a stream.
+// Where device memory comes from: the caller's allocator, else CUDA's own pool. Stream-ordered.
 struct MemorySource {
     cusz_allocator allocator{}; // if `allocate` is set
     cudaStream_t stream = nullptr;
@@ -46,7 +46,8 @@ struct MemorySource {
             fail(CUSZ_ERROR_MEMORY, "out of memory: the allocator has no ", bytes, " bytes on the device");
         return memory;
     }
-    // No work on the memory is left, as every call has waited for its own: the stream it came from may be gone.
+    // No work on the memory is pending, as every call waits for its own. The stream that it was allocated on may no
+    // longer exist.
     void release(void* memory, std::size_t bytes, cudaStream_t came_from) const noexcept {
         if (allocator.allocate == nullptr)
             static_cast<void>(cudaFreeAsync(memory, nullptr));
@@ -55,7 +56,7 @@ struct MemorySource {
     }
 };
 
-// An uninitialised buffer on the device that only grows; its content is lost then.
+// An uninitialised buffer on the device that only grows. Growing discards its contents.
 class DeviceBuffer {
 public:
     DeviceBuffer() = default;
@@ -73,7 +74,7 @@ public:
         }
         return static_cast<T*>(memory_);
     }
-    // To the allocator that it was reserved from.
+    // Returns the memory to the allocator it came from.
     void release(const MemorySource& source) noexcept {
         if (memory_ != nullptr) source.release(memory_, bytes_, stream_);
         memory_ = nullptr;
@@ -87,7 +88,7 @@ private:
     cudaStream_t stream_ = nullptr; // that it was allocated on
 };
 
-// Parts of one piece of memory, one behind the other. First with null, to learn how many bytes they take.
+// Consecutive parts of one piece of memory. Start with null to compute their total size.
 class Parts {
 public:
     explicit Parts(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
@@ -104,8 +105,8 @@ private:
     std::size_t used_ = 0;
 };
 
-// Copies between a device and memory of the host that is not pinned: through two pinned buffers by turns, so that one
-// is on its way while the other is filled or emptied.
+// Copies between a device and unpinned host memory through two pinned buffers in turn, so that one is in flight while
+// the other is filled or emptied.
 class Staging {
 public:
     Staging() = default;
@@ -113,8 +114,8 @@ public:
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
-    // target, source: either may be of the host. Has ended when it returns, but for copies to the device, which later
-    // work on the stream waits for.
+    // target, source: either may be on the host. The copy is complete on return, except copies to the device, for which
+    // later work on the stream waits.
     void copy(void* target, const void* source, std::size_t bytes, cudaStream_t stream);
     std::size_t bytes() const { return pinned_[0] != nullptr ? 2 * piece_bytes : 0; }
     void release() noexcept;

@@ -1,5 +1,5 @@
-// A tile's way from the field to its payload, by a thread block, and back, by a warp: by a decomposition (lorenzo.cuh)
-// and a coder (huffman.cuh). docs/format.md, section 8.
+// Takes a tile from the field to its payload, by a thread block, and back, by a warp, with a decomposition
+// (lorenzo.cuh) and a coder (huffman.cuh). docs/format.md, section 8.
 #pragma once
 
 #include "../format/checksum.hpp"
@@ -9,36 +9,36 @@
 
 namespace cusz::cuda {
 
-// The stages that kernels are made of.
+// The stages that make up the kernels.
 template <class DecompositionOfTiles, class CoderOfCodes>
 struct Pipeline {
     using Decomposition = DecompositionOfTiles;
     using Coder = CoderOfCodes;
 };
 
-// ---- To what is to be coded
+// ---- From the field to codes
 
-// A tile ready to be coded, the same for every thread; the rest is in TileMemory.
+// A tile ready to be coded, the same for every thread; its data is in TileMemory.
 struct PreparedTile {
     bool all_special, has_missing;
     std::uint32_t predictor;
     Significance significance;
 };
 
-// The symbol at a position: a code inside the alphabet, 0 in place of an out-of-range code, or missing_code.
+// What is coded at a position: a code in the alphabet, 0 in place of an out-of-range code, or missing_code.
 template <class T>
 __device__ std::int32_t code_to_encode(const TileMemory<T>& tile, bool has_missing, std::uint32_t position) {
     if (has_missing && tile.missing.test(position)) return missing_code;
     return tile.out_of_range.test(position) ? 0 : static_cast<std::int32_t>(tile.value[position]);
 }
 
-// Predicts tile `number` of the batch. Codes of magnitude `reach` or more are outliers. If values are masked,
-// tile.coded has the ranks of those that are not. Ends with a barrier.
+// Predicts tile `number` of the batch. Codes of magnitude `reach` or more are outliers. If values are masked out,
+// tile.coded has the ranks of the others. Ends with a barrier.
 template <class Pipeline, class T>
 __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& state, std::uint32_t reach,
                                 std::uint64_t number, const T* field, TileMemory<T>& tile) {
     using U = typename Traits<T>::Bits;
-    __syncthreads(); // the last tile has been read
+    __syncthreads(); // all reads of the previous tile are done
     if (is_first_thread()) {
         tile.box = batch.tiling.box(batch.first_tile + number);
         tile.box.offset -= batch.first_value;
@@ -81,11 +81,11 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     return {false, has_missing, predicted.predictor, significance};
 }
 
-// ---- To the payload
+// ---- From codes to the payload
 
 template <class T, class Coder>
 struct PayloadMemory {
-    // What is coded, in order, where values are masked; then the payload. One that does not fit is stored raw.
+    // First the coded values, in order, if some are masked out; then the payload. One that does not fit is stored raw.
     Array<std::uint32_t, 1 + max_tile_values * words_of<T>> word;
     typename Coder::WritingMemory coder;
 };
@@ -94,7 +94,7 @@ __device__ inline std::uint32_t outlier_words(std::uint32_t count, std::uint32_t
     return (count + 1) / 2 + count * words_a_value;
 }
 
-// Writes outliers as the payload has them: positions as u16, then values. value_at: from a position to the value.
+// Writes outliers as stored in the payload: positions as u16, then values. value_at: from a position to its value.
 template <class Words, class ValueAt>
 __device__ void write_outliers(Words& words, std::uint32_t begin, const RankedBitmap& outliers, std::uint32_t n,
                                const ValueAt& value_at) {
@@ -111,14 +111,14 @@ __device__ void write_outliers(Words& words, std::uint32_t begin, const RankedBi
     }
 }
 
-// What has been written.
+// The result of write_payload.
 struct WrittenTile {
     std::uint32_t words;
-    bool raw; // the payload is the tile's values, and not in memory
+    bool raw; // the payload is the tile's values, and not in PayloadMemory
 };
 
-// The payload of a prepared tile, in memory.word, beginning with its length: `announce` is called with it, by all
-// threads, as soon as it is known. Ends with a barrier.
+// Builds the payload of a prepared tile in memory.word. All threads call `announce` with its length as soon as that is
+// known. Ends with a barrier.
 template <class Pipeline, class T, class Announce>
 __device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipeline::Coder::Model::Writing& model,
                                      const T* field, const PreparedTile& prepared, const TileMemory<T>& tile,
@@ -150,7 +150,7 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipe
         },
         code);
 
-    // Where the parts lie.
+    // Where the parts begin.
     const std::uint32_t n_out_of_range = tile.out_of_range.count, n_unpredictable = tile.unpredictable.count;
     const bool outliers = n_out_of_range + n_unpredictable > 0;
     const std::uint32_t n_groups = GroupGrid(tile.box.edge, batch.tiling.group()).total();
@@ -210,8 +210,8 @@ __device__ std::uint32_t raw_word(const T* field, const TileBox& box, std::uint3
     return static_cast<std::uint32_t>(bits >> (i - 1) % each * 32);
 }
 
-// A payload from memory, or from the field, to where it belongs. target: null if it would not fit. Returns the
-// checksum's part of it, to every thread.
+// Copies a payload from memory, or from the field, to its place. target: null if it would not fit. Returns its checksum
+// part, to every thread.
 template <class T, class Coder>
 __device__ std::uint64_t store_payload(const T* field, TileMemory<T>& tile, const PayloadMemory<T, Coder>& memory,
                                        const WrittenTile& written, std::uint64_t number, std::uint32_t* target) {
@@ -224,9 +224,9 @@ __device__ std::uint64_t store_payload(const T* field, TileMemory<T>& tile, cons
     return part_of_sum(number, block_sum<block_warps>(sum, tile.wide_partial), written.words);
 }
 
-// ---- From the payload. Whatever it says, nothing outside the payload is read, and nothing outside the tile is written
+// ---- From the payload. Whatever it contains, nothing outside it is read and nothing outside the tile is written
 
-// Whether `count` positions of outliers, two a word, ascend and lie in the tile.
+// Whether `count` positions of outliers, two per word, ascend and are within the tile.
 __device__ inline bool are_positions(const PayloadReader& words, std::uint32_t from, std::uint32_t count,
                                      std::uint32_t n) {
     bool good = true;
@@ -325,7 +325,7 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
         if (error != TileError::none) return error;
     }
     __syncwarp();
-    if (masked) // from the last to the first: a value's place is never in front of its rank
+    if (masked) // from last to first: a value's position is never before its rank
         for (std::uint32_t first = (n - 1) / warp_lanes * warp_lanes;; first -= warp_lanes) {
             const std::uint32_t at = first + lane();
             const Int value = at < n && tile.coded.test(at) ? tile.value[tile.coded.rank_of(at)] : 0;

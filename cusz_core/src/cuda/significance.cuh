@@ -13,7 +13,7 @@ public:
     __device__ GroupGrid(const Edges& tile, const Edges& group) : tile_(tile), group_(group), groups_(tile, group) {}
     __device__ std::uint32_t total() const { return groups_.total; }
 
-    // Calls use(position of the first value, length) for every run of a group along x.
+    // Calls use(position of the first value, length) for each of a group's runs along x.
     template <class Use>
     __device__ void for_each_run(std::uint32_t number, const Use& use) const {
         Edges begin, end;
@@ -28,7 +28,7 @@ public:
         corners(number, begin, end);
         return (end[0] - begin[0]) * (end[1] - begin[1]) * (end[2] - begin[2]) * (end[3] - begin[3]);
     }
-    // The number of the group that the first value of group `number` of `other` lies in.
+    // The number of the group that contains the first value of group `number` of `other`.
     __device__ std::uint32_t group_around(const GroupGrid& other, std::uint32_t number) const {
         Edges begin, end;
         other.corners(number, begin, end);
@@ -50,14 +50,14 @@ private:
     const Groups groups_;
 };
 
-// What of a tile is coded.
+// Which values of a tile are coded.
 struct Significance {
     bool all_zero, masked, fine;
     std::uint32_t n_coded;
 };
 
-// From the tile's codes, with tile.coded saying which are not 0: the masks in tile.group_mask, tile.subgroup and
-// tile.significant_subgroup. Ends with a barrier.
+// Finds the masks tile.group_mask, tile.subgroup and tile.significant_subgroup from the tile's codes; tile.coded marks
+// the nonzero ones. Ends with a barrier.
 template <class T>
 __device__ Significance find_significance(TileMemory<T>& tile, const Tiling& tiling) {
     const GroupGrid groups(tile.box.edge, tiling.group()), subgroups(tile.box.edge, tiling.subgroup());
@@ -118,8 +118,8 @@ __device__ Significance find_significance(TileMemory<T>& tile, const Tiling& til
     return {false, coarse, false, coarse ? in_groups : n};
 }
 
-// Sets the bits of all values in significant groups, or subgroups. `coded` is all 0 before; `threads` threads share the
-// work, this one being number `me`.
+// Sets the bits of all values in significant groups or subgroups. `coded` is all 0 before; `threads` threads share the
+// work, and this one is number `me`.
 template <class IsSignificant>
 __device__ void mark_coded(RankedBitmap& coded, const GroupGrid& grid, std::uint32_t me, std::uint32_t threads,
                            const IsSignificant& significant) {

@@ -1,5 +1,5 @@
-// What a thread block works on when it compresses, and a warp when it decompresses: one tile, in shared memory and
-// registers.
+// The working memory of a thread block when compressing, and of a warp when decompressing: one tile, in shared memory
+// and registers.
 #pragma once
 
 #include "../format/alphabet.hpp"
@@ -10,8 +10,8 @@
 
 namespace cusz::cuda {
 
-// A block of 8 warps; each has a run of 512 values in tile order, each lane every 32nd of them: loads are coalesced,
-// and where rows have 32 values a lane has a column.
+// A block has 8 warps. Each takes a run of 512 values in tile order, and each of its lanes every 32nd of them: loads
+// are coalesced, and where rows have 32 values a lane has a column.
 inline constexpr std::uint32_t block_threads = 256, block_warps = block_threads / warp_lanes;
 inline constexpr std::uint32_t values_of_thread = max_tile_values / block_threads;
 inline constexpr std::uint32_t values_of_warp = values_of_thread * warp_lanes;
@@ -20,7 +20,7 @@ template <class T>
 struct TileMemory {
     using Int = typename Traits<T>::Int;
 
-    TileBox box; // its offset is that in the batch's memory
+    TileBox box; // offset: in the batch's memory
     Int anchor;
     Array<Int, max_tile_values> value; // u = q - anchor, then codes
     Bitmap missing;
@@ -33,12 +33,12 @@ struct TileMemory {
     Array<std::uint64_t, block_warps> wide_partial;
 };
 
-// What a warp works on when it decodes a tile.
+// A warp's working memory when it decodes a tile.
 template <class T>
 struct WarpMemory {
     using Int = typename Traits<T>::Int;
 
-    TileBox box;                       // its offset is that in the batch's memory
+    TileBox box;                       // offset: in the batch's memory
     Array<Int, max_tile_values> value; // symbols, codes, then differences along x
     Bitmap missing;
     RankedBitmap coded, subgroup;
@@ -54,7 +54,7 @@ public:
         split(warp_lanes, step_x_, step_y_, step_z_, step_w_);
     }
     __device__ bool inside() const { return at < n_; }
-    __device__ void next() { // 32 positions on
+    __device__ void next() { // advances by 32 positions
         at += warp_lanes;
         x += step_x_;
         y += step_y_;
@@ -67,15 +67,15 @@ public:
     __device__ std::uint64_t offset(const TileBox& box) const {
         return box.offset + x + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
     }
-    // Whether predictors are judged on this row (docs/format.md, section 5).
+    // Whether predictors are compared on this row (docs/format.md, section 5).
     __device__ bool is_sampled() const {
         const std::uint32_t every = rows_ < 8 ? 1 : 4;
         return ((w * edge_[2] + z) * edge_[1] + y) % every == every / 2;
     }
     __device__ std::uint32_t row_length() const { return edge_[0]; }
     __device__ std::uint32_t plane() const { return edge_[0] * edge_[1]; }
-    // How far in front the value with the next lower coordinate lies; for z, at z = 0, that along w (docs/format.md,
-    // section 5). 0: there is none in the tile.
+    // Distance back to the value with the next lower coordinate; for z at z = 0, that along w (docs/format.md, section
+    // 5). 0: there is none in the tile.
     __device__ std::uint32_t back_x() const { return x > 0 ? 1 : 0; }
     __device__ std::uint32_t back_y() const { return y > 0 ? row_length() : 0; }
     __device__ std::uint32_t back_z() const { return z > 0 ? plane() : w > 0 ? plane() * edge_[2] : 0; }
@@ -99,8 +99,8 @@ public:
     std::uint32_t at, x, y, z, w;
 };
 
-// The same in a full tile of three dimensions, 8x16x32: a lane is a column and a warp a plane, so that in a loop
-// without branches all but x and z are constants.
+// As Positions, in a full 3-D tile, 8x16x32: a lane is a column and a warp a plane, so in a branch-free loop everything
+// but x and z is constant.
 class FullPositions {
     static constexpr std::uint32_t edge_x = 32, edge_y = 16, edge_z = 8;
     static_assert(edge_x == warp_lanes && edge_y == values_of_thread && edge_z == block_warps);
@@ -128,7 +128,7 @@ public:
     std::uint32_t x, y, z, at;
 };
 
-// The place in the field of one position.
+// Offset in the field of one position.
 __device__ inline std::uint64_t field_offset(const TileBox& box, std::uint32_t position) {
     const std::uint32_t x = position % box.edge[0], row = position / box.edge[0];
     const std::uint32_t y = row % box.edge[1], zw = row / box.edge[1];

@@ -1,4 +1,4 @@
-// The range of a field's values, which a relative bound refers to (docs/format.md, section 4).
+// The range of a field's values, to which a relative bound refers (docs/format.md, section 4).
 #pragma once
 
 #include <limits>
@@ -13,37 +13,37 @@ struct RangeMemory {
     Array<std::uint64_t, block_warps> n_valid;
 };
 
-// What the threads of a block found, each over its own values, together.
+// Combines what each thread of a block found over its own values.
 template <class T>
-__device__ typename RangeArguments<T>::Result range_of_block(typename RangeArguments<T>::Result own,
+__device__ typename RangeArguments<T>::Result range_of_block(typename RangeArguments<T>::Result partial,
                                                              RangeMemory<T>& shared) {
     for (int d = static_cast<int>(warp_lanes) / 2; d > 0; d /= 2) {
-        const T low = __shfl_xor_sync(whole_warp, own.min, d), high = __shfl_xor_sync(whole_warp, own.max, d);
-        own.min = low < own.min ? low : own.min;
-        own.max = high > own.max ? high : own.max;
+        const T low = __shfl_xor_sync(whole_warp, partial.min, d), high = __shfl_xor_sync(whole_warp, partial.max, d);
+        partial.min = low < partial.min ? low : partial.min;
+        partial.max = high > partial.max ? high : partial.max;
     }
-    own.n_valid = warp_sum(own.n_valid);
+    partial.n_valid = warp_sum(partial.n_valid);
     if (lane() == 0) {
-        shared.min[warp()] = own.min;
-        shared.max[warp()] = own.max;
-        shared.n_valid[warp()] = own.n_valid;
+        shared.min[warp()] = partial.min;
+        shared.max[warp()] = partial.max;
+        shared.n_valid[warp()] = partial.n_valid;
     }
     __syncthreads();
-    own = {shared.min[0], shared.max[0], shared.n_valid[0]};
+    partial = {shared.min[0], shared.max[0], shared.n_valid[0]};
     for (std::uint32_t w = 1; w < block_warps; ++w) {
-        own.min = shared.min[w] < own.min ? shared.min[w] : own.min;
-        own.max = shared.max[w] > own.max ? shared.max[w] : own.max;
-        own.n_valid += shared.n_valid[w];
+        partial.min = shared.min[w] < partial.min ? shared.min[w] : partial.min;
+        partial.max = shared.max[w] > partial.max ? shared.max[w] : partial.max;
+        partial.n_valid += shared.n_valid[w];
     }
-    return own;
+    return partial;
 }
 
-// One block's part of the field.
+// The range of one block's part of the field.
 template <class T>
 __device__ typename RangeArguments<T>::Result range_of_field(const RangeArguments<T>& a, RangeMemory<T>& shared) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
-    typename RangeArguments<T>::Result own{infinity, -infinity, 0};
-    constexpr std::uint32_t at_once = 4; // loads on their way: the memory takes its time
+    typename RangeArguments<T>::Result partial{infinity, -infinity, 0};
+    constexpr std::uint32_t at_once = 4; // loads in flight, to hide memory latency
     const std::uint64_t stride = std::uint64_t{gridDim.x} * block_threads;
     std::uint64_t i = std::uint64_t{blockIdx.x} * block_threads + threadIdx.x;
     for (; i < a.n; i += at_once * stride) {
@@ -54,15 +54,15 @@ __device__ typename RangeArguments<T>::Result range_of_field(const RangeArgument
 #pragma unroll
         for (const T value : values) {
             const bool counts = magnitude(value) < infinity && bits_of(value) != a.special;
-            own.min = counts && value < own.min ? value : own.min;
-            own.max = counts && value > own.max ? value : own.max;
-            own.n_valid += counts ? 1 : 0;
+            partial.min = counts && value < partial.min ? value : partial.min;
+            partial.max = counts && value > partial.max ? value : partial.max;
+            partial.n_valid += counts ? 1 : 0;
         }
     }
-    return range_of_block(own, shared);
+    return range_of_block(partial, shared);
 }
 
-// The bound that all blocks' ranges mean, and the quantiser of it; for one block.
+// The bound that follows from the ranges of all blocks, and its quantiser; by one block.
 template <class T>
 __device__ void resolve(const BoundArguments<T>& a, RangeMemory<T>& shared) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -70,10 +70,10 @@ __device__ void resolve(const BoundArguments<T>& a, RangeMemory<T>& shared) {
     if (a.results != nullptr) {
         typename RangeArguments<T>::Result all{infinity, -infinity, 0};
         for (std::uint32_t i = threadIdx.x; i < a.n_results; i += block_threads) {
-            const auto own = a.results[i];
-            all.min = own.min < all.min ? own.min : all.min;
-            all.max = own.max > all.max ? own.max : all.max;
-            all.n_valid += own.n_valid;
+            const auto partial = a.results[i];
+            all.min = partial.min < all.min ? partial.min : all.min;
+            all.max = partial.max > all.max ? partial.max : all.max;
+            all.n_valid += partial.n_valid;
         }
         all = range_of_block(all, shared);
         eb_abs =

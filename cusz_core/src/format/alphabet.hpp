@@ -1,5 +1,5 @@
-// The symbols of the entropy coder (docs/format.md, section 6): codes of small magnitude one by one, larger ones by
-// four buckets an octave with extra bits behind the codeword, one for those whose symbol has no codeword, one for
+// The symbols of the entropy coder (docs/format.md, section 6): one for each code of small magnitude; four buckets per
+// octave for larger ones, with extra bits after the codeword; escapes for codes whose symbol has no codeword; one for
 // missing values.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace cusz {
 inline constexpr int default_r = 5; // bins = 2^(r + 1)
 inline constexpr int max_r = 12;
 
-// A missing value among the codes of a tile. Every code inside the alphabet is nearer to 0.
+// Marks a missing value among the codes of a tile. Every code in the alphabet is closer to 0.
 inline constexpr std::int32_t missing_code = -(1 << 21);
 
 struct Alphabet {
@@ -21,25 +21,25 @@ struct Alphabet {
     int r;
     constexpr int limit() const { return r == default_r ? 12 : 15; }     // bits of the longest codeword
     constexpr int top_octave() const { return limit() == 12 ? 20 : 19; } // so codeword + extra bits <= 32
-    constexpr std::uint32_t direct() const { return 1u << r; }           // codes from -direct to direct - 1: direct
-    constexpr std::uint32_t reach() const { return 2u << top_octave(); } // |code| from it on is out of range
+    constexpr std::uint32_t direct() const { return 1u << r; } // codes from -direct to direct - 1 have a symbol each
+    constexpr std::uint32_t reach() const { return 2u << top_octave(); } // a |code| of at least this is out of range
     constexpr std::uint32_t size() const {
         return 2 * direct() + 8 * static_cast<std::uint32_t>(top_octave() - r + 1) + 3;
     }
     constexpr std::uint32_t missing() const { return size() - 1; }
-    // For codes whose own symbol has no codeword, from 0 on and below 0.
+    // For codes whose own symbol has no codeword: one for codes >= 0, one for codes < 0.
     constexpr std::uint32_t escape(std::int32_t code) const { return size() - (code < 0 ? 2 : 3); }
     constexpr std::uint32_t escape_bits() const { return static_cast<std::uint32_t>(32 - limit()); } // extra
-    constexpr std::uint32_t escape_reach() const { return 1u << escape_bits(); } // it codes |code| below that
+    constexpr std::uint32_t escape_reach() const { return 1u << escape_bits(); } // it codes |code| below this
     constexpr std::uint32_t zero() const { return direct(); }
 
-    // code for code >= 0, else its bitwise complement: octave o holds the codes of magnitude 2^o to 2^(o+1) - 1.
+    // code if code >= 0, else its bitwise complement: octave o holds the codes with magnitudes 2^o to 2^(o+1) - 1.
     static constexpr std::uint32_t magnitude(std::int32_t code) {
         return static_cast<std::uint32_t>(code ^ (code >> 31));
     }
 
-    // code = leading * 2^extra_bits + extra, 0 <= extra < 2^extra_bits; extra is the low bits of code's two's
-    // complement. A missing value has a leading number that nothing else has.
+    // code = leading * 2^extra_bits + extra, 0 <= extra < 2^extra_bits; extra is the low bits of code in two's
+    // complement. The leading number of a missing value is unique to it.
     static constexpr std::int32_t missing_leading = -(1 << 19);
     struct Meaning {
         std::int32_t leading;
@@ -65,7 +65,7 @@ struct Alphabet {
     }
 };
 
-// The codebook section: four bits a symbol, whole words.
+// The codebook section: four bits per symbol, in whole words.
 inline std::size_t codebook_bytes(int r) { return (Alphabet(r).size() + 7) / 8 * 4; }
 
 } // namespace cusz

@@ -1,4 +1,4 @@
-// Checksums (docs/format.md, section 9): sums, so parts can finish in any order and lanes can share one part.
+// Checksums (docs/format.md, section 9): they are sums, so parts can finish in any order and lanes can share a part.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace cusz {
 
-inline constexpr std::size_t piece_words = 4096; // of raw and losslessly stored bytes
+inline constexpr std::size_t piece_words = 4096; // for raw and losslessly compressed bytes
 
 constexpr std::uint64_t mix(std::uint64_t x) {
     x ^= x >> 30;
@@ -22,8 +22,8 @@ constexpr std::uint64_t mix(std::uint64_t x) {
 inline constexpr std::uint32_t weight_step = 0x9E3779B1u;
 constexpr std::uint32_t checksum_weight(std::uint32_t position) { return weight_step * (2 * position + 1); }
 
-// Position-weighted sum of `words` little-endian words at `data` (any alignment), of which the first has position
-// `first`. (Inlined, so that every instruction set of cpu/ has a version of its own.)
+// Position-weighted sum of `words` little-endian words at `data` (any alignment); the first has position `first`.
+// (Inlined, so that every instruction set of cpu/ gets its own version.)
 [[gnu::always_inline]] inline std::uint64_t weigh(const void* data, std::size_t words, std::size_t first = 0) {
     const char* bytes = static_cast<const char*>(data);
     std::uint64_t sum = 0;
@@ -45,7 +45,7 @@ inline std::uint64_t part(std::uint64_t number, const void* data, std::size_t wo
 
 constexpr std::uint32_t fold(std::uint64_t x) { return static_cast<std::uint32_t>(x ^ (x >> 32)); }
 
-// Part `number` of a run of bytes cut into pieces of piece_words; the last one is filled with zeros to a whole word.
+// Part `number` of a run of bytes cut into pieces of piece_words; the last one is padded with zeros to a whole word.
 inline std::uint64_t piece(std::uint64_t number, const void* data, std::uint64_t total_bytes) {
     const std::uint64_t begin = number * piece_words * 4;
     const char* bytes = static_cast<const char*>(data) + begin;

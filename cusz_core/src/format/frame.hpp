@@ -1,5 +1,5 @@
-// The archive's frame: what all versions of the format share, and the way to those that are read (docs/format.md,
-// sections 1, 2, 9). A version's own header is in a file of its own (v1.hpp).
+// The archive's frame: what all versions of the format share, and the dispatch to those that can be read
+// (docs/format.md, sections 1, 2, 9). Each version's own header is in a separate file (v1.hpp).
 #pragma once
 
 #include <cusz/cusz.h>
@@ -40,15 +40,15 @@ struct Coding {
     std::uint64_t n_special = 0, n_out_of_range = 0, n_unpredictable = 0;
 };
 
-// A parsed and validated header with the places of the sections.
+// A parsed and validated header, and where the sections are.
 struct Frame {
     std::uint32_t version; // of the format
     Layout layout;
     cusz_kind kind;
     std::uint32_t payload_checksum;
     Coding coding{};                     // tiled archives
-    std::vector<std::uint8_t> lengths{}; // of the codes, by symbol: the coder's model; tiled archives
-    std::size_t header_bytes = raw_header_bytes, model_bytes = 0; // of the sections in front of the body
+    std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the coder's model; tiled archives
+    std::size_t header_bytes = raw_header_bytes, model_bytes = 0; // of the sections before the body
     const std::byte* body = nullptr;                              // raw bytes, or the stored body
     std::uint64_t body_stored_bytes = 0;
 };
@@ -56,8 +56,8 @@ struct Frame {
 // Bytes at the start of an archive that parse() may look at.
 std::size_t most_header_bytes();
 
-// Reads and validates everything in front of the body. header: the archive, or a copy of its first most_header_bytes()
-// where it lies on a device. Throws CORRUPT, TOO_NEW.
+// Reads and validates everything before the body. header: the archive, or if that is on a device, a copy of its first
+// most_header_bytes(). Throws CORRUPT, TOO_NEW.
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes);
 
 // Writes the header of a raw archive.

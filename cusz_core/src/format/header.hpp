@@ -1,4 +1,4 @@
-// What the headers of all versions have in common, for those that read and write them (docs/format.md, sections 1, 9).
+// What the headers of all versions have in common (docs/format.md, sections 1, 9).
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 #include "checksum.hpp"
 #include "frame.hpp"
 
-static_assert(std::endian::native == std::endian::little, "headers are written as they lie in memory: little-endian");
+static_assert(std::endian::native == std::endian::little, "headers are copied byte for byte and must be little-endian");
 
 namespace cusz {
 
@@ -28,20 +28,20 @@ V get(const void* archive, std::size_t offset) {
     return value;
 }
 
-// Of everything in front of the body, with this checksum itself taken as 0; all of it is whole words.
+// Checksum of everything before the body, with the checksum itself taken as 0; a whole number of words.
 inline std::uint32_t header_checksum(const void* archive, std::size_t bytes) {
     const auto stored = get<std::uint32_t>(archive, header_checksum_at);
-    const std::uint64_t own = std::uint64_t{stored} * checksum_weight(header_checksum_at / 4);
-    return fold(mix((weigh(archive, bytes / 4) - own) ^ mix(bytes / 4)));
+    const std::uint64_t own_term = std::uint64_t{stored} * checksum_weight(header_checksum_at / 4);
+    return fold(mix((weigh(archive, bytes / 4) - own_term) ^ mix(bytes / 4)));
 }
 
-// Puts it where it belongs.
+// Writes the header checksum to its place.
 inline void seal_header(void* archive, std::size_t bytes) {
-    put(archive, header_checksum_at, std::uint32_t{0}); // its place is read, too
+    put(archive, header_checksum_at, std::uint32_t{0}); // as the sum includes these bytes
     put(archive, header_checksum_at, header_checksum(archive, bytes));
 }
 
-// The first 48 bytes but for the header's checksum.
+// The first 48 bytes except for the header checksum.
 void write_common_header(void* archive, std::uint32_t version, const Layout& layout, cusz_kind kind,
                          std::uint32_t payload_checksum);
 

@@ -1,4 +1,4 @@
-// The sample of tiles that the codebook is made from, and what counts mean for it (docs/format.md, section 7).
+// The sample of tiles from which the codebook is built, and how its counts become weights (docs/format.md, section 7).
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace cusz {
 
-// Which tiles are counted: pairs of neighbours picked by a hash, one in 2^k of them, at least about 64 tiles.
+// Which tiles are counted: pairs of neighbours chosen by a hash, one in 2^k of them, at least about 64 tiles.
 class Sample {
 public:
     constexpr Sample(std::uint64_t n_tiles, int r) {
@@ -25,12 +25,12 @@ private:
     int log2_rate_ = 0;
 };
 
-// Counts of the sample's symbols to weights. Where only a sample was counted, the escapes keep codewords for what it
-// missed.
+// Turns counts of the sample's symbols into weights. Where not all tiles were counted, the escapes keep codewords for
+// symbols that the sample missed.
 inline void make_weights(std::vector<std::uint64_t>& counts, const Sample& sample, const Alphabet& alphabet) {
     for (auto& weight : counts) weight *= sample.rate();
     if (alphabet.r == default_r) counts[alphabet.escape(0)] = counts[alphabet.escape(-1)] = 1;
-    // Nothing else can say what a missing value is.
+    // No escape can stand for a missing value.
     if (sample.rate() > 1) counts[alphabet.missing()] = std::max<std::uint64_t>(counts[alphabet.missing()], 1);
 }
 

@@ -11,7 +11,7 @@ namespace cusz {
 inline constexpr std::uint32_t max_tile_values = 4096;
 inline constexpr std::uint32_t max_groups = 64;
 
-// One tile's place in the field. Axis 0 is the fastest.
+// Where one tile lies in the field. Axis 0 is the fastest.
 struct TileBox {
     std::uint64_t offset;                // of its first value in the field
     std::array<std::uint32_t, 4> edge;   // after clipping
@@ -26,8 +26,8 @@ public:
     Tiling(int ndim, const std::uint64_t* shape);
 
     constexpr std::uint64_t n_tiles() const { return n_tiles_; }
-    constexpr int dimensions() const { return dimensions_; } // those of extent > 1, at least 1
-    // Along axis 0 their edges are at most 64, and powers of two where they are shorter than a full tile.
+    constexpr int dimensions() const { return dimensions_; } // dimensions of extent > 1; at least 1
+    // Edges along axis 0 are at most 64, and powers of two where shorter than a full tile's.
     constexpr const std::array<std::uint32_t, 4>& group() const { return group_; }
     constexpr const std::array<std::uint32_t, 4>& subgroup() const { return subgroup_; }
     constexpr TileBox box(std::uint64_t tile) const { return box_at(origin(tile)); }
@@ -51,13 +51,14 @@ public:
         }
         return box;
     }
-    // What is given for every dimension of a field, slowest first, by axis; `rest` for axes that it does not have.
+    // Rearranges `given`, one number per dimension of a field, slowest first, by axis; `rest` for axes that the field
+    // lacks.
     static std::array<std::uint64_t, 4> by_axis(int ndim, const std::uint64_t* shape, const std::uint64_t* given,
                                                 std::uint64_t rest);
-    // Layers of tiles along the slowest axis: each is one run of tiles and one run of values.
+    // Layers of tiles along the slowest axis: each is one contiguous run of tiles and of values.
     std::uint64_t layers() const { return count_[slowest()]; }
     std::uint64_t tiles_of_layer() const { return n_tiles_ / layers(); }
-    std::uint64_t first_value(std::uint64_t layer) const; // of a layer; `layers()` gives the field's end
+    std::uint64_t first_value(std::uint64_t layer) const; // of a layer; for layer `layers()`, the end of the field
     // Writes the full tile's shape in the field's own dimensions, slowest first.
     void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t predictor_family_at = 48, entropy_coder_at = 49, lossless_at = 50, mode_at = 51, r_at = 52,
                       has_fill_at = 53, reserved_at = 54, eb_at = 56, special_at = 80;
 
-// A value of T in [smallest normal, limit of docs/format.md section 4] times 2.
+// Twice a value of T between the smallest normal and the limit of docs/format.md, section 4.
 bool legal_step(cusz_dtype dtype, double step) {
     if (dtype == CUSZ_F64) return step >= 0x1p-1021 && step <= 0x1p1021;
     return step >= 0x1p-125 && step <= 0x1p125 && static_cast<double>(static_cast<float>(step)) == step;
@@ -74,8 +74,8 @@ void read_tiled_header(const void* header, Frame& frame) {
     frame.header_bytes = tiled_header_bytes;
     frame.model_bytes = codebook_bytes(coding.r);
     frame.lengths = read_lengths(static_cast<const std::byte*>(header) + tiled_header_bytes, Alphabet(coding.r));
-    // Every tile has an index entry and a payload of at least one word: this bounds the field that a body can declare,
-    // and so what a reader allocates for it.
+    // Every tile has an index entry and a payload of at least one word. This bounds the field that a body can declare,
+    // and so the memory that a reader allocates for it.
     const std::uint64_t n_tiles = Tiling(frame.layout.ndim, frame.layout.shape.data()).n_tiles();
     const std::uint64_t least = (n_tiles + 1) / 2 * 4 + n_tiles * 4;
     if (coding.body_bytes % 4 != 0 || coding.body_bytes < least ||
@@ -85,7 +85,7 @@ void read_tiled_header(const void* header, Frame& frame) {
                                               : coding.stored_bytes >= coding.body_bytes)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: stored size ", coding.stored_bytes, " does not fit the body of ",
              coding.body_bytes, " bytes");
-    // A block of zstd takes at least 4 bytes and gives at most 128 KiB: what is stored bounds the body, too.
+    // A zstd block takes at least 4 bytes and expands to at most 128 KiB, so the stored size bounds the body.
     if (coding.body_bytes / 32768 > coding.stored_bytes)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", coding.stored_bytes, " stored bytes for a body of ",
              coding.body_bytes);

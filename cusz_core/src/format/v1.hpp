@@ -1,5 +1,5 @@
-// Version 1 of the format, frozen: what both engines have to know of it, said once, and its header (docs/format.md,
-// sections 2, 5, 7, 8).
+// Version 1 of the format, frozen: the definitions shared by both engines, and its header (docs/format.md, sections 2,
+// 5, 7, 8).
 #pragma once
 
 #include <cstddef>
@@ -11,38 +11,38 @@
 
 namespace cusz::v1 {
 
-// ---- The header of a tiled archive (section 2): the common one, coding header, and the codebook behind them
+// ---- The header of a tiled archive (section 2): the common header, the coding header, the codebook
 
 inline constexpr std::size_t tiled_header_bytes = 128; // without the codebook
 
-// Places of what is known only when all tiles are coded.
+// Offsets of fields that are known only once all tiles are coded.
 inline constexpr std::size_t eb_abs_at = 64, step_at = 72, body_bytes_at = 88, stored_bytes_at = 96, n_special_at = 104,
                              n_out_of_range_at = 112, n_unpredictable_at = 120;
 
-// Bytes in front of the body: of an archive of 2^(r + 1) bins, and of this one, of whose header the first
-// tiled_header_bytes are there (throws CORRUPT).
+// Bytes before the body: of an archive with 2^(r + 1) bins, and of a given archive, of whose header the first
+// tiled_header_bytes are readable (throws CORRUPT).
 inline std::size_t body_offset(int r) { return tiled_header_bytes + codebook_bytes(r); }
 std::size_t body_offset(const void* header);
 
-// Reads and validates what is behind the common header, to frame. Throws CORRUPT.
+// Reads and validates what follows the common header, into frame. Throws CORRUPT.
 void read_tiled_header(const void* header, Frame& frame);
 
-// Writes common header, coding header and codebook. lengths: of the codes, by symbol.
+// Writes common header, coding header and codebook. lengths: of the codewords, by symbol.
 void write_tiled_header(void* archive, const Layout& layout, const Coding& coding,
                         const std::vector<std::uint8_t>& lengths, std::uint32_t payload_checksum);
 
 // ---- Tiles
 
-// Predictors (section 5). 0 to 3 are the Lorenzo predictors of that many dimensions; these take differences of the 3-D
-// one's residuals once more, along x and y, or along x, y and z.
+// Predictors (section 5). 0 to 3 are the Lorenzo predictors of that many dimensions; these difference the residuals of
+// the 3-D one once more, along x and y, or along x, y and z.
 inline constexpr std::uint32_t second_order_xy = 4, second_order_xyz = 5, n_predictors = 6;
 
-// The costs that choose among them: a residual counts as no more than that.
+// Caps on what one residual adds to the costs that choose among them.
 inline constexpr std::uint32_t most_cost_of_residual = 512, most_magnitude_of_bits = 1u << 22;
 
 enum TileKind : std::uint32_t { tile_coded = 0, tile_special = 1, tile_raw = 2 };
 
-inline constexpr std::uint32_t widest_length = 13; // bits of a substream's length, less the base
+inline constexpr std::uint32_t widest_length = 13; // bits of a substream's length minus the base
 
 // The first word of a payload (section 8).
 struct TileHeader {
@@ -63,7 +63,7 @@ struct TileHeader {
                 (word & 1u << 14) != 0,          word >> 10 & 15,       word >> 16};
     }
 
-    // Whether a coded tile may have this word.
+    // Whether this word is legal for a coded tile.
     static constexpr bool is_legal(std::uint32_t word) {
         const TileHeader h = of(word);
         return !(h.kind != tile_coded || h.predictor >= n_predictors || (word >> 15 & 1) != 0 ||

@@ -1,5 +1,5 @@
-// Tiles that were prepared to be counted, kept to be coded: the tiles of a small field are all counted, and would be
-// predicted twice.
+// Tiles prepared for counting, cached until they are coded: in a small field every tile is counted, and would otherwise
+// be predicted twice.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@
 
 namespace cusz::cpu {
 
-// One thread's tiles.
-class KeptTiles {
+// One thread's cache.
+class CachedTiles {
 public:
-    // Forgets all, and makes room for at most n_tiles.
+    // Discards all tiles, and makes room for at most n_tiles.
     void start(std::uint64_t n_tiles) {
         used_ = 0;
         capacity_ = std::min<std::uint64_t>(n_tiles, most_tiles) * max_tile_values;
         tiles_.clear();
-        tiles_.reserve(most_tiles); // they stay where they are
+        tiles_.reserve(most_tiles); // so that pointers to tiles stay valid
     }
-    // Keeps a copy, and returns it; or null if there is no room.
-    const PreparedTile* keep(const PreparedTile& tile) {
+    // Stores a copy and returns it, or null if there is no room.
+    const PreparedTile* add(const PreparedTile& tile) {
         const std::size_t words = tile.front_words + tile.n + tile.back_words;
         if (tiles_.size() == most_tiles || used_ + words > capacity_) return nullptr;
         std::uint32_t* const at = words_.reserve<std::uint32_t>(capacity_) + used_;
@@ -40,7 +40,7 @@ public:
     std::size_t bytes() const { return words_.bytes() + tiles_.capacity() * sizeof(PreparedTile); }
 
 private:
-    static constexpr std::size_t most_tiles = 128; // about twice what a sample aims at
+    static constexpr std::size_t most_tiles = 128; // about twice the target size of a sample
     std::vector<PreparedTile> tiles_;
     Buffer words_;
     std::uint64_t used_ = 0, capacity_ = 0;
