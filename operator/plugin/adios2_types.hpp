@@ -1,5 +1,5 @@
-// The types of ADIOS2 that cross the plugin's border, declared here and not included: their values and layouts are the
-// same in ADIOS2 2.10, 2.11 and 2.12 (adios2/common/ADIOSTypes.h), and one plugin serves all three.
+// The ADIOS2 types that cross the plugin's interface, declared here instead of included: their values and layouts are
+// the same in ADIOS2 2.10, 2.11 and 2.12 (adios2/common/ADIOSTypes.h), so that one plugin serves all three.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ enum class DataType {
     Struct
 };
 
-// Of one value; 0 for those that have no fixed size.
+// Size of one value; 0 for types without a fixed size.
 std::size_t bytes_of(DataType type) noexcept;
 
 } // namespace cusz_operator

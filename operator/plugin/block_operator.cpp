@@ -29,8 +29,8 @@ struct Shape {
     std::array<std::uint64_t, CUSZ_MAX_NDIM> extents{};
 };
 
-// A block's extents as the compressor wants them: slowest first, 1 to 4 of them. Of more than four, those of size 1 are
-// dropped and then the slowest are merged.
+// A block's extents as the compressor takes them: 1 to 4, slowest first. If there are more than four, those of size 1
+// are dropped, and then the slowest are merged.
 Shape block_shape(const Dims& count, bool column_major) noexcept {
     const std::size_t n = count.size();
     const bool too_many = n > CUSZ_MAX_NDIM;
@@ -60,8 +60,9 @@ struct Free {
     void operator()(void* memory) const noexcept { std::free(memory); }
 };
 
-// The last resorts, which need neither memory nor a known type: 16 bytes and then the block's, or where these cannot be
-// read, bytes of 0xff, which are NaN. Only this plugin (and inspect_bp) reads them, and they have no checksum.
+// The last resorts, which need neither memory nor a known type: a 16-byte mark followed by the block's bytes or, if
+// those cannot be read, by bytes of 0xff, which are NaN. Only this plugin (and inspect_bp) reads them, and they have no
+// checksum.
 using Mark = std::array<char, 16>;
 constexpr Mark plain_mark = {'c', 'u', 's', 'z', '-', 'p', 'l', 'a', 'i', 'n', '-', 'b', 'y', 't', 'e', 's'};
 constexpr Mark lost_mark = {'c', 'u', 's', 'z', '-', 'l', 'o', 's', 't', '-', 'b', 'l', 'o', 'c', 'k', '\0'};
@@ -71,7 +72,7 @@ bool has_mark(const char* archive, std::size_t archive_bytes, const Mark& mark) 
     return archive_bytes >= mark.size() && std::memcmp(archive, mark.data(), mark.size()) == 0;
 }
 
-// A piece of a message, cut to fit.
+// A piece of a message, truncated to fit.
 struct Text {
     char c_str[512] = "";
 };
@@ -86,7 +87,7 @@ Text format(const char* pattern, ...) noexcept {
     return text;
 }
 
-// What a call failed with. The context's next call forgets it.
+// Describes a call's failure, which the context's next call overwrites.
 Text failure(cusz_status status, const cusz_context* context) noexcept {
     return format("%s: %s", cusz_status_name(status), cusz_last_error(context));
 }
@@ -95,7 +96,7 @@ struct Name {
     char c_str[128];
 };
 
-// " of variable 'T'", or nothing where the engine does not tell (BP4).
+// " of variable 'T'", or nothing if the engine does not pass the name (BP4).
 Name of_variable(const char* variable) noexcept {
     Name name = {""};
     if (*variable != '\0') std::snprintf(name.c_str, sizeof name.c_str, " of variable '%.110s'", variable);
@@ -117,8 +118,7 @@ std::size_t store_lost(const char* variable, std::size_t bytes, char* out, const
     return sizeof(Mark) + bytes;
 }
 
-// Stores the bytes as they are. Where they cannot be read, all that can be done is to say so: in the block, and to
-// the person who runs this.
+// Stores the bytes verbatim. If they cannot be read, all that can be done is to say so: in the block, and to the user.
 std::size_t store_plain(const char* variable, const char* field, std::size_t bytes, char* out, const char* reason,
                         const Text& why) noexcept {
     const bool is_plain = copy_readable(out + sizeof(Mark), field, bytes);
@@ -174,16 +174,16 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
                            format("its ADIOS2 data type is %d", static_cast<int>(type)));
     }
 
-    // A token, where somebody has compressed the block already; it may be an empty one.
+    // The address is a key if the block, which may be empty, has been compressed already.
     const cusz_dtype dtype = type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
     std::size_t archive_bytes = 0;
-    switch (take_offer(field, variable, dtype, count.data(), count.size(), out, &archive_bytes)) {
+    switch (take_posted(field, variable, dtype, count.data(), count.size(), out, &archive_bytes)) {
     case HandOver::none: break;
     case HandOver::taken: return archive_bytes;
     case HandOver::refused:
-        return store_lost(variable, field_bytes, out, format("the archive that was handed over is for another block"));
+        return store_lost(variable, field_bytes, out, format("the archive posted under this key is for another block"));
     case HandOver::late:
-        return store_lost(variable, field_bytes, out, format("no archive is handed over under this token any more"));
+        return store_lost(variable, field_bytes, out, format("no archive is posted under this key any more"));
     }
 
     if (m_parameters.missing_bound) {
@@ -192,10 +192,10 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
                     "nothing is compressed)");
     }
 
-    if (field_bytes == 0) field = nullptr; // it may be anything
+    if (field_bytes == 0) field = nullptr; // it may have any value
     const int device = cusz_device_of(field);
     if (field_bytes > 0 && device < 0 && !cpu_can_read(field, field_bytes)) {
-        const char* why = "it is no CUDA device's, as far as CUDA tells";
+        const char* why = "CUDA does not report it as device memory";
         if (cusz_has_backend(CUSZ_BACKEND_CUDA) == 0) why = "this build of the plugin has no CUDA";
         if (field == nullptr) why = "ADIOS2 gave none (its SST does so for memory selections)";
         return store_plain(
@@ -207,12 +207,12 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
     if (context.get() == nullptr)
         return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
 
-    // The compressor wants the alignment of the type, which ADIOS2 does not check.
+    // The compressor needs the alignment of the type, which ADIOS2 does not guarantee.
     std::unique_ptr<void, Free> aligned;
     if (reinterpret_cast<std::uintptr_t>(field) % value_bytes != 0) {
         if (device >= 0) {
             return store_plain(variable, field, field_bytes, out, "odd address",
-                               format("its address on CUDA device %d is no multiple of %zu", device, value_bytes));
+                               format("its address on CUDA device %d is not a multiple of %zu", device, value_bytes));
         }
         aligned.reset(std::malloc(field_bytes));
         if (aligned == nullptr)
@@ -228,7 +228,7 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
     };
 
     cusz_params params = m_parameters.compression;
-    const bool is_readable = device < 0; // by the CPU, even if CUDA no longer tells what is whose
+    const bool is_readable = device < 0; // by the CPU, even if CUDA can no longer tell where memory is
     if (field_bytes == 0 || (is_readable && params.backend == CUSZ_BACKEND_AUTO)) params.backend = CUSZ_BACKEND_CPU;
     if (device >= 0 && params.backend == CUSZ_BACKEND_CPU) {
         report_once("device field",
@@ -253,7 +253,7 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
         }
         why = failure(status, context.get());
     } else if (device >= 0 && status == CUSZ_ERROR_MEMORY) {
-        // Memory of a device is scarce: contexts that are idle may hold what this one lacks.
+        // Device memory is scarce: idle contexts may hold what this one needs.
         cusz_operator_release_scratch();
         cusz_release_scratch(context.get());
         if (compress(params) == CUSZ_OK) return archive_bytes;
@@ -278,8 +278,8 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
         const std::size_t field_bytes = archive_bytes - sizeof(Mark);
         if (field_bytes > 0 && cusz_device_of(field) >= 0) {
             throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
-                                     " that is stored plain into the memory of a CUDA device: read it into memory "
-                                     "of the host");
+                                     " that is stored verbatim into CUDA device memory: read it into host "
+                                     "memory");
         }
         if (is_lost) {
             report_once(format("read lost%s", of_variable(variable).c_str).c_str,
@@ -295,8 +295,8 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
     if (context.get() == nullptr) throw std::runtime_error("cusz_operator: out of memory");
     cusz_info info;
     info.struct_bytes = sizeof info;
-    // The archive is in memory of the host, even where CUDA no longer says so, as after a device has failed.
-    // Without a context it is taken for that, but there is no message of what is wrong with it.
+    // The archive is in host memory, even if CUDA can no longer tell, as after a device failure. Without a context
+    // cusz_inspect assumes so, but gives no message when it fails.
     cusz_status status = cusz_inspect(nullptr, archive, archive_bytes, &info);
     if (status != CUSZ_OK) status = cusz_inspect(context.get(), archive, archive_bytes, &info);
     if (status == CUSZ_OK) {

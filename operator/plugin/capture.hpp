@@ -1,11 +1,11 @@
-// The read-side capture of cusz_operator.h, from the plugin's side.
+// The read-side capture of cusz_operator.h, as seen by the plugin.
 #pragma once
 
 #include <cstddef>
 
 namespace cusz_operator {
 
-// Takes the archive if capture is on and waits for a block of this variable ("": not known); true if it was taken.
+// Captures the archive if capture is waiting for a block of this variable ("": unknown); true if it did.
 bool capture(const char* variable, const char* archive, std::size_t archive_bytes) noexcept;
 
 } // namespace cusz_operator

@@ -1,12 +1,12 @@
-// Compressor contexts, kept per process: ADIOS2 constructs a new plugin object at every write of Python's Stream, and
-// decompresses with one object on changing threads.
+// A per-process pool of compressor contexts: ADIOS2 constructs a new plugin object for every write through Python's
+// Stream, and decompresses with one object from different threads.
 #pragma once
 
 #include <cusz/cusz.h>
 
 namespace cusz_operator {
 
-// A context of the pool for as long as this lives. get() is nullptr when out of memory.
+// Holds a context of the pool for its lifetime. get() is nullptr when out of memory.
 class PooledContext {
 public:
     PooledContext() noexcept;

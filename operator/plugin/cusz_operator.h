@@ -1,10 +1,10 @@
 /* cusz_operator.h: what libcusz_operator.so offers beyond ADIOS2's plugin interface.
  *
- * Reading: ADIOS2 has no call that returns the compressed bytes of a block. While capture is on, the plugin hands the
- * next block's archive over instead of decoding it, so that a reader can inspect it, or decode it itself.
+ * Reading: ADIOS2 has no call that returns the compressed bytes of a block. While capture is on, the plugin hands over
+ * the next block's archive instead of decoding it, so that a reader can inspect or decode it itself.
  *
- * Writing: ADIOS2 has no call that takes bytes which are compressed already. An archive that is offered here gets a
- * token, and a Put of that token as the address of the block makes the plugin store the archive.
+ * Writing: ADIOS2 has no call that takes bytes which are already compressed. An archive posted here gets a key, and a
+ * Put with that key as the block's address makes the plugin store the archive.
  *
  * The functions act on the copy of the library that they are called in: it must be the one that ADIOS2 loaded.
  *
@@ -34,7 +34,7 @@ CUSZ_OPERATOR_API int32_t cusz_operator_interface(void);
 CUSZ_OPERATOR_API const char* cusz_operator_version(void);
 
 /* Switches capture on for the process. The first block that ADIOS2 then asks the plugin to decode is copied to
- * `archive` as it is, and the values that ADIOS2 returns for it mean nothing. Blocks after it are decoded as usual.
+ * `archive` as it is, and the values that ADIOS2 returns for it are meaningless. Blocks after it are decoded as usual.
  *   variable  capture a block of this variable only; NULL or "" for any. Where an engine does not name the variable
  *             (BP4), any block is taken.
  *   archive   `capacity` bytes, valid until cusz_operator_capture_end(). raw bytes of the block +
@@ -49,55 +49,55 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_begin(const char* variable, void
  * (`archive_bytes` then says how much it needs, and nothing was copied). */
 CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
 
-/* Extents that a block may have, and offers that may wait at once, in the process. */
+/* The most extents of a block, and the most archives posted at once, per process. */
 #define CUSZ_OPERATOR_MAX_NDIM 32
 #define CUSZ_OPERATOR_MAX_OFFERS 256
 
-/* What became of an offer. */
+/* What became of a posted archive. */
 enum {
-    CUSZ_OPERATOR_WAITING = 0, /* no block came to this copy of the plugin under this address */
+    CUSZ_OPERATOR_WAITING = 0, /* this copy of the plugin got no block with this address */
     CUSZ_OPERATOR_USED = 1,    /* the archive was stored */
     CUSZ_OPERATOR_REFUSED = 2, /* the block is stored as lost: of another variable, type or count, or its extents were
                                   not set, or there was no room */
-    CUSZ_OPERATOR_UNKNOWN = 3  /* no such token, or it was withdrawn before */
+    CUSZ_OPERATOR_UNKNOWN = 3  /* no such key, or it was already withdrawn */
 };
 
-/* Offers an archive for the block that a Put will name.
+/* Posts an archive for the block of a later Put.
  *   archive      `archive_bytes` bytes, unchanged until cusz_operator_withdraw(); no more than the block's raw bytes +
  *                CUSZ_RAW_OVERHEAD_BYTES
  *   dtype        of the block: a cusz_dtype
  *   ndim, count  extents of the block, as the Put has them; copied
- *   variable     name of the variable, at most 1023 bytes; copied. BP4 does not tell names: there it is not checked
- * Returns a token, good for one Put of the variable in mode Sync, with StatsLevel 0: otherwise ADIOS2 reads behind the
- * address, and crashes, because a token is an address of memory that cannot be read. A block that comes under a token
- * that does not wait (any more) is stored as lost.
- * Returns 0 if an argument makes no sense, the archive is too large, or too many offers wait. */
+ *   variable     name of the variable, at most 1023 bytes; copied. Not checked in BP4, which does not pass names
+ * Returns a key, valid for one Put of the variable in mode Sync with StatsLevel 0. In any other mode ADIOS2 reads from
+ * the address and crashes, because a key is the address of memory that cannot be read. A block whose key is not, or no
+ * longer, waiting is stored as lost.
+ * Returns 0 if an argument makes no sense, the archive is too large, or too many archives are posted. */
 CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t dtype, int32_t ndim,
                                                 const uint64_t* count, const char* variable);
 
-/* What `set_extents` below returns if it has. */
+/* What `set_extents` below returns on success. */
 #define CUSZ_OPERATOR_EXTENTS_SET 1
 
-/* The same with StatsLevel 1, where ADIOS2 finds a block's minimum and maximum before it asks the operator, and takes
- * down the block's extents after it, from the variable's selection. BP5 and SST do so in ADIOS2 2.10 to 2.12, but
- * nobody promises it: try it before relying on it.
+/* As cusz_operator_offer, for StatsLevel 1, where ADIOS2 computes a block's minimum and maximum before it calls the
+ * operator, and records the block's extents afterwards, from the variable's selection. BP5 and SST do so in ADIOS2 2.10
+ * to 2.12, but this is not guaranteed: test it before relying on it.
  *   archive to variable  as above; `count` are the extents of the block
- *   min, max             of its values; NaN: there are none
- *   put_count            extents as the Put has them at first, of one element or two: ADIOS2 reads no more behind the
- *                        token, where it finds `min` and then `max`
- *   set_extents          called within the Put, by its thread: selects the block on the variable and returns
+ *   min, max             of its values; NaN if there are none
+ *   put_count            the Put's initial extents, with one or two elements in all: ADIOS2 reads no more than that at
+ *                        the key, where it finds `min` and then `max`
+ *   set_extents          called during the Put, by its thread: selects the block on the variable and returns
  *                        CUSZ_OPERATOR_EXTENTS_SET. If it returns anything else, the block is stored as lost
- * An engine that does not ask how much room an archive needs (BP4) has none for it: there the block is stored as lost.
+ * With an engine that does not ask how much room an archive needs (BP4), the block is stored as lost.
  */
 CUSZ_OPERATOR_API uintptr_t cusz_operator_offer_with_range(const void* archive, size_t archive_bytes, int32_t dtype,
                                                            int32_t ndim, const uint64_t* count, const char* variable,
                                                            double min, double max, const uint64_t* put_count,
                                                            int32_t (*set_extents)(void));
 
-/* Forgets an offer, used or not, and tells what became of it. The archive is not touched afterwards. */
-CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t token);
+/* Withdraws a posted archive, used or not, and returns what became of it. The archive is not accessed afterwards. */
+CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t key);
 
-/* Gives back the scratch memory that the plugin keeps for reuse between blocks (that of calls in progress is kept). */
+/* Frees the scratch memory that the plugin keeps for reuse between blocks, except that of calls in progress. */
 CUSZ_OPERATOR_API void cusz_operator_release_scratch(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// The write-side hand-over of cusz_operator.h, from the plugin's side.
+// The write-side hand-over of cusz_operator.h, as seen by the plugin.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -9,18 +9,18 @@
 namespace cusz_operator {
 
 enum class HandOver {
-    none,    // the address is no token: the block is to be compressed as usual
+    none,    // the address is not a key: the block is to be compressed as usual
     taken,   // the archive was copied
-    refused, // the token is for another block
-    late,    // the address is a token that does not wait any more
+    refused, // the key is for another block
+    late,    // the address is a key whose archive was used or withdrawn
 };
 
-// Room that ADIOS2 needs where the extents that it asks with are not yet those of the block: the largest archive that
-// waits so. One for which this was not asked is refused.
-std::size_t bytes_for_offers() noexcept;
+// The largest archive waiting for a Put whose extents are not yet those of the block: ADIOS2 must reserve room for it.
+// An archive for which ADIOS2 never asked is refused.
+std::size_t bytes_for_posted() noexcept;
 
-// Gives out the archive that waits under the token `address`, for this block. `variable` may be "": not known.
-HandOver take_offer(const void* address, const char* variable, cusz_dtype dtype, const std::size_t* count,
-                    std::size_t ndim, char* out, std::size_t* archive_bytes) noexcept;
+// Copies out the archive posted under the key `address`, if it is for this block. `variable` may be "" if unknown.
+HandOver take_posted(const void* address, const char* variable, cusz_dtype dtype, const std::size_t* count,
+                     std::size_t ndim, char* out, std::size_t* archive_bytes) noexcept;
 
 } // namespace cusz_operator

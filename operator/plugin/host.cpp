@@ -1,8 +1,9 @@
 // ADIOS2 does not tell a plugin its version, and may be linked statically into a stripped program that exports nothing
-// (openPMD-api's wheel). What stays in every build are the names of types that are thrown, or kept in a std::function
-// (Itanium C++ ABI, 2.9.5), and the two files that load plugins and call them have such names: PluginManager.cpp keeps
-// functions that create plugins, in whose types ADIOS2 2.12 changed the arguments; PluginOperator.cpp throws
-// PluginLoadFailure since 2.11; TransportMan.cpp, which every engine for files needs, has FileHTTP since 2.10.
+// (such as openPMD-api's wheel). What every build retains are the names of types that are thrown or stored in a
+// std::function (Itanium C++ ABI, 2.9.5), and the two files that load and call plugins have such names.
+// PluginManager.cpp stores functions that create plugins, whose argument types changed in ADIOS2 2.12;
+// PluginOperator.cpp throws PluginLoadFailure since 2.11. TransportMan.cpp, which every file engine needs, has FileHTTP
+// since 2.10.
 #include "host.hpp"
 
 #include <cusz/cusz.h>
@@ -36,11 +37,11 @@ enum Sign : unsigned {
 };
 
 struct Name {
-    std::string_view text; // how the name goes on
+    std::string_view text; // the rest of the name
     Sign sign;
 };
 
-constexpr std::string_view start = "N6adios2"; // of every name, maybe behind "FP" (a function that returns a pointer)
+constexpr std::string_view start = "N6adios2"; // of every name, possibly after "FP" (a function that returns a pointer)
 constexpr std::array names = {
     Name{"6plugin21PluginEngineInterfaceENS_2IOE", creates_engines_of_public_io},
     Name{"6plugin21PluginEngineInterfaceERNS_4core2IOE", creates_engines_of_core_io},
@@ -50,7 +51,7 @@ constexpr std::array names = {
     Name{"6plugin23PluginOperatorInterfaceERKSt3mapISsSs", has_old_strings},
 };
 
-// The signs in memory that the program never writes.
+// The signs found in memory that the program never writes.
 unsigned signs_in(std::string_view constants) {
     const std::boyer_moore_horspool_searcher searcher(start.begin(), start.end());
     unsigned found = 0;
@@ -66,10 +67,10 @@ unsigned signs_in(std::string_view constants) {
 
 // A program or library in memory.
 struct Module {
-    std::uintptr_t caller; // an address that it has
+    std::uintptr_t caller; // an address within it
     std::uintptr_t address = 0;
-    const char* file = "";                       // as it was loaded; "" for the program itself
-    std::array<std::string_view, 8> constants{}; // what is mapped for reading alone
+    const char* file = "";                       // as loaded; "" for the program itself
+    std::array<std::string_view, 8> constants{}; // its read-only mappings
     std::size_t n_constants = 0;
 };
 
@@ -85,7 +86,7 @@ int describe(dl_phdr_info* info, std::size_t, void* context) {
     module.file = info->dlpi_name;
     for (const ElfW(Phdr) & part : parts) {
         if (part.p_type != PT_LOAD || (part.p_flags & (PF_R | PF_W)) != PF_R) continue;
-        if (module.n_constants == module.constants.size()) break; // linkers make one to three
+        if (module.n_constants == module.constants.size()) break; // linkers make one to three of them
         module.constants[module.n_constants++] = {reinterpret_cast<const char*>(info->dlpi_addr + part.p_vaddr),
                                                   part.p_filesz};
     }
@@ -103,7 +104,7 @@ std::optional<Host> host_with(unsigned signs) noexcept {
     return std::nullopt;
 }
 
-// A library's own file mostly has its version in its name.
+// Library file names usually include the version.
 std::string refusal(const char* file) {
     const std::unique_ptr<char, decltype(&std::free)> path(::realpath(file, nullptr), &std::free);
     const std::string where = *file == '\0' ? "this program" : path != nullptr ? path.get() : file;
@@ -119,13 +120,13 @@ Host host_of(const void* caller) {
     module.caller = reinterpret_cast<std::uintptr_t>(caller);
     dl_iterate_phdr(describe, &module);
 
-    // ADIOS2 makes an object for every variable, and from Python for every write: a module is read through once.
+    // ADIOS2 creates an object for every variable, and from Python for every write: each module is scanned only once.
     struct Known {
         std::uintptr_t address;
         std::size_t file_hash;
         Host host;
     };
-    static std::mutex mutex; // no destructors: ADIOS2 may come while the process exits
+    static std::mutex mutex; // no destructors: ADIOS2 may call while the process exits
     static std::array<Known, 16> known;
     static std::size_t n_known = 0;
     const std::size_t file_hash = std::hash<std::string_view>()(module.file);

@@ -1,16 +1,16 @@
-// Which ADIOS2 has loaded the plugin, and what it expects of a plugin's object.
+// Which ADIOS2 has loaded the plugin, and what it expects a plugin's object to look like.
 //
 // The entry points OperatorCreate and OperatorDestroy have the same names in all versions, but the objects that pass
-// through them differ: up to ADIOS2 2.11 they derive from its class core::Operator, from 2.12 on from a class of their
-// own, and 2.11 added a virtual function. The wrong object does not fail to link; it crashes.
+// through them differ: up to ADIOS2 2.11 they derive from its class core::Operator, from 2.12 on from a separate class,
+// and 2.11 added a virtual function. The wrong object does not fail to link; it crashes.
 #pragma once
 
 namespace cusz_operator {
 
-// The first version that has this order of virtual functions (host_object.hpp).
+// Named after the first version with this order of virtual functions (host_object.hpp).
 enum class Interface { v2_10, v2_11, v2_12 };
 
-// The strings that it passes: of the C++11 ABI of libstdc++, or of the one before (wheels for manylinux2014).
+// The kind of std::string it passes: libstdc++'s C++11 ABI, or the older one (wheels for manylinux2014).
 enum class Strings { cxx11, old };
 
 struct Host {
@@ -18,8 +18,8 @@ struct Host {
     Strings strings;
 };
 
-// The ADIOS2 in the program or library that `caller`, an address of its code, belongs to.
-// Throws std::runtime_error, whose text says what to do, where it is none that this plugin can serve.
+// The ADIOS2 in the program or library that contains `caller`, a code address. If this plugin cannot serve it, throws
+// std::runtime_error with a text that says what to do.
 Host host_of(const void* caller);
 
 } // namespace cusz_operator

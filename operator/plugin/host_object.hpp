@@ -1,6 +1,6 @@
-// The objects that ADIOS2 gets from the plugin. It calls their virtual functions, by their place in the order below,
-// and touches nothing else of them (source/adios2/operator/plugin/PluginOperator.cpp in all three versions); names do
-// not matter. The destructor comes first, and OperatorDestroy calls it, not ADIOS2.
+// The objects that the plugin gives to ADIOS2. ADIOS2 calls their virtual functions, by their position in the order
+// below, and touches nothing else of them (source/adios2/operator/plugin/PluginOperator.cpp in all three versions);
+// names do not matter. The destructor comes first; OperatorDestroy calls it, not ADIOS2.
 #pragma once
 
 #include "adios2_types.hpp"
@@ -12,11 +12,11 @@ namespace cusz_operator {
 
 struct HostObject {
     virtual ~HostObject() = default;
-    bool is_stand_in = false; // in static memory, for who gets none of the heap
+    bool is_stand_in = false; // in static memory, for when the heap is exhausted
 };
 
-// An object for a host with these strings; `parameters` is its std::map of them. Never fails: without memory, it is the
-// stand-in, which stores blocks without loss.
+// An object for a host that uses these strings; `parameters` is its std::map of them. Never fails: if out of memory,
+// returns the stand-in, which stores blocks without loss.
 HostObject* object_with_cxx11_strings(Interface interface, const void* parameters) noexcept;
 HostObject* object_with_old_strings(Interface interface, const void* parameters) noexcept;
 
@@ -43,8 +43,8 @@ struct Interface_2_11 : HostObject {
     virtual bool IsDataTypeValid(DataType type) const = 0;
 };
 
-// ADIOS2 2.10: core::Operator, which begins with callbacks that it never calls of a plugin: RunCallback1 for the 15
-// types of its variables, and RunCallback2.
+// ADIOS2 2.10: core::Operator, whose first virtual functions are callbacks that it never calls on a plugin:
+// RunCallback1 for the 15 types of its variables, and RunCallback2.
 struct Callbacks : HostObject {
     virtual void callback_1() {}
     virtual void callback_2() {}

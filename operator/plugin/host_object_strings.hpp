@@ -1,5 +1,5 @@
-// Included once for each kind of strings that a host may have (host_object_*.cpp), which is a matter of how a file is
-// compiled: here std::string is the host's. Nothing of it may be passed on, or be part of a type that is.
+// Included once for each kind of std::string that a host may use (host_object_*.cpp), which depends on how the file is
+// compiled: here std::string is the host's. It must not be passed on, or be part of a type that is.
 #pragma once
 
 #include "block_operator.hpp"
@@ -17,9 +17,9 @@ namespace cusz_operator {
 
 using Params = std::map<std::string, std::string>;
 
-// A BlockOperator as ADIOS2 sees it. An exception on ADIOS2's write path ends the simulation, and a returned size of 0
-// makes the block unreadable. On the read path an exception is clean, and the only way to say that a block is damaged.
-// What the base does not declare is no virtual function, and nobody calls it: hence no `override`.
+// A BlockOperator as seen by ADIOS2. On the write path, an exception ends the simulation, and a returned size of 0
+// makes the block unreadable. On the read path, an exception is safe, and the only way to report a damaged block.
+// Functions that the base does not declare are not virtual and never called: hence no `override`.
 template <class Base>
 class Object final : public Base {
 public:

@@ -12,7 +12,7 @@
 namespace cusz_operator {
 namespace {
 
-// ADIOS2's names for the compressor's parameter eb, as its own operators have them.
+// Names for the compressor's parameter eb, as used by ADIOS2's own operators.
 constexpr std::array bound_names = {"accuracy", "tolerance", "eb"};
 
 bool is_bound(const std::string& key) {
@@ -47,7 +47,7 @@ std::string lower_trimmed(const std::string& text) {
     return result;
 }
 
-// Reports a value that is not legal, and what is done about it.
+// Reports an illegal value, and the consequence.
 void report_value(const std::string& key, const std::string& value, const char* legal, const char* consequence) {
     report_once(("value " + key + "=" + value).c_str(), "parameter '%s' = '%.200s' is not %s; %s", key.c_str(),
                 value.c_str(), legal, consequence);
@@ -55,7 +55,7 @@ void report_value(const std::string& key, const std::string& value, const char* 
 
 constexpr const char* store_raw = "blocks are stored raw (nothing is lost, nothing is compressed)";
 
-// What happens instead of a value that is not legal.
+// What is used instead of an illegal value.
 std::string default_of(const cusz_parameter& parameter) {
     const std::string quote = parameter.choices != nullptr ? "'" : "";
     return quote + parameter.default_value + quote + " is used";
@@ -76,18 +76,18 @@ Parameters parse_parameters(std::span<const Parameter> given) {
         const cusz_parameter* const known = find(key);
         if (is_bound(key)) {
             parameters.missing_bound = false;
-            cusz_params own = parameters.compression;
-            if (!set(own, "eb", value)) {
+            cusz_params trial = parameters.compression;
+            if (!set(trial, "eb", value)) {
                 report_value(key, value, find("eb")->legal, store_raw);
                 malformed = true;
                 continue;
             }
-            if (bound && *bound != own.eb) {
+            if (bound && *bound != trial.eb) {
                 report_once("several bounds",
                             "the error bound is given more than once, as %g and %g; the smaller one is used", *bound,
-                            own.eb);
+                            trial.eb);
             }
-            bound = bound ? std::min(*bound, own.eb) : own.eb;
+            bound = bound ? std::min(*bound, trial.eb) : trial.eb;
         } else if (known != nullptr) {
             if (set(parameters.compression, known->key, value)) continue;
             const bool costs_values = known->decides == CUSZ_DECIDES_VALUES;

@@ -1,4 +1,4 @@
-// The operator's parameters, as a user gives them in XML, YAML or code.
+// The operator's parameters, as given by a user in XML, YAML or code.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -14,15 +14,15 @@ struct Parameter {
 };
 
 struct Parameters {
-    cusz_params compression;   // eb = 0, that is lossless, unless `usable`
-    bool usable = false;       // the bound is given, and everything that decides about values is well formed
+    cusz_params compression;   // eb = 0, meaning lossless, unless `usable`
+    bool usable = false;       // the bound is given, and everything that affects values is well-formed
     bool missing_bound = true; // nothing was said about the bound: reported at the first block, not before,
                                // because readers construct plugins without parameters
     bool column_major = false; // the first dimension of a block is the fastest in memory (Fortran)
 };
 
-// Never fails: what is unknown or malformed is reported once, and ignored where that cannot cost a value its bound,
-// else blocks are to be stored raw. May throw std::bad_alloc.
+// Never fails: unknown or malformed parameters are reported once and ignored if no value can lose its bound by that;
+// otherwise blocks are to be stored raw. May throw std::bad_alloc.
 Parameters parse_parameters(std::span<const Parameter> given);
 
 } // namespace cusz_operator

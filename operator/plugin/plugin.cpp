@@ -8,12 +8,12 @@ using cusz_operator::HostObject;
 
 extern "C" {
 
-// ADIOS2 passes its std::map of parameters, and takes the object for its plugin::PluginOperatorInterface. An exception
-// reaches who defines an operator, and ends a program that has it from a configuration file, as ADIOS2 does where it
-// finds no plugin.
+// ADIOS2 passes its std::map of parameters, and uses the returned object as its plugin::PluginOperatorInterface. An
+// exception reaches the code that defines the operator, and ends a program that takes the operator from a configuration
+// file, as ADIOS2 itself does when it finds no plugin.
 CUSZ_OPERATOR_API HostObject* OperatorCreate(const void* parameters) {
     const cusz_operator::Host host = cusz_operator::host_of(__builtin_return_address(0));
-    // One context at least is there before memory runs short.
+    // Ensures that at least one context exists before memory runs short.
     const cusz_operator::PooledContext reserve;
     return host.strings == cusz_operator::Strings::old
                ? cusz_operator::object_with_old_strings(host.interface, parameters)

@@ -12,8 +12,8 @@
 namespace cusz_operator {
 namespace {
 
-// The kernel copies what is written to a pipe as the CPU would read it, and answers EFAULT where that would be a
-// signal. (process_vm_readv, which needs no pipe, refuses what a driver has mapped, as pinned memory may be.)
+// Writing to a pipe makes the kernel read the memory on the CPU's behalf and return EFAULT instead of raising a signal.
+// (process_vm_readv needs no pipe, but refuses memory mapped by a driver, such as pinned memory.)
 class Pipe {
 public:
     Pipe() noexcept {
@@ -27,8 +27,8 @@ public:
     Pipe(const Pipe&) = delete;
     Pipe& operator=(const Pipe&) = delete;
 
-    // Puts some of these bytes in, as many as there is room for. 0: none, because the first of them cannot be read, or
-    // because pipes do not work here.
+    // Writes as many of these bytes as there is room for. Returns 0 if the first of them cannot be read or pipes do not
+    // work here.
     std::size_t put_some(const char* source, std::size_t bytes) noexcept {
         if (!is_open()) return 0;
         const std::size_t written = transfer([&] { return ::write(m_ends[1], source, bytes); });
@@ -37,7 +37,7 @@ public:
     }
     bool met_fault() const noexcept { return m_met_fault; }
 
-    // Copies some of these bytes, by way of the pipe, which is empty before and after.
+    // Copies some of these bytes through the pipe, which is empty before and after.
     std::size_t copy_some(char* target, const char* source, std::size_t bytes) noexcept {
         const std::size_t written = put_some(source, bytes);
         for (std::size_t done = 0; done < written;) {
@@ -65,7 +65,7 @@ private:
 
 constexpr std::size_t most_at_once = 1 << 16; // a pipe holds no more
 
-// All there is to go by where pipes do not work, for lack of file descriptors.
+// The only test left if pipes do not work, for lack of file descriptors.
 bool is_on_host(const void* memory) noexcept { return cusz_device_of(memory) < 0; }
 
 } // namespace

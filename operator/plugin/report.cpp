@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t max_reasons = 1024;
 
-// All of it lives in static storage without destructors: messages may come while the process exits.
+// Everything is in static storage without destructors, as messages may be reported while the process exits.
 std::mutex mutex;
 std::array<std::uint64_t, max_reasons> reported;
 std::size_t n_reported = 0;
@@ -25,7 +25,7 @@ std::uint64_t fnv1a(const char* text) noexcept {
     return hash;
 }
 
-// Rank of this process as its launcher tells it, nullptr if none does.
+// This process's rank as set by its launcher; nullptr without one.
 const char* launcher_rank() noexcept {
     for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}) {
         const char* rank = std::getenv(name);
@@ -49,7 +49,7 @@ void report_once(const char* reason, const char* format, ...) noexcept {
     va_start(arguments, format);
     std::vsnprintf(message.data(), message.size(), format, arguments);
     va_end(arguments);
-    // One call, so that the lines of ranks that share a terminal stay whole.
+    // One call, so that ranks that share a terminal do not split each other's lines.
     const char* rank = launcher_rank();
     if (rank != nullptr) {
         std::fprintf(stderr, "cusz_operator[rank %.20s]: %s\n", rank, message.data());

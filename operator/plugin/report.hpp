@@ -1,11 +1,11 @@
-// Messages to the person who runs the simulation.
+// Messages to the user who runs the simulation.
 #pragma once
 
 namespace cusz_operator {
 
-// Prints one line to stderr, "cusz_operator[rank R]: ...", unless the same `reason` was reported by this process
-// before. `reason` is the text that tells messages apart (a format and what makes it a different case), `format` as for
-// printf. Allocates nothing and never throws: it is called where memory has run out.
+// Prints one line to stderr, "cusz_operator[rank R]: ...", unless this process has already reported the same `reason`.
+// `reason` tells messages apart (the format and what distinguishes this case); `format` is as for printf. Allocates
+// nothing and never throws: it is called when memory has run out.
 void report_once(const char* reason, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));
 
 } // namespace cusz_operator

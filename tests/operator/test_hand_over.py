@@ -90,7 +90,7 @@ def test_archives_are_stored_as_they_are(engine: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["variable", "dtype", "extents"])
-def test_a_token_is_for_one_block_alone(wrong: str, engine: str, tmp_path: Path) -> None:
+def test_a_key_is_for_one_block_alone(wrong: str, engine: str, tmp_path: Path) -> None:
     name = "other" if wrong == "variable" else "T"
     dtype = support.F64 if wrong == "dtype" else support.F32
     count = (40, 30) if wrong == "extents" else (30, 40)
@@ -108,20 +108,20 @@ def test_a_token_is_for_one_block_alone(wrong: str, engine: str, tmp_path: Path)
     assert block["kind"] == "lost"
 
 
-def test_a_token_is_good_once(engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_key_is_good_once(engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = Output(tmp_path / "out.bp", engine)
     first, second = out.put_at((0, 0), (30, 40)), out.put_at((30, 0), (30, 40))
-    tokens = []
+    keys = []
 
-    def put_twice(token: int) -> None:
-        first(token)
-        second(token)
-        tokens.append(token)
+    def put_twice(key: int) -> None:
+        first(key)
+        second(key)
+        keys.append(key)
 
     Plugin().hand_over("T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), put_twice)
     out.engine.end_step()
     out.engine.begin_step()
-    first(tokens[0])  # withdrawn
+    first(keys[0])  # withdrawn
     out.close()
     kinds = [block["kind"] for block in cusz_operator.inspect_bp(tmp_path / "out.bp")]
     assert kinds == ["tiled", "lost", "lost"]
@@ -153,7 +153,7 @@ def test_minimum_and_maximum_are_those_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"variable": "other"}, {"dtype": support.F64}, {"put_count": (2, 1)}, {"put_count": (1, 1)}], ids=str
 )
-def test_a_token_is_for_one_block_alone_with_statistics(wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_a_key_is_for_one_block_alone_with_statistics(wrong: dict[str, Any], tmp_path: Path) -> None:
     out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
     with pytest.raises(PluginError, match="passed it on for another variable, type or extents"):
         put_two(out, **wrong)
@@ -184,17 +184,17 @@ def test_an_engine_without_room_for_the_archive(tmp_path: Path) -> None:
     assert (block["kind"], block["count"]) == ("lost", (1, 2))
 
 
-def test_a_token_with_statistics_is_good_once(tmp_path: Path) -> None:
+def test_a_key_with_statistics_is_good_once(tmp_path: Path) -> None:
     out = Output(tmp_path / "out.bp", "BP5", stats_level=1)
-    tokens = []
+    keys = []
 
-    def put_twice(token: int) -> None:
-        out.put_at((0, 0), (1, 2))(token)
-        out.put_at((30, 0), (1, 2))(token)
-        tokens.append(token)
+    def put_twice(key: int) -> None:
+        out.put_at((0, 0), (1, 2))(key)
+        out.put_at((30, 0), (1, 2))(key)
+        keys.append(key)
 
     Plugin().hand_over("T", FIELD.dtype, (30, 40), cusz_core.compress(FIELD, 1e-3), put_twice, out.range_of((1, 2)))
-    out.put_at((31, 0), (1, 2))(tokens[0])  # withdrawn
+    out.put_at((31, 0), (1, 2))(keys[0])  # withdrawn
     out.close()
     kinds = [(block["kind"], block["count"]) for block in cusz_operator.inspect_bp(tmp_path / "out.bp")]
     assert kinds == [("tiled", (30, 40)), ("lost", (1, 2)), ("lost", (1, 2))]
@@ -208,18 +208,18 @@ def test_ranges_that_cannot_be_offered(library: Any) -> None:
     def offer_range(put_count: tuple[int, ...] | None, setter: Any) -> int:
         extents = (ctypes.c_uint64 * 2)(*put_count) if put_count else None
         block = (archive, len(archive), 1, 2, (ctypes.c_uint64 * 2)(30, 40), b"T")
-        token: int = library.cusz_operator_offer_with_range(*block, -1.5, 2.5, extents, setter)
-        return token
+        key: int = library.cusz_operator_offer_with_range(*block, -1.5, 2.5, extents, setter)
+        return key
 
     setter = c_type(lambda: 1)
     for _ in range(MAX_OFFERS + 1):
         assert [offer_range(count, setter) for count in ((1, 3), (0, 1), (2**63, 2), None)] == [0] * 4
         assert offer_range((1, 2), c_type()) == 0
-    tokens = [offer_range((1, 2), setter) for _ in range(MAX_OFFERS)]
-    assert all(tokens)
+    keys = [offer_range((1, 2), setter) for _ in range(MAX_OFFERS)]
+    assert all(keys)
     assert offer_range((1, 2), setter) == 0
-    assert (ctypes.c_float * 2).from_address(tokens[-1])[:] == [-1.5, 2.5]
-    assert {library.cusz_operator_withdraw(token) for token in tokens} == {0}
+    assert (ctypes.c_float * 2).from_address(keys[-1])[:] == [-1.5, 2.5]
+    assert {library.cusz_operator_withdraw(key) for key in keys} == {0}
 
 
 # ---------------------------------------------------------------------------------------------------------- offers
@@ -231,9 +231,9 @@ def test_a_put_that_does_not_happen(library: Any) -> None:
     archive = cusz_core.compress(FIELD, 1e-3)
     for _ in range(2 * MAX_OFFERS):
         with pytest.raises(PluginError, match="did not ask this copy of the plugin"):
-            plugin.hand_over("T", FIELD.dtype, (30, 40), archive, lambda token: None)
+            plugin.hand_over("T", FIELD.dtype, (30, 40), archive, lambda key: None)
         with pytest.raises(ZeroDivisionError):
-            plugin.hand_over("T", FIELD.dtype, (30, 40), archive, lambda token: 1 // 0)
+            plugin.hand_over("T", FIELD.dtype, (30, 40), archive, lambda key: 1 // 0)
 
 
 def test_what_cannot_be_offered(library: Any) -> None:
@@ -250,16 +250,16 @@ def test_what_cannot_be_offered(library: Any) -> None:
     assert library.cusz_operator_withdraw(0) == UNKNOWN
 
 
-def test_the_table_has_an_end_and_tokens_are_new(library: Any) -> None:
+def test_the_table_has_an_end_and_keys_are_new(library: Any) -> None:
     archive = cusz_core.compress(FIELD, 1e-3)
-    tokens = [offer(library, archive) for _ in range(MAX_OFFERS)]
-    assert all(tokens)
-    assert len(set(tokens)) == MAX_OFFERS
+    keys = [offer(library, archive) for _ in range(MAX_OFFERS)]
+    assert all(keys)
+    assert len(set(keys)) == MAX_OFFERS
     assert offer(library, archive) == 0
-    assert {library.cusz_operator_withdraw(token) for token in tokens} == {0}
-    assert {library.cusz_operator_withdraw(token) for token in tokens} == {UNKNOWN}
+    assert {library.cusz_operator_withdraw(key) for key in keys} == {0}
+    assert {library.cusz_operator_withdraw(key) for key in keys} == {UNKNOWN}
     again = offer(library, archive)
-    assert again not in (0, *tokens)
+    assert again not in (0, *keys)
     assert library.cusz_operator_withdraw(again) == 0
 
 
@@ -269,8 +269,8 @@ def test_any_thread_may_offer(library: Any) -> None:
     def offer_and_withdraw(n: int) -> int:
         seen = 0
         for _ in range(n):
-            token = offer(library, archive)
-            seen += token != 0 and library.cusz_operator_withdraw(token) == 0
+            key = offer(library, archive)
+            seen += key != 0 and library.cusz_operator_withdraw(key) == 0
         return seen
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -299,7 +299,7 @@ variable = io.define_variable("T", x, x.shape, [0, 0], x.shape)
 variable.add_operation(operator)
 engine = io.open(file, adios2.Mode.Write)
 engine.begin_step()
-put = lambda token: engine.impl.Put(variable.impl, token, adios2.Mode.Sync)
+put = lambda key: engine.impl.Put(variable.impl, key, adios2.Mode.Sync)
 try:
     own.hand_over("T", x.dtype, x.shape, cusz_core.compress(x, 1e-3), put)
 except cusz_operator.PluginError as error:

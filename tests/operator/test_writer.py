@@ -55,7 +55,7 @@ def steps_of(path: Path) -> int:
 def test_plain_adios2_reads_every_value_within_the_bound_of_the_whole_field(
     ranks: int, engine: str, by_layer: Callable
 ) -> None:
-    """With addresses of tokens, behind which there is no field, ADIOS2 has not touched any value."""
+    """With keys in place of addresses, with no field there, ADIOS2 has not touched any value."""
     with adios2.FileReader(str(by_layer(ranks, engine))) as run:
         for case in LAYER_CASES:
             for i, step in enumerate(case.steps):

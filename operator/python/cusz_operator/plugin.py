@@ -42,7 +42,7 @@ _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
 _SEARCHED_BY_OTHERS = os.environ.get(_SEARCH_VARIABLE, "")
 _INTERFACE = 3  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
 _OK = 0
-_WAITING, _USED, _REFUSED = 0, 1, 2  # what became of an offer
+_WAITING, _USED, _REFUSED = 0, 1, 2  # what became of a posted archive
 MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
 _EXTENTS_SET = 1  # CUSZ_OPERATOR_EXTENTS_SET
 _SetExtents = ctypes.CFUNCTYPE(ctypes.c_int32)
@@ -268,10 +268,10 @@ class Plugin:
         block = (embedding.dtype_id_of(dtype), len(count), _extents(count), variable.encode())
         failed: list[BaseException] = []
         if put_range is None:
-            token = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)
+            key = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)
         else:
             set_extents = _setter_of(put_range.select, count, failed)  # to be kept until the put has ended
-            token = self._library.cusz_operator_offer_with_range(
+            key = self._library.cusz_operator_offer_with_range(
                 data.ctypes.data,
                 data.nbytes,
                 *block,
@@ -280,7 +280,7 @@ class Plugin:
                 _extents(put_range.put_count),
                 set_extents,
             )
-        if token == 0:
+        if key == 0:
             raise PluginError(
                 f"variable {variable!r}: the plugin does not take {data.nbytes} bytes for a block of {dtype.name} "
                 f"with extents {tuple(count)} (names have at most 1023 bytes, blocks at most {MAX_NDIM} extents, and "
@@ -288,9 +288,9 @@ class Plugin:
             )
         outcome = None
         try:
-            put(token)
+            put(key)
         finally:
-            outcome = self._library.cusz_operator_withdraw(token)
+            outcome = self._library.cusz_operator_withdraw(key)
         if failed:
             raise failed[0]
         if outcome == _USED:
@@ -301,7 +301,7 @@ class Plugin:
             _WAITING: "ADIOS2 did not ask this copy of the plugin for the block: it loaded another one, or the "
             "variable has no cusz operator",
             _REFUSED: "ADIOS2 passed it on for another variable, type or extents, or had no room for it",
-        }.get(outcome, f"its token was withdrawn by somebody else ({outcome})")
+        }.get(outcome, f"its key was withdrawn by somebody else ({outcome})")
         raise PluginError(f"variable {variable!r}: the archive handed over to the plugin was not stored: {reason}")
 
 
