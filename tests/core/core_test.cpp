@@ -1,6 +1,6 @@
-// The C interface from one end to the other, for builds with sanitizers: every branch of the codec, several threads in
-// a call, several calls at once, damaged archives. That values are right is the business of the Python tests too; that
-// no step on the way is undefined is the business of this one.
+// The C interface end to end, for builds with sanitizers: every branch of the codec, several threads per call,
+// concurrent calls, damaged archives. The Python tests check the values; this one checks that no step on the way is
+// undefined behaviour.
 #include <cusz/cusz.h>
 
 #include <array>
@@ -18,7 +18,7 @@ namespace {
 
 using cusz_test::demand;
 
-// Well mixed integers, the same everywhere.
+// Well-mixed integers, the same on every platform.
 std::uint64_t hash(std::uint64_t x) { return cusz::mix(x * 0x9E3779B97F4A7C15u + 1); }
 
 enum class Kind { smooth, steep, sparse, missing, jumps, bits, constant, last };
@@ -126,11 +126,13 @@ Bytes round_trip(cusz_context* context, const Case& c, std::uint64_t seed) {
     return {std::move(archive[0]), size[0]};
 }
 
-// Damage to the header and anywhere: refused or decoded, and nothing else happens. Returns how many were decoded.
+// Damage to the header and elsewhere: the archive is refused or decoded, and nothing else happens. Returns how many
+// were decoded.
 std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed, std::size_t count) {
     std::size_t decoded = 0;
     for (std::size_t i = 0; i < count; ++i) {
-        const auto bytes = std::make_unique<std::uint8_t[]>(good.size); // of its own: its end is watched
+        const auto bytes =
+            std::make_unique<std::uint8_t[]>(good.size); // a separate allocation, so that overruns are caught
         std::memcpy(bytes.get(), good.data.get(), good.size);
         for (std::uint64_t k = 0, h = hash(seed << 20 ^ i); k <= h % 3; ++k) {
             const std::size_t reach = i % 4 == 0 ? std::min<std::size_t>(good.size, 260) : good.size;
@@ -152,7 +154,7 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
     return decoded;
 }
 
-// Structures of version 0.1.0 and of one to come, in memory of exactly their sizes: the ends are watched.
+// Structures of version 0.1.0 and of a future version, in memory of exactly their sizes, so that overruns are caught.
 void structures_of_other_versions(cusz_context* context) {
     const std::uint64_t shape = 1000;
     const std::vector<float> x = field<float>(Kind::smooth, shape, 50, 1);
@@ -199,9 +201,9 @@ int main(int argc, char** argv) {
     std::vector<std::thread> threads;
     for (std::uint64_t t = 0; t < 4; ++t)
         threads.emplace_back([&all, t] {
-            cusz_context* const own = cusz_create();
-            for (std::size_t i = t; i < all.size(); i += 5) round_trip<float>(own, all[i], t);
-            cusz_destroy(own);
+            cusz_context* const local = cusz_create();
+            for (std::size_t i = t; i < all.size(); i += 5) round_trip<float>(local, all[i], t);
+            cusz_destroy(local);
         });
     for (std::thread& thread : threads) thread.join();
     std::printf("%zu cases in two types; %zu damaged archives, %zu of them decoded; 4 threads at once\n", all.size(),

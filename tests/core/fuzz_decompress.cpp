@@ -1,4 +1,4 @@
-// cusz_check and cusz_decompress on any bytes, into memory of exactly the declared size.
+// cusz_check and cusz_decompress on arbitrary bytes, into memory of exactly the declared size.
 #include <cusz/cusz.h>
 
 #include <memory>
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     info.struct_bytes = sizeof info;
     if (cusz_inspect(context, data, size, &info) != CUSZ_OK || info.raw_bytes > (1u << 24)) return 0;
 
-    // An archive may lie at any address; this one ends where its memory does.
+    // An archive may be at any address; this one ends exactly where its memory does.
     const std::size_t offset = size % 5;
     const auto memory = std::make_unique<std::uint8_t[]>(offset + size);
     std::uint8_t* const archive = memory.get() + offset;
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     cusz_test::demand_boxes(context, archive, size, info, info.checksum + size, whole ? field.get() : nullptr);
     if (!whole) return 0;
 
-    // The number of threads does not matter.
+    // The number of threads must not matter.
     const auto again = std::make_unique<char[]>(info.raw_bytes);
     cusz_test::demand(
         cusz_decompress(context, archive, size, CUSZ_BACKEND_CPU, 4 - threads, again.get(), info.raw_bytes) == CUSZ_OK,

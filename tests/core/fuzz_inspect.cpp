@@ -1,4 +1,4 @@
-// cusz_inspect on any bytes: what it accepts is consistent, and no larger than the archive can prove.
+// cusz_inspect on arbitrary bytes: what it accepts is consistent, and no larger than the archive's size supports.
 #include <cusz/cusz.h>
 
 #include "mutator.hpp"
@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         cusz_test::demand(size == info.raw_bytes + CUSZ_RAW_OVERHEAD_BYTES, "a raw archive holds its field");
     } else {
         cusz_test::demand(info.n_tiles * cusz::max_tile_values >= values, "tiles cover the field");
-        // Six bytes a tile: an entry of the index, and the head.
+        // Six bytes per tile: an index entry, and the tile header.
         if (info.lossless == CUSZ_LOSSLESS_NONE) cusz_test::demand(size >= 6 * info.n_tiles, "every tile is there");
     }
     return 0;

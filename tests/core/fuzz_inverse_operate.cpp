@@ -1,5 +1,5 @@
-// The plugin's InverseOperate (BlockOperator::decompress) on any bytes. ADIOS2 gives it memory of the size that its own
-// metadata says, which the plugin cannot see: here that size is the one that the block declares (SECURITY.md).
+// The plugin's InverseOperate (BlockOperator::decompress) on arbitrary bytes. ADIOS2 sizes the target from its own
+// metadata, which the plugin cannot see: here it is the size that the block declares (SECURITY.md).
 #include <cusz/cusz.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Any bytes as parameters and field: strict bound, bounded size, the same archive again with another number of threads.
+// Arbitrary bytes as parameters and field: strict bound, bounded size, the same archive with another number of threads.
 #include <cusz/cusz.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace {
 
-// Takes from the front of the input; zeros when it has ended.
+// Takes values from the front of the input; zeros once it is used up.
 struct Input {
     const std::uint8_t* at;
     std::size_t left;
@@ -72,7 +72,7 @@ void round_trip(cusz_context* context, Input input, cusz_params params, const st
                           "value range");
         bound = cusz_absolute_bound(params.eb, low, high);
     }
-    if (info.kind == CUSZ_KIND_RAW) bound = 0; // it says so of itself
+    if (info.kind == CUSZ_KIND_RAW) bound = 0; // raw archives are lossless
     cusz_test::demand_bound(x.data(), y.data(), n, bound, params.has_fill != 0, params.fill);
 }
 

@@ -1,4 +1,4 @@
-// libFuzzer's own mutations, most of them sealed. Included by one file of a target.
+// libFuzzer's own mutations, most of them sealed. To be included by one file of each target.
 #pragma once
 
 #include "seal.hpp"

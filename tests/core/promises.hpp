@@ -1,4 +1,4 @@
-// What the tests of the core demand. A broken promise ends the process, which a fuzzer takes notice of as well.
+// What the tests of the core demand. A broken promise aborts the process, which fuzzers notice too.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -21,14 +21,14 @@ inline void demand(bool holds, const char* what) {
     std::abort();
 }
 
-// |a - b| <= bound, exactly: the difference is s + e (Knuth's two-sum), where s is the nearest double to it.
+// |a - b| <= bound, exactly: the difference is s + e (Knuth's two-sum), where s is the double nearest to it.
 inline bool within(double a, double b, double bound) {
     const double s = a - b, bb = s - a, e = (a - (s - bb)) + (-b - bb);
     const double distance = std::fabs(s), beyond = s < 0 ? -e : e;
     return distance < bound || (distance == bound && beyond <= 0);
 }
 
-// What is promised for n values x that came back as y; bound 0: lossless.
+// Checks the promises for n values x that came back as y; bound 0: lossless.
 template <class T>
 void demand_bound(const T* x, const T* y, std::size_t n, double bound, bool has_fill, double fill) {
     using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
@@ -42,7 +42,7 @@ void demand_bound(const T* x, const T* y, std::size_t n, double bound, bool has_
     }
 }
 
-// Boxes of a field are what `whole` has there, and nothing beyond them is written; any status where whole == nullptr.
+// Boxes of a field equal the same part of `whole`, and nothing outside them is written; any status if whole == nullptr.
 inline void demand_boxes(cusz_context* context, const void* archive, std::size_t archive_bytes, const cusz_info& info,
                          std::uint64_t seed, const char* whole) {
     const std::size_t size = info.dtype == CUSZ_F32 ? 4 : 8, ndim = static_cast<std::size_t>(info.ndim);
@@ -53,7 +53,7 @@ inline void demand_boxes(cusz_context* context, const void* archive, std::size_t
         stride[d] = values;
         values *= count[d];
     }
-    const auto box = std::make_unique<char[]>(values * size); // of its own: its end is watched
+    const auto box = std::make_unique<char[]>(values * size); // a separate allocation, so that overruns are caught
     const cusz_status status =
         cusz_decompress_box(context, archive, archive_bytes, 1 + seed % 3, start, count, stride, box.get());
     demand(status == CUSZ_OK || (whole == nullptr && status == CUSZ_ERROR_CORRUPT), "a box");

@@ -1,5 +1,5 @@
-// Archives that are damaged and then given checksums that fit, as an attacker would: without that, tests would only
-// ever meet the checksums.
+// Damages archives and then gives them matching checksums, as an attacker would: otherwise tests would only ever get as
+// far as the checksums.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace cusz_test {
 
-// Writes both checksums of docs/format.md, section 9, as far as there is an archive to have them. version: what it was
-// before it was damaged; a version more is a case more.
+// Writes both checksums of docs/format.md, section 9, as far as the archive is long enough to have them. version: the
+// archive's before it was damaged; each further version is a further case.
 inline void seal(std::uint8_t* archive, std::size_t size, unsigned version) {
     using namespace cusz;
     if (size < raw_header_bytes || version != 1) return;

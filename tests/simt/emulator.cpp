@@ -2,7 +2,7 @@
 
 #include "memory.hpp"
 
-#include <boost/context/detail/fcontext.hpp> // the public fiber unwinds what is abandoned, which a kernel must not be
+#include <boost/context/detail/fcontext.hpp> // the public fiber unwinds abandoned stacks, which a kernel must not
 
 #include <pthread.h>
 #include <signal.h>
@@ -38,9 +38,9 @@ namespace {
 constexpr unsigned warp_lanes = 32;
 constexpr std::size_t stack_bytes = with_asan ? 256 * 1024 : 64 * 1024;
 constexpr auto canary = std::byte{0x5A};
-constexpr std::size_t near = 4096; // looked at behind shared memory after each block; the rest after the launch
+constexpr std::size_t near = 4096; // bytes past shared memory checked after each block; the rest after the launch
 constexpr long steps_in_order = 1 << 20;
-constexpr unsigned long spin_limit = 16'000'000; // of all threads, while no thread returns
+constexpr unsigned long spin_limit = 16'000'000; // over all threads, while no thread returns
 
 constexpr const char* call_names[] = {
     "__syncthreads",     "__syncthreads_or",  "__syncthreads_and",   "__syncthreads_count", "__syncwarp",
@@ -84,15 +84,15 @@ struct Block;
 
 enum class State : unsigned char { ready, waiting, spinning, exited };
 
-// What every switch needs comes first, in one line of the cache.
+// What every switch needs comes first, in one cache line.
 struct alignas(64) Thread {
-    fcontext_t context = nullptr; // where it goes on, while it does not run
+    fcontext_t context = nullptr; // where it resumes, while suspended
     Thread* next = nullptr;       // in a queue
     Block* block = nullptr;
-    std::uint64_t result = 0; // of the call of the warp that it waited in
+    std::uint64_t result = 0; // of the warp call that it waited in
     uint3 index{};
     unsigned number = 0; // within the block
-    unsigned mask = 0;   // mask and site of the call that it is in
+    unsigned mask = 0;   // mask and site of its current call
     Call call{};
     State state = State::exited;
     Site site;
@@ -141,10 +141,10 @@ struct Warp {
     unsigned pending = 0; // groups
     std::array<Group, warp_lanes> groups;
     std::array<std::uint64_t, warp_lanes> values;
-    std::array<unsigned, warp_lanes> sources; // of shuffles: the lane that the value comes from
+    std::array<unsigned, warp_lanes> sources; // for shuffles: the lane that the value comes from
 };
 
-// A place for a block in flight, with threads and shared memory that serve one block after the other.
+// A slot for a block in flight, whose threads and shared memory serve one block after another.
 struct Block {
     std::vector<Thread> threads{block_limit};
     std::array<Warp, block_limit / warp_lanes> warps;
@@ -158,10 +158,10 @@ struct Block {
     Site site;
 
     Pages pages{page + shared_limit + page};
-    std::size_t canary_from = 0; // in pages, behind the part in use; all of it is intact from there on
+    std::size_t canary_from = 0; // in pages, past the part in use; everything from there on is intact
 };
 
-// Slabs of stacks, each with a guard page below. They are kept, since every launch needs the same ones.
+// Slabs of stacks, each with a guard page below. They are reused by every launch.
 class Stacks {
 public:
     void give(Thread& thread) {
@@ -176,7 +176,7 @@ public:
         std::byte* bottom = slabs_.back()->begin() + given_ % per_slab * stride + page;
         thread.stack_bottom = bottom;
         thread.stack_size = stack_bytes;
-        // Tops at different offsets within a page: alike they would all compete for the same lines of the cache.
+        // Tops at different offsets within a page: otherwise they would all compete for the same cache lines.
         thread.stack_top = bottom + stack_bytes - given_ % 29 * 128;
         ++given_;
     }
@@ -190,16 +190,16 @@ private:
 
 Stacks stacks;
 std::vector<std::unique_ptr<Block>> slots;
-Thread host;               // where the launch was called
+Thread host;               // the caller of the launch
 Thread* current = nullptr; // host or a thread of a block; null while nothing runs
-pthread_t runner;          // the OS thread of all of them
+pthread_t runner;          // the OS thread that runs them all
 
 const Grid* grid = nullptr;
 Schedule schedule;
 Random randomness;
 std::vector<Block*> in_flight;
 std::size_t turn = 0;     // index in in_flight of the block that runs
-bool leave_block = false; // let another block go on, though this one could
+bool leave_block = false; // switch to another block although this one could continue
 std::uint64_t begun = 0;  // blocks
 std::vector<unsigned> shuffled_blocks;
 unsigned long spins = 0; // since a thread returned
@@ -212,11 +212,11 @@ struct Failure {
 
 bool in_kernel() { return current != nullptr && current != &host && pthread_equal(runner, pthread_self()) != 0; }
 
-// A switch leaves a processor's prediction of returns one call behind, so each return up to the kernel costs a wrong
-// one. Hence there is one function between a kernel and the switch, with all of the usual way in it.
+// A switch leaves the processor's return predictor off by one call, so every return up to the kernel is mispredicted.
+// Hence there is only one function between a kernel and the switch, containing all of the common path.
 #define SIMT_INLINE [[gnu::always_inline]] inline
 
-// Takes note of where the thread that ran before stays behind.
+// Records where the previously running thread was suspended.
 SIMT_INLINE void arrive(transfer_t from) {
     Thread& before = *static_cast<Thread*>(from.data);
     before.context = from.fctx;
@@ -236,7 +236,7 @@ SIMT_INLINE void switch_to(Thread& next) {
     arrive(boost::context::detail::jump_fcontext(next.context, &self));
 }
 
-// Ends the launch; the report is made on the host's stack, from what the threads have left.
+// Ends the launch; the report is built on the host's stack, from the state of the threads.
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(cudaError_t error, const char* format, ...) {
     failure.error = error;
     failure.thread = current;
@@ -245,7 +245,7 @@ SIMT_INLINE void switch_to(Thread& next) {
     std::vsnprintf(failure.text, sizeof(failure.text), format, arguments);
     va_end(arguments);
     switch_to(host);
-    std::abort(); // nobody comes back
+    std::abort(); // not reached: nothing resumes this thread
 }
 
 void reset_steps() { steps_left = schedule.order == 2 ? 1 + static_cast<long>(randomness.below(48)) : steps_in_order; }
@@ -254,7 +254,7 @@ void spin(unsigned long times) {
     if ((spins += times) > spin_limit) fail(cudaErrorLaunchFailure, "everything only spins");
 }
 
-// After many steps without __nanosleep, others have to get their turn as well: they may be what is waited for.
+// After many steps without __nanosleep, other threads must get a turn: this one may be waiting for them.
 void steps_are_over() {
     reset_steps();
     spin(schedule.order == 2 ? 1 : spin_limit / 512);
@@ -283,12 +283,12 @@ SIMT_INLINE Thread& take(Block& block) {
     return take(*block);
 }
 
-// The next one to run: of this block while it has any, else of the next one in flight.
+// The next thread to run: from this block while it has any, else from the next one in flight.
 SIMT_INLINE Thread& next_thread(Block& block) {
     return leave_block || block.ready.empty() ? next_elsewhere() : take(block);
 }
 
-// Puts lanes of the warp of which `first` is the first thread into the queue, in the order of the schedule.
+// Queues lanes of the warp whose first thread is `first`, in the order of the schedule.
 void release(Thread* first, unsigned lanes, Queue& queue) {
     std::array<unsigned, warp_lanes> order;
     unsigned n = 0;
@@ -304,7 +304,7 @@ void release(Thread* first, unsigned lanes, Queue& queue) {
     for (unsigned i = n; i-- > 0;) back ? queue.push_back(first[order[i]]) : queue.push_front(first[order[i]]);
 }
 
-// Makes all threads of the block ready that have not returned.
+// Makes ready all threads of the block that have not returned.
 void release(Block& block) {
     const unsigned n = block_size.x * block_size.y * block_size.z;
     std::array<unsigned, block_limit> order;
@@ -345,7 +345,7 @@ std::uint64_t reduce(Call call, std::uint64_t a, std::uint64_t b) {
     }
 }
 
-// All lanes of the group are there, or have returned: gives each its result.
+// All lanes of the group have arrived or returned: gives each its result.
 void complete_group(Block& block, unsigned first, Warp& warp, unsigned which) {
     const Group group = warp.groups[which];
     warp.groups[which] = warp.groups[--warp.pending];
@@ -360,7 +360,7 @@ void complete_group(Block& block, unsigned first, Warp& warp, unsigned which) {
     case Call::shuffle_up:
     case Call::shuffle_down:
     case Call::shuffle_xor:
-        // What a lane that takes no part would give is undefined.
+        // The value of a lane that does not take part is undefined.
         lanes_do([&](unsigned lane) {
             const unsigned source = warp.sources[lane];
             threads[lane].result = group.arrived >> source & 1 ? warp.values[source] : 0xBADBADBADBADBADBu;
@@ -395,7 +395,7 @@ void complete_group(Block& block, unsigned first, Warp& warp, unsigned which) {
 
 [[noreturn]] void fiber(transfer_t from) noexcept;
 
-// Makes a block of the grid ready in the slot; false if all have begun.
+// Starts the grid's next block in the slot; false if all have started.
 bool begin_block(Block& block) {
     const std::uint64_t n = std::uint64_t{grid_size.x} * grid_size.y * grid_size.z;
     if (begun == n) return false;
@@ -449,9 +449,9 @@ bool begin_block(Block& block) {
     return true;
 }
 
-// Offset, from the beginning of shared memory, of the first byte outside of it that was written.
+// Offset, from the beginning of shared memory, of the first byte written outside it.
 std::optional<std::ptrdiff_t> damage(const Block& block, std::size_t behind) {
-    if constexpr (with_asan) return {}; // it has its own way of saying so
+    if constexpr (with_asan) return {}; // AddressSanitizer reports it itself
     const std::byte* begin = block.pages.begin();
     if (const std::size_t n = intact(begin, page, canary); n < page)
         return static_cast<std::ptrdiff_t>(n) - static_cast<std::ptrdiff_t>(page);
@@ -465,7 +465,7 @@ constexpr const char* damage_text = "byte %td was written in dynamic shared memo
 
 void end_block(Block& block) {
     if (const auto at = damage(block, near)) fail(cudaErrorLaunchFailure, damage_text, *at, grid->shared_bytes);
-    // The other blocks in flight come before the one that takes this one's place: so all of them get along.
+    // The other blocks in flight go before the one that takes this slot, so that all make progress.
     if (begin_block(block))
         ++turn;
     else
@@ -477,7 +477,7 @@ void end_block(Block& block) {
     enter(next);
 }
 
-// Called when the kernel has returned in a thread; comes back when the thread serves the next block.
+// Called when the kernel has returned in a thread; returns when the thread serves the next block.
 void exit_thread() {
     Thread& self = *current;
     Block& block = *self.block;
@@ -485,7 +485,7 @@ void exit_thread() {
     self.state = State::exited;
     spins = 0;
     warp.alive &= ~(1u << self.lane());
-    // whom nobody but this thread kept waiting
+    // groups that only waited for this thread
     for (unsigned i = 0; i < warp.pending;) {
         const Group& group = warp.groups[i];
         if ((group.mask & warp.alive) == group.arrived)
@@ -500,11 +500,11 @@ void exit_thread() {
     switch_to(in_flight.empty() ? host : next_thread(*in_flight[turn]));
 }
 
-// What a fiber runs. It is never left: it waits in exit_thread for the next block, or it is abandoned.
+// What a fiber runs. It never returns: it waits in exit_thread for the next block, or is abandoned.
 void fiber(transfer_t from) noexcept {
     arrive(from);
 #if defined(__SSE__)
-    _mm_setcsr(0x1F80); // a GPU does not follow the modes of the host's floating point
+    _mm_setcsr(0x1F80); // a GPU ignores the host's floating-point modes
 #endif
     for (;;) {
         grid->call(grid->arguments);
@@ -514,7 +514,7 @@ void fiber(transfer_t from) noexcept {
 
 // Reports ---------------------------------------------------------------------------------------------------------
 
-// "0-3, 7" for the indices of what is true
+// The indices for which the predicate holds, as in "0-3, 7"
 template <class Predicate>
 std::string ranges(unsigned n, Predicate&& predicate) {
     std::string text;
@@ -535,7 +535,7 @@ std::string text_of(uint3 index) {
 
 std::string text_of(const Site& site) { return join(site.file_name(), ":", std::to_string(site.line())); }
 
-// A line for each set of threads that are in the same place.
+// One line per set of threads at the same place.
 std::string whereabouts(const Block& block) {
     const unsigned n = block_size.x * block_size.y * block_size.z;
     const auto place = [&](unsigned i) {
@@ -594,7 +594,7 @@ std::string report_text() {
 // Faults in kernels -------------------------------------------------------------------------------------------------
 
 #if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
-// While it lives, a fault in a kernel ends the launch and not the process.
+// While it exists, a fault in a kernel ends the launch instead of the process.
 class FaultGuard {
 public:
     FaultGuard() {
@@ -633,7 +633,7 @@ private:
     }
 
     static void handle(int signal, siginfo_t* info, void* opaque) {
-        if (!in_kernel()) { // not ours: it happens again, in the hands of who was there before
+        if (!in_kernel()) { // not ours: let it happen again under the previous handler
             for (unsigned i = 0; i < signals.size(); ++i)
                 if (signals[i] == signal) sigaction(signal, &before[i], nullptr);
             return;
@@ -641,7 +641,7 @@ private:
         fault_signal = signal;
         fault_address = info->si_addr;
         auto& registers = static_cast<ucontext_t*>(opaque)->uc_mcontext.gregs;
-        registers[REG_RSP] = reinterpret_cast<greg_t>(landing_top - 8); // as after a call
+        registers[REG_RSP] = reinterpret_cast<greg_t>(landing_top - 8); // aligned as after a call
         registers[REG_RIP] = reinterpret_cast<greg_t>(&land);
     }
 
@@ -716,7 +716,7 @@ int meet_block(Call call, int predicate, Site site) {
     self.state = State::waiting;
     if (block.arrived == block.alive) complete_barrier(block);
     switch_to(next_thread(block));
-    return block.result; // stays until all threads meet again
+    return block.result; // remains until all threads meet again
 }
 
 std::uint64_t meet_warp(Call call, unsigned mask, std::uint64_t value, Site site) {
@@ -740,7 +740,7 @@ std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand
 }
 
 void pause(Call call, Site site) {
-    if (call == Call::step && !in_kernel()) return reset_steps(); // the host may use what kernels use
+    if (call == Call::step && !in_kernel()) return reset_steps(); // the host may call functions that kernels use
     Thread& self = self_in(call);
     enter_call(self, call, 0, site);
     self.state = State::spinning;
@@ -794,7 +794,7 @@ cudaError_t run(const Grid& what, const Schedule& how, std::string& report) {
         }
     if (failure.error != cudaSuccess) {
         report = report_text();
-        // Whoever was on the way stays there for ever: all begin anew.
+        // Suspended threads are abandoned: everything starts afresh.
         for (const auto& slot : slots) {
             slot->canary_from = 0;
             for (Thread& thread : slot->threads) thread.context = nullptr;
@@ -806,8 +806,8 @@ cudaError_t run(const Grid& what, const Schedule& how, std::string& report) {
 
 } // namespace simt
 
-// An assertion that does not hold in a kernel ends the launch and not the process. Hidden, so that it goes before the
-// one of the C library just for those who link this.
+// A failed assertion in a kernel ends the launch instead of the process. Hidden, so that it overrides the C library's
+// only for programs that link this.
 extern "C" [[noreturn, gnu::visibility("hidden")]] void __assert_fail(const char* assertion, const char* file,
                                                                       unsigned line, const char* function) noexcept {
     if (simt::in_kernel())

@@ -1,5 +1,5 @@
-// Memory as the emulator needs it: mapped with guard pages, filled with patterns and compared with them, and what
-// AddressSanitizer has to be told.
+// Memory for the emulator: mapped with guard pages, filled with patterns and checked against them, and annotated for
+// AddressSanitizer.
 #pragma once
 
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ inline void unpoison(const void*, std::size_t) {}
 
 constexpr std::size_t page = 4096;
 
-// Pages of its own, all zero, with a page that cannot be accessed on either side.
+// Freshly mapped pages, all zero, with an inaccessible page on either side.
 class Pages {
 public:
     explicit Pages(std::size_t bytes) : bytes_((bytes + page - 1) / page * page) {
@@ -61,9 +61,9 @@ inline void fill(std::byte* begin, std::size_t bytes, std::byte pattern) {
     std::memset(begin, static_cast<int>(pattern), bytes);
 }
 
-// How many bytes from the beginning on have the pattern.
+// The number of bytes, from the beginning, that have the pattern.
 inline std::size_t intact(const std::byte* begin, std::size_t bytes, std::byte pattern) {
-    // all are alike if each is like the next
+    // all are equal if each equals the next
     if (bytes == 0 || (begin[0] == pattern && std::memcmp(begin, begin + 1, bytes - 1) == 0)) return bytes;
     std::size_t i = 0;
     while (begin[i] == pattern) ++i;

@@ -1,5 +1,5 @@
-// Names of functions by their address. Kernels mostly have hidden visibility or no linkage, which dladdr cannot see;
-// the symbol table of the file that they come from has them.
+// Names of functions by address. Kernels usually have hidden visibility or no linkage, so dladdr cannot see them; the
+// symbol table of their file has them.
 #include "emulator.hpp"
 
 #include <cxxabi.h>
@@ -76,7 +76,7 @@ std::string name_of(const void* function) {
     if (!plain) return name;
     name = plain.get();
     if (name.starts_with("void ")) name.erase(0, 5);
-    // the list of parameters stands last; there may be parentheses in it
+    // the parameter list is last, and may contain parentheses
     if (name.ends_with(')')) {
         int depth = 0;
         std::size_t i = name.size();

@@ -1,4 +1,4 @@
-// The host's side of the CUDA runtime: memory, streams, events, launches; and what tests set and ask.
+// The host side of the CUDA runtime: memory, streams, events, launches; and the controls for tests.
 #include "emulator.hpp"
 
 #include "memory.hpp"
@@ -18,7 +18,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
     int device = 0;
-    std::optional<unsigned long> recorded; // number of the last piece of work before it
+    std::optional<unsigned long> recorded; // number of the last work item before it
     std::chrono::steady_clock::time_point time{};
 };
 struct CUmemPoolHandle_st {};
@@ -32,7 +32,7 @@ constexpr std::size_t memory_total = std::size_t{8} << 30;
 
 constexpr int device_limit = 4;
 
-// The device that this thread's calls are for.
+// The device that this thread's calls refer to.
 thread_local int current = 0;
 
 // Memory of the current device, or pinned memory, with a red zone on either side.
@@ -65,7 +65,7 @@ public:
     void hide() const { pages_.protect(PROT_NONE); }
     void show() const { pages_.protect(PROT_READ | PROT_WRITE); }
 
-    // Offset from the beginning of a byte in the red zones that was written; they are made good.
+    // Offset from the beginning of a byte written in the red zones, which are then restored.
     std::optional<std::ptrdiff_t> damage() {
         if constexpr (with_asan) return {};
         std::optional<std::ptrdiff_t> at;
@@ -95,10 +95,10 @@ private:
     std::byte* all_;
 };
 
-// A copy between device and pinned memory that the host has not waited for.
+// A copy between device and pinned memory for which the host has not yet waited.
 struct Transit {
     cudaStream_t stream;
-    int device; // of the stream
+    int device; // the stream's
     unsigned long number;
     std::byte* pinned;
     bool to_host;
@@ -119,18 +119,18 @@ struct Runtime {
     std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
     std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
     std::vector<Transit> in_transit;
-    unsigned long work = 0; // pieces of work so far
+    unsigned long work = 0; // work items so far
     std::map<const void*, Kernel> kernels;
     std::map<std::string, unsigned long, std::less<>> calls;
     std::map<std::string, int, std::less<>> to_fail; // calls left until then
-    std::map<CUstream_st*, unsigned long> work_of;   // pieces of work of each stream
+    std::map<CUstream_st*, unsigned long> work_of;   // work items of each stream
     unsigned long synchronizations = 0;
     std::string report;
     bool hides = false;  // device memory from the host
     bool broken = false; // every call fails
 };
 
-// Never destroyed: what other static objects own may be given back later than that.
+// Never destroyed: other static objects may release memory later.
 Runtime& runtime() {
     static auto& it = *std::make_unique<Runtime>().release();
     return it;
@@ -165,7 +165,7 @@ bool is_due(std::string_view function) {
     return true;
 }
 
-// While it lives, what is hidden from the host is accessible to the runtime: memory of all devices.
+// While it exists, memory of all devices, hidden from the host, is accessible to the runtime.
 class Visible {
 public:
     explicit Visible(Runtime& r) : r_(r) { each_hidden(r_, show); }
@@ -173,7 +173,7 @@ public:
     Visible(const Visible&) = delete;
     Visible& operator=(const Visible&) = delete;
 
-    // Within it: as a kernel of the current device has it.
+    // Within that: only what a kernel of the current device can access.
     class ToKernel {
     public:
         explicit ToKernel(Runtime& r) : r_(r) { each_hidden(r_, hide_others); }
@@ -200,8 +200,8 @@ private:
     Runtime& r_;
 };
 
-// Every function of the runtime but those about errors: takes the lock, counts, fails if it is to fail, and else does
-// the work. What it does returns an error.
+// Wraps every runtime function except those about errors: takes the lock, counts the call, and fails if it is due to,
+// otherwise does the work. `work` returns an error.
 template <class Work>
 cudaError_t api(std::string_view function, Work&& work) {
     Runtime& r = runtime();
@@ -222,11 +222,11 @@ Allocation* find(const void* pointer) {
     auto it = all.upper_bound(reinterpret_cast<std::uintptr_t>(pointer));
     if (it == all.begin()) return nullptr;
     Allocation& allocation = *std::prev(it)->second;
-    // one past the end belongs to it as well, for copies of no bytes
+    // one past the end counts as well, for copies of no bytes
     return allocation.contains(pointer, 0) ? &allocation : nullptr;
 }
 
-// when() says what has just happened.
+// when() describes what has just happened.
 template <class When>
 cudaError_t check_red_zones(When&& when) {
     cudaError_t error = cudaSuccess;
@@ -263,7 +263,7 @@ void add_work(Runtime& r, cudaStream_t stream) {
     ++r.work_of[stream];
 }
 
-// Lets the copies arrive that this is true of.
+// Completes the copies for which `which` holds.
 template <class Which>
 cudaError_t arrive(Which&& which) {
     auto& all = runtime().in_transit;
@@ -289,8 +289,8 @@ cudaError_t arrive_of(cudaStream_t stream) {
     });
 }
 
-// Copies that were asked for before the event was recorded; those of other streams as well, which CUDA does not
-// promise.
+// Completes copies requested before the event was recorded, including those of other streams, which CUDA does not
+// guarantee.
 cudaError_t arrive_before(cudaEvent_t event) {
     if (!event->recorded) return cudaSuccess;
     return arrive([&](const Transit& copy) { return copy.number <= *event->recorded; });
@@ -333,7 +333,7 @@ cudaError_t release(const char* function, void* pointer, bool device) {
     return error;
 }
 
-// Whether the bytes lie where `device` says, and within one allocation if they lie in any.
+// Whether the bytes are where `device` says, and within one allocation if they are in any.
 bool is_fit(const void* pointer, std::size_t bytes, bool device) {
     const Allocation* allocation = find(pointer);
     if (allocation == nullptr) return !device && pointer != nullptr;
@@ -367,7 +367,7 @@ cudaError_t copy(void* target, const void* source, std::size_t bytes, cudaMemcpy
     const bool to_pinned = from_device && !to_device && find(target) != nullptr;
     const bool from_pinned = to_device && !from_device && find(source) != nullptr;
     if (wait || (!to_pinned && !from_pinned)) {
-        if (!from_device || !to_device) error = first_of(error, arrive_of(stream)); // it may be what is read here
+        if (!from_device || !to_device) error = first_of(error, arrive_of(stream)); // its target may be read here
         std::memmove(to, from, bytes);
         return error;
     }
@@ -444,7 +444,7 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*
         ++of_kernel.launches;
         std::string text;
         const cudaError_t error = [&] {
-            const Visible::ToKernel own(r);
+            const Visible::ToKernel visible(r);
             return run({blocks, threads, config->dynamicSmemBytes, kernel, call, arguments}, r.schedule, text);
         }();
         if (error != cudaSuccess) return report(error, std::move(text));
@@ -592,7 +592,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t size) {
 cudaError_t cudaFree(void* pointer) {
     return api("cudaFree", [&](Runtime&) { return release("cudaFree", pointer, true); });
 }
-// No bytes are refused: whoever asks for them must not rely on what comes back.
+// Zero bytes are refused: callers must not rely on what that returns.
 cudaError_t cudaMallocAsync(void** pointer, std::size_t size, cudaStream_t stream) {
     return api("cudaMallocAsync", [&](Runtime&) {
         if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
@@ -700,7 +700,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     return api("cudaStreamWaitEvent", [&](Runtime& r) {
         if (!r.events.contains(event) || !is_stream(stream)) return cudaErrorInvalidResourceHandle;
-        // The stream now stands for these copies too; they arrive early, so that waiting for either will do.
+        // Waiting for the stream now covers these copies too; completing them early makes waiting for either enough.
         return arrive_before(event);
     });
 }
@@ -847,7 +847,7 @@ void simt_clear() {
     r.to_fail.clear();
     r.work_of.clear();
     r.synchronizations = 0;
-    for (auto& [address, kernel] : r.kernels) kernel.launches = 0; // limits of shared memory stay
+    for (auto& [address, kernel] : r.kernels) kernel.launches = 0; // shared memory limits stay
 }
 
 } // extern "C"

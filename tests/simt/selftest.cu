@@ -100,7 +100,7 @@ bool reported(std::string_view text) {
     return found;
 }
 
-// Launches the mistake in 2 blocks and expects this error, a report with these words, and that all goes on as before.
+// Launches the mistake in 2 blocks; expects this error, a report with these words, and that later launches work.
 void mistake(Mistake which, int offset, cudaError_t error, std::initializer_list<std::string_view> words,
              unsigned threads = 64, int line = __builtin_LINE()) {
     simt_clear();
@@ -307,7 +307,7 @@ void red_zones() {
             {"byte 16 of an allocation of 16 bytes", "kernel", "make_mistake"});
     mistake(Mistake::global_before, -1, cudaErrorLaunchFailure, {"byte -4 of an allocation of 16 bytes"});
 
-    // not by a kernel: seen when the host waits, and when the memory is given back
+    // written by the host: detected when the host waits, and when the memory is freed
     char* memory = nullptr;
     succeeds(cudaMalloc(&memory, 100));
     memory[100] = 1;
@@ -406,7 +406,7 @@ void memory_limit() {
     DEMAND(simt_allocated_bytes() == 0 && simt_peak_bytes() == 1000);
     simt_reset_peak();
     DEMAND(simt_peak_bytes() == 0);
-    succeeds(cudaMallocHost(&first, 5000)); // is not the device's
+    succeeds(cudaMallocHost(&first, 5000)); // not device memory
     DEMAND(simt_pinned_bytes() == 5000);
     succeeds(cudaFreeHost(first));
     DEMAND(simt_pinned_bytes() == 0);
@@ -510,7 +510,8 @@ void copies_under_way() {
     DEMAND(*pinned == 41);
 
     read();
-    succeeds(cudaMemcpyAsync(&host, device.data(), sizeof(int), cudaMemcpyDeviceToHost, one)); // waits for no other
+    succeeds(
+        cudaMemcpyAsync(&host, device.data(), sizeof(int), cudaMemcpyDeviceToHost, one)); // does not wait for the other
     DEMAND(host == 41);
     succeeds(cudaDeviceSynchronize());
     DEMAND(*pinned == 41);

@@ -1,4 +1,4 @@
-// Small kernels that use, rightly or wrongly, what the emulator has. They are CUDA: nvcc compiles them too.
+// Small kernels that use the emulator's features, rightly or wrongly. They are CUDA: nvcc compiles them too.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -149,7 +149,7 @@ static __global__ void __launch_bounds__(256) look_back(const LookBackArguments 
         unsigned long long before = 0;
         for (int last = static_cast<int>(tile) - 1; last >= 0; last -= 32) {
             const int mine = last - static_cast<int>(lane());
-            unsigned long long state = 2; // in front of the first tile
+            unsigned long long state = 2; // before the first tile
             if (mine >= 0)
                 while ((state = a.states[mine]) % 4 == 0) __nanosleep(50);
             __threadfence();
@@ -289,7 +289,7 @@ struct ManyArguments {
     unsigned* result;
     int rounds, of_warp;
 };
-// Many barriers and calls of the warp, to see how fast they are.
+// Many barriers and warp calls, to measure their speed.
 static __global__ void __launch_bounds__(256) meet_often(const ManyArguments a) {
     unsigned value = threadIdx.x;
     for (int i = 0; i < a.rounds; ++i) {

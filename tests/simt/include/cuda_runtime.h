@@ -1,6 +1,6 @@
-// Stands in for the header of the CUDA runtime: with this folder first on the include path, .cu files compile with the
-// host compiler and run on the CPU (see emulator.hpp). Names, signatures and numeric values are those of CUDA 13; only
-// what portable kernels and their hosts need is here, so that anything else fails to compile.
+// Stands in for the CUDA runtime's header: with this folder first on the include path, .cu files compile with the host
+// compiler and run on the CPU (see emulator.hpp). Names, signatures and numeric values are those of CUDA 13; only what
+// portable kernels and their host code need is here, so that anything else fails to compile.
 #pragma once
 
 #include "cuda_runtime_api.h"
@@ -21,17 +21,17 @@
 
 // It is one symbol, declared at global scope as
 //     extern __shared__ __align__(128) unsigned char cusz_dynamic_shared[];
-// The macro makes that declaration one of a pointer to an array, which is set to the memory of the block that runs.
-// Static shared memory (a local variable) is refused by the compiler: only what has linkage can be weak.
+// The macro turns that declaration into a pointer to an array, which is set to the running block's memory.
+// Static shared memory (a local variable) is refused by the compiler: only names with linkage can be weak.
 #define __shared__ __attribute__((weak))
 #define cusz_dynamic_shared (*simt_dynamic_shared)
 extern __shared__ __align__(128) unsigned char cusz_dynamic_shared[];
 
-// The emulator, as device code sees it --------------------------------------------------------------------------------
+// The emulator, as seen by device code --------------------------------------------------------------------------------
 
 namespace simt {
 
-// A place in the source; the same for every thread that comes along it.
+// A place in the source; the same for every thread that passes it.
 using Site = std::source_location;
 
 enum class Call : unsigned char {
@@ -64,22 +64,22 @@ extern uint3 thread_index, block_index;
 extern dim3 block_size, grid_size;
 extern long steps_left;
 
-// Waits for all threads of the block that have not returned; gives what `call` makes of the predicates of all.
+// Waits for all threads of the block that have not returned; returns `call` applied to the predicates of all.
 int meet_block(Call call, int predicate, Site site);
 
-// Waits for all lanes in `mask` that have not returned; gives what `call` makes of the values of all.
+// Waits for all lanes in `mask` that have not returned; returns `call` applied to the values of all.
 std::uint64_t meet_warp(Call call, unsigned mask, std::uint64_t value, Site site);
 
-// The same for shuffles; `operand` is what the intrinsic takes after the value.
+// As above, for shuffles; `operand` is the intrinsic's argument after the value.
 std::uint64_t shuffle(Call call, unsigned mask, std::uint64_t value, int operand, int width, Site site);
 
-// Lets the other threads go on, of this block and of others.
+// Lets other threads continue, of this block and of others.
 void pause(Call call, Site site);
 
 // Reports that the kernel gave up.
 [[noreturn]] void trap(Site site);
 
-// Stands before accesses by which threads talk to each other: some of them let others go first (see Schedule).
+// Called before accesses by which threads communicate: at some of them others go first (see Schedule).
 inline void step(Site site) {
     if (--steps_left <= 0) pause(Call::step, site);
 }
@@ -106,7 +106,7 @@ T from_bits(std::uint64_t bits) {
 template <class T>
 using Same = std::type_identity_t<T>;
 
-// Rounds to the nearest integer, ties to even; saturates, and makes zero of NaN.
+// Rounds to the nearest integer, ties to even; saturates; NaN becomes 0.
 template <class Integer, std::floating_point T>
 Integer rounded(T x) {
     constexpr T limit = -static_cast<T>(std::numeric_limits<Integer>::min()); // a power of two
@@ -192,7 +192,7 @@ SIMT_REDUCE(__reduce_max_sync, int, signed_max)
 
 // Atomics -------------------------------------------------------------------------------------------------------------
 
-// Plain, as one thread runs at a time and none is interrupted within.
+// Plain accesses, as one thread runs at a time and none is interrupted in between.
 #define SIMT_ATOMIC(name, new_value)                                                                                   \
     template <simt::Number32or64 T>                                                                                    \
     T name(T* address, simt::Same<T> value, SIMT_SITE) {                                                               \
@@ -284,7 +284,7 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return static_cast<unsigned long long>(Wide{a} * b >> 64);
 }
 
-// The functions without a namespace that CUDA has; integers and floating point are never mixed.
+// CUDA's functions in the global namespace; integers and floating point are never mixed.
 template <simt::Number32or64 T>
 constexpr T min(T a, T b) {
     if constexpr (std::is_floating_point_v<T>)
@@ -333,7 +333,7 @@ inline double __int2double_rn(int x) { return x; }
 inline double __ll2double_rn(long long x) { return static_cast<double>(x); }
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
 
-// Templates of the host's side ----------------------------------------------------------------------------------------
+// Templates for the host side ----------------------------------------------------------------------------------------
 
 namespace simt {
 // Runs call(arguments) as the kernel in every thread of the grid.

@@ -1,4 +1,4 @@
-// Stands in for the header of the CUDA runtime's functions, as cuda_runtime.h does for the one with kernels in mind.
+// Stands in for the header of the CUDA runtime's host functions, as cuda_runtime.h does for that of kernels.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-// Empty, since headers of libstdc++ write __attribute__((__noinline__)).
+// Empty, since libstdc++ headers use __attribute__((__noinline__)).
 #define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -40,7 +40,7 @@ struct dim3 {
     constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-// The host's side -----------------------------------------------------------------------------------------------------
+// The host side -------------------------------------------------------------------------------------------------------
 
 #define CUDART_VERSION 13000
 #define CUDART_CB
