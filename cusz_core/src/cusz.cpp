@@ -359,7 +359,7 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         need(info, "info");
         const std::size_t struct_bytes = info->struct_bytes;
         check_struct_bytes("info", struct_bytes, first_info_bytes, "set it to sizeof(cusz_info)");
-        // Without a context an archive is taken to be of the host where CUDA does not say.
+        // Without a context, an archive is taken to be in host memory if CUDA cannot tell.
         const Source from = source(archive, "archive", context != nullptr ? CUSZ_BACKEND_AUTO : CUSZ_BACKEND_CPU);
         if (from.on_device()) need(context, "context");
         const Frame frame =

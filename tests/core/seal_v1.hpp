@@ -15,7 +15,7 @@ namespace cusz_test::v1 {
 
 inline constexpr std::size_t lossless_at = 50, r_at = 52;
 
-// Bytes in front of the body, if there is an archive to have them.
+// The number of bytes before the body, if the archive is long enough to have them.
 inline std::optional<std::size_t> body_offset(const std::uint8_t* archive, std::size_t size) {
     if (size < cusz::v1::tiled_header_bytes) return std::nullopt;
     const int r = archive[r_at];
@@ -23,7 +23,7 @@ inline std::optional<std::size_t> body_offset(const std::uint8_t* archive, std::
     return cusz::v1::body_offset(r);
 }
 
-// Of the tiles, as far as the index leads to them; nothing where there is no telling.
+// Checksum of the tiles, as far as the index leads to them; nothing if that cannot be determined.
 inline std::optional<std::uint64_t> sum_of_tiles(const std::uint8_t* archive, std::size_t size, std::size_t front) {
     const auto ndim = std::clamp<std::int32_t>(archive[cusz::ndim_at], 1, CUSZ_MAX_NDIM);
     const auto shape = cusz::get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(archive, cusz::shape_at);
