@@ -37,7 +37,7 @@ CUSZ_OPERATOR_API const char* cusz_operator_version(void);
  * `archive` as it is, and the values that ADIOS2 returns for it are meaningless. Blocks after it are decoded as usual.
  *   variable  capture a block of this variable only; NULL or "" for any. Where an engine does not name the variable
  *             (BP4), any block is taken.
- *   archive   `capacity` bytes, valid until cusz_operator_capture_end(). raw bytes of the block +
+ *   archive   `capacity` bytes, valid until cusz_operator_capture_end(). The block's raw bytes +
  *             CUSZ_RAW_OVERHEAD_BYTES always suffice for an archive of this library.
  * Returns a cusz_status: CUSZ_ERROR_PARAMETER if capture is on already, `archive` is NULL or the name is longer than
  * 1023 bytes. */

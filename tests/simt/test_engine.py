@@ -342,8 +342,8 @@ def test_host_memory_outlives_the_device(simt: Library, context: Context) -> Non
     simt.c.simt_break_device(1)
     assert cpu_archive(context, x, 1e-3) == wanted
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
-    refused(Status.DEVICE, "memory of the host can be used with", lambda: context.compress(x, 1e-3))
-    refused(Status.DEVICE, "memory of the host can be used with", lambda: context.decompress(wanted, x.nbytes))
+    refused(Status.DEVICE, "host memory can be used with", lambda: context.compress(x, 1e-3))
+    refused(Status.DEVICE, "host memory can be used with", lambda: context.decompress(wanted, x.nbytes))
     simt.c.simt_break_device(0)
     assert context.decompress(wanted, x.nbytes) == decoded
 

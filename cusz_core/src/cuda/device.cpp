@@ -73,8 +73,7 @@ int device_count(const char** reason) noexcept {
 
 void fail_unknown(const char* name) {
     fail(CUSZ_ERROR_DEVICE, "CUDA does not say where ", name,
-         " lies, as after a device has failed; memory of the host can "
-         "be used with the backend cpu");
+         " lies, as after a device has failed; host memory can be used with backend cpu");
 }
 
 std::string device_name(int device) {
