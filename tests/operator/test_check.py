@@ -223,7 +223,7 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
     ("xml", "words"),
     [
         (config(VARIABLE.replace('"cusz"', '"cuSZ"')), "PluginName is 'cuSZ'; it must be 'cusz'"),
-        (config(VARIABLE.replace('"cusz_operator"', '"libcusz_operator.so"')), "has to be 'cusz_operator'"),
+        (config(VARIABLE.replace('"cusz_operator"', '"libcusz_operator.so"')), "it must be 'cusz_operator'"),
         (config(VARIABLE + VARIABLE), "2 <variable> elements with the name 'T'"),
         (
             config(f'<variable name="T">{OPERATION}{OPERATION}</variable>'),

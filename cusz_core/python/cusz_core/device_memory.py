@@ -430,7 +430,7 @@ def new_field(like: Any, device: str | None, dtype: np.dtype[Any], shape: tuple[
             options["device"] = like.device
         elif device is not None:
             options["device"] = device
-        dtype = getattr(module, dtype.name, dtype)  # PyTorch has dtypes of its own
+        dtype = getattr(module, dtype.name, dtype)  # PyTorch has its own dtypes
     array = _allocate(module, shape, dtype, number, options)
     if not isinstance(array, np.ndarray) and _layout(array, "like") is None:
         raise UnsupportedError(

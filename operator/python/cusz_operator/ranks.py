@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """An error in the form in which other ranks are told about it."""
+    """An error in the form in which it is sent to other ranks."""
     if isinstance(error, CuszError):
         return Failure(type(error).__name__, str(error))
     if isinstance(error, MemoryError):
@@ -60,7 +60,7 @@ def raise_first(failures: Iterable[Failure | None], where: str, own: BaseExcepti
 
 
 class Ranks:
-    """An MPI communicator of its own, or this process alone."""
+    """A duplicate of an MPI communicator, or this process alone."""
 
     def __init__(self, comm: Any) -> None:
         """
