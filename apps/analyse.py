@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What the error bound does to the science: fields that were compressed against the same fields without loss.
+"""What the error bound does to the science: a comparison of compressed fields with the same fields without loss.
 
     mpirun -n 4 python apps/cosmology.py --eb 1e-3 --output cosmology.bp --reference exact.bp
     mpirun -n 4 python apps/analyse.py cosmology.bp exact.bp --picture cosmology.png
 
-Both files are of the same run of a proxy (apps/proxy.py), with any number of ranks; --reference may as well be a
-second run with --eb 0. Two tables for the last step: of every field the ratio, the bound, the largest error, PSNR,
-extremes and the share of values that are in another bin of the histogram; and of one field the power spectrum,
-original and decoded. The picture has the spectra of all fields and their ratios, with the spectrum of the error,
-which tells the scales that are lost. What a spectrum is taken of depends on the proxy: boxes (cosmology), horizontal
-planes (hurricane), circles of latitude (climate), each orbital (orbitals), and the density on a mesh of the particles
-at x, y, z (particles). For orbitals, the scalar products as well: how far the decoded ones are from orthonormal.
+Both files come from the same run of a proxy (apps/proxy.py), on any number of ranks; the second may also be a separate
+run with --eb 0. Two tables for the last step: for every field the ratio, the bound, the largest error, PSNR, extremes
+and the share of values that moved to another bin of the histogram; and for one field the power spectrum, original and
+decoded. The picture shows the spectra of all fields and their ratios, with the spectrum of the error, which shows the
+scales that are lost. What a spectrum is taken over depends on the proxy: boxes (cosmology), horizontal planes
+(hurricane), circles of latitude (climate), each orbital (orbitals), and the density on a mesh of the particles at x, y,
+z (particles). For orbitals also the scalar products: how far the decoded ones are from orthonormal.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Comparison:
         return self._spectra(original, decoded, slabs, tuple(map(int, self.periodic.split(","))))
 
     def density_spectra(self) -> Spectrum:
-        """That of the density of particles at x, y, z on the simulation's mesh. (Each rank holds a whole one.)"""
+        """The power spectrum of the density of particles at x, y, z on the simulation's mesh, whole on each rank."""
         n = self.grid[0]
         slabs = Slabs(self.comm, n)
         places = [self.blocks(name)[:2] for name in "xyz"]
@@ -169,7 +169,7 @@ class Comparison:
 
 
 def _attributes(*paths: Path) -> dict[str, str] | Exception:
-    """What the files say of their run, or why they cannot be compared."""
+    """The run that the files come from, or why they cannot be compared."""
     found = []
     for path in paths:
         if not path.is_dir():
@@ -246,9 +246,9 @@ def draw(spectra: dict[str, Spectrum], path: Path, title: str) -> None:
 def run(comm: MPI.Intracomm) -> None:
     """The whole program (collective)."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("compressed", type=Path, help="a file of a proxy")
+    parser.add_argument("compressed", type=Path, help="a file written by a proxy")
     parser.add_argument("exact", type=Path, help="the same run without loss")
-    parser.add_argument("--step", type=int, default=-1, help="of the files, from 0, or from the last one, -1")
+    parser.add_argument("--step", type=int, default=-1, help="step of the files, from 0, or from the end if negative")
     parser.add_argument("--field", metavar="NAME", help="whose spectrum is printed (default: the first)")
     parser.add_argument("--picture", type=Path, metavar="PATH", help="draw the spectra (with matplotlib)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the findings")

@@ -118,7 +118,7 @@ class Climate(Simulation):
         return {"mass": self.slabs.total(self.state[0] * self.cos[2:-2]) / area}
 
     def _with_ghosts(self, state: Array) -> Array:
-        """The state with two more rows at either end: the neighbours', or mirrored in a wall, where v is 0."""
+        """The state with two more rows at either end: the neighbours', or mirrored at a wall, where v is 0."""
         padded = self.slabs.with_halo(state, 2, axis=1)
         if self.slabs.start == 0:
             padded[:, :2] = padded[:, 3:1:-1]
@@ -190,12 +190,12 @@ class Climate(Simulation):
 
 
 def east(field: Array) -> Array:
-    """What lies one cell further east."""
+    """The values one cell further east."""
     return np.roll(field, -1, axis=-1)
 
 
 def west(field: Array) -> Array:
-    """What lies one cell further west."""
+    """The values one cell further west."""
     return np.roll(field, 1, axis=-1)
 
 

@@ -3,9 +3,9 @@
 
     mpirun -n 3 python apps/demo_check.py gs.bp reference.bp --eb 1e-4 --json check.json
 
-Each rank reads its share of every step of U and V (cusz_operator.Reader: slabs along the first axis), and the same from
-the uncompressed file. The comparison is exact: see `count_violations`. Exit status 0 if every value keeps the bound, 1
-if not.
+Each rank reads its share of every step of U and V (cusz_operator.Reader: slabs along the first axis), and the same box
+from the uncompressed file. The comparison is exact: see `count_violations`. Exit status 0 if every value keeps the
+bound, 1 if not.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def count_violations(original: np.ndarray, decoded: np.ndarray, eb: float) -> in
     original, decoded  arrays of one shape and type, float32 or float64
     eb                 absolute bound
 
-    In float64 the difference d of two float32 values is mostly exact, but not always (1 - 2^-60 is no float64), and
+    In float64 the difference d of two float32 values is mostly exact, but not always (1 - 2^-60 is not a float64), and
     that of two float64 values often is not. But rounding is monotone: what is below or above eb after rounding was so
-    before. Only where the rounded |d| equals eb does the rounding error decide; it is a float64 itself, and Knuth's
-    TwoSum gives it exactly. So no tolerance is needed. Values that are not finite must be equal to the bit.
+    before. Only where the rounded |d| equals eb does the rounding error decide; it is itself a float64, and Knuth's
+    TwoSum gives it exactly. So no tolerance is needed. Values that are not finite must be bitwise equal.
     """
     a, b = original.ravel().astype(np.float64), decoded.ravel().astype(np.float64)
     finite = np.isfinite(a)
@@ -54,7 +54,7 @@ def count_violations(original: np.ndarray, decoded: np.ndarray, eb: float) -> in
 
 
 def compare(run: cusz_operator.Reader, reference: Any, name: str, eb: float, comm: MPI.Intracomm) -> dict[str, Any]:
-    """What all ranks find of a variable over all steps (collective). `reference`: an adios2.FileReader."""
+    """What all ranks find for a variable over all steps (collective). `reference`: an adios2.FileReader."""
     values = violations = 0
     squares = seconds = max_error = 0.0
     low, high = math.inf, -math.inf

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The demo's table and picture: from block tables, what the run says of itself, and the findings of apps/demo_check.py.
+"""The demo's table and picture: from block tables, the summary of the run, and the findings of apps/demo_check.py.
 
     python apps/demo_report.py demo-output
 
@@ -57,7 +57,7 @@ def print_table(run: cusz_operator.Reader, checks: list[dict[str, Any]]) -> floa
 
 
 def draw(folder: Path, run: cusz_operator.Reader, eb: float, name: str) -> Path:
-    """A slice of the last step as it was, as it came back, and the difference; returns the picture's path."""
+    """Draws a slice of the last step: original, reconstructed, and their difference; returns the picture's path."""
     last = run[-1]
     shape, number = last.shape(name), int(last.read("step", (0,), (1,))[0])
     middle = shape[0] // 2

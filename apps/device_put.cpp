@@ -3,9 +3,9 @@
 //     device_put OUTPUT [NX NY NZ]
 //
 // The pointer that cudaMalloc gave is passed to Put. ADIOS2 need not be built with CUDA: told to make no statistics
-// (StatsLevel 0), it hands the pointer to the operator without looking at what is behind it. The operator asks CUDA,
-// compresses where the field lies, and only the archive comes to the host. The field is then read back on the host, and
-// every value compared with what was written.
+// (StatsLevel 0), it passes the pointer to the operator without dereferencing it. The operator asks CUDA where the
+// field lies, compresses it there, and only the archive is copied to the host. The field is then read back on the host,
+// and every value compared with what was written.
 //
 // Exit status: 0 if every value keeps the bound, 1 for failures, 2 for mistakes in the arguments, 77 if there is no
 // device.
@@ -35,8 +35,8 @@ void check(cudaError_t error, const char* what) {
     if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-// Which device: the process's current one. A job with several ranks on a node binds each to its own, by cudaSetDevice
-// or by CUDA_VISIBLE_DEVICES.
+// The device is the process's current one. A job with several ranks on a node binds each to its own, by cudaSetDevice
+// or CUDA_VISIBLE_DEVICES.
 void need_device() {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
@@ -98,7 +98,7 @@ void write(const std::string& path, const adios2::Dims& shape, const float* fiel
     u.AddOperation(cusz);
     adios2::Engine engine = io.Open(path, adios2::Mode::Write);
     engine.BeginStep();
-    engine.Put(u, field, adios2::Mode::Sync); // what was written to the field must have ended on the device
+    engine.Put(u, field, adios2::Mode::Sync); // work on the field must have finished on the device
     engine.EndStep();
     engine.Close();
 }

@@ -12,9 +12,9 @@ Each rank owns a box of the grid, with a halo one cell wide that is exchanged at
 on how the grid is cut: every cell sees the same operations in the same order, nothing is summed over ranks, and the
 initial noise is a hash of the cell's global index. So one rank and four ranks agree to the last bit.
 
-U and V are written as global ADIOS2 variables of shape (nx, ny, nz), one block per rank; beside them stands the number
-of the step, without loss. A run can be continued from its compressed steps, in another file with --restart, and in its
-own with --append, which starts anew where there is nothing yet: so a job that was stopped need only be run again.
+U and V are written as global ADIOS2 variables of shape (nx, ny, nz), one block per rank, together with the step number,
+without loss. A run can be continued from its compressed steps: in another file with --restart, or in the same file with
+--append, which starts a new run if there are no steps yet, so that a stopped job need only be run again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ except ImportError as missing:
         file=sys.stderr,
         flush=True,
     )
-    os._exit(1)  # without MPI_Finalize, which would wait for ranks that lack nothing; mpirun ends them
+    os._exit(1)  # without MPI_Finalize, which would wait for ranks that can import; mpirun ends them
 
 Triple = tuple[int, int, int]
 
@@ -60,7 +60,7 @@ CHUNK_BYTES = 64 * 1024  # cells of one pass: small enough for the working array
 
 
 class AppError(Exception):
-    """A mistake in the options or the surroundings; the message says which, and what to do."""
+    """A mistake in the options or the environment; the message says which, and what to do."""
 
 
 def plain(error: BaseException) -> str:
@@ -81,7 +81,7 @@ def agreed(comm: MPI.Intracomm, doing: str) -> Iterator[None]:
         message = str(error)
     except MemoryError as error:
         message = f"{doing}: out of memory ({error})"
-    except Exception as error:  # whatever a library raises has to reach the other ranks as well
+    except Exception as error:  # whatever a library raises must reach the other ranks as well
         message = f"{doing}: {plain(error)}"
     first = next((each for each in comm.allgather(message) if each is not None), None)
     if first is not None:
@@ -113,7 +113,7 @@ class Grid:
 def choose_ranks(size: Triple, ranks: int) -> Triple:
     """Cut `size` cells into `ranks` boxes of at least one cell, with the smallest faces between them.
 
-    (MPI.Compute_dims balances the numbers of ranks alone; a flat or a thin grid needs its extents considered.)
+    (MPI.Compute_dims balances only the numbers of ranks; for a flat or thin grid the extents matter.)
     """
     divisors = [d for d in range(1, ranks + 1) if ranks % d == 0]
     fitting = [
@@ -250,7 +250,7 @@ class Halo:
 
 @dataclass(frozen=True)
 class Physics:
-    """Rates per unit of time; the time step and the grid spacing are one.
+    """Rates per unit of time; time step and grid spacing are 1.
 
     The explicit step is stable while 12 diffusion + feed + V^2 stays below 2, and V stays below about 0.5.
     """
@@ -377,7 +377,7 @@ class RawFile:
 
 @dataclass
 class Clock:
-    """Sums up the time spent in `with clock:`."""
+    """Accumulates the time spent in `with clock:`."""
 
     seconds: float = 0.0
 
@@ -389,7 +389,7 @@ class Clock:
 
 
 def physics_attributes(physics: Physics, seed: int) -> dict[str, float]:
-    """The run's parameters as they stand in the file."""
+    """The run's parameters as stored in the file."""
     return {
         "diffusion_u": physics.diffusion_u,
         "diffusion_v": physics.diffusion_v,
@@ -412,7 +412,7 @@ def read_restart(
 ) -> tuple[int, np.ndarray, np.ndarray]:
     """The last complete step in `path`: its number, and U and V of this rank's box.
 
-    Every rank reads by itself, so this may fail on one rank alone. Any number of ranks may have written the file.
+    Every rank reads independently, so this may fail on one rank alone. Any number of ranks may have written the file.
     """
     with cusz_operator.Reader(path) as run:
         if len(run) == 0 or not {*VARIABLES, "step"} <= set(run[-1].variables):
@@ -505,21 +505,21 @@ def make_parser() -> Parser:
         "--mode",
         choices=("abs", "rel"),
         default="abs",
-        help="abs: the bound as it stands; rel: times the value range of the whole field at the step",
+        help="abs: the bound itself; rel: times the value range of the whole field at the step",
     )
     add("--restart", type=Path, metavar="PATH", help="continue from the last complete step of this file")
-    add("--append", action="store_true", help="continue --output itself from its last complete step, where it has one")
+    add("--append", action="store_true", help="continue --output itself from its last complete step, if it has one")
     add("--reference", type=Path, metavar="PATH", help="also write the fields uncompressed to this file")
     add("--seed", type=int, default=1, help="of the initial noise")
     defaults = Physics()
     for key in ("feed", "kill"):
         add(f"--{key}", type=parse_rate, default=getattr(defaults, key), metavar="RATE", help=f"{key} rate, 0 to 0.1")
-    add("--summary", type=Path, metavar="PATH", help="write what was done and how long it took as JSON")
+    add("--summary", type=Path, metavar="PATH", help="write a summary of the run, with times, as JSON")
     add(
         "--progress",
         choices=("auto", "on", "off"),
         default="auto",
-        help="running line between outputs; auto: on a terminal (not under mpirun, where a rank cannot tell)",
+        help="progress line between outputs; auto: on a terminal (not under mpirun, where a rank cannot tell)",
     )
     return parser
 
@@ -527,7 +527,7 @@ def make_parser() -> Parser:
 def check_paths(options: argparse.Namespace) -> None:
     """Refuse paths that cannot be written, or that would overwrite what is read."""
     if options.append and (options.restart is not None or options.reference is not None or options.engine == "SST"):
-        raise AppError("--append goes together with neither --restart nor --reference, nor with a stream.")
+        raise AppError("--append cannot be combined with --restart, --reference or a stream.")
     paths = {f"--{name}": getattr(options, name) for name in ("output", "reference", "summary", "restart")}
     given = [(name, path) for name, path in paths.items() if path is not None]
     for name, path in given:
@@ -539,7 +539,7 @@ def check_paths(options: argparse.Namespace) -> None:
 
 
 class Progress:
-    """A line per output, and on a terminal a running line between outputs; the first rank only."""
+    """A line per output, and on a terminal a progress line between outputs; the first rank only."""
 
     def __init__(self, rank: int, mode: str, last: int) -> None:
         self.speaks = rank == 0
@@ -549,7 +549,7 @@ class Progress:
         self.done = 0
 
     def tick(self, step: int) -> None:
-        """One step was done."""
+        """Counts a step."""
         self.done += 1
         now = time.perf_counter()
         if self.live and now - self.shown > 0.2:
@@ -558,7 +558,7 @@ class Progress:
             print(f"\rstep {step} of {self.last}, {left:.0f} s left ", end="", flush=True)
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that is not overwritten."""
         if self.live:
             print("\r" + " " * 50 + "\r", end="")
         if self.speaks:

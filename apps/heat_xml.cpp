@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
     Options options;
     try {
         options = parse(argc, argv, ranks);
-    } catch (const std::invalid_argument& error) { // every rank comes to the same conclusion
+    } catch (const std::invalid_argument& error) { // the same on every rank
         if (rank == 0) std::cerr << "heat_xml: " << error.what() << std::endl;
         MPI_Finalize();
         return 1;

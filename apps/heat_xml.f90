@@ -163,7 +163,7 @@ contains
         call check("adios2_finalize")
     end subroutine
 
-    ! Ends all ranks if ADIOS2's last call, to be named, failed; it has said why.
+    ! Ends all ranks if ADIOS2's last call, which is named, failed; ADIOS2 has said why.
     subroutine check(name)
         character(len=*), intent(in) :: name
         integer :: ignored
@@ -209,7 +209,7 @@ contains
         if (status /= 0) call refuse("'" // trim(text) // "' is not a whole number from 1 to 1000000")
     end function
 
-    ! Every rank comes to the same conclusion.
+    ! The same on every rank.
     subroutine refuse(message)
         character(len=*), intent(in) :: message
 

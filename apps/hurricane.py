@@ -196,7 +196,7 @@ class Hurricane(Simulation):
         return rate
 
     def _advect(self, q: Array, winds: tuple[Array, ...]) -> Array:
-        """-div(wind q) of variables of shape (some, nz + 4, rows + 4, nx + 4), from limited values at the faces."""
+        """-div(wind q) for variables of shape (any, nz + 4, rows + 4, nx + 4), from limited values at the faces."""
         rate = np.zeros((len(q), *(n - 4 for n in q.shape[1:])))
         for axis, wind in enumerate(winds, start=1):
             line = q[(slice(None), *(slice(None) if other == axis else slice(2, -2) for other in (1, 2, 3)))]
@@ -209,7 +209,7 @@ class Hurricane(Simulation):
         return rate
 
     def _rain(self, dt: float) -> None:
-        """Cloud turns to rain; rain evaporates and falls. What is water stays water, and heat goes with it."""
+        """Cloud turns to rain; rain evaporates and falls. Water is conserved, and its heat goes with it."""
         b, water, rain = self.state[3:]
         cloud = self._cloud(b, water)
         made = dt * AUTOCONVERSION * np.maximum(cloud - CLOUD_STAYS, 0.0)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Watches a simulation while it runs: statistics, and a picture, of every step that it streams.
+"""Monitors a running simulation: statistics and a picture of every step that it streams.
 
     mpirun -n 4 python apps/gray_scott.py --engine SST --output gs.sst ... &
     mpirun -n 2 python apps/insitu_monitor.py gs.sst --out monitor
 
 The simulation writes through cusz_operator.Writer with the engine SST; what crosses the network is compressed. Every
-rank of the monitor reads its share of each variable, and rank 0 alone the middle plane for the picture. In the folder
-there is then statistics.csv, and a PNG for each variable and step if Matplotlib is there. A file works as well.
+rank of the monitor reads its share of each variable, and only rank 0 the middle plane for the picture. The folder gets
+statistics.csv, and a PNG for each variable and step if Matplotlib is installed. Files can be read as well.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ COLUMNS = ("step", "variable", "values", "min", "max", "mean", "std", "error_bou
 
 
 def statistics(comm: MPI.Comm, mine: NDArray[Any]) -> dict[str, float]:
-    """Of the finite values of all ranks; mine: this rank's. The same on every rank.
+    """Statistics of the finite values of all ranks, the same on every rank; mine: this rank's values.
 
-    The deviation is taken from the mean of all, in a second pass: a sum of squares would lose it.
+    The deviation is taken from the global mean in a second pass: a sum of squares would lose precision.
     """
     finite = mine[np.isfinite(mine)].astype(np.float64)
     values = comm.allreduce(finite.size)
@@ -72,7 +72,7 @@ def draw(plane: NDArray[Any], title: str, path: Path) -> None:
 
 
 def watch(comm: MPI.Comm, run: cz.Reader, wanted: list[str], folder: Path) -> Iterator[dict[str, Any]]:
-    """A row of COLUMNS for every variable and step, as they come."""
+    """A row of COLUMNS for every variable and step, as they arrive."""
     for step in run:
         for name in wanted or step.variables:
             row = {"step": step.index, "variable": name, **statistics(comm, step.read(name))}

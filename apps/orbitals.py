@@ -30,10 +30,10 @@ STENCIL = (-5 / 2, 4 / 3, -1 / 12)  # d^2/dx^2 at distances of 0, 1 and 2 cells
 
 
 class Orbitals(Simulation):
-    """A step is one filter and one rotation to eigenstates; `residual` tells how far from them the orbitals are still.
+    """A step is one filter and one rotation to eigenstates; `residual` is how far the orbitals still are from them.
 
     states    (orbitals + SPARE, planes, ny, nz), orthonormal: the sum of squares times the cell's volume is 1
-    energies  (orbitals + SPARE), of the states before they were filtered last
+    energies  (orbitals + SPARE), of the states before the last filter
     """
 
     GRID = (16, 24, 24, 24)
@@ -41,7 +41,7 @@ class Orbitals(Simulation):
     PERIODIC = "1,2,3"
 
     def __init__(self, comm: Any, grid: tuple[int, ...], steps: int, seed: int, potential: Array | None = None) -> None:
-        """`potential`: this rank's planes of another one than the crystal's."""
+        """`potential`: this rank's planes of a potential other than the crystal's."""
         self.wanted, *cells = grid
         if len(grid) != 4 or min(cells) < 5 or 2 * (self.wanted + SPARE) > math.prod(cells):
             raise ProxyError(
@@ -54,7 +54,7 @@ class Orbitals(Simulation):
         n = self.wanted + SPARE
         start = noise(seed, range(slabs.start, slabs.stop), (n, *cells[1:]))
         self.states = np.ascontiguousarray(start.transpose(1, 0, 2, 3))
-        # No eigenvalue is above: the largest of the differences and of the potential together.
+        # Upper limit of the eigenvalues: the largest of the differences plus that of the potential.
         self.top = 8 / SPACING**2 + slabs.largest(self.potential.max())
         self._rotate()
 
@@ -77,7 +77,7 @@ class Orbitals(Simulation):
         return result
 
     def hamiltonian(self, states: Array) -> Array:
-        """(-lap / 2 + V) of states of shape (some, planes, ny, nz) (collective)."""
+        """(-lap / 2 + V) of states of shape (any, planes, ny, nz) (collective)."""
         padded = self.slabs.with_halo(states, 2, axis=1)
         n = states.shape[1]
         result = (3 * STENCIL[0]) * states
@@ -104,7 +104,7 @@ class Orbitals(Simulation):
 
     def _rotate(self) -> None:
         """Make the states orthonormal, and turn them into the eigenstates within their span."""
-        for _ in range(2):  # the second time for what rounding left over
+        for _ in range(2):  # the second pass removes what rounding left
             lower = np.linalg.cholesky(self.products(self.states, self.states))
             self.states = self._combine(np.linalg.inv(lower), self.states)
         within = self.products(self.states, self.hamiltonian(self.states))

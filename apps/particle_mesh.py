@@ -37,7 +37,7 @@ def corners(positions: Array, n: int, first: int) -> Iterator[tuple[Array, Array
     """For each of the eight mesh points around particles: its number, and the particles' weights there.
 
     positions  (3, particles), in cells, as `wrapped` gives them
-    first      the plane that numbers are counted from: a slab's first one; they reach into the plane after its last one
+    first      the plane at which numbering starts, a slab's first; numbers reach into the plane after its last
 
     Weights are whole numbers; the eight of a particle add up to 2^36.
     """
@@ -125,7 +125,7 @@ class ParticleMesh:
         mass = np.zeros(shape)
         for index, weight in corners(self.positions, self.n, self.slabs.start):
             mass += np.bincount(index, weight, minlength=mass.size).reshape(shape)
-        above = self.slabs.with_halo(mass, 1)[0]  # of the rank below: its plane after the last one, which is ours
+        above = self.slabs.with_halo(mass, 1)[0]  # from the rank below: its plane after the last one is our first
         mass[0] += above
         return mass[:-1] * 2.0 ** (-3 * FRACTION_BITS)
 

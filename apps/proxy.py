@@ -34,7 +34,7 @@ class ProxyError(Exception):
 
 
 class OneRank:
-    """The communicator of a process alone."""
+    """The communicator of a single process."""
 
     rank, size = 0, 1
 
@@ -44,7 +44,7 @@ class OneRank:
 
 
 class Slabs:
-    """The planes of a grid, divided over ranks in order; numbers of planes differ by at most one.
+    """The planes of a grid, divided over ranks in order; the numbers of planes per rank differ by at most one.
 
     comm   a communicator of mpi4py, or OneRank()
     n      planes of the whole grid
@@ -53,7 +53,7 @@ class Slabs:
     """
 
     def __init__(self, comm: Any, n: int, halo: int = 1) -> None:
-        """Each rank gets at least `halo` planes, or it is a ProxyError."""
+        """Each rank gets at least `halo` planes; ProxyError if there are too few."""
         if n < halo * comm.size:
             raise ProxyError(
                 f"{comm.size} ranks cannot share {n} planes: each needs at least {halo}. Use fewer ranks or a larger "
@@ -70,7 +70,7 @@ class Slabs:
 
     @property
     def own(self) -> slice:
-        """Where this rank's planes are among all."""
+        """The position of this rank's planes among all."""
         return slice(self.start, self.stop)
 
     def with_halo(self, field: Array, width: int, axis: int = 0) -> Array:
@@ -184,7 +184,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def __init__(self, comm: Any, grid: tuple[int, ...], steps: int, seed: int) -> None:
-        """The state before the first of `steps` steps (collective). ProxyError: a grid or a number that does not do."""
+        """The state before the first of `steps` steps (collective). ProxyError: a grid or number that will not do."""
 
     @abstractmethod
     def step(self) -> None:
@@ -192,7 +192,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def fields(self) -> dict[str, Block]:
-        """What is written (collective)."""
+        """The fields to write (collective)."""
 
     @abstractmethod
     def conserved(self) -> dict[str, float]:
@@ -251,7 +251,7 @@ def _options(kind: type[Simulation], speaks: bool) -> argparse.Namespace:
     extents, file = "x".join(map(str, kind.GRID)), f"{kind.__name__.lower()}.bp"
     add("--grid", type=grid, default=extents, metavar="N|NxN...", help="extents of the grid (default: %(default)s)")
     add("--steps", type=count, default=kind.STEPS, metavar="N", help="steps to simulate (default: %(default)s)")
-    add("--every", type=count, metavar="N", help="write every N steps, and after the last one (default: that one only)")
+    add("--every", type=count, metavar="N", help="write every N steps, and after the last one (default: only the last)")
     add("--eb", type=float, default=1e-4, help="error bound; 0 is lossless (default: %(default)s)")
     add("--mode", choices=("abs", "rel"), default="rel", help="rel (the default): times the range of each whole field")
     add("--output", type=Path, default=Path(file), metavar="PATH", help="file to write (default: %(default)s)")

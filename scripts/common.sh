@@ -1,10 +1,10 @@
-# Sourced by the scripts beside it: where things are, and how a script speaks.
+# Sourced by the scripts next to it: paths, messages and shared functions.
 # shellcheck shell=bash disable=SC2034
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv
 LOGS=$ROOT/build/logs
-CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/cusz # for all checkouts
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/cusz # shared by all checkouts
 mkdir -p "$LOGS"
 export PATH=$VENV/bin:$PATH
 cd "$ROOT" || exit
@@ -21,23 +21,23 @@ logged() {
     local log=$LOGS/$1.log
     if ! "${@:3}" >"$log" 2>&1; then
         tail -n 40 "$log" >&2
-        die "'${*:3:3} ...' failed; its whole output is in $log" "$2"
+        die "'${*:3:3} ...' failed; its full output is in $log" "$2"
     fi
 }
 
 hash_of() { sha256sum | cut -c 1-12; }
 
 ADIOS2_VERSION=2.12.1
-ADIOS2_SDIST=2.12.1.1001 # the same on PyPI
+ADIOS2_SDIST=2.12.1.1001 # its number on PyPI
 ADIOS2_SHA256=f3bf3a6e64b800351a091d4fc70cc8437041c36c81f90f01697b81f168b6adb0
 
-# adios2_sources FOLDER REMEDY: downloads them, into FOLDER/adios2-$ADIOS2_SDIST.
+# adios2_sources FOLDER REMEDY: downloads and unpacks the sources of ADIOS2 into FOLDER/adios2-$ADIOS2_SDIST.
 adios2_sources() {
     local archive=$1/adios2-$ADIOS2_SDIST.tar.gz
     logged adios2-download "$2" \
         python -m pip download --no-deps --no-binary :all: --no-build-isolation -d "$1" "adios2==$ADIOS2_SDIST"
     echo "$ADIOS2_SHA256  $archive" | sha256sum --check --quiet ||
-        die "the download of ADIOS2 is damaged" "Run this again; behind a mirror, see what it serves."
+        die "the download of ADIOS2 is damaged" "Run this again; if you use a mirror, check what it serves."
     tar -xf "$archive" -C "$1"
 }
 

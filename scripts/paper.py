@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The tables and figures of the cuSZ paper, measured here: docs/paper/README.md, its figures and results.json.
+"""Measures the tables and figures of the cuSZ paper: docs/paper/README.md, its figures and results.json.
 
     .venv/bin/python scripts/paper.py            # everything; the first time it installs zfp and SZ into .venv-peers
     ... scripts/paper.py --without-peers         # installs nothing: rows of zfp and SZ may say that they are missing
-    ... scripts/paper.py --sdrbench FOLDER       # on the paper's own data, where somebody has it (scripts/sdrbench.py)
-    ... scripts/paper.py --from results.json     # the report anew, from numbers that were measured before
+    ... scripts/paper.py --sdrbench FOLDER       # on the paper's own data, if available (scripts/sdrbench.py)
+    ... scripts/paper.py --from results.json     # only the report, from an earlier measurement
 
-On a machine with a GPU and no .venv: the Python that scripts/gpu has, with --without-peers; what it measures there may
-be reported elsewhere, by --from.
+On a machine with a GPU and no .venv: use the Python of scripts/gpu, with --without-peers; its results can be reported
+elsewhere with --from.
 
 Fields are those of the proxies in apps/, one for each of the paper's five datasets. Three things are measured on them:
 the paper's algorithm in its own setting (paper_reference.py, in NumPy), the engine of `cusz_core`, and zfp and SZ-1.4.
@@ -59,7 +59,7 @@ BOUNDS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 RATES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20)
 #: Table 3.
 BINS = (128, 256, 512, 1024, 2048, 4096, 8192)
-#: Table 6: the paper has no fewer than 4000 threads, of fields that are a hundred times as large.
+#: Table 6: the paper has at least 4000 threads, on fields a hundred times as large.
 LEAST_CHUNKS = 60
 PERCENTILES = (1, 25, 50, 75, 99)
 
@@ -104,7 +104,7 @@ class Field:
 
 
 def proxy_fields(dataset: Dataset, path: Path) -> Iterator[Field]:
-    """The fields of a proxy from where `run_proxies` kept them, and the logarithms that the benchmark has too."""
+    """The fields of a proxy as kept by `run_proxies`, and the logarithms that the benchmark also has."""
     origin = f"apps/{dataset.proxy}.py"
     with np.load(path) as fields:
         for name in fields:
@@ -115,7 +115,7 @@ def proxy_fields(dataset: Dataset, path: Path) -> Iterator[Field]:
 
 
 def run_proxies(factor: float, cache: Path, processes: int) -> list[Path]:
-    """Runs the programs of apps/ whose fields are not in `cache` yet, and returns where the fields of each are."""
+    """Runs the programs of apps/ whose fields are not yet in `cache`, and returns where the fields of each are."""
     sources = b"".join(path.read_bytes() for path in sorted((ROOT / "apps").glob("*.py")))
     version = hashlib.sha256(sources).hexdigest()[:12]
     paths = [cache / f"{dataset.proxy}-{dataset.scale * factor:g}-{version}.npz" for dataset in DATASETS]
@@ -139,7 +139,7 @@ def run_proxy(proxy: str, scale: float, path: Path) -> None:
 
 
 def module_of(folder: str, name: str) -> Any:
-    """A module of this checkout that is in no package."""
+    """A module of this checkout that is not in a package."""
     if (path := str(ROOT / folder)) not in sys.path:
         sys.path.append(path)
     return importlib.import_module(name)
@@ -428,7 +428,7 @@ def sz14_row(x: Array, repeat: int) -> Row:
 
 
 class Apart:
-    """Calls functions in a process of its own, which a library may take with it."""
+    """Calls functions in a separate process, which a library may crash."""
 
     def __init__(self) -> None:
         self.pool: concurrent.futures.ProcessPoolExecutor | None = None
@@ -534,7 +534,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = sub.add_argument
     add("--out", type=Path, default=ROOT / "docs/paper", metavar="FOLDER", help="default: docs/paper")
-    add("--without-peers", action="store_true", help="do not install zfp and SZ, and use what is there")
+    add("--without-peers", action="store_true", help="do not install zfp and SZ; use them if they are installed")
     add("--sdrbench", type=Path, metavar="FOLDER", help="the fields of these files instead of the proxies'")
     add("--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent")
     add(
@@ -553,8 +553,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of the engine (default: all cores)",
     )
-    add("--repeat", type=int, default=3, help="timed calls; the median is kept (default: 3)")
-    add("--from", type=Path, dest="earlier", metavar="JSON", help="report this earlier measurement")
+    add("--repeat", type=int, default=3, help="number of timed calls; the median is kept (default: 3)")
+    add("--from", type=Path, dest="earlier", metavar="JSON", help="report this earlier measurement instead")
     return sub
 
 

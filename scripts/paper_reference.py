@@ -37,7 +37,7 @@ BINS = 1024
 OUTLIER = 0
 #: 3.2.2, Figure 4: a word has the bit width of a codeword in its highest bits. Open in the paper: how many.
 WIDTH_BITS = 8
-#: Of symbols to deflate, where the caller says nothing: for fields of some million values the chunks' ends cost little.
+#: Default number of symbols per chunk to deflate: for fields of some million values the chunks' ends cost little.
 CHUNK = 4096
 
 #: Integers up to here, and the sums that prediction makes of up to eight of them, are exact in the type of the field.
@@ -145,8 +145,8 @@ def histogram(codes: Array, bins: int = BINS) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A Huffman tree: node i is symbol `symbols[i]` for the first ones, and a join of two nodes after them; the root is
-    last. `parents[i]` is the node above, `sides[i]` the bit that leads from there to node i."""
+    """A Huffman tree: the first nodes are the symbols `symbols[i]`, the others join two nodes each; the root is last.
+    `parents[i]` is the node above, `sides[i]` the bit that leads from there to node i."""
 
     symbols: list[int]
     parents: list[int]
@@ -260,7 +260,7 @@ def encode(codes: Array, words: Array) -> Array:
 
 
 def deflate(encoded: Array, chunk: int = CHUNK) -> tuple[Array, Array]:
-    """3.2.4, deflating: the codewords of every chunk of `chunk` words one behind the other, without gaps.
+    """3.2.4, deflating: the codewords of every chunk of `chunk` words one after the other, without gaps.
 
     Returns:
         stream: uint64, first bits highest; every chunk starts with a new one (open in the paper).
@@ -316,7 +316,7 @@ def inflate(stream: Array, bits: Array, codebook: Codebook, count: int, chunk: i
 
 @dataclasses.dataclass(frozen=True)
 class Archive:
-    """What decompression needs.
+    """What decompression needs, as one object.
 
     Attributes:
         shape, dtype: of the field.
@@ -361,7 +361,7 @@ def compress(
     word: int | None = None,
     chunk: int = CHUNK,
 ) -> Archive:
-    """3: a whole compression.
+    """3: the whole compression.
 
     Args:
         x: float32 or float64, 1-D to 4-D, finite.
@@ -391,7 +391,7 @@ def compress(
 
 
 def decompress(archive: Archive) -> Array:
-    """3.3: the field again."""
+    """3.3: the whole decompression."""
     count = math.prod(archive.shape)
     codes = inflate(archive.stream, archive.bits, archive.codebook, count, archive.chunk)
     codes = codes.reshape(as_tiled(archive.shape))

@@ -1,6 +1,6 @@
-"""docs/paper/README.md and its figures, from what scripts/paper.py measured: each number beside the paper's.
+"""docs/paper/README.md and its figures, from the results of scripts/paper.py: each number next to the paper's.
 
-The numbers of the paper are those of its tables (PACT 2020), copied from them; nothing else here is a number.
+The paper's numbers are copied from its tables (PACT 2020); no measured number is in this file.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def paper_name(name: str, known: Iterable[str]) -> str | None:
 
 
 class Results:
-    """What was measured, by dataset."""
+    """The results, by dataset."""
 
     def __init__(self, document: Row) -> None:
         self.document, self.head = document, document["head"]
@@ -940,7 +940,7 @@ def ranges(results: Results) -> str:
 
 
 def write(document: Row, folder: Path) -> None:
-    """results.json, the figures (where matplotlib is there to draw them) and README.md of a folder that is there."""
+    """Writes results.json, the figures (if matplotlib is installed) and README.md into an existing folder."""
     results = Results(document)
     (folder / "results.json").write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
     figures = draw(results, folder) if importlib.util.find_spec("matplotlib") else []

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compresses the paper's five datasets, where somebody has their files: ratio, PSNR, GB/s, largest error of each field.
+"""Compresses the paper's five datasets, given their files: ratio, PSNR, GB/s and largest error of each field.
 
-    scripts/sdrbench.py FOLDER                  # every file that is known, in FOLDER and below, at 1e-4 of its range
+    scripts/sdrbench.py FOLDER                  # every known file in FOLDER and below, at 1e-4 of its range
     scripts/sdrbench.py FOLDER --dataset nyx --eb 1e-3 1e-4 --json nyx.json
-    scripts/sdrbench.py --list                  # what the files are called, and how large they are
+    scripts/sdrbench.py --list                  # names and sizes of the files
 
 The datasets are those of the Scientific Data Reduction Benchmarks (sdrbench.github.io), which this project does not
-have: raw little-endian float32 without a header, the last axis fastest. A file is known by its name, and has to have
-the size that its dataset says. Run it with .venv/bin/python. `scripts/paper.py --sdrbench FOLDER` makes the paper's
-tables of them.
+include: raw little-endian float32 without a header, the last axis fastest. A file is identified by its name, and must
+have the size given by its dataset. Run it with .venv/bin/python. `scripts/paper.py --sdrbench FOLDER` makes the paper's
+tables from them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DTYPE = np.dtype("<f4")
 
 
 class DataError(Exception):
-    """The folder does not hold what it should."""
+    """The folder does not contain what it should."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Dataset:
     Attributes:
         name: as the paper has it; on the command line in lower case.
         files: the names of its files; the group `field` is the field's name.
-        shapes: their extents. Where there are several, the size of a file tells.
-        fields: how many the paper has of it.
+        shapes: their extents. If there are several, the size of a file decides.
+        fields: number of its fields in the paper.
     """
 
     name: str
@@ -209,12 +209,12 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     sub.add_argument("folder", type=Path, nargs="?", metavar="FOLDER")
-    sub.add_argument("--list", action="store_true", help="list the datasets, and do nothing")
+    sub.add_argument("--list", action="store_true", help="list the datasets, and exit")
     sub.add_argument("--dataset", choices=[d.key for d in DATASETS], nargs="+", help="these alone")
     sub.add_argument("--eb", type=float, nargs="+", default=[1e-4], help="relative to the range (default: 1e-4)")
     sub.add_argument("--threads", type=int, help="of the CPU engine (default: all cores)")
     sub.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
-    sub.add_argument("--repeat", type=int, default=3, help="timed calls; the median is kept (default: 3)")
+    sub.add_argument("--repeat", type=int, default=3, help="number of timed calls; the median is kept (default: 3)")
     sub.add_argument("--json", type=Path, metavar="FILE", help="the rows as JSON; - for standard output, and no table")
     sub.add_argument(
         "--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Looks for a value beyond its bound: thousands of fields, many made to be hard, and every value checked exactly.
+"""Searches for values that break their bound: thousands of fields, many made to be hard, every value checked exactly.
 
-    scripts/bench/bound_campaign.py                         # ours, all cells
+    scripts/bench/bound_campaign.py                         # this compressor, all cells
     scripts/bench/bound_campaign.py --every 40              # one cell in forty, for tests
-    scripts/bench/bound_campaign.py --peers --docs          # beside the others, and docs/reliability.md anew
+    scripts/bench/bound_campaign.py --peers --docs          # with other compressors; rewrites docs/reliability.md
 
-A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed twice, the second time with
-another number of threads and, on x86-64, with subnormals flushed to zero as by a host built with -Ofast: the bytes have
-to be the same. --peers needs .venv-peers (scripts/bench/peers.py makes it); each of them is given absolute bounds, in a
-process that may crash. The same cells come out everywhere: nothing is random.
+A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed twice, the second time with a
+different number of threads and, on x86-64, with subnormals flushed to zero as by a host built with -Ofast: the bytes
+must be the same. --peers needs .venv-peers (made by scripts/bench/peers.py); the peers are given absolute bounds, in a
+process that may crash. The cells are the same everywhere: nothing is random.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FILL = 1e20
 
 
 def hashes(n: int, seed: int) -> Array:
-    """Well mixed 64-bit integers, the same for ever."""
+    """Well mixed 64-bit integers, always the same."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -58,7 +58,7 @@ def uniform(n: int, seed: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a field is made for. eb: the bound, or about what it will be."""
+    """What a field is made for. eb: the bound, or an estimate of it."""
 
     n: int
     row: int
@@ -118,7 +118,7 @@ def near_bound(w: Wanted) -> Array:
 
 
 def offset(w: Wanted) -> Array:
-    """A small signal on a huge offset, where the type has few digits left."""
+    """A small signal on a huge offset, which leaves the type few digits."""
     return w.wave * w.eb * 20 + (2.0**23 if w.dtype.itemsize == 4 else 2.0**52) * w.eb
 
 
@@ -169,7 +169,7 @@ def ramp(w: Wanted) -> Array:
 
 
 def steps(w: Wanted) -> Array:
-    """Plateaus with jumps that no alphabet holds."""
+    """Plateaus with jumps beyond any alphabet."""
     return np.floor(w.i / 97) % 3 * 1e9 * w.eb
 
 
@@ -251,9 +251,9 @@ def absolute_bound(cell: Cell, x: Array) -> float:
 
 
 def beyond(x: Array, y: Array, bound: float, fill: float | None) -> Array:
-    """Which values break the promise, without rounding: a - b is s + e exactly (Knuth's two-sum), s its nearest double.
+    """Which values break the bound, without rounding: a - b is s + e exactly (Knuth's two-sum), s its nearest double.
 
-    Where the bound allows anything at all, a value that is NaN, infinite or fill has to come back bit for bit.
+    Even where the bound allows anything, a value that is NaN, infinite or fill must come back bit for bit.
     """
     bits = np.uint32 if x.dtype.itemsize == 4 else np.uint64
     same = x.view(bits) == y.view(bits)
@@ -272,7 +272,7 @@ def beyond(x: Array, y: Array, bound: float, fill: float | None) -> Array:
 
 @dataclasses.dataclass
 class Outcome:
-    """What a tool made of a cell."""
+    """A tool's result on a cell."""
 
     status: str  # "checked", "refused", "crashed"
     violations: int = 0
@@ -296,7 +296,7 @@ def judge(cell: Cell, x: Array, y: Array) -> Outcome:
 
 @contextlib.contextmanager
 def subnormals_flushed() -> Iterator[None]:
-    """The mode of a host built with -Ofast (glibc on x86-64; elsewhere nothing happens)."""
+    """The floating-point mode of a host built with -Ofast (glibc on x86-64; no effect elsewhere)."""
     if platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc":
         yield
         return
@@ -316,7 +316,7 @@ def subnormals_flushed() -> Iterator[None]:
 def ours(cell: Cell) -> Outcome:
     import cusz_core
 
-    x, eb = cell.field(), cell.eb  # read out before: the host's own arithmetic flushes, too
+    x, eb = cell.field(), cell.eb  # read beforehand: the host's own arithmetic flushes, too
     archive = cusz_core.compress(x, eb, cell.mode, fill=cell.fill, threads=1)  # type: ignore[arg-type]
     with subnormals_flushed():
         again = cusz_core.compress(x, eb, cell.mode, fill=cell.fill, threads=3)  # type: ignore[arg-type]
@@ -324,7 +324,7 @@ def ours(cell: Cell) -> Outcome:
     if again != archive:
         return Outcome("checked", x.size, note="other bytes with other threads and subnormals flushed")
     if len(archive) > x.nbytes + 48:
-        return Outcome("checked", x.size, note="larger than the field and 48 bytes")
+        return Outcome("checked", x.size, note="larger than the field plus 48 bytes")
     return judge(cell, x, y)
 
 
@@ -349,7 +349,7 @@ def peer(name: str, cell: Cell) -> Outcome:
 
 
 def _serve(name: str, todo: list[Cell], answers: Connection) -> None:
-    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print what they think of their input
+    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print remarks on their input
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     for cell in todo:
@@ -357,7 +357,7 @@ def _serve(name: str, todo: list[Cell], answers: Connection) -> None:
 
 
 def outcomes_of_peer(name: str, todo: list[Cell], seconds_a_cell: float = 20) -> Iterator[Outcome]:
-    """In processes of their own: one that crashes or hangs loses its cell, and the next goes on behind it."""
+    """In separate processes: one that crashes or hangs loses its cell, and the next continues after it."""
     done = 0
     while done < len(todo):
         receive, send = multiprocessing.Pipe(duplex=False)

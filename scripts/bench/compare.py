@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures this package beside other compressors, where they are installed: on the same fields, under the same bound.
+"""Measures this package and other installed compressors, on the same fields and under the same bound.
 
     .venv/bin/python scripts/bench/compare.py turbulence density.npy --repeat 3
     .venv/bin/python scripts/bench/compare.py --list
 
-scripts/bench/peers.py runs it in an environment that has the others. The work is done by the package `comparison`.
+scripts/bench/peers.py runs it in an environment that has the others. The code is in the package `comparison`.
 """
 
 from __future__ import annotations

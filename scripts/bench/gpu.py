@@ -3,12 +3,12 @@
 
     scripts/bench/gpu.py                         # everything, into scripts/bench/results/<gpu>_<date>.json
     scripts/bench/gpu.py turbulence@64 --eb 1e-3 # one field, 64^3
-    scripts/bench/gpu.py --limit 500             # stops after 500 s; the same command again goes on
-    scripts/bench/gpu.py --resources             # the compiler's figures of the kernels; needs nvcc, but no GPU
-    scripts/bench/gpu.py --docs                  # docs/performance.md anew, from the results there are
+    scripts/bench/gpu.py --limit 500             # stops after 500 s; the same command continues
+    scripts/bench/gpu.py --resources             # the compiler's figures for the kernels; needs nvcc, but no GPU
+    scripts/bench/gpu.py --docs                  # rewrites the section of docs/performance.md from existing results
 
-Fields are generated ones, NAME@N of a size (turbulence@512 is 512^3), and .npy files. Needs CuPy. The kernels are timed
-by gpu_stages.so, which CMake builds with CUSZ_BUILD_BENCH=ON (scripts/gpu build); without it only whole calls are.
+Fields are generated ones, NAME@N with a size (turbulence@512 is 512^3), or .npy files. Needs CuPy. The kernels are
+timed by gpu_stages.so, which CMake builds with CUSZ_BUILD_BENCH=ON (scripts/gpu build); without it, only whole calls.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from cusz_core.embedding import compare
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ROOT / "build/gpu/scripts/bench/gpu_stages.so"
 
-#: What is measured without FIELD: sizes that fill a GPU, the usual ones, and what a rank has in its block.
+#: What is measured without FIELD: sizes that fill a GPU, usual sizes, and that of a rank's block.
 DEFAULT_FIELDS = (
     *("turbulence@512", "density@512", "turbulence@256", "density@256", "turbulence@128", "turbulence@64"),
     *("flux@7200", "flux@1800", "clouds@1800", "particles_x@256", "particles_vx@256", "orbitals@64"),
 )
-#: Bytes overwritten before every round of the stages: more than any cache, and time for the host to get ahead.
+#: Bytes overwritten before every round of the stages: more than any cache, and enough time for the host to get ahead.
 FLUSH_BYTES = 1 << 30
 MOST_STAGES = 16  # gpu_stages.cpp
 
 
 class BenchError(Exception):
-    """Something that is needed is not there."""
+    """A requirement is missing."""
 
 
 # ----------------------------------------------------------------------------------------------------------- fields
@@ -64,7 +64,7 @@ def load(name: str, cache: Path | None) -> fields.Field:
         return next(iter(fields.load([name])))
     kind, _, size = name.partition("@")
     if kind not in fields.GENERATED or not size.isdigit():
-        raise BenchError(f"{name} is no .npy file and no generated field (turbulence@256, for example)")
+        raise BenchError(f"{name} is neither a .npy file nor a generated field (turbulence@256, for example)")
     kept = cache / f"{name}.npy" if cache else None
     if kept and kept.exists():
         return fields.Field(name, np.load(kept))
@@ -160,7 +160,7 @@ class Timing:
 
 
 def timed(cupy: Any, call: Callable[[], object], repeat: int) -> Timing:
-    """Of whole calls, one after the other, after two that are not counted."""
+    """Times of whole calls, one after the other, after two that are not counted."""
     for _ in range(2):
         call()
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -177,7 +177,7 @@ def timed(cupy: Any, call: Callable[[], object], repeat: int) -> Timing:
 
 
 def wall_seconds(call: Callable[[], object], repeat: int) -> float:
-    """Of calls that return when all is done."""
+    """Times of calls that return when all work is done."""
     call()
     seconds = []
     for _ in range(repeat):
@@ -208,8 +208,8 @@ class Quality:
 
 
 def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Quality:
-    """What came back, compared on the device. Whatever is as far off as the bound is looked at once more, exactly, on
-    the host; NaN, infinities and fill values have to be the same bits."""
+    """The decompressed field, compared on the device. Values whose error reaches the bound are checked again, exactly,
+    on the host; NaN, infinities and fill values must have the same bits."""
     bits = np.uint32 if x.dtype == np.float32 else np.uint64
     largest, squares, count, broken = 0.0, 0.0, 0, 0
     low, high = math.inf, -math.inf
@@ -316,7 +316,7 @@ class Machine:
         }
 
     def _stages(self, task: Task, archive: bytes, y: Any) -> tuple[dict[str, float], list[str]]:
-        """Times of the kernels; what they wrote has to be what the library writes."""
+        """Times of the kernels; what they wrote must be what the library writes."""
         assert self.stages is not None
         own = self.cupy.zeros(cusz.max_archive_bytes(task.x.shape, task.x.dtype), np.uint8)
         decoded = self.cupy.zeros(task.x.shape, task.x.dtype)
@@ -335,7 +335,7 @@ def key(row: Row) -> tuple[Any, ...]:
 
 
 def measure(machine: Machine, options: argparse.Namespace, document: dict[str, Any], path: Path) -> bool:
-    """Adds the rows that are missing. Returns whether all are there now."""
+    """Adds the missing rows. Returns whether all are now there."""
     started = time.monotonic()
     have = {key(row) for row in document["rows"] if not gpu_report.is_beside(row)}
     dtypes: dict[str, np.dtype] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
@@ -349,7 +349,7 @@ def measure(machine: Machine, options: argparse.Namespace, document: dict[str, A
             continue
         if time.monotonic() - started > options.limit:
             return False
-        say(f"{label}: making it")
+        say(f"{label}: generating it")
         field = load(name, options.cache)
         for dtype in dict.fromkeys(d for d, _ in wanted):
             host = np.ascontiguousarray(field.x, dtype)
@@ -393,7 +393,7 @@ def driver_version() -> str:
 
 
 def commit() -> str:
-    """Of the sources; CUSZ_COMMIT says it where they are a copy without history."""
+    """The commit of the sources; CUSZ_COMMIT gives it if they are a copy without history."""
     if given := os.environ.get("CUSZ_COMMIT"):
         return given
     git = ["git", "-C", str(ROOT)]
@@ -438,7 +438,7 @@ def default_path(document_head: dict[str, Any]) -> Path:
 
 
 def open_document(first: dict[str, Any], path: Path) -> gpu_report.Document:
-    """The results in `path`, to go on with them, if they are of the same GPU and sources; else new ones."""
+    """The results in `path`, to be continued, if they are of the same GPU and sources; else new ones."""
     if path.exists():
         earlier = gpu_report.read(path)
         if all(earlier.get(k) == first[k] for k in ("gpu", "driver", "cuda", "commit")):
@@ -473,27 +473,31 @@ def run(options: argparse.Namespace) -> int:
         print(f"error: {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the bound; "
               f"{row['note']}", file=sys.stderr)  # fmt: skip
     if not complete:
-        say("the time is up: the same command again measures what is left")
+        say("time is up: run the same command again to measure the rest")
     return 1 if wrong else 0 if complete else 3
 
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1 failure, 3 time is up."
+        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1: failure, 3: time is up."
     )
     options.add_argument("fields", nargs="*", metavar="FIELD", help="NAME@N or .npy file")
     options.add_argument("--eb", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4])
     options.add_argument("--mode", choices=("abs", "rel"), default="rel")
     options.add_argument("--dtype", choices=("f32", "f64"), nargs="+", default=["f32", "f64"])
-    options.add_argument("--repeat", type=int, default=20, help="calls of which the median is kept (default: 20)")
-    options.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after that")
+    options.add_argument(
+        "--repeat", type=int, default=20, help="number of timed calls; the median is kept (default: 20)"
+    )
+    options.add_argument(
+        "--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after this time"
+    )
     options.add_argument("--json", type=Path, metavar="FILE", help="default: scripts/bench/results/<gpu>_<date>.json")
     options.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="gpu_stages.so")
     options.add_argument("--flush", type=int, default=FLUSH_BYTES, metavar="BYTES", help=argparse.SUPPRESS)
     options.add_argument("--cache", type=Path, metavar="FOLDER", help="where generated fields are kept")
     options.add_argument("--resources", action="store_true", help="registers, spills, shared memory of the kernels")
     options.add_argument("--architectures", type=int, nargs="+", metavar="N", help="for --resources, such as 90")
-    options.add_argument("--docs", action="store_true", help="write the section of docs/performance.md anew")
+    options.add_argument("--docs", action="store_true", help="rewrite the section of docs/performance.md")
     options.add_argument("--docs-file", type=Path, default=gpu_report.DOCS, metavar="FILE", help=argparse.SUPPRESS)
     return options
 

@@ -1,6 +1,6 @@
 // Prints how the engine launches its kernels: one line each, "mangled name, what for, threads, dynamic shared bytes".
-// It is linked with the object of kernels.cu and, in place of the CUDA runtime, with the functions below, which do
-// nothing but remember; so the numbers are those of the compiled code, and no device is needed. (gpu_resources.py)
+// It is linked with the object of kernels.cu and, in place of the CUDA runtime, with the functions below, which only
+// record their arguments; so the numbers are those of the compiled code, and no device is needed. (gpu_resources.py)
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -98,7 +98,7 @@ void compression() {
 void codebooks() {
     for (const auto& [r, bins] : alphabets) {
         purpose = bins;
-        char memory = 0; // where it takes global memory, it is told so by an address
+        char memory = 0; // a non-null address, where the kernel is to use global memory
         BookArguments book{nullptr, r, cusz::Sample(1, r), nullptr, nullptr, nullptr, nullptr, nullptr};
         if (book_memory_bytes(r) != 0) book.memory = &memory;
         make_book(book, nullptr);

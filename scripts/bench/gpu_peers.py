@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Measures the CUDA engine beside other GPU compressors: the same fields and absolute bounds, one after the other.
+"""Measures the CUDA engine and other GPU compressors: the same fields and absolute bounds, one after the other.
 
     scripts/bench/gpu_peers.py --peers FOLDER             # FOLDER/cuSZ, cuSZp, FSZ, FZ-GPU, PFPL: checkouts of them
     scripts/bench/gpu_peers.py --peers FOLDER turbulence@256 --rel 1e-3 --only cuSZ PFPL
-    scripts/bench/gpu_peers.py --peers FOLDER --limit 480 # starts no measurement after that; the same command goes on
-    scripts/bench/gpu_peers.py --peers FOLDER --dry-run   # the plan, and the peers are built; needs no GPU
-    scripts/bench/gpu_peers.py --peers FOLDER --collect X # what is needed of the peers, and no more, is copied to X
+    scripts/bench/gpu_peers.py --peers FOLDER --limit 480 # no new measurement after 480 s; the same command continues
+    scripts/bench/gpu_peers.py --peers FOLDER --dry-run   # builds the peers and prints the plan; needs no GPU
+    scripts/bench/gpu_peers.py --peers FOLDER --collect X # copies only what is needed of the peers to X
 
-Every peer is a program of its own (gpu_peers_build.py): a crash or a hang costs one row. It gets the field, and gives
-the size of its archive, its times, and the field that came back, which is compared here, value by value. So is our
-engine measured, in the same words: cusz_core is one program more.
-Bounds are fractions of the field's range, made absolute and rounded down to f32, which some peers want. The rows go to
-the results of gpu.py, with the fraction as "rel_eb". Peers take up to three dimensions: the leading ones of a field of
-more are taken as one.
+Every peer is a separate program (gpu_peers_build.py): a crash or a hang costs one row. It is given the field, and
+returns the size of its archive, its times, and the decompressed field, which is compared here, value by value. Our
+engine, cusz_core, is measured by such a program in the same way.
+Bounds are fractions of the field's range, made absolute and rounded down to f32, which some peers need. The rows go to
+the results of gpu.py, with the fraction as "rel_eb". Peers take up to three dimensions: for fields with more, the
+leading ones are merged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/gpu-peers"
 OWN_LIBRARY = Path(cusz.__file__).with_name("libcusz_core.so.0")
 
-#: What is measured without FIELD. @256x16 are 16 boxes of 256^3 particles, one behind the other: 2^28 values.
+#: What is measured without FIELD. @256x16 are 16 boxes of 256^3 particles, one after the other: 2^28 values.
 DEFAULT_FIELDS = (
     *("turbulence@512", "density@512", "flux@1800", "turbulence@256_f64", "orbitals@64"),
     *("particles_x@256x16", "particles_vx@256x16"),
@@ -67,10 +67,10 @@ class Tool:
     Attributes:
         name: in the table.
         recipe: how it is built.
-        program: the adapter's program; None for PFPL, which has programs of its own.
+        program: the adapter's program; None for PFPL, which has its own programs.
         variant: the adapter's last argument.
         dtypes, dimensions: that it takes.
-        note: what has to be known of its numbers.
+        note: a remark on its numbers.
     """
 
     name: str
@@ -108,7 +108,7 @@ def dimensions_of(shape: Sequence[int]) -> int:
 
 
 def why_not(tool: Tool, dtype: str, dimensions: int) -> str | None:
-    """Why a tool is left out of a field, or None."""
+    """Why a tool is skipped for a field, or None."""
     if dtype not in tool.dtypes:
         return f"has no {dtype}"
     return None if dimensions in tool.dimensions else "is for other dimensions"
@@ -119,7 +119,7 @@ def why_not(tool: Tool, dtype: str, dimensions: int) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A field by its name: NAME@N, NAME@NxK for K times particles, either with _f64 behind it, or a .npy file."""
+    """A field by its name: NAME@N, or NAME@NxK for K times particles, either with the suffix _f64, or a .npy file."""
 
     name: str
     dtype: str
@@ -127,7 +127,7 @@ class Spec:
 
     @property
     def label(self) -> str:
-        """What the rows call it."""
+        """Its name in the rows."""
         if self.name.endswith(".npy"):
             return Path(self.name).stem
         return self.name if self.copies == 1 else f"{self.name}x{self.copies}"
@@ -144,9 +144,9 @@ def parse_field(word: str) -> Spec:
         return Spec(word, np.load(word, mmap_mode="r").dtype.name)
     found = re.fullmatch(r"([a-z_]+?)@(\d+)(?:x(\d+))?(_f64)?", word)
     if not found or found[1] not in fields.GENERATED or int(found[2]) == 0 or found[3] == "0":
-        raise BenchError(f"{word} is no .npy file and no generated field (turbulence@256, for example)")
+        raise BenchError(f"{word} is neither a .npy file nor a generated field (turbulence@256, for example)")
     if found[3] and not found[1].startswith("particles"):
-        raise BenchError(f"{word}: only particles are put one behind the other")
+        raise BenchError(f"{word}: only particles can be put one after the other")
     return Spec(f"{found[1]}@{found[2]}", "float64" if found[4] else "float32", int(found[3] or 1))
 
 
@@ -155,7 +155,7 @@ def load(spec: Spec, cache: Path | None) -> fields.Field:
     x = field.x
     if spec.copies > 1:
         kind, _, size = spec.name.partition("@")
-        distance = int(size) if kind == "particles_x" else 0  # boxes stand beside each other
+        distance = int(size) if kind == "particles_x" else 0  # boxes are placed side by side
         x = np.concatenate([x + x.dtype.type(i * distance) for i in range(spec.copies)])
     return dataclasses.replace(field, name=spec.label, x=np.ascontiguousarray(x, spec.dtype))
 
@@ -179,7 +179,7 @@ def rounded_down(bound: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a peer's program says; medians, in microseconds."""
+    """The results that a peer's program prints; medians, in microseconds."""
 
     archive_bytes: int
     compress_us: float
@@ -188,7 +188,7 @@ class Measured:
 
 
 class PeerError(Exception):
-    """A peer failed on a field: this is what its row says."""
+    """A peer failed on a field; the message goes into its row."""
 
 
 def parse_adapter(output: str) -> Measured:
@@ -242,7 +242,7 @@ class Case:
 
 
 def run_tool(tool: Tool, case: Case, programs: Path) -> Measured:
-    """Compresses and decompresses once and again; the field that came back is in `case.decoded`."""
+    """Compresses and decompresses repeatedly; the decompressed field is in `case.decoded`."""
     case.decoded.unlink(missing_ok=True)
     own = programs / tool.recipe.name
     short = {"float32": "f32", "float64": "f64"}[case.dtype]
@@ -291,10 +291,10 @@ def measured_row(cupy: Any, tool: Tool, version: str, x: Any, case: Case, progra
 
 
 def chosen_tools(names: Sequence[str]) -> list[Tool]:
-    """Ours, and those of the peers named; all without a name."""
+    """Ours, and the named peers; all peers if none is named."""
     unknown = [name for name in names if name not in build.RECIPES]
     if unknown:
-        raise BenchError(f"{unknown[0]} is no peer: {', '.join(build.RECIPES)}")
+        raise BenchError(f"{unknown[0]} is not a peer: {', '.join(build.RECIPES)}")
     return [tool for tool in TOOLS if not names or tool.recipe.name in (*names, gpu_report.OURS)]
 
 
@@ -331,7 +331,7 @@ class Bench:
     work: Path
 
     def measure(self, specs: Sequence[Spec]) -> bool:
-        """Adds the rows that are missing. Returns whether all are there now."""
+        """Adds the missing rows. Returns whether all are now there."""
         started = time.monotonic()
         return all(self._measure_field(spec, lambda: time.monotonic() - started > self.options.limit) for spec in specs)
 
@@ -343,7 +343,7 @@ class Bench:
             return True
         if is_late():
             return False
-        gpu.say(f"{spec.label} {spec.dtype}: making it")
+        gpu.say(f"{spec.label} {spec.dtype}: generating it")
         field = load(spec, self.options.cache)
         x = self.cupy.asarray(field.x)
         file = self.work / "field.raw"
@@ -368,7 +368,7 @@ class Bench:
 
 
 def work_folder(given: Path | None) -> Path:
-    """Where fields lie as files: in memory, where there is room for the largest and what comes back."""
+    """Where fields are kept as files: in memory, if there is room for the largest and its decompressed copy."""
     memory = Path("/dev/shm")
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
@@ -428,28 +428,42 @@ def run(options: argparse.Namespace) -> int:
         print(f"error: ours, {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the "
               f"bound; {row['note']}", file=sys.stderr)  # fmt: skip
     if not complete:
-        gpu.say("the time is up: the same command again measures what is left")
+        gpu.say("time is up: run the same command again to measure the rest")
     return 1 if wrong or failed else 0 if complete else 3
 
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1 failure, 3 time is up."
+        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1: failure, 3: time is up."
     )
-    options.add_argument("fields", nargs="*", metavar="FIELD", help="NAME@N, NAME@NxK, with _f64 behind, or .npy file")
-    options.add_argument("--peers", type=Path, required=True, metavar="FOLDER", help="with checkouts of the peers")
-    options.add_argument("--only", nargs="+", default=[], metavar="PEER", help="of the peers, these")
-    options.add_argument("--rel", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4], help="bounds, of the range")
-    options.add_argument("--repeat", type=int, default=10, help="calls of which the median is kept (default: 10)")
-    options.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after that")
+    options.add_argument(
+        "fields", nargs="*", metavar="FIELD", help="NAME@N or NAME@NxK, also with the suffix _f64, or .npy file"
+    )
+    options.add_argument(
+        "--peers", type=Path, required=True, metavar="FOLDER", help="folder with checkouts of the peers"
+    )
+    options.add_argument("--only", nargs="+", default=[], metavar="PEER", help="only these peers")
+    options.add_argument(
+        "--rel", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4], help="bounds, as fractions of the range"
+    )
+    options.add_argument(
+        "--repeat", type=int, default=10, help="number of timed calls; the median is kept (default: 10)"
+    )
+    options.add_argument(
+        "--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after this time"
+    )
     options.add_argument("--json", type=Path, metavar="FILE", help="default: scripts/bench/results/<gpu>_<date>.json")
     options.add_argument("--cache", type=Path, metavar="FOLDER", help="where generated fields are kept")
-    options.add_argument("--work", type=Path, metavar="FOLDER", help="where fields lie as files (default: in memory)")
+    options.add_argument(
+        "--work", type=Path, metavar="FOLDER", help="where fields are kept as files (default: in memory)"
+    )
     options.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER", help="default: build/gpu-peers")
     options.add_argument("--architecture", default="90", help="of the GPU, such as 90 (default)")
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilers at a time")
     options.add_argument("--dry-run", action="store_true", help="build, and print what would be measured")
-    options.add_argument("--collect", type=Path, metavar="FOLDER", help="copy the peers' files that are needed there")
+    options.add_argument(
+        "--collect", type=Path, metavar="FOLDER", help="copy only the needed files of the peers to this folder"
+    )
     return options
 
 
@@ -457,7 +471,7 @@ def main(words: Sequence[str]) -> int:
     try:
         options = parser().parse_intermixed_args(words)
         if not all(rel > 0 and math.isfinite(rel) for rel in options.rel) or options.repeat < 1 or options.jobs < 1:
-            raise BenchError("--rel, --repeat and --jobs have to be positive")
+            raise BenchError("--rel, --repeat and --jobs must be positive")
         return run(options)
     except (BenchError, BuildError, cusz.CuszError) as error:
         print(f"error: {error}", file=sys.stderr)

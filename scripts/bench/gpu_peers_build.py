@@ -1,7 +1,7 @@
-"""Builds the programs of gpu_peers.py from checkouts of the peers, with nvcc and ninja; nothing of them is kept here.
+"""Builds the programs of gpu_peers.py from checkouts of the peers, with nvcc and ninja; no code of theirs is kept here.
 
-Folders are as git clone names them: cuSZ, cuSZp, FSZ, FZ-GPU, PFPL. They are compiled as they are, by nvcc 13.0 at
-least, from a copy of what is needed. Options are those of the peers' own build files, for this GPU's architecture.
+Folders are as git clone names them: cuSZ, cuSZp, FSZ, FZ-GPU, PFPL. They are compiled unchanged, by nvcc 13.0 or newer,
+from a copy of the needed files. Options are those of the peers' own build files, for this GPU's architecture.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ADAPTERS = Path(__file__).with_name("gpu_peers")
 
 
 class BuildError(Exception):
-    """A peer is not there, is not what was expected, or does not compile."""
+    """A peer is missing, is not what was expected, or does not compile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,13 +153,13 @@ def digest_of(recipe: Recipe, folder: Path) -> str:
 
 
 def version_of(recipe: Recipe, folder: Path) -> str:
-    """The commit that was tried, if the sources are those; else what they are."""
+    """The commit that was tried, if these are its sources; else a description of them."""
     digest = digest_of(recipe, folder)
     return recipe.commit[:12] if digest == recipe.digest else f"sources {digest}"
 
 
 def copy_needed(recipe: Recipe, folder: Path, target: Path) -> None:
-    """Copies what is needed of a peer, and leaves alone what is there already: it is not compiled again."""
+    """Copies the needed files of a peer. Unchanged files are not copied, so that they are not compiled again."""
     for name in files_of(recipe, folder):
         content = (folder / name).read_bytes()
         copy = target / name
@@ -218,7 +218,7 @@ def escaped(path: Path | str) -> str:
 
 
 def build(recipes: Sequence[Recipe], peers: Path, folder: Path, architecture: str, jobs: int) -> dict[str, str]:
-    """Builds what can be built. Returns what could not, with the end of what the compiler said."""
+    """Builds what can be built. Returns what could not, with the end of the compiler's output."""
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     ninja = shutil.which("ninja")
     for program, found in (("nvcc", nvcc), ("ninja", ninja)):

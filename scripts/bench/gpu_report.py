@@ -1,4 +1,4 @@
-"""What gpu.py and gpu_peers.py measured, as JSON and as the section "On a GPU" of docs/performance.md."""
+"""The results of gpu.py and gpu_peers.py, as JSON and as the section "On a GPU" of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCS = ROOT / "docs/performance.md"
 BEGIN, END = "<!-- gpu: begin -->", "<!-- gpu: end -->"
 NOT_MEASURED = "Not measured on a GPU yet: no speed of the CUDA engine is known."
 
-#: Members of every row; rows of other tools need have no more.
+#: Members of every row; rows of other tools need no more.
 COLUMNS = (
     *("tool", "version", "dataset", "shape", "dtype", "mode", "eb", "ratio", "psnr", "max_error_over_eb"),
     *("compress_gbps", "decompress_gbps", "end_to_end_gbps", "note"),
@@ -35,7 +35,7 @@ Document = dict[str, Any]  # gpu, driver, cuda, commit, ..., rows
 
 
 def shortened(row: Row) -> Row:
-    """A row without digits that mean nothing."""
+    """A row without meaningless digits."""
     short: Row = {}
     for name, value in row.items():
         if isinstance(value, dict):
@@ -70,12 +70,12 @@ def read(path: Path) -> Document:
 
 
 def is_beside(row: Row) -> bool:
-    """Whether a row is one of gpu_peers.py: of a peer, or of ours measured beside them."""
+    """Whether a row comes from gpu_peers.py: of a peer, or of ours measured with them."""
     return "rel_eb" in row
 
 
 def documents(folder: Path = RESULTS, *, beside: bool = False) -> list[Document]:
-    """All results there are, the latest of every GPU; either gpu.py's or gpu_peers.py's (`beside`)."""
+    """All results, the latest of every GPU; either gpu.py's or gpu_peers.py's (`beside`)."""
     latest: dict[str, Document] = {}
     for path in sorted(folder.glob("*_*.json")):
         document = read(path)
@@ -226,7 +226,7 @@ def _bytes(row: Row) -> int:
 
 
 def beside_peers(document: Document) -> str:
-    """What gpu_peers.py measured."""
+    """The results of gpu_peers.py."""
     rows = [row for row in document["rows"] if is_beside(row)]
     ours = {_cell(row): row for row in rows if row["tool"] == OURS}
     peers: dict[str, list[Row]] = {}

@@ -1,4 +1,4 @@
-"""What the compiler made of the CUDA kernels: registers, spills, shared memory, and how many blocks a processor holds.
+"""Resources of the compiled CUDA kernels: registers, spills, shared memory, and blocks per multiprocessor.
 
 Needs nvcc and a C++ compiler, but no GPU. Used by `gpu.py --resources`.
 """
@@ -20,7 +20,7 @@ CORE = ROOT / "cusz_core"
 KERNELS = CORE / "src/cuda/kernels.cu"
 FIGURES = Path(__file__).with_name("gpu_resources.json")
 
-#: What a processor has, by architecture: shared memory in KiB, threads, blocks. Each has 65536 registers.
+#: Limits of a multiprocessor, by architecture: shared memory in KiB, threads, blocks. Each has 65536 registers.
 PROCESSORS = {80: (164, 2048, 32), 86: (100, 1536, 16), 89: (100, 1536, 24), 90: (228, 2048, 32), 100: (228, 2048, 32)}
 #: The engine asks for no more blocks than this (kernels.cu, most_blocks_of_processor).
 MOST_BLOCKS = 8
@@ -33,7 +33,7 @@ class CompilerError(Exception):
 
 
 def architectures() -> list[int]:
-    """Those that the build is for by default."""
+    """The architectures that the build is for by default."""
     found = re.search(r"set\(CUSZ_CUDA_ARCHITECTURES ([^)]*?) CACHE", (ROOT / "CMakeLists.txt").read_text())
     assert found is not None, "CMakeLists.txt sets no CUSZ_CUDA_ARCHITECTURES"
     return sorted({int(word.split("-")[0]) for word in found[1].split()})
@@ -78,7 +78,7 @@ def _include_folder(nvcc: str) -> str:
 
 
 def _launches(nvcc: str, kernels: Path, program: Path) -> list[tuple[str, str, int, int]]:
-    """Kernel, what for, threads and dynamic shared memory of every launch (gpu_launches.cpp)."""
+    """Kernel, purpose, threads and dynamic shared memory of every launch (gpu_launches.cpp)."""
     sources = [Path(__file__).with_name("gpu_launches.cpp"), CORE / "src/format/tiling.cpp"]
     folders = ["-I", CORE / "src", "-I", CORE / "include", "-isystem", _include_folder(nvcc)]
     _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *sources, kernels, "-o", program)
@@ -87,7 +87,7 @@ def _launches(nvcc: str, kernels: Path, program: Path) -> list[tuple[str, str, i
 
 
 def parse(text: str) -> list[Row]:
-    """What `ptxas -v` says of every kernel, by its mangled name."""
+    """The output of `ptxas -v` for every kernel, by its mangled name."""
     rows: list[Row] = []
     for line in text.splitlines():
         if found := re.search(r"Compiling entry function '(\w+)' for 'sm_(\d+)\w?'", line):
@@ -102,7 +102,7 @@ def parse(text: str) -> list[Row]:
 
 
 def joined(compiled: Iterable[Row], launches: Iterable[tuple[str, str, int, int]]) -> list[Row]:
-    """A row for every kernel, architecture and way that it is launched."""
+    """A row for every kernel, architecture and kind of launch."""
     by_name: dict[str, list[Row]] = {}
     for row in compiled:
         by_name.setdefault(row["kernel"], []).append(row)
@@ -126,7 +126,7 @@ def short_name(mangled: str) -> str:
 
 
 def resident_blocks(row: Row, threads: int, dynamic_shared: int) -> int | None:
-    """Blocks that a processor holds at once, for registers, shared memory and threads; None if it is not known."""
+    """Blocks that fit a multiprocessor, by registers, shared memory and threads; None if it is not known."""
     processor = PROCESSORS.get(row["architecture"])
     if processor is None:
         return None
@@ -145,6 +145,6 @@ def write(figures: dict[str, Any], path: Path = FIGURES) -> None:
 
 
 def spilling(figures: dict[str, Any]) -> list[str]:
-    """Kernels that keep registers in memory, and where."""
+    """Kernels that spill registers, and on which architecture."""
     found = [f"{row['kernel']} (sm_{row['architecture']})" for row in figures["rows"] if row["spills"] > 0]
     return list(dict.fromkeys(found))

@@ -1,10 +1,10 @@
-// Times the stages of the CUDA engine, on a field in device memory: with CUDA events that are recorded as the engine
-// says what it has put on its stream (StageObserver in device.hpp). gpu.py loads this with ctypes, and compares what
-// was written with what cusz_compress and cusz_decompress give.
+// Times the stages of the CUDA engine, on a field in device memory, with CUDA events recorded when the engine reports
+// what it has put on its stream (StageObserver in device.hpp). gpu.py loads this with ctypes, and compares what was
+// written with the results of cusz_compress and cusz_decompress.
 //
 // Before every round a piece of memory larger than any cache is overwritten. So the caches are cold, and the host is
-// ahead of the device: a stage's time is that from the end of the one before to its own end, on the device, with no
-// wait for the host in it. That of nothing (two events in a row) is given as well.
+// ahead of the device: a stage's time is that from the end of the previous one to its own end, on the device, without
+// waiting for the host. The time of nothing (two events in a row) is given as well.
 #include <cusz/cusz.h>
 
 #include <cuda_runtime_api.h>
@@ -149,7 +149,7 @@ private:
 
 void time_all(const Layout& layout, const Coding& coding, const Source& field, const Target& archive,
               const Target& decoded, Clock& clock, cusz_stage_times& times) {
-    // The way of fields that are stored raw: a copy with a checksum.
+    // For fields that are stored raw: a copy with a checksum.
     clock.time([&] { clock.engine().piece_checksum(field, layout.bytes(), 1, archive.at(raw_header_bytes)); });
 
     const std::size_t in_front = v1::body_offset(coding.r);

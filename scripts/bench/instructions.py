@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Guards the speed of the CPU engine without a clock: counts instructions per value, of two commits, with callgrind.
 
-    .venv/bin/python scripts/bench/instructions.py                 # HEAD beside the working tree
+    .venv/bin/python scripts/bench/instructions.py                 # HEAD and the working tree
     .venv/bin/python scripts/bench/instructions.py main~1 main     # two commits
     .venv/bin/python scripts/bench/instructions.py --functions 5   # and where the instructions are spent
-    .venv/bin/python scripts/bench/instructions.py --keep build/instructions   # builds are used again
+    .venv/bin/python scripts/bench/instructions.py --keep build/instructions   # reuses builds
 
 Prints a Markdown table. Exits with 1 if any count has risen by more than --limit percent, with 2 if nothing could be
 counted. Needs valgrind and what scripts/setup installs; takes about a minute and a half, most of it for compiling.
 
 Both sides read the same generated inputs, on one thread, and are counted for the widest instruction set that valgrind
-knows (AVX2: it shows no program AVX-512) and for the plain one (CUSZ_SIMD=baseline). Counts are exact for one machine
-and compiler: they say nothing of memory, caches and threads, which compare.py measures.
+knows (AVX2: it hides AVX-512 from programs) and for the plain one (CUSZ_SIMD=baseline). Counts are exact for one
+machine and compiler: they say nothing about memory, caches and threads, which compare.py measures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DIRECTIONS = ("compress", "decompress")
 
 
 class Failure(Exception):
-    """Nothing can be counted: what happened, and the remedy."""
+    """Counting failed: what happened, and the remedy."""
 
 
 class Row(NamedTuple):
@@ -64,7 +64,7 @@ class Input(NamedTuple):
         return self.path.stat().st_size // (8 if self.dtype == "f64" else 4)
 
 
-#: Instructions a value of each function, by what was counted.
+#: Instructions per value of each function, by what was counted.
 Counts = Mapping[Row, Mapping[str, float]]
 
 
@@ -98,9 +98,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--functions", type=int, default=0, metavar="N", help="show the N largest functions of each side"
     )
-    parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep the builds here, by commit, and use them again"
-    )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the builds here, by commit, and reuse them")
     return parser.parse_args(arguments)
 
 
@@ -140,9 +138,7 @@ def callgrind(driver: Path, field: Input, instructions: str, direction: str, out
     run([*valgrind, driver, field.dtype, repr(field.rel), field.path, *map(str, field.shape)], env=environment)
     counted = parse_callgrind(out.read_text())
     if not counted:
-        raise Failure(
-            f"callgrind has seen no call of {function}", "See whether the library exports it under this name."
-        )
+        raise Failure(f"callgrind saw no call of {function}", "See whether the library exports it under this name.")
     return counted
 
 

@@ -2,7 +2,7 @@
 """Runs compare.py in .venv-peers: an environment with what .venv has, and other compressors.
 
     scripts/bench/peers.py turbulence --repeat 3     # options are those of compare.py
-    scripts/bench/peers.py --docs                    # everything, and docs/performance.md anew (half an hour)
+    scripts/bench/peers.py --docs                    # everything, and rewrites docs/performance.md (half an hour)
     scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
 
 The versions are those of scripts/bench/requirements.txt.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Reads all of a run back on all ranks, and fails if it is not the run that was asked for.
+"""Reads a whole run back on all ranks, and fails if it is not the run that was asked for.
 
     srun --mpi=pmix --ntasks=8 python scripts/slurm/check.py gs.bp --steps 1000 --interval 250 --eb 1e-4
 
-Every step is there that the simulation was to write (its variable `step` tells its number), and no other. Every archive
-is the one that its block table describes (the Reader compares checksums), and its bound is no larger than asked for.
-Every value is finite, and no further than the bound outside of what its variable ranged over before compression.
+All steps that the simulation should have written are there (the variable `step` holds their numbers), and no others.
+Every archive is the one that its block table describes (the Reader compares checksums), and its bound is no larger than
+asked for. Every value is finite, and at most the bound outside the range of its variable before compression.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def problems(run: cusz_operator.Reader, numbers: list[int], eb: float) -> list[s
             # Rounding is monotone: where the difference is at most eb, so is the rounded one.
             low, high = table["min"].min(), table["max"].max()
             if not np.all((low - values <= eb) & (values - high <= eb)):
-                wrong.append(f"{where}: values are not finite, or further than {eb} outside of {low} to {high}")
+                wrong.append(f"{where}: values are not finite, or more than {eb} outside {low} to {high}")
     return wrong
 
 
@@ -64,8 +64,8 @@ def main() -> int:
         return 1
     if comm.rank == 0:
         raw, archive = (sum(column) for column in zip(*sizes, strict=True))
-        told = f"{len(numbers)} steps, all as asked for"
-        print(f"{options.file}: {told}, {raw} bytes in {archive}, ratio {raw / archive:.1f}")
+        summary = f"{len(numbers)} steps, all as asked for"
+        print(f"{options.file}: {summary}, {raw} bytes in {archive}, ratio {raw / archive:.1f}")
     return 0
 
 

@@ -1,4 +1,4 @@
-# Sourced by the job scripts beside it: what there is to adapt to a cluster, and how ranks are started.
+# Sourced by the job scripts next to it: settings to adapt to a cluster, and how ranks are started.
 # shellcheck shell=bash
 
 # ---- adapt
@@ -8,25 +8,25 @@
 CUSZ_LAUNCH=${CUSZ_LAUNCH:-srun}          # or mpirun
 CUSZ_SRUN_MPI=${CUSZ_SRUN_MPI:-pmix}      # one of `srun --mpi=list` that the MPI was built with; Open MPI: pmix
 
-# ---- works as it is
+# ---- no need to change anything below
 
 # shellcheck source=/dev/null
 source "${CUSZ_VENV:-$CUSZ_ROOT/.venv}/bin/activate"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
-export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not take it over from sbatch
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not inherit it from sbatch
 
-# Where the job's files go. A job that is requeued finds what it has written before.
+# Where the job's files go. A requeued job finds what it wrote before.
 out=${CUSZ_OUT:-$SLURM_SUBMIT_DIR/$SLURM_JOB_NAME-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}
 mkdir -p "$out"
 
-# launch RANKS COMMAND...: runs COMMAND on so many ranks of the job, and fails if one of them fails.
-side_by_side=() # of srun, for steps that run at the same time
+# launch RANKS COMMAND...: runs COMMAND on RANKS ranks of the job, and fails if one of them fails.
+side_by_side=() # options of srun for steps that run at the same time
 launch() {
     local ranks=$1
     shift
     case $CUSZ_LAUNCH in
     srun) srun --mpi="$CUSZ_SRUN_MPI" --kill-on-bad-exit=1 "${side_by_side[@]}" --ntasks="$ranks" "$@" ;;
-    # Open MPI starts its daemons by srun, where a second mpirun would wait for the first one to end.
+    # Open MPI starts its daemons with srun; without this, a second mpirun would wait for the first to end.
     mpirun) SLURM_OVERLAP=1 mpirun --bind-to none -n "$ranks" "$@" ;;
     *) echo "CUSZ_LAUNCH is $CUSZ_LAUNCH; it must be srun or mpirun" >&2 && return 2 ;;
     esac

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tells where the ranks of a launch are and what they work with, and fails if it is not what was asked for.
+"""Prints where the ranks of a launch are and which devices they use, and fails if it is not what was asked for.
 
     srun --mpi=pmix --ntasks=8 python scripts/slurm/ranks.py 8 --nodes 2 --gpus
 
-A launcher that does not fit the MPI starts as many programs of one rank each, which would all write the same file. So a
-job asks first.
+A launcher that does not match the MPI starts many programs of one rank each, which would all write the same file. So a
+job checks first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("ranks", type=int, help="how many ranks there should be")
     parser.add_argument("--nodes", type=int, help="how many nodes they should be on")
-    parser.add_argument("--gpus", action="store_true", help="each rank should have a CUDA device of its own")
+    parser.add_argument("--gpus", action="store_true", help="each rank should have its own CUDA device")
     options = parser.parse_args()
 
     comm = MPI.COMM_WORLD
@@ -32,7 +32,7 @@ def main() -> int:
     wrong = []
     if comm.size != options.ranks:
         wrong.append(
-            f"the launcher gave {comm.size} rank{'s' * (comm.size > 1)}, not {options.ranks}: does it fit the MPI "
+            f"the launcher gave {comm.size} rank{'s' * (comm.size > 1)}, not {options.ranks}: does it match the MPI "
             f"({MPI.get_vendor()[0]})? See docs/slurm.md."
         )
     if nodes is not None:

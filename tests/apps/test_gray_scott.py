@@ -239,9 +239,9 @@ def test_mistakes(
         (["--output", "no/gs.bp"], "--output no/gs.bp: the folder no does not exist."),
         (["--output", "a.bp", "--reference", "./a.bp"], "--output and --reference are the same file, a.bp."),
         (["--output", "a.bp", "--restart", "a.bp"], "--output and --restart are the same file, a.bp."),
-        (["--append", "--restart", "a.bp"], "--append goes together with neither"),
-        (["--append", "--reference", "a.bp"], "--append goes together with neither"),
-        (["--append", "--engine", "SST"], "--append goes together with neither"),
+        (["--append", "--restart", "a.bp"], "--append cannot be combined with"),
+        (["--append", "--reference", "a.bp"], "--append cannot be combined with"),
+        (["--append", "--engine", "SST"], "--append cannot be combined with"),
     ],
 )
 def test_option_mistakes(

@@ -93,7 +93,7 @@ def test_a_broken_bound_is_an_error(run, monkeypatch):
     ("words", "message"),
     [
         ([], "FIELD"),
-        (["turbulence"], "turbulence is no .npy file (generated fields are those of scripts/bench/compare.py)"),
+        (["turbulence"], "turbulence is not a .npy file (scripts/bench/compare.py has generated fields)"),
         (["nowhere.npy"], "No such file"),
         (["x.npy", "--repeat", 0], "--repeat is 0"),
         (["x.npy", "--threads", 0], "threads is 0"),

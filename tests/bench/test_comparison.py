@@ -249,7 +249,7 @@ def test_figures_without_matplotlib(run, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "no generated field"),
+        (["nowhere"], "nor a generated field"),
         (["nowhere.npy"], "No such file"),
         (["x.npy", "--tools", "cusz,gzip"], "there is no tool gzip"),
         (["x.npy", "--repeat", 0], "--repeat is 0"),

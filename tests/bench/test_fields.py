@@ -52,7 +52,7 @@ def test_chosen(tmp_path, monkeypatch):
     monkeypatch.setenv("CUSZ_TEST_DATA", str(tmp_path))
     assert fields.chosen([]) == [*fields.GENERATED, str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
     assert fields.chosen(["turbulence_f64", "x.npy"]) == ["turbulence_f64", "x.npy"]
-    with pytest.raises(cusz.ParameterError, match="turbulenz is no"):
+    with pytest.raises(cusz.ParameterError, match="turbulenz is neither"):
         fields.chosen(["turbulenz"])
 
 

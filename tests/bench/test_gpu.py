@@ -208,7 +208,7 @@ def test_fields_are_kept(gpu, tmp_path):
     assert support.same_bits(gpu.load("turbulence@16", tmp_path).x, first.x)
     assert gpu.load("flux@20", None).x.shape == (20, 40)
     for name in ("turbulence", "nothing@16", "turbulence@x"):
-        with pytest.raises(gpu.BenchError, match="no generated field"):
+        with pytest.raises(gpu.BenchError, match="nor a generated field"):
             gpu.load(name, None)
 
 

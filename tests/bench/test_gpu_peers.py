@@ -134,11 +134,11 @@ def test_the_plan_needs_no_gpu(peers, build, monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nothing@16"], "nothing@16 is no .npy file"),
-        (["--only", "SZ4"], "SZ4 is no peer: cuSZ, cuSZp, FSZ, FZ-GPU, PFPL"),
-        (["--rel", "0"], "have to be positive"),
-        (["--rel", "nan"], "have to be positive"),
-        (["--repeat", "0"], "have to be positive"),
+        (["nothing@16"], "nothing@16 is neither a .npy file"),
+        (["--only", "SZ4"], "SZ4 is not a peer: cuSZ, cuSZp, FSZ, FZ-GPU, PFPL"),
+        (["--rel", "0"], "must be positive"),
+        (["--rel", "nan"], "must be positive"),
+        (["--repeat", "0"], "must be positive"),
         (["--dry-run"], "has none of them:\n    cuSZ    https://github.com/szcompressor/cuSZ d3cde38aec71\n"),
     ],
 )

@@ -425,7 +425,7 @@ def test_commands_of_a_package_that_is_not_installed(run, folder, monkeypatch):
     monkeypatch.setattr(extensions, "of_group", lambda _: {})
     (folder / "run.bp").mkdir()
     assert fails(run("check", "run.bp"), 2, "invalid choice: 'check'")
-    assert fails(run("inspect", "run.bp"), 1, "no package that is installed has 'cusz inspect directory'")
+    assert fails(run("inspect", "run.bp"), 1, "no installed package provides 'cusz inspect directory'")
 
 
 def test_without_adios2_and_mpi4py(run, folder, monkeypatch, capsys):

@@ -109,7 +109,7 @@ def test_a_plugin_of_somebody_else_is_told(tmp_path: Path, program: Callable, mo
 def test_the_environment_is_that_of_the_shell(program: Callable) -> None:
     """And not what importing cusz_operator makes of it."""
     command = [sys.executable, "-m", "cusz_core", "check", Path(__file__).parents[2] / "apps" / "heat_xml.xml"]
-    assert "no problem was found" in program(command).stdout
+    assert "no problems found" in program(command).stdout
     done = program(command, env={"ADIOS2_PLUGIN_PATH": None}, check=False)
     assert done.returncode == 1
     assert "ADIOS2_PLUGIN_PATH is not set" in done.stdout
@@ -127,7 +127,7 @@ def test_what_config_writes_is_right(engine: str, tmp_path: Path) -> None:
     assert (io.name, io.engine, io.variables) == ("simulation", engine, {"T": 1e-3})
     report = checked(configuration.xml("simulation", engine, variables, statistics=False), tmp_path)
     assert report.problems == []
-    assert "bpls -l is going to show 0 / 0" in report.notes[0]
+    assert "bpls -l will show 0 / 0" in report.notes[0]
 
 
 def test_an_operator_that_is_defined_once(tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ engine.close()
 # process is ended, or it is ignored (T is not compressed as it should be).
 MISTAKES = {
     "not_xml": ("<adios-config>", "not well-formed XML: no element found", "refused"),
-    "root": ("<adios></adios>", "ignores all but <adios-config>", "ignored"),
+    "root": ("<adios></adios>", "ADIOS2 reads only <adios-config>", "ignored"),
     "root_in_capitals": (
         config(VARIABLE).replace("adios-config", "Adios-Config"),
-        "ignores all but <adios-config>",
+        "ADIOS2 reads only <adios-config>",
         "ignored",
     ),
     "no_io": ("<adios-config/>", "there is no <io>", "ignored"),
@@ -186,7 +186,7 @@ MISTAKES = {
     "no_operator": (config(VARIABLE.replace("type=", "operator=")), "there is no <operator> 'plugin'", "refused"),
     "no_plugin_name": (config(VARIABLE.replace("PluginName", "Plugin")), "no parameter PluginName", "ended"),
     "no_library": (config(VARIABLE.replace("PluginLibrary", "Library")), "no parameter PluginLibrary", "ended"),
-    "library": (config(VARIABLE.replace("cusz_operator", "cusz")), "PluginLibrary is 'cusz' and has to be", "ended"),
+    "library": (config(VARIABLE.replace("cusz_operator", "cusz")), "PluginLibrary is 'cusz'; it must be", "ended"),
     "parameter_without_value": (config(VARIABLE.replace(' value="1e-3"', "")), "<parameter> has no value", "ignored"),
     "malformed_bound": (
         config(VARIABLE.replace("1e-3", "1e-3 K")),
@@ -222,16 +222,22 @@ def test_mistakes_in_a_configuration(name: str, tmp_path: Path, program: Callabl
 @pytest.mark.parametrize(
     ("xml", "words"),
     [
-        (config(VARIABLE.replace('"cusz"', '"cuSZ"')), "PluginName is 'cuSZ' and has to be 'cusz'"),
-        (config(VARIABLE.replace('"cusz_operator"', '"libcusz_operator.so"')), "has to be 'cusz_operator'"),
-        (config(VARIABLE + VARIABLE), "2 <variable> with the name 'T'"),
-        (config(f'<variable name="T">{OPERATION}{OPERATION}</variable>'), "has 2 operations, and ADIOS2 does one"),
+        (config(VARIABLE.replace('"cusz"', '"cuSZ"')), "PluginName is 'cuSZ'; it must be 'cusz'"),
+        (config(VARIABLE.replace('"cusz_operator"', '"libcusz_operator.so"')), "it must be 'cusz_operator'"),
+        (config(VARIABLE + VARIABLE), "2 <variable> elements with the name 'T'"),
+        (
+            config(f'<variable name="T">{OPERATION}{OPERATION}</variable>'),
+            "has 2 operations, but ADIOS2 performs only one",
+        ),
         (
             config(VARIABLE.replace(BOUND, BOUND + BOUND.replace("accuracy", "Accuracy"))),
             "parameter 'accuracy' is given twice",
         ),
         (config(VARIABLE).replace("<adios-config>", "<!DOCTYPE adios-config><adios-config>"), "there is a DOCTYPE"),
-        (config(VARIABLE).replace("</adios", '<io name="simulation"/></adios'), "2 <io> with the name 'simulation'"),
+        (
+            config(VARIABLE).replace("</adios", '<io name="simulation"/></adios'),
+            "2 <io> elements with the name 'simulation'",
+        ),
     ],
 )
 def test_what_works_and_should_not_be_so(xml: str, words: str, tmp_path: Path) -> None:
@@ -244,7 +250,7 @@ def test_other_operators_are_no_mistake(tmp_path: Path) -> None:
     report = checked(config(f"{VARIABLE}{other}"), tmp_path)
     assert report.problems == []
     assert report.ios[0].variables == {"T": 1e-3}
-    assert "the operation is 'zfp', and not this operator" in report.notes[0]
+    assert "the operation is 'zfp', not this operator" in report.notes[0]
 
 
 def test_a_name_that_adios2_does_not_read(tmp_path: Path) -> None:
@@ -252,7 +258,7 @@ def test_a_name_that_adios2_does_not_read(tmp_path: Path) -> None:
     path.write_text(config(VARIABLE), encoding="utf-8")
     (problem,) = cusz_operator.check(configuration=path).problems
     assert "only if its name ends in .xml" in problem
-    with pytest.raises(UnsupportedError, match="only XML is checked"):
+    with pytest.raises(UnsupportedError, match="only XML can be checked"):
         cusz_operator.check(configuration=tmp_path / "adios2.yaml")
     with pytest.raises(FileNotFoundError):
         cusz_operator.check(configuration=tmp_path / "none.xml")
@@ -303,7 +309,7 @@ def test_a_run_that_is_as_it_should_be(engine_type: str, tmp_path: Path) -> None
     assert {name: v.remarks for name, v in by_name.items()} == {
         "T": "",
         "U": "the configuration has no operation for it",
-        "n": "its type is int64_t, and the operator takes float and double",
+        "n": "its type is int64_t; the operator takes float and double",
         "noise": "the configuration has no operation for it",
         "nothing": "no values",
         "time": "a single value, which no operator compresses",
@@ -321,14 +327,14 @@ def test_what_a_configuration_asks_for_in_vain(engine_type: str, tmp_path: Path)
     xml.write_text(config(f'<engine type="{engine_type}"/>{variables}'), encoding="utf-8")
     write(run, xml)
     problems = cusz_operator.check(run, xml).problems
-    missing = "ADIOS2 ignores in silence what the configuration says of it"
+    missing = "ADIOS2 silently ignores what the configuration says about it"
     assert problems == [
         f"{run}: there is no variable 't' (there is 'T'): {missing}",
         f"{run}: there is no variable 'U ' (there is 'U'): {missing}",
         f"{run}: variable 'n': 2 of 2 blocks are not compressed: "
-        "its type is int64_t, and the operator takes float and double",
+        "its type is int64_t; the operator takes float and double",
         f"{run}: variable 'noise': 2 of 2 blocks are stored raw: too small, incompressible within the bound, or none: "
-        "nothing of it is compressed",
+        "none of the variable is compressed",
     ]
 
 
@@ -362,7 +368,9 @@ def test_one_of_several_ios(tmp_path: Path) -> None:
     xml.write_text(config(VARIABLE).replace("</adios", f"{other}</adios"), encoding="utf-8")
     write(run, xml)
     assert cusz_operator.check(configuration=xml).problems == []
-    with pytest.raises(ParameterError, match=r"say with --io which of them wrote the file \(simulation, checkpoint\)"):
+    with pytest.raises(
+        ParameterError, match=r"use --io to say which of them wrote the file \(simulation, checkpoint\)"
+    ):
         cusz_operator.check(run, xml)
     assert cusz_operator.check(run, xml, "simulation").problems == []
     (problem,) = cusz_operator.check(run, xml, "checkpoint").problems
@@ -408,10 +416,10 @@ def test_the_command(tmp_path: Path, program: Callable) -> None:
     command = [sys.executable, "-m", "cusz_core", "check"]
     for paths in ([run, xml], [xml, run], [run], [xml]):
         done = program([*command, *paths])
-        assert "no problem was found" in done.stdout
+        assert "no problems found" in done.stdout
         assert f"plugin    {cusz_operator.plugin_path()}/libcusz_operator.so, version" in done.stdout
         assert ("T         float    2       2 " in done.stdout) == (run in paths)
-        assert ("IO        simulation, engine of the program: T (0.001)" in done.stdout) == (xml in paths)
+        assert ("IO        simulation, engine chosen by the program: T (0.001)" in done.stdout) == (xml in paths)
         assert done.stderr == ""
     xml.write_text(config(VARIABLE.replace('"T"', '"temperature"')), encoding="utf-8")
     done = program([*command, run, xml], check=False)
@@ -423,7 +431,7 @@ def test_the_command(tmp_path: Path, program: Callable) -> None:
     for wrong, words in [
         ([run, run], "one .bp directory"),
         ([xml, xml], "one .bp directory"),
-        ([tmp_path / "adios2.yaml"], "only XML is checked"),
+        ([tmp_path / "adios2.yaml"], "only XML can be checked"),
     ]:
         done = program([*command, *wrong], check=False)
         assert (done.returncode, done.stdout) == (2, "")

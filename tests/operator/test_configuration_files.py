@@ -36,12 +36,12 @@ def test_without_statistics():
     """Where the CPU cannot read what is put, ADIOS2 must not find minimum and maximum; the file says so."""
     text = configuration.xml("Out", "BP5", VARIABLES, statistics=False)
     assert ElementTree.fromstring(text).find("io/engine/parameter").attrib == {"key": "StatsLevel", "value": "0"}
-    assert "<!-- ADIOS2 does not read what is put" in text
+    assert "<!-- ADIOS2 does not read the data put" in text
     yaml = pytest.importorskip("yaml")
     text = configuration.yaml("Out", "BP5", VARIABLES, statistics=False)
     (io,) = yaml.safe_load(text)
     assert io["Engine"] == {"Type": "BP5", "StatsLevel": 0}
-    assert "# ADIOS2 does not read what is put" in text
+    assert "# ADIOS2 does not read the data put" in text
 
 
 def test_yaml():

@@ -69,7 +69,7 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
     for name, engine, append, message in (
         ("nowhere/new.bp", "SST", False, "nowhere' does not exist"),
         ("file.bp", "BP5", False, "a file is in the way"),
-        ("new.bp", "BP5", True, "append needs a file that is there already"),
+        ("new.bp", "BP5", True, "append needs an existing file"),
         ("bp4.bp", "BP5", True, "it was written with engine BP4, not BP5"),
         ("bp5.bp", "BP4", True, "it was written with engine BP5, not BP4"),
     ):

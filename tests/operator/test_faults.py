@@ -184,7 +184,7 @@ def test_a_disk_that_is_fuller_than_it_says(
     assert f"step {len(complete)} of this Writer is not written: rank 0: ADIOS2 failed" in text
     assert "No space left on device" in text
     if ranks > 1:
-        assert "ADIOS2 left other ranks waiting: the job is ended" in text
+        assert "ADIOS2 left other ranks waiting: the job is aborted" in text
     assert require_right(python, tmp_path / "run.bp", len(complete)) == len(complete)
 
 

@@ -243,7 +243,7 @@ def test_files_without_where_it_fails(
         with cz.Reader(tmp_path / f"{name}.bp") as run:
             assert not support.violations(X, run[0].read("T"), 1e-3)
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("cusz_operator: bpls -l is going to show 0 / 0, ")
+    assert line.startswith("cusz_operator: bpls -l will show 0 / 0, ")
     assert line.endswith("because a trial with this ADIOS2 failed: another order")
 
     with pytest.raises(cusz_core.UnsupportedError, match=r"has ADIOS2's statistics, .* but another order"):

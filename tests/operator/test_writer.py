@@ -284,7 +284,7 @@ def test_a_step_without_variables(tmp_path: Path) -> None:
         ({"eb": 1, "engine": "HDF5"}, cusz_core.UnsupportedError, "engine is 'HDF5'; it must be one of BP5, BP4, SST"),
         ({"eb": 1, "parameters": {"statslevel": 2}}, cusz_core.ParameterError, "statslevel = 2; it must be 0"),
         ({"eb": 1, "variables": {"T": {"accuracy": 1}}}, cusz_core.ParameterError, "has 'accuracy'; known are eb"),
-        ({"eb": 1, "append": True}, cusz_core.ParameterError, "append needs a file that is there already"),
+        ({"eb": 1, "append": True}, cusz_core.ParameterError, "append needs an existing file"),
         ({"eb": 1, "append": True, "engine": "SST"}, cusz_core.ParameterError, "a stream"),
         ({"eb": 1, "engine": "BP4", "asynchronous": True}, cusz_core.UnsupportedError, "BP4 writes within the step"),
         ({"eb": 1, "binz": 64}, TypeError, "unexpected keyword argument 'binz'"),
@@ -326,7 +326,7 @@ def test_puts_and_steps_in_their_order(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
         with pytest.raises(cusz_core.ParameterError, match="needs an open step"):
             out.put("T", np.ones(5))
-        with out.step(), pytest.raises(cusz_core.ParameterError, match="a step is open already"):
+        with out.step(), pytest.raises(cusz_core.ParameterError, match="a step is already open"):
             out.step()
         with out.step(), pytest.raises(cusz_core.ParameterError, match="name of a block table"):
             out.put("cusz/blocks/T", np.ones(5))

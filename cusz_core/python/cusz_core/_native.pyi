@@ -31,17 +31,17 @@ def describe_dlpack(
 ) -> tuple[int, tuple[int, int, int], tuple[int, ...], tuple[int, ...] | None, tuple[int, int], bool]: ...
 
 class DeviceMemory:
-    """A C-contiguous array in a device's memory; whoever makes it keeps the memory's owner alive."""
+    """A C-contiguous array in a device's memory; the caller keeps the memory's owner alive."""
 
     def __init__(self, address: int, dtype: int, shape: tuple[int, ...], writable: bool, /) -> None: ...
 
 class Params:
-    """Parameters by their keys, checked; what is None keeps its default."""
+    """Parameters by key, checked; None keeps the default."""
 
     def __init__(self, values: dict[str, Any], /) -> None: ...
 
-#: (stream, whether it exists as long as the allocator does, device of the allocator, allocator or None); (): the
-#: library's own.
+#: (stream, whether it lives as long as the allocator, device of the allocator, allocator or None); (): the library's
+#: own.
 Place = tuple[int, bool, int, object | None] | tuple[()]
 
 def compress(

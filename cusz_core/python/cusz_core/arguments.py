@@ -1,4 +1,4 @@
-"""Checks of what users pass in, with messages that name the value, the limit and the remedy."""
+"""Checks of user arguments; the messages name the value, the limit and the remedy."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .errors import ParameterError, UnsupportedError
 
 
 class CudaArray(Protocol):
-    """An array in a CUDA device's memory that says where: CuPy, Numba, PyTorch, JAX, ..."""
+    """An array in CUDA device memory that exposes its address: CuPy, Numba, PyTorch, JAX, ..."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
 
 class DLPackArray(Protocol):
-    """An array that others can use by DLPack; here only those on a CUDA device."""
+    """An array exported by DLPack; only those on a CUDA device are accepted."""
 
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
 
 DeviceArray = CudaArray | DLPackArray
-#: What holds an archive: any C-contiguous buffer of single bytes, or a device array of uint8.
+#: An archive: any C-contiguous buffer of single bytes, or a device array of uint8.
 ArchiveLike = bytes | bytearray | memoryview | mmap.mmap | NDArray[np.uint8] | DeviceArray
 #: A field in host memory: float32 or float64.
 Field = NDArray[np.floating[Any]]
@@ -44,7 +44,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {_native.F32: np.dtype(np.float32), _native.
 
 
 def field(x: object, name: str = "x") -> Field:
-    """`x` as a C-contiguous, aligned array; copied only if it is not one already."""
+    """`x` as a C-contiguous, aligned array; copied only if necessary."""
     if not isinstance(x, np.ndarray):
         raise UnsupportedError(f"{name} is {describe(x)}; accepted are {ACCEPTED_FIELDS}{_array_remedy(x)}")
     if isinstance(x, np.ma.MaskedArray):
@@ -59,7 +59,7 @@ def field(x: object, name: str = "x") -> Field:
 
 
 def field_type(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> None:
-    """Refuses what is not a field's dtype or number of dimensions."""
+    """Refuses a dtype or number of dimensions that a field cannot have."""
     if dtype.char not in "fd" or not dtype.isnative:
         raise UnsupportedError(f"{name} has dtype {dtype.str} ({dtype.name}); {_dtype_remedy(dtype, name)}")
     if not 1 <= len(shape) <= _native.MAX_NDIM:
@@ -134,11 +134,11 @@ def archive(a: object) -> object:
 
 
 def extents(values: Any, what: str) -> tuple[int, ...]:
-    """A tuple of integers that are not negative, from a sequence of them or one alone."""
+    """A tuple of non-negative integers, from a sequence or a single integer."""
     try:
         result = tuple(operator.index(value) for value in ([values] if isinstance(values, int) else values))
     except TypeError:
-        raise ParameterError(f"{what} is {describe(values)}; it must be integers") from None
+        raise ParameterError(f"{what} is {describe(values)}; it must be an integer or a sequence of integers") from None
     if any(value < 0 or value >= 2**63 for value in result):
         raise ParameterError(f"{what} is {result}; its numbers must be from 0 to 2**63 - 1")
     return result
@@ -182,7 +182,7 @@ def backend(name: object) -> int:
 
 
 def device(name: object) -> str | None:
-    """Where a result is to lie: "cpu", "cuda", or None for what the function does by default."""
+    """Where a result goes: "cpu", "cuda", or None for the function's default."""
     if name is None or (isinstance(name, str) and name in ("cpu", "cuda")):
         return name
     raise ParameterError(f"device is {name!r:.80}; it must be 'cpu', 'cuda' or None")

@@ -1,4 +1,4 @@
-"""What this machine and this build can compress with."""
+"""The backends of this build, and what they run on here."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class BackendInfo:
     """One backend.
 
     Attributes:
-        name: as `compress(backend=...)` takes it.
-        available: whether it can be used: this build has it, and this process something that it runs on.
+        name: as in `compress(backend=...)`.
+        available: whether it can be used: it is in this build, and this process has hardware for it.
         device: what it runs on (the first device; the CPU with the instruction set used), or why it is not available.
         threads: CPU threads that a call uses by default; 0 for device backends.
-        devices: names of all that it can run on; of "cuda" by number of the CUDA device. Empty if not available.
+        devices: names of everything it can run on; for "cuda" in order of device number. Empty if not available.
     """
 
     name: str
@@ -30,16 +30,16 @@ class BackendInfo:
     devices: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain Python values."""
+        """All attributes as plain Python values."""
         return dataclasses.asdict(self) | {"devices": list(self.devices)}
 
 
 def devices() -> list[BackendInfo]:
-    """The backends and what they run on; those that cannot be used too, with the reason. Loads the CUDA driver, if
-    there is one.
+    """All backends and what they run on, including those that cannot be used, with the reason. Loads the CUDA driver
+    if there is one.
 
     Raises:
-        DeviceError: a device that is there cannot be asked its name.
+        DeviceError: the name of a device cannot be queried.
     """
     found = []
     for backend_id, name in enumerate(_native.BACKENDS):
@@ -56,7 +56,7 @@ def devices() -> list[BackendInfo]:
 
 
 def default_threads() -> int:
-    """CPU threads that a call uses when it is not told."""
+    """CPU threads that a call uses by default."""
     return _native.default_threads()
 
 

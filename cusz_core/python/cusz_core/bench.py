@@ -21,16 +21,16 @@ from .info import json_value
 
 _DESCRIPTION = """
 Compresses and decompresses fields in memory: ratio, PSNR, largest error and speed (10^6 raw bytes a second, the median
-of repeated calls after a first one). The bound is proved, as by `cusz verify`. scripts/bench/compare.py of the source
-tree measures other compressors beside this one, and has fields to measure.
+of repeated calls after a first one). The bound is checked exactly, as by `cusz verify`. scripts/bench/compare.py of
+the source tree also measures other compressors, and has generated fields.
 """
-_SHORT = 0.02  # seconds: shorter calls are repeated until these are full, and their mean is one timing
-#: What a row tells, in the order of columns.
+_SHORT = 0.02  # seconds: a shorter call is repeated until this time is up, and the mean is one timing
+#: The columns of a row, in order.
 _COLUMNS = (
     *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "threads"),
     *("ratio", "bit_rate", "psnr", "max_error_over_eb", "compress_mbps", "decompress_mbps"),
 )
-#: Those that are printed, and under which titles.
+#: The columns that are printed, and their headings.
 _SHOWN = {
     "dataset": "field",
     "eb": "bound",
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 class _Moved(argparse.Action):
-    """An option of the comparison with other compressors, which `cusz bench` was once."""
+    """An option of the comparison with other compressors, which used to be part of `cusz bench`."""
 
     def __call__(self, parser: object, namespace: object, values: object, option: str | None = None) -> None:
         raise UsageError(f"{option} is an option of scripts/bench/compare.py, which is in the source tree")
@@ -59,11 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("fields", type=Path, nargs="+", metavar="FIELD", help=".npy file")
     parser.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
     parser.add_argument(
-        "--mode", choices=("abs", "rel"), default="rel", help="rel (default) to the value range, or abs"
+        "--mode", choices=("abs", "rel"), default="rel", help="rel (default): relative to the value range; or abs"
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
     parser.add_argument(
-        "--repeat", type=int, default=5, help="how often calls are timed; the median is kept (default: 5)"
+        "--repeat", type=int, default=5, help="number of timed calls; the median is reported (default: 5)"
     )
     parser.add_argument("--dtype", choices=DTYPES, help="cast the fields")
     parser.add_argument("--fill", type=number, help='value that stands for "no data" in the fields')
@@ -95,10 +95,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Fails for what would fail later: rather now than after an hour."""
+    """Checks the options up front: better to fail now than after an hour."""
     for path in options.fields:
         if path.suffix != ".npy":
-            raise UsageError(f"{path} is no .npy file (generated fields are those of scripts/bench/compare.py)")
+            raise UsageError(f"{path} is not a .npy file (scripts/bench/compare.py has generated fields)")
     for path in (options.csv, options.json):
         if path and not path.parent.is_dir():
             raise ParameterError(f"there is no folder {path.parent} for {path.name}")
@@ -113,7 +113,7 @@ def _check(options: argparse.Namespace) -> None:
 def _measure(name: str, x: NDArray[Any], eb: float, threads: int, options: argparse.Namespace) -> Row:
     archive = codec.compress(x, eb, options.mode, fill=options.fill, threads=threads)
     found = verification.verify(x, archive, threads=threads)
-    room = np.empty(codec.max_archive_bytes(x.shape, x.dtype), np.uint8)  # both write into memory that is there already
+    room = np.empty(codec.max_archive_bytes(x.shape, x.dtype), np.uint8)  # both directions reuse memory
     decoded = np.empty(x.shape, x.dtype)
 
     def compress() -> object:
@@ -146,7 +146,7 @@ def _median_seconds(call: Callable[[], object], repeat: int) -> float:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Of one call; of many short ones their mean, as a single one tells how cold the caches were."""
+    """Seconds for one call; for a short one the mean of many, as the time of one depends on how cold the caches are."""
     calls, seconds = 0, 0.0
     started = time.perf_counter()
     while seconds < _SHORT:

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """
     Args:
-        words: that are going to be parsed. Other packages are left alone where the first is a command of this one.
+        words: the command line. Other packages are not imported if its first word is a command of this package.
     """
     parser = Parser(prog="cusz", description="Error-bounded lossy compression of floating-point fields.")
     parser.add_argument("--version", action="version", version=f"cusz {__version__}")
@@ -77,13 +77,13 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     sub.add_argument(
         "-o", "--output", type=Path, help=f"file to write: .npy, or raw values (default: ARCHIVE without {SUFFIX})"
     )
-    sub.add_argument("--max-bytes", type=int, help="refuse a field of more bytes (for archives from elsewhere)")
+    sub.add_argument("--max-bytes", type=int, help="refuse a larger field (for untrusted archives)")
     add_parameters(sub, "backend", "threads")
     _add_force(sub)
     sub.set_defaults(run=_decompress)
 
-    sub = commands.add_parser("inspect", help="show what an archive, or every block in a directory, says of itself")
-    sub.add_argument("path", type=Path, help="archive, or directory of another package's files")
+    sub = commands.add_parser("inspect", help="describe an archive, or every block in a directory")
+    sub.add_argument("path", type=Path, help="archive, or a directory that another package reads")
     sub.add_argument("--check", action="store_true", help="verify the checksums of an archive's payload as well")
     add_json(sub)
     sub.set_defaults(run=_inspect)
@@ -101,7 +101,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     sub.set_defaults(run=bench.run)
 
     sub = commands.add_parser("devices", help="show the backends of this build and machine")
-    sub.add_argument("--mpi", action="store_true", help="under mpirun or srun: show what every rank works with")
+    sub.add_argument("--mpi", action="store_true", help="under mpirun or srun: show the device or cores of every rank")
     add_json(sub)
     sub.set_defaults(run=_devices)
 
@@ -111,7 +111,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _add_commands_of_others(commands: Any, words: Sequence[str]) -> None:
-    """Adds the commands of other packages. One that cannot be imported is in the way of nobody but who asks for it."""
+    """Adds the commands of other packages. One that cannot be imported is an error only when it is asked for."""
     for name, entry in sorted(extensions.of_group(command_line.GROUP).items()):
         if "." in name or name in commands.choices:  # a part of a command
             continue
@@ -288,7 +288,7 @@ def _devices(options: argparse.Namespace) -> int:
 def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) -> NDArray[Any]:
     if path.suffix == ".npy":
         if shape is not None or dtype is not None:
-            raise UsageError(f"--shape and --dtype are for raw files; {path} tells its own")
+            raise UsageError(f"--shape and --dtype are for raw files; {path} has its own")
         return read_npy(path)
     if shape is None or dtype is None:
         raise UsageError(f"{path} is not a .npy file: give --shape (such as 256x256x256) and --dtype (f32 or f64)")

@@ -96,13 +96,12 @@ def compress(
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), or a fraction of its value range
             (mode "rel"). 0 is lossless to the bit; a bound > 0 may lose the sign of a zero.
         mode: "abs" or "rel".
-        out: a writable contiguous buffer for the archive. `max_archive_bytes` is always enough; a smaller one is
-            filled by way of scratch memory if the archive fits. Or a one-dimensional uint8 array of at least
+        out: a writable contiguous buffer for the archive. `max_archive_bytes` is always enough; a smaller one will do
+            if the archive fits, at the cost of scratch memory. Or a one-dimensional uint8 array of at least
             `max_archive_bytes` on a device, aligned to 4 bytes.
-        device: where the archive is to lie: "cpu" (None: the same, unless `out` says otherwise), or "cuda", for which
-            CuPy makes an array on the device of `x`, else on the current one.
-        options: further parameters by their names, such as `fill`, `threads` and `bins`: `help(cusz_core.Parameters)`
-            has them all.
+        device: where the archive goes: "cpu" (None: the same, unless `out` says otherwise), or "cuda": a CuPy array on
+            the device of `x`, else on the current one.
+        options: further parameters, such as `fill`, `threads` and `bins`: `help(cusz_core.Parameters)` lists them all.
 
     Returns:
         The archive, as bytes; with `out`, the part of `out` that holds it, as a memoryview, or on a device `out[:n]`;
@@ -128,7 +127,7 @@ def compress_with(
     """`compress`, with its parameters in one object: for code that passes them on."""
     array = arguments.field(x) if isinstance(x, np.ndarray) else device_memory.field(x)
     native = parameters.native
-    if out is None and device is None and array is x:  # the way of most calls
+    if out is None and device is None and array is x:  # the usual case
         return _native.compress(x, native, device_memory.HERE)
     field, where = device_memory.memory(array), arguments.device(device)
     if out is None and where != "cuda":
@@ -183,18 +182,18 @@ def decompress(
     """Reconstructs the field of an archive.
 
     Args:
-        archive: bytes, bytearray, memoryview, mmap or uint8 array of exactly the archive; or a one-dimensional uint8
-            array on a CUDA device.
+        archive: bytes, bytearray, memoryview, mmap or uint8 array that holds exactly the archive; or a one-dimensional
+            uint8 array on a CUDA device.
         out: a writable C-contiguous array of the archive's dtype and shape, numpy's or on a device, to be filled and
             returned; it must not overlap the archive. Its contents are undefined after an error.
-        like: a module, or an array of one, whose `empty` makes the result: numpy, cupy, a PyTorch tensor. The result
+        like: a module, or one of its arrays, whose `empty` makes the result: numpy, cupy, a PyTorch tensor. The result
             lies on the device of that array, else on the archive's, else on the current one.
-        device: "cuda": the result is CuPy's, if `like` and `out` do not say otherwise. "cpu": it is numpy's.
+        device: "cuda": the result is a CuPy array, unless `like` or `out` says otherwise. "cpu": it is a numpy array.
         backend: "auto": on the device where `archive` or the result lies, else on the CPU. "cuda": on a device.
-            "cpu": arrays in host memory alone.
+            "cpu": on the CPU, for arrays in host memory only.
         threads: CPU threads; None as in `compress`.
-        max_bytes: refuse an archive whose field is larger than this, before memory for it is asked for: for archives
-            from elsewhere, as a small one may declare a very large field.
+        max_bytes: refuse an archive whose field is larger than this, before allocating memory for it: for untrusted
+            archives, as a small one may declare a very large field.
 
     Returns:
         The field: an array of the archive's dtype and shape, numpy's unless `out`, `like` or `device` say otherwise.
@@ -296,7 +295,7 @@ def check(archive: ArchiveLike, *, threads: int | None = None) -> None:
     """Verifies an archive's header and checksums without reconstructing the field.
 
     Args:
-        archive: as in `decompress`; where it lies, there it is read.
+        archive: as in `decompress`; it is read where it lies.
         threads: CPU threads; None as in `compress`.
 
     Raises:
@@ -333,7 +332,7 @@ def value_range(x: NDArray[Any] | DeviceArray, fill: float | None = None, *, thr
 
 
 def max_archive_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
-    """Hard bound of the size of an archive: the raw bytes of the field and 48 more."""
+    """Upper limit on the size of an archive: the raw bytes of the field plus 48."""
     dtype_id = arguments.dtype_id_of(np.dtype(dtype))
     extents = tuple(shape)
     if not 1 <= len(extents) <= _native.MAX_NDIM:
@@ -350,8 +349,8 @@ def scratch_bytes() -> int:
 
 
 def release_scratch() -> None:
-    """Gives the scratch memory kept for reuse back to the system, and to CuPy's pool what came from there; calls in
-    progress in other threads keep theirs."""
+    """Returns the scratch memory kept for reuse to where it came from, the system or CuPy's pool; calls in progress in
+    other threads keep theirs."""
     _native.release_scratch()
 
 

@@ -1,9 +1,9 @@
 """What commands share: those of this package, and those that other packages add to `cusz`.
 
 A package adds a command by an entry point of the group `cusz.commands`, which has the command's name and refers to a
-`Command`. It is imported only when its command or the help is asked for. What `cusz inspect` does with a directory is
-the entry point `inspect.directory`, and what `cusz devices` does with --mpi is `devices.mpi`: these have the options of
-the command that they are a part of.
+`Command`. It is imported only when its command or the help is asked for. `cusz inspect` of a directory is the entry
+point `inspect.directory`, and `cusz devices --mpi` is `devices.mpi`: these take the options of the command that they
+belong to.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Command:
 
     Attributes:
         help: a line for `cusz --help`.
-        run: does it; returns the exit code.
+        run: runs it; returns the exit code.
         add_options: adds the command's options to its parser.
     """
 
@@ -76,15 +76,15 @@ class Command:
 
 
 class UsageError(Exception):
-    """A command line that makes no sense."""
+    """An invalid command line."""
 
 
 class FailureError(Exception):
-    """Work that could not be done, told in one line."""
+    """A failure, described in one line."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are `UsageError`s."""
+    """A parser that raises `UsageError` instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see '{self.prog} --help')")
@@ -94,15 +94,15 @@ def load(name: str, entry: EntryPoint | None = None) -> Command:
     """A command of another package by its name.
 
     Raises:
-        FailureError: no package has it, or the one that does cannot be imported.
+        FailureError: no package provides it, or the one that does cannot be imported.
     """
     entry = entry or extensions.find(GROUP, name)
     words = " ".join(name.split("."))
     if entry is None:
-        raise FailureError(f"no package that is installed has 'cusz {words}'")
+        raise FailureError(f"no installed package provides 'cusz {words}'")
     try:
         command: Command = entry.load()
-    except Exception as error:  # whatever goes wrong there must not end the other commands
+    except Exception as error:  # whatever goes wrong there must not break the other commands
         package = entry.value.partition(":")[0].partition(".")[0]
         reason = f"the package {package} is needed for 'cusz {words}' and cannot be imported ({error})"
         raise FailureError(f"{reason}: install what is missing") from None
@@ -110,7 +110,7 @@ def load(name: str, entry: EntryPoint | None = None) -> Command:
 
 
 def exit_code_of(program: str, work: Callable[[], int]) -> int:
-    """Does the work of a command. Returns the exit code: its own, 1 for failures, 2 for usage and parameters."""
+    """Runs a command. Returns its exit code, or 1 for failures, 2 for wrong usage or parameters."""
 
     def report(error: object, code: int) -> int:
         text = re.sub(r"\033\[[0-9;]*m", "", str(error))  # some libraries colour their messages
@@ -143,7 +143,7 @@ def exit_code_of(program: str, work: Callable[[], int]) -> int:
 
 
 def number(text: str) -> float:
-    """A number of an option, for argparse."""
+    """Converts a number for argparse."""
     try:
         return float(text)
     except ValueError:
@@ -151,7 +151,7 @@ def number(text: str) -> float:
 
 
 def add_parameters(parser: argparse.ArgumentParser, *keys: str) -> None:
-    """Options for parameters of the library, by its table; those that are not given are left out of what is parsed."""
+    """Adds options for parameters in the library's table; those the user does not give are absent from the result."""
     for row in map(TABLE.__getitem__, keys):
         kind = {} if row.choices else {"type": int if row.type == INTEGER else number}
         text = row.description + (f" (default: {row.default})" if row.default not in (None, "0") else "")
@@ -190,7 +190,7 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Shows on a terminal, after a second, that work goes on; nothing where standard error is not a terminal."""
+    """Shows the elapsed time after the first second, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -215,24 +215,24 @@ def progress(what: str) -> Iterator[None]:
 
 
 def print_json(value: object) -> None:
-    """Prints a value as JSON; what JSON does not know as text, or as plain values."""
+    """Prints a value as JSON; types that JSON lacks become plain values or text."""
     print(json.dumps(value, indent=2, allow_nan=False, default=_plain))
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: numpy scalars and arrays, paths."""
+    """A value of a type that JSON lacks: numpy scalars and arrays, paths."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Prints lines of cells in columns."""
+    """Prints rows of cells in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def size(n: int) -> str:
-    """A number of bytes for a reader."""
+    """A number of bytes in readable units."""
     if n < 1000:
         return f"{n} bytes"
     value = n / 1000
@@ -244,7 +244,7 @@ def size(n: int) -> str:
 
 
 def extents(shape: Sequence[int]) -> str:
-    """Extents as options have them: 256x256x256."""
+    """Extents as options take them: 256x256x256."""
     return "x".join(map(str, shape))
 
 

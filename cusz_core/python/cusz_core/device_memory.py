@@ -1,6 +1,6 @@
-"""Arrays in the memory of CUDA devices: what they are, the stream that work on them goes to, and CuPy's memory.
+"""Arrays in CUDA device memory: their description, the stream that work on them goes to, and CuPy's memory.
 
-CuPy is imported only where somebody asks for an array of its making.
+CuPy is imported only when the caller asks for a CuPy array.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _DTYPE_IDS = {BYTES: 0, np.dtype(np.float32): _native.F32, np.dtype(np.float64):
 _DLPACK_CUDA, _DLPACK_CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _LEGACY_STREAM, _LEGACY_HANDLE, _PER_THREAD_HANDLE = 0, 1, 2  # 0 and 1 are the same stream
-_UNKNOWN = -2  # cusz_device_of, where CUDA does not say
+_UNKNOWN = -2  # cusz_device_of, if CUDA cannot tell
 #: The place of calls without device arrays.
 HERE: _native.Place = ()
-#: Arrays that must not change once they are made.
+#: Packages whose arrays are immutable.
 _IMMUTABLE = ("jax", "jaxlib")
 
 
@@ -41,10 +41,10 @@ class DeviceView:
         dtype, shape: of the array.
         writable: whether it may be written to.
         device: number of its CUDA device; -1 if that is not known (an empty array has no address).
-        stream: handle of the stream that the array's own pending work is on; None: it has none.
+        stream: handle of the stream of the array's pending work; None: there is none.
         cupy: the module, if the array is CuPy's.
         array: what the user passed in, or a contiguous copy of it.
-        owner: what keeps the memory, beside the array.
+        owner: what keeps the memory alive, besides the array.
     """
 
     memory: _native.DeviceMemory
@@ -60,7 +60,7 @@ class DeviceView:
 
 @dataclasses.dataclass
 class _Layout:
-    """What a device array says of itself, whichever way it says it."""
+    """A device array as it describes itself, by either interface."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -71,11 +71,11 @@ class _Layout:
     owner: object
 
 
-# ----------------------------------------------------------------------------------------------- arrays that come in
+# ------------------------------------------------------------------------------------------------------ input arrays
 
 
 def field(x: object, name: str = "x") -> NDArray[Any] | DeviceView:
-    """`x` as a C-contiguous, aligned array in host or device memory; copied only if it is not one already."""
+    """`x` as a C-contiguous, aligned array in host or device memory; copied only if necessary."""
     if isinstance(x, np.ndarray) or (layout := _layout(x, name)) is None:
         return arguments.field(x, name)
     arguments.field_type(layout.dtype, layout.shape, name)
@@ -129,13 +129,13 @@ def _archive(a: object, layout: _Layout, name: str) -> DeviceView:
 
 
 def memory(a: Any) -> Any:
-    """What `_native` takes for an array that one of the functions above gave."""
+    """What `_native` takes for an array that one of the functions above returned."""
     return a.memory if isinstance(a, DeviceView) else a
 
 
 def _layout(x: object, name: str) -> _Layout | None:
-    """What `x` says of itself; None if it does not claim to be on a CUDA device."""
-    if isinstance(x, type):  # its attributes are those of its instances, undone
+    """How `x` describes itself; None if it does not claim to be on a CUDA device."""
+    if isinstance(x, type):  # a class has the attributes of its instances, unbound
         return None
     interface = _ask(x, "__cuda_array_interface__", name)
     if interface is not None:
@@ -195,7 +195,7 @@ def _cuda_layout(x: object, interface: Any, name: str) -> _Layout:
     layout = _Layout(dtype, shape, address, not read_only, True, _normal(stream), x)
     _check_layout(x, layout, strides, f"{what} is malformed", name)
     if version == 2 and _cupy_of(x) is None and (export := _ask(x, "__dlpack__", name)) is not None:
-        # Version 2 knows no streams. DLPack does: asked for a capsule, the owner has the legacy stream wait for it.
+        # Version 2 has no streams. DLPack does: asked for a capsule, the owner makes the legacy stream wait.
         try:
             export(stream=_LEGACY_HANDLE)
         except Exception as error:
@@ -205,11 +205,11 @@ def _cuda_layout(x: object, interface: Any, name: str) -> _Layout:
 
 
 def _dlpack_layout(x: Any, name: str) -> _Layout:
-    """By DLPack. The capsule, which is the owner from here on, keeps the tensor."""
+    """By DLPack. From here on the capsule keeps the tensor alive."""
     try:
         try:
             capsule = x.__dlpack__(stream=_LEGACY_HANDLE, max_version=(1, 0))
-        except TypeError:  # from before DLPack 1
+        except TypeError:  # older than DLPack 1
             capsule = x.__dlpack__(stream=_LEGACY_HANDLE)
         address, (code, bits, lanes), shape, strides, (kind, _), writable = _native.describe_dlpack(capsule)
     except Exception as error:
@@ -233,7 +233,7 @@ def _dlpack_layout(x: Any, name: str) -> _Layout:
 
 
 def _check_layout(x: object, layout: _Layout, strides: tuple[int, ...] | None, malformed: str, name: str) -> None:
-    """Refuses what cannot be true, before anything is read there. Finds out whether it is C-contiguous."""
+    """Refuses an impossible layout before any of it is read. Sets whether it is C-contiguous."""
     shape = layout.shape
     if any(extent < 0 for extent in shape):
         _refuse(x, name, f"{malformed}: shape is {shape}")
@@ -265,7 +265,7 @@ def _device_array(x: Any, layout: _Layout, name: str) -> DeviceView:
         if device < 0 or _native.device_of(layout.address + size - 1) != device:
             raise UnsupportedError(
                 f"{name} is {arguments.describe(x)} that claims {size} bytes of device memory at {layout.address:#x}, "
-                "which CUDA does not know: pass the array itself while it lives, and host memory as a numpy array"
+                "which CUDA does not know: pass the array itself while it is alive, and host memory as a numpy array"
             )
     elif cupy is not None:
         device = int(x.device.id)
@@ -287,7 +287,7 @@ def _contiguous_copy(x: Any, name: str) -> Any:
 
 
 def _cupy_of(x: object) -> Any:
-    """The module CuPy, if `x` is an array of its making."""
+    """The module cupy, if `x` is a CuPy array."""
     cupy = sys.modules.get("cupy")
     ndarray = getattr(cupy, "ndarray", None)
     return cupy if isinstance(ndarray, type) and isinstance(x, ndarray) else None
@@ -303,8 +303,8 @@ def _normal(stream: int | None) -> int | None:
 def place(*arrays: object) -> _native.Place:
     """The stream for a call with these arrays, and where its scratch memory comes from; `HERE` without device arrays.
 
-    The stream is the current one of CuPy, if one of the arrays is CuPy's, else that of the first which names one, else
-    the legacy default stream. Work that others have pending elsewhere is waited for.
+    The stream is CuPy's current one if one of the arrays is CuPy's, else that of the first array that names one, else
+    the legacy default stream. Pending work of other arrays on other streams is waited for.
     """
     on_device = [a for a in arrays if isinstance(a, DeviceView)]
     if not on_device:
@@ -316,7 +316,7 @@ def place(*arrays: object) -> _native.Place:
     else:
         current = main.cupy.cuda.get_current_stream(main.device)
         stream = _LEGACY_STREAM if current.ptr == _LEGACY_HANDLE else int(current.ptr)
-        # A stream that CuPy made lives as long as its object, others as long as somebody else likes.
+        # A stream made by CuPy lives as long as its object; the lifetime of others is not known.
         lasting = stream in (_LEGACY_STREAM, _PER_THREAD_HANDLE) or isinstance(current, main.cupy.cuda.Stream)
         made = (stream, lasting, main.device, PoolAllocator(main.cupy, main.device, current))
     for array in on_device:
@@ -329,7 +329,7 @@ def _wait_for(array: DeviceView) -> None:
     cupy = sys.modules.get("cupy")
     if cupy is None:
         raise ParameterError(
-            f"the arrays are of two streams, one of them {array.stream:#x}: pass arrays of one stream, or import cupy, "
+            f"the arrays are on two streams, one of them {array.stream:#x}: pass arrays on one stream, or import cupy, "
             "which is needed to wait for it"
         )
     with cupy.cuda.Device(array.device if array.device >= 0 else None):
@@ -339,7 +339,7 @@ def _wait_for(array: DeviceView) -> None:
 class PoolAllocator:
     """Scratch memory on one stream, from CuPy's pool, so that CuPy and the library do not hoard memory from each other.
 
-    The library calls it (cusz_set_allocator), from any thread. It keeps the stream.
+    The library calls it (cusz_set_allocator), from any thread. It keeps the stream alive.
     """
 
     def __init__(self, cupy: Any, device: int, stream: Any) -> None:
@@ -356,25 +356,25 @@ class PoolAllocator:
             self._held[address] = memory
             self._failure = None
             return address
-        except BaseException as error:  # the library is in between: it is told that there is no memory
+        except BaseException as error:  # cannot pass through the library: report that there is no memory
             self._failure = error
             return 0
 
     def release(self, address: int) -> None:
-        """Gives memory of `allocate` back to the pool."""
+        """Returns memory from `allocate` to the pool."""
         self._held.pop(address, None)
 
     def take_failure(self) -> BaseException | None:
-        """Why the latest `allocate` failed, once."""
+        """Why the latest `allocate` failed; a second call returns None."""
         failure, self._failure = self._failure, None
         return failure
 
 
-# ---------------------------------------------------------------------------------------------- arrays that go out
+# --------------------------------------------------------------------------------------------------- output arrays
 
 
 def most_archive_bytes(a: NDArray[Any] | DeviceView) -> int:
-    """Hard bound of the size of the archive of a field."""
+    """Upper limit on the size of a field's archive."""
     return _native.max_archive_bytes(_DTYPE_IDS[a.dtype], a.shape)
 
 
@@ -386,7 +386,7 @@ def new_archive(size: int, near: object) -> tuple[Any, DeviceView]:
 
 
 def trim(array: Any, size: int) -> Any:
-    """The first `size` bytes of a CuPy array: a copy, which lets go of the rest, where that is the greater part."""
+    """The first `size` bytes of a CuPy array; a copy, which frees the rest, if the rest is the larger part."""
     trimmed = array[:size]
     if 2 * size > array.size:
         return trimmed
@@ -397,13 +397,13 @@ def trim(array: Any, size: int) -> Any:
 
 
 def new_field(like: Any, device: str | None, dtype: np.dtype[Any], shape: tuple[int, ...], near: object) -> Any:
-    """An array for a field, made by the module of `like`, or by CuPy for device="cuda"; None: numpy's is wanted.
+    """An array for a field, made by the module of `like`, or by CuPy for device="cuda"; None: numpy is to make it.
 
     Args:
         like: a module or an array; None: decided by `device`.
         device: "cpu", "cuda" or None.
         dtype, shape: of the field.
-        near: an archive, on whose device the field is made where nothing else decides.
+        near: an archive; the field is made on its device unless something else decides.
     """
     module: Any = None
     if like is not None:
@@ -430,7 +430,7 @@ def new_field(like: Any, device: str | None, dtype: np.dtype[Any], shape: tuple[
             options["device"] = like.device
         elif device is not None:
             options["device"] = device
-        dtype = getattr(module, dtype.name, dtype)  # PyTorch has dtypes of its own
+        dtype = getattr(module, dtype.name, dtype)  # PyTorch has its own dtypes
     array = _allocate(module, shape, dtype, number, options)
     if not isinstance(array, np.ndarray) and _layout(array, "like") is None:
         raise UnsupportedError(
@@ -442,7 +442,7 @@ def new_field(like: Any, device: str | None, dtype: np.dtype[Any], shape: tuple[
 
 
 def module_of(like: object) -> ModuleType:
-    """The module that makes arrays as `like`, a module or an array."""
+    """The module that makes arrays like `like`, a module or an array."""
     module: Any = like
     if not isinstance(like, ModuleType):
         module = sys.modules.get(package_of(like))
@@ -451,9 +451,7 @@ def module_of(like: object) -> ModuleType:
             module = namespace()
     name = getattr(module, "__name__", "")
     if package_of(module) in _IMMUTABLE:
-        raise UnsupportedError(
-            f"like is of {name}, whose arrays must not change: decompress with like=cupy, and convert"
-        )
+        raise UnsupportedError(f"like is of {name}, whose arrays are immutable: decompress with like=cupy, and convert")
     if not isinstance(module, ModuleType) or not callable(getattr(module, "empty", None)):
         raise ParameterError(
             f"like is {arguments.describe(like)}; it must be a module with empty(shape, dtype), such as numpy or cupy, "
@@ -484,7 +482,7 @@ def require_device(array: object, device: str | None, name: str) -> None:
 
 
 def _allocate(module: Any, shape: tuple[int, ...], dtype: Any, device: int | None, options: dict[str, Any]) -> Any:
-    """`module`'s empty array. device: of CuPy; None: the current one, or what `options` say."""
+    """An uninitialised array of `module`. device: for CuPy; None: the current one, or as `options` say."""
     try:
         if device is None:
             return module.empty(shape, dtype=dtype, **options)
@@ -510,7 +508,7 @@ def _device_of(near: object) -> int | None:
 
 def _refuse_immutable(x: object, name: str) -> None:
     if package_of(x) in _IMMUTABLE:
-        raise UnsupportedError(f"{name} is {arguments.describe(x)}, which must not change: pass an array of CuPy")
+        raise UnsupportedError(f"{name} is {arguments.describe(x)}, which is immutable: pass a CuPy array")
 
 
 def _cupy() -> Any:

@@ -1,20 +1,20 @@
 """For packages that build on this one, as `cusz_operator` does.
 
-Beside `cusz_core`, `cusz_core.parameters`, `cusz_core.errors` and `cusz_core.command_line`, this is all of this package
-that others should use: its other modules may change with every version.
+Together with `cusz_core`, `cusz_core.parameters`, `cusz_core.errors` and `cusz_core.command_line`, this is the whole
+interface for other packages: all other modules may change with every version.
 
-Checks of arguments that are no parameters of a compression (those are `cusz_core.parameters`), and of two that are:
+Checks of arguments other than compression parameters (those are in `cusz_core.parameters`), and of two parameters:
     error_bound, threads
     bytes_limit    a number of bytes
-    describe       a value of a wrong type in a few words, for messages
+    describe       a value of the wrong type in a few words, for messages
     dtype_id_of    the number of a dtype in the C interface
     extents        a shape, or where a block begins
 Fields:
     placed_field   a field as the library takes it, and where it lies
     new_field      an array for a decompressed field, made by the module of another one
 Results:
-    absolute_bound what a bound relative to a value range is, by the library's own rule
-    compare        what of decoded values breaks a bound, decided exactly, and how far they are off
+    absolute_bound the absolute bound for one relative to a value range, by the library's own rule
+    compare        which decoded values break a bound, decided exactly, and how far off they are
     json_value     a value for JSON, which has no NaN and no infinities
 The machine:
     cpu_model, instruction_set
@@ -56,7 +56,7 @@ class PlacedField(NamedTuple):
     """A field and where it lies.
 
     Attributes:
-        array: C-contiguous and aligned; what was passed in, or a copy where that was not.
+        array: C-contiguous and aligned; the array passed in, or a copy if that was not.
         dtype, shape: of the field.
         device: number of the CUDA device; -1 for host memory.
     """
@@ -72,7 +72,7 @@ def placed_field(x: object, name: str) -> PlacedField:
 
     Args:
         x: array of float32 or float64, 1 to 4 dimensions, in host memory or on a CUDA device.
-        name: what messages call it.
+        name: its name in messages.
 
     Raises:
         UnsupportedError: another type or layout.
@@ -84,7 +84,7 @@ def placed_field(x: object, name: str) -> PlacedField:
 
 
 def new_field(like: ModuleType | Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """An array made by `like`, a module such as cupy or an array of one, not yet filled; None: numpy's is wanted.
+    """An uninitialised array made by `like`, a module such as cupy or one of its arrays; None: numpy is to make it.
 
     Raises:
         ParameterError, UnsupportedError: it cannot make one that can be decompressed into.

@@ -1,8 +1,8 @@
-"""What can go wrong, as exception classes.
+"""Exception classes.
 
 Every error of this package is a `CuszError`. Its subclasses follow the status codes of the C library, so that the same
-failure has the same kind in C and in Python. Packages that build on this one derive theirs from `CuszError`; those that
-they name by entry points of the group `cusz.errors` can be imported from here and from `cusz_core` as well.
+failure has the same kind in C and in Python. Packages that build on this one derive their errors from `CuszError`;
+those registered as entry points of the group `cusz.errors` can also be imported from here and from `cusz_core`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class CuszError(Exception):
-    """Base of all errors of this package; raised itself only for a defect of the library."""
+    """Base of all errors of this package; raised itself only for a defect in the library."""
 
 
 class ParameterError(CuszError, ValueError):
@@ -40,7 +40,7 @@ class CorruptArchiveError(CuszError):
 
 
 class ArchiveTooNewError(CuszError):
-    """An archive of a newer format version than this library reads."""
+    """An archive of a newer format version than this library can read."""
 
 
 class DeviceError(CuszError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What other packages add to this one, which need not know them: by entry points of their installed distributions.
+"""Additions by other packages, found through the entry points of installed distributions.
 
 Groups:
     cusz.commands: commands of the command line `cusz`, by name (`cusz_core.command_line`).

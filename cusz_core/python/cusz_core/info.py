@@ -1,4 +1,4 @@
-"""What an archive says of itself."""
+"""Inspection of archives."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Sections:
 
 @dataclasses.dataclass(frozen=True)
 class ArchiveInfo:
-    """What an archive says of itself.
+    """Properties of an archive, from its header.
 
     Attributes:
         version: format version.
-        kind: "tiled" (quantised and coded) or "raw" (stored as it is, because coding would not have made it smaller).
-        predictor, coder: the archive's, "lorenzo" and "huffman"; None for raw archives.
+        kind: "tiled" (quantised and coded) or "raw" (stored unchanged, as coding would not have made it smaller).
+        predictor, coder: "lorenzo" and "huffman"; None for raw archives.
         shape, dtype: of the field.
         mode: "abs" or "rel"; "abs" for raw archives.
         eb: the bound as requested: absolute, or relative to the value range; 0 for raw archives.
         eb_abs: the absolute bound in force, in the field's unit; 0: every value is exact.
-        step: distance of two quantised values; 0 for raw archives.
+        step: quantisation step, in the field's unit; 0 for raw archives.
         bins: quantisation bins coded directly; 0 for raw archives.
         lossless: the lossless stage, "none" or "zstd".
         fill: the value that stands for "no data", or None.
@@ -94,7 +94,7 @@ class ArchiveInfo:
         return self.out_of_range + self.unpredictable
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain Python values that JSON can hold (NaN and infinities as strings)."""
+        """All attributes as plain Python values that JSON can hold (NaN and infinities as strings)."""
         d: dict[str, Any] = dataclasses.asdict(self)
         d["shape"], d["tile_shape"] = list(self.shape), list(self.tile_shape)
         d["dtype"] = self.dtype.name
@@ -113,8 +113,8 @@ def inspect(archive: ArchiveLike) -> ArchiveInfo:
     """Reads and validates an archive's header, without decompressing it.
 
     Args:
-        archive: bytes, bytearray, memoryview, mmap or uint8 array of exactly the archive, or a one-dimensional uint8
-            array on a CUDA device, of which no more than the header is copied to the host.
+        archive: bytes, bytearray, memoryview, mmap or uint8 array that holds exactly the archive, or a one-dimensional
+            uint8 array on a CUDA device, of which no more than the header is copied to the host.
 
     Returns:
         An `ArchiveInfo`: shape, dtype, bound, ratio, outliers, sections and more.

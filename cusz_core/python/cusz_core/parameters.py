@@ -1,7 +1,7 @@
-"""The parameters of a compression: what the library says that there are, and one object that holds them.
+"""The parameters of a compression: the library's table of them, and one object that holds their values.
 
-Keys, legal values, defaults and descriptions are those of the library's own table, which the command line, programs
-in C and this package share.
+Keys, legal values, defaults and descriptions come from the library's own table, which the command line, C programs and
+this package share.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
     Attributes:
         key: its name.
         description: one line.
-        legal: what its value has to be, such as "a power of two from 64 to 8192".
+        legal: what its value must be, such as "a power of two from 64 to 8192".
         default: as text; None: there is none.
         choices: the legal values, if it is not a number.
         type: REAL, INTEGER, or neither for a choice.
@@ -65,7 +65,7 @@ TABLE = {row[0]: Parameter(*row) for row in _native.PARAMETERS}
 
 
 class ArchiveOptions(TypedDict, total=False):
-    """Keywords for what an archive depends on besides bound and mode; `Parameters` tells what they mean."""
+    """Keywords for what an archive depends on besides bound and mode; see `Parameters`."""
 
     bins: int
     lossless: Lossless
@@ -90,8 +90,8 @@ class Parameters:
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
             a field of one value has range 0 and is stored exactly.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
-        backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device, to
-            which an array of the host is copied. "cpu": arrays of the host alone. The archives are the same.
+        backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device; a
+            host array is copied there. "cpu": on the CPU, for host arrays only. The archives are the same.
         threads: CPU threads; None: OMP_NUM_THREADS, else 1 where a launcher runs several ranks on this node, else
             the cores this process may use.
         lossless: "none", or "zstd" for a further lossless stage.
@@ -122,7 +122,7 @@ class Parameters:
         return Parameters, tuple(getattr(self, key) for key in TABLE)
 
     def of_archive(self) -> str:
-        """Those that an archive depends on, as text: the same text, the same archive."""
+        """The parameters that an archive depends on, as text: the same text means the same archive."""
         return ", ".join(f"{key}={getattr(self, key)!r}" for key, row in TABLE.items() if row.decides != WORK)
 
 
@@ -130,7 +130,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Parameter
 
 
 def is_legal(key: str, text: str) -> bool:
-    """Whether the library takes a text, as configuration files have it, for a value of this parameter."""
+    """Whether the library accepts a text, as found in configuration files, as a value of this parameter."""
     try:
         _native.Params({key: text})
     except ParameterError:
@@ -138,8 +138,8 @@ def is_legal(key: str, text: str) -> bool:
     return True
 
 
-#: What Python has to say of a value besides the library: None, and examples in its own words.
-_OWN_CHECKS: dict[str, Callable[[Any], Any]] = {
+#: Checks beyond the library's: for None, and for messages with examples in Python.
+_PYTHON_CHECKS: dict[str, Callable[[Any], Any]] = {
     "eb": arguments.error_bound,
     "threads": arguments.threads,
     "fill": arguments.fill,
@@ -147,9 +147,9 @@ _OWN_CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 def _checked(row: Parameter, value: Any) -> Any:
-    """`value`, if it is of the type that the parameter has in Python; the library checks what is legal."""
-    if own := _OWN_CHECKS.get(row.key):
-        return own(value)
+    """`value`, if it has the parameter's type in Python; the library checks whether it is legal."""
+    if check := _PYTHON_CHECKS.get(row.key):
+        return check(value)
     if row.choices:
         return arguments.choice(value, row.key, row.choices)
     return arguments.integer(value, row.key) if row.type == INTEGER else arguments.real(value, row.key)

@@ -1,4 +1,4 @@
-"""Proof that an archive keeps its promise, against the original field and without any tolerance."""
+"""Verification that an archive keeps its bound, against the original field and without any tolerance."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .info import ArchiveInfo, inspect, json_value
 
 __all__ = ["Verification", "verify"]
 
-_CHUNK = 1 << 18  # values compared at a time: the comparison needs little memory beside the two fields
+_CHUNK = 1 << 18  # values compared at a time: the comparison needs little memory besides the two fields
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What a comparison of a field with its archive found; the bound holds, or `verify` would have raised.
+    """The result of comparing a field with its archive; the bound holds, or `verify` would have raised an error.
 
     Attributes:
         shape, dtype: of the field.
-        mode, eb, eb_abs: the bound as requested, and in force (0: every value is exact).
+        mode, eb, eb_abs: the bound as requested, and the absolute bound in force (0: every value is exact).
         max_error: largest |original - decoded|, in the field's unit.
         max_error_over_eb: the same over `eb_abs`, at most 1; 0 if every value is exact.
         psnr: 20 log10((max - min) / RMSE) in dB, over finite values that are not fill; infinite if all are exact.
@@ -54,14 +54,14 @@ class Verification:
     archive_bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain Python values that JSON can hold (NaN and infinities as strings)."""
+        """All attributes as plain Python values that JSON can hold (NaN and infinities as strings)."""
         d = dataclasses.asdict(self)
         d["shape"], d["dtype"] = list(self.shape), self.dtype.name
         return {key: json_value(value) for key, value in d.items()}
 
 
 class Violations:
-    """Counts values that break the promise, and keeps the worst."""
+    """Counts values that break the bound, and keeps the worst."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -86,8 +86,8 @@ def verify(
 ) -> Verification:
     """Decompresses an archive and compares it with the field that it was made from.
 
-    The check is exact: |d - d'| <= eb is decided without rounding, for every value. Values that are not finite, or
-    equal to fill, have to come back bit for bit, and so has everything where the bound is 0.
+    The check is exact: |d - d'| <= eb is decided without rounding, for every value. Values that are not finite or are
+    equal to fill must come back bit for bit, and so must every value if the bound is 0.
 
     Args:
         x: the original field, as `compress` accepts it. One on a device is copied to the host, where it is compared.
@@ -99,8 +99,8 @@ def verify(
         A `Verification`: largest error, PSNR, ratio.
 
     Raises:
-        BoundError: the promise is broken; its attributes tell where.
-        ParameterError: `x` is of another shape or dtype than the archive.
+        BoundError: the bound is broken; its attributes tell where.
+        ParameterError: `x` has a different shape or dtype from the archive.
         CorruptArchiveError, ArchiveTooNewError, UnsupportedError, OutOfMemoryError: as `decompress`.
     """
     original = device_memory.field(x)
@@ -140,7 +140,7 @@ def verify(
 
 
 def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> None:
-    """The absolute bound of the archive must not be looser than the one that was asked for."""
+    """Raises BoundError if the archive's absolute bound is looser than the one requested."""
     allowed = _native.absolute_bound(info.eb, lowest, highest) if info.mode == "rel" else info.eb
     if not info.eb_abs <= allowed:
         raise BoundError(
@@ -153,8 +153,8 @@ def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> N
 def compare(
     original: NDArray[Any], decoded: NDArray[Any], bound: float, fill: float | None
 ) -> tuple[Violations, SumOfSquares]:
-    """What in `decoded` breaks the promise made for `original`, and the errors of the values that may differ. Both
-    are one-dimensional and of one dtype."""
+    """The values of `decoded` that break the bound, and the errors of those that may differ from `original`. Both
+    arrays are one-dimensional and have the same dtype."""
     violations, squares = Violations(), SumOfSquares()
     for start in range(0, original.size, _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -194,8 +194,8 @@ def _compare(
     left, right = a[may_differ].astype(np.float64), b[may_differ].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.abs(left - right)
-        # Rounding is monotone and the bound is a double: a rounded difference below it is a true one below it, one
-        # above it a true one above it. Only equality leaves a question.
+        # Rounding is monotone and the bound is a double: if the rounded difference is below it, so is the true one,
+        # and likewise above it. Only equality is undecided.
         broken = ~(error <= bound)
     ties = np.flatnonzero(error == bound)
     broken[ties] = _exceeds_when_rounding_hides_it(left[ties], right[ties], bound)

@@ -1,7 +1,7 @@
 """The ADIOS2 operator plugin `cusz`, from Python.
 
-Importing this package puts the plugin's folder in front of ADIOS2_PLUGIN_PATH, so that ADIOS2 finds it in this
-process, when it writes and when it reads:
+Importing this package prepends the plugin's folder to ADIOS2_PLUGIN_PATH, so that ADIOS2 finds the plugin in this
+process for both writing and reading:
 
     import adios2
     import cusz_operator

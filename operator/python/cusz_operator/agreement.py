@@ -1,6 +1,6 @@
-"""What ranks conclude from what all of them told each other: the same on every rank, so that none waits for another.
+"""What ranks conclude from the messages of all ranks: the same on every rank, so that none waits for another.
 
-Everything here is a function of what was told, in the order of ranks; nothing communicates.
+Everything here is a function of these messages, in rank order; nothing communicates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "statistics_agreed",
 ]
 
-# What is written beside the archives: padding and metadata of every block and rank, and at the end an index, a profile.
+# Written in addition to the archives: padding and metadata of every block and rank, and finally an index and a profile.
 _BYTES_OF_A_BLOCK = 4096
 _BYTES_BESIDES = 1 << 20
 
@@ -38,10 +38,10 @@ class Opening(NamedTuple):
     """What a rank tells the others when it opens a Writer.
 
     Attributes:
-        failure: why it cannot.
-        path, engine, append, asynchronous: as they were given.
+        failure: why it cannot; None if it can.
+        path, engine, append, asynchronous: as given to the Writer.
         wants_statistics: whether ADIOS2 is to keep minimum and maximum of blocks.
-        has_statistics: whether the file that is appended to has them; None if it is new, or on ranks other than 0.
+        has_statistics: whether the file to append to has them; None for a new file, or on ranks other than 0.
     """
 
     failure: Failure | None
@@ -54,7 +54,7 @@ class Opening(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What ranks tell each other of a block before it is compressed."""
+    """What ranks tell each other about a block before it is compressed."""
 
     name: str
     dtype: str
@@ -74,7 +74,7 @@ class Report(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A block, and the rank that has it."""
+    """A block, and the rank that puts it."""
 
     rank: int
     block: Description
@@ -84,10 +84,10 @@ class _Placed(NamedTuple):
 
 
 def statistics_agreed(told: Sequence[Opening], where: str) -> bool:
-    """Whether the file is to have ADIOS2's statistics: as it has them already, else if all ranks want them.
+    """Whether the file is to have ADIOS2's statistics: as an existing file has them, else if all ranks want them.
 
     Raises:
-        ParameterError: ranks open different things.
+        ParameterError: ranks open with different arguments.
     """
     for rank, other in enumerate(told):
         if other[1:5] != told[0][1:5]:
@@ -100,7 +100,7 @@ def statistics_agreed(told: Sequence[Opening], where: str) -> bool:
 
 
 def out_of_order(told: Sequence[Report], where: str) -> CuszError:
-    """The error for ranks of which some close the Writer while others end a step."""
+    """The error if some ranks close the Writer while others end a step."""
     rank = next(i for i, report in enumerate(told) if report.what == "close")
     failure = told[rank].failure
     if failure is not None:
@@ -112,12 +112,12 @@ def out_of_order(told: Sequence[Report], where: str) -> CuszError:
 
 
 def geometry_of(told: Sequence[Sequence[Description]]) -> list[list[tuple[Any, ...]]]:
-    """Which blocks there are, and where: blocks of the same geometry overlap as little as they did before."""
+    """Which blocks there are, and where. If it has not changed, overlaps need not be looked for again."""
     return [[block[:5] for block in blocks] for blocks in told]
 
 
 def kinds_of(told: Sequence[Sequence[Description]]) -> dict[str, str]:
-    """What of every variable cannot change from step to step."""
+    """The properties of every variable that cannot change from step to step."""
     return {block.name: _kind(block) for blocks in told for block in blocks}
 
 
@@ -133,7 +133,7 @@ def bounds_of(
         overlaps: False: blocks are known not to overlap.
 
     Raises:
-        ParameterError: blocks of a variable that do not go together, on one rank or on several.
+        ParameterError: blocks of a variable are inconsistent, on one rank or on several.
     """
     bounds = {}
     for name, blocks in _by_name(told).items():
@@ -197,7 +197,7 @@ def _bound_of(blocks: Sequence[_Placed]) -> float:
 
 
 def bytes_needed(tables: Sequence[Mapping[str, NDArray[Any]]]) -> int:
-    """What a step may take on the disk, at most, by the block tables of all ranks."""
+    """Upper limit on the bytes that a step takes on the disk, from the block tables of all ranks."""
     of_ranks = [list(of_rank.values()) for of_rank in tables]
     archive_bytes = sum(int(table["archive_bytes"].sum()) for of_rank in of_ranks for table in of_rank)
     n_blocks = sum(len(table) for of_rank in of_ranks for table in of_rank)

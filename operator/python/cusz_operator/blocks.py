@@ -23,16 +23,16 @@ _MOST_FIELD_DIMENSIONS = 4
 
 @dataclasses.dataclass
 class PreparedBlock:
-    """What a rank puts.
+    """A block that a rank puts.
 
     Attributes:
         name: of the variable.
         field: array of 1 to 4 dimensions, C-contiguous, in host or device memory.
         dtype: float32 or float64.
         shape, start, count: of the global array, and where the block lies in it.
-        parameters: how it is compressed; but for what does not matter to the archive, the same for all of a variable's
-            blocks at a step.
-        device: number of the CUDA device that the field lies on, -1 for host memory.
+        parameters: how it is compressed; the same for all blocks of a variable at a step, except those that do not
+            affect the archive.
+        device: number of the CUDA device that holds the field, -1 for host memory.
     """
 
     name: str
@@ -48,7 +48,7 @@ class PreparedBlock:
 def prepare(
     name: str, array: Any, shape: Sequence[int] | None, start: Sequence[int] | None, parameters: Parameters
 ) -> PreparedBlock:
-    """A block as it is going to be compressed; copied only if it is not C-contiguous and aligned.
+    """A block as it will be compressed; copied only if it is not C-contiguous and aligned.
 
     Raises:
         UnsupportedError: a type or layout that is not accepted.
@@ -80,9 +80,9 @@ def prepare(
 
 
 def field_shape(count: Sequence[int]) -> Extents:
-    """A block's extents as the compressor takes them: of more than four, those of 1 are dropped, the slowest merged.
+    """A block's extents as the compressor takes them: if more than four, 1s are dropped and the slowest axes merged.
 
-    (As block_shape of plugin.cpp.)
+    (As in block_shape of plugin.cpp.)
     """
     if len(count) <= _MOST_FIELD_DIMENSIONS:
         return tuple(count)
@@ -92,7 +92,7 @@ def field_shape(count: Sequence[int]) -> Extents:
 
 
 def first_overlap(boxes: Iterable[tuple[Extents, Extents]]) -> tuple[int, int] | None:
-    """Numbers of two boxes, as (start, count), that have elements in common; None if there are none."""
+    """Indices of two boxes, given as (start, count), that have elements in common; None if there are none."""
     listed = list(boxes)
     if len(listed) < 2:
         return None
@@ -100,8 +100,8 @@ def first_overlap(boxes: Iterable[tuple[Extents, Extents]]) -> tuple[int, int] |
     counts = np.array([count for _, count in listed], np.int64)
     numbers = np.flatnonzero((counts > 0).all(axis=1))
     starts, ends = starts[numbers], starts[numbers] + counts[numbers]
-    # In the order of their starts along an axis, a box can meet those that start before it ends. The more different
-    # starts there are along that axis, the fewer they are.
+    # Sorted by start along an axis, a box can only overlap those that start before it ends. These are fewest along the
+    # axis with the most distinct starts.
     axis = int(np.argmax([len(np.unique(starts[:, a])) for a in range(starts.shape[1])]))
     order = np.argsort(starts[:, axis], kind="stable")
     numbers, starts, ends = numbers[order], starts[order], ends[order]

@@ -1,7 +1,7 @@
-"""The block table: what is known of every block of a variable at a step, beside the variable itself.
+"""The block table: what is known about every block of a variable at a step, stored next to the variable.
 
-It is an ordinary ADIOS2 variable of doubles, one row a block, in the order of ADIOS2's block numbers: by rank, and then
-in the order in which a rank put them. The number of dimensions decides about the columns (`columns_of`).
+It is an ordinary ADIOS2 variable of doubles, one row per block, in the order of ADIOS2's block numbers: by rank, then
+in the order in which the rank put them. The columns depend on the number of dimensions (`columns_of`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "tables_of",
 ]
 
-#: Names of block tables begin with this.
+#: Prefix of the names of block tables.
 TABLE_PREFIX = "cusz/blocks/"
 _BEFORE = ("rank", "step", "device")
 _AFTER = ("raw_bytes", "archive_bytes", "eb_abs", "min", "max", "outliers", "checksum", "seconds")
@@ -47,13 +47,13 @@ def is_table(name: str) -> bool:
 
 
 def columns_of(ndim: int) -> list[str]:
-    """The columns of the table of a variable with so many dimensions."""
+    """The columns of the table of a variable with `ndim` dimensions."""
     axes = range(ndim)
     return [*_BEFORE, *(f"start{i}" for i in axes), *(f"count{i}" for i in axes), *_AFTER]
 
 
 def table_dtype(ndim: int) -> np.dtype[Any]:
-    """A row, as users get it."""
+    """The type of a row, as users get it."""
     fields: list[tuple[str, Any] | tuple[str, Any, tuple[int, ...]]] = []
     for name in (*_BEFORE, "start", "count", *_AFTER):
         if name in ("start", "count"):
@@ -73,7 +73,7 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
     """A stored table as a structured array.
 
     Raises:
-        CorruptArchiveError: it is none.
+        CorruptArchiveError: it is not a block table.
     """
     extra = len(_BEFORE) + len(_AFTER)
     ndim, odd = divmod(rows.shape[1] - extra, 2)
@@ -92,7 +92,7 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
 
 
 def tables_of(blocks: Sequence[PreparedBlock], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
-    """A rank's part of the table of every variable, to be filled; for every block its row there, an array of one."""
+    """A rank's part of the table of every variable, to be filled in; and for every block its row, an array of one."""
     numbers: dict[str, int] = {}
     row_of = []
     for block in blocks:
@@ -106,7 +106,7 @@ def tables_of(blocks: Sequence[PreparedBlock], rank: int) -> tuple[dict[str, NDA
 
 
 def merged(tables: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The whole table of every variable, of the parts that ranks have."""
+    """The whole table of every variable, from the parts of all ranks."""
     parts: dict[str, list[NDArray[Any]]] = {}
     for of_rank in tables:
         for name, part in of_rank.items():

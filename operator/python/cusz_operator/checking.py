@@ -26,10 +26,10 @@ class Variable:
     Attributes:
         name: of the variable.
         type: ADIOS2's name of its type.
-        blocks: how many there are, at all steps, that have values.
-        compressed: how many of them are archives that are smaller than the block.
+        blocks: number of blocks with values, over all steps.
+        compressed: number of these whose archive is smaller than the block.
         ratio: raw bytes over archive bytes of the blocks of this operator; None if there are none.
-        remarks: what is to be said of blocks that are not compressed; "" if all are.
+        remarks: remarks on blocks that are not compressed; "" if all are.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Report:
     """What `check` found.
 
     Attributes:
-        plugin: path and version of what ADIOS2 loads; None if that is nothing.
-        ios: of the configuration, with the variables that it has compressed.
+        plugin: path and version of the library that ADIOS2 loads; None if there is none.
+        ios: of the configuration, with the variables to be compressed.
         variables: of the file.
         problems: what is wrong.
         notes: what is worth knowing.
@@ -68,15 +68,15 @@ def check(
     configuration: str | os.PathLike[str] | None = None,
     io: str | None = None,
 ) -> Report:
-    """Compares what ADIOS2 loads, what a configuration asks for, and what a file holds.
+    """Checks which plugin ADIOS2 loads, what a configuration asks for, and what a file contains.
 
     Args:
         run: a .bp folder (BP5 or BP4).
-        configuration: an XML file for ADIOS2, with which the file was, or is going to be, written.
-        io: the name that the program passes to DeclareIO, where the configuration has several.
+        configuration: the ADIOS2 XML file with which the file was or will be written.
+        io: the name that the program passes to DeclareIO, if the configuration has several.
 
     Raises:
-        OSError: a file is not there.
+        OSError: a file does not exist.
         UnsupportedError: the configuration is YAML.
         ParameterError: the configuration has several IOs with operations, and `io` does not say which.
     """
@@ -113,10 +113,10 @@ def _check_plugin(report: Report) -> None:
 
 
 def _check_configuration(path: Path, io: str | None, has_run: bool, report: Report) -> dict[str, float | None] | None:
-    """The variables that the configuration has compressed, with their bounds; None if that cannot be told."""
+    """The variables that the configuration compresses, with their bounds; None if these are not known."""
     if path.suffix.lower() in (".yaml", ".yml"):
         raise UnsupportedError(
-            f"{path} is YAML, and only XML is checked, which ADIOS2 takes as well ('cusz config' writes both)"
+            f"{path} is YAML, but only XML can be checked: ADIOS2 reads either, and 'cusz config' writes both"
         )
     found: Configuration = read_configuration(path)
     report.problems += [f"{path}: {problem}" for problem in found.problems]
@@ -133,7 +133,7 @@ def _check_configuration(path: Path, io: str | None, has_run: bool, report: Repo
         chosen = [own for own in found.ios if own.variables]
         if has_run and len(chosen) > 1:
             raise ParameterError(
-                f"{path} has operations in several IOs: say with --io which of them wrote the file "
+                f"{path} has operations in several IOs: use --io to say which of them wrote the file "
                 f"({', '.join(own.name for own in chosen)})"
             )
     return dict(chosen[0].variables) if chosen else None
@@ -155,7 +155,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
         if name not in blocks:
             report.problems.append(
                 f"{path}: there is no variable {name!r}{_like(name, blocks)}: "
-                "ADIOS2 ignores in silence what the configuration says of it"
+                "ADIOS2 silently ignores what the configuration says about it"
             )
     for name, own in sorted(blocks.items()):
         variable, problems = _variable(name, own, asked)
@@ -182,12 +182,12 @@ def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None]
         if is_asked:
             problems.append(f"{n_others} of {len(full)} blocks are not compressed: {reason}")
     if n_plain:
-        why.append(f"{n_plain} of {len(full)} blocks are stored as they are, because the plugin failed")
+        why.append(f"{n_plain} of {len(full)} blocks are stored uncompressed, because the plugin failed")
         problems.append(why[-1])
     if n_raw:
         why.append(f"{n_raw} of {len(full)} blocks are stored raw: too small, incompressible within the bound, or none")
         if n_raw == len(full) and is_asked and asked is not None and asked[name]:
-            problems.append(f"{why[-1]}: nothing of it is compressed")
+            problems.append(f"{why[-1]}: none of the variable is compressed")
     if ours and asked is not None and not is_asked:
         why.append("compressed, though the configuration has no operation for it")
     if not full:
@@ -198,15 +198,15 @@ def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None]
 
 
 def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_asked: bool) -> str:
-    """Why blocks of a variable are without this operator."""
+    """Why blocks of a variable were written without this operator."""
     if kind not in DTYPES:
-        return f"its type is {kind}, and the operator takes float and double"
+        return f"its type is {kind}; the operator takes float and double"
     if all(block["count"] == () for block in blocks):
         why = "a single value, which no operator compresses"
         return f"{why}: with an operation, BP5 refuses the second step" if is_asked else why
     if is_asked:
         return (
-            "they were written without this configuration, or the program passes another name to DeclareIO than that "
+            "they were written without this configuration, or the program passes a name to DeclareIO that is not that "
             "of the IO"
         )
     if has_configuration:
@@ -215,7 +215,7 @@ def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_ask
 
 
 def _like(name: str, names: Iterable[str]) -> str:
-    """A hint to names that are nearly the same."""
+    """A hint at similar names."""
     by_folded = {other.casefold().strip(): other for other in names}
     near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
     return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""

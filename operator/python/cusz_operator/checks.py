@@ -1,8 +1,8 @@
 """Checksums of what has none in an ADIOS2 file: ADIOS2's metadata, which crashes readers if damaged, and block tables.
 
-They lie in the .bp folder, in `cusz.checks`: for every step a line of JSON and its own CRC-32, written when the step is
-complete, and one more when the file is closed. ADIOS2 only adds to its metadata, so that the last line is enough, and
-what is behind what it covers (a step that was not complete, or steps of somebody else) is not checked.
+They are in the .bp folder, in `cusz.checks`: for every step a line of JSON and the line's CRC-32, written when the step
+is complete, and one more line when the file is closed. ADIOS2 only appends to its metadata, so that the last line is
+enough; anything after what it covers (an incomplete step, or steps by another program) is not checked.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PIECE = 1 << 24  # bytes read at once
 
 
 class Recorder:
-    """Adds lines to the checksums of a file."""
+    """Appends lines to the checksums of a file."""
 
     def __init__(self, path: Path, append: bool) -> None:
         """
         Args:
             path: the .bp folder.
-            append: after the lines that are there; a last one that is not whole goes.
+            append: keep the existing lines, except an incomplete last one.
         """
         self._path = path
         self._known: dict[str, tuple[int, int]] = {}
@@ -39,9 +39,9 @@ class Recorder:
         self._file.write(before[: before.rfind(b"\n") + 1])
 
     def record(self, step: int | None = None, tables: Mapping[str, int] | None = None) -> None:
-        """A line for a step, with the CRC-32 of its block tables; without a step, that for a file that is closed.
+        """Writes the line of a step, with the CRC-32 of its block tables; without a step, that of a closed file.
 
-        If it cannot be written, none is any more: those before it stay good.
+        If a line cannot be written, no more are: the earlier ones stay valid.
         """
         if self._file is None:
             return
@@ -60,19 +60,19 @@ class Recorder:
             self.close()
 
     def close(self) -> None:
-        """No more lines."""
+        """Ends the file of checksums."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def verify(path: Path) -> dict[tuple[int, str], int]:
-    """The CRC-32 of block tables, by step and variable, of a file whose metadata is as it was written.
+    """Verifies a file's metadata. Returns the CRC-32 of its block tables, by step and variable.
 
-    Nothing is known, and nothing verified, of a file without checksums.
+    A file without checksums is not verified, and the result is empty.
 
     Raises:
-        CorruptArchiveError: the metadata or the checksums are damaged, or the file is not whole.
+        CorruptArchiveError: the metadata or the checksums are damaged, or the file is truncated.
     """
     checks = path / CHECKS_FILE
     if not checks.exists():
@@ -88,17 +88,17 @@ def verify(path: Path) -> dict[tuple[int, str], int]:
     for name, (size, crc) in line.get("metadata", {}).items():
         if not (path / name).exists() or _crc_of(path / name, 0, 0, size) != (size, crc):
             raise CorruptArchiveError(
-                f"{str(path)!r}: {name} is damaged (if a program other than a Writer has written the file anew, remove "
+                f"{str(path)!r}: {name} is damaged (if a program other than a Writer has rewritten the file, remove "
                 f"{CHECKS_FILE})"
             )
     for name, size in line.get("data", {}).items():
         if not (path / name).exists() or (path / name).stat().st_size < size:
-            raise CorruptArchiveError(f"{str(path)!r}: {name} has less than its {size} bytes: it is not whole")
+            raise CorruptArchiveError(f"{str(path)!r}: {name} has less than its {size} bytes: it is truncated")
     return tables
 
 
 def _crc_of(file: Path, start: int, crc: int, end: int | None = None) -> tuple[int, int]:
-    """Where a file ends, at most at `end`, and its CRC-32, going on from that of the bytes before `start`."""
+    """The size of a file, up to `end`, and its CRC-32, continued from `crc`, that of the bytes before `start`."""
     # A byte of the index says whether the file is being written: it does not count.
     flag = (39 if (file.parent / "mmd.0").exists() else 38) if file.name == "md.idx" else -1
     with open(file, "rb") as opened:

@@ -1,4 +1,4 @@
-"""The operator's commands of `cusz`, which finds them by the entry points of this project (pyproject.toml)."""
+"""The operator's commands, which `cusz` finds by entry points (pyproject.toml)."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "INSPECT_DIRECTORY"]
 
 
 def _add_config_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--environment", action="store_true", help='the environment alone: eval "$(cusz config ...)"')
+    parser.add_argument(
+        "--environment", action="store_true", help='print only the environment, for eval "$(cusz config ...)"'
+    )
     parser.add_argument("--variable", action="append", metavar="NAME", help="repeat for more variables")
     parser.add_argument("--eb", action="append", type=number, help="once for all, or once per variable")
     parser.add_argument(
         "--mode", action="append", choices=TABLE["mode"].choices, help="the same; rel is per block (default: abs)"
     )
     parser.add_argument("--engine", default="BP5", help="ADIOS2 engine: BP5 (default), BP4 or SST")
-    parser.add_argument("--io", default="SimulationOutput", help="name that the program declares its IO with")
+    parser.add_argument("--io", default="SimulationOutput", help="name that the program passes to DeclareIO")
     add_parameters(parser, *(key for key in TABLE if key not in ("eb", "mode")))
     parser.add_argument("--order", choices=("row", "column"), help="column for a Fortran program")
     parser.add_argument(
         "--no-statistics",
         action="store_true",
-        help="ADIOS2 finds no minimum and maximum: for programs that put device memory, and to save the time",
+        help="no minimum and maximum from ADIOS2: for programs that put device memory, and to save time",
     )
-    parser.add_argument(
-        "--format", choices=("xml", "yaml"), help="this file alone (default: both, and the environment)"
-    )
+    parser.add_argument("--format", choices=("xml", "yaml"), help="only this file (default: both, and the environment)")
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -84,7 +84,7 @@ def _config(options: argparse.Namespace) -> int:
     }
     try:
         environment = f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(plugin_path()))}"
-    except CuszError as error:  # the files are of use all the same, where the program runs
+    except CuszError as error:  # the files may still be of use on the machine where the program runs
         print(f"cusz: warning: {error}", file=sys.stderr)
         environment = ""
     if options.format:
@@ -109,9 +109,7 @@ def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[
 
 def _add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=".bp directory, XML configuration, or both")
-    parser.add_argument(
-        "--io", help="of the configuration, where it has several: name that the program declares its IO with"
-    )
+    parser.add_argument("--io", help="name that the program passes to DeclareIO, if the configuration has several")
     add_json(parser)
 
 
@@ -129,7 +127,9 @@ def _check(options: argparse.Namespace) -> int:
         print(f"plugin    {report.plugin['path']}, version {report.plugin['version'] or 'unknown'}")
     for io in report.ios:
         bounds = ", ".join(f"{name} ({'no bound' if eb is None else repr(eb)})" for name, eb in io.variables.items())
-        print(f"IO        {io.name}, engine {io.engine or 'of the program'}: {bounds or 'nothing is compressed'}")
+        print(
+            f"IO        {io.name}, engine {io.engine or 'chosen by the program'}: {bounds or 'no variable compressed'}"
+        )
     if report.variables:
         print()
         columns = ("variable", "type", "blocks", "compressed", "ratio", "remarks")
@@ -141,11 +141,11 @@ def _check(options: argparse.Namespace) -> int:
     for note in report.notes:
         print(f"note      {note}")
     if not report.problems:
-        print("no problem was found")
+        print("no problems found")
     return code
 
 
-# ----------------------------------------------------------------------------------- parts of commands of the core
+# ------------------------------------------------------------------------------------ parts of commands of the core
 
 
 def _inspect_directory(options: argparse.Namespace) -> int:
@@ -181,7 +181,7 @@ def _devices_of_ranks(options: argparse.Namespace) -> int:
 
 
 def _works_with(binding: Binding) -> str:
-    """What a rank works with."""
+    """The device or cores of a rank, in words."""
     if binding.device is None:
         threads = f"{binding.threads} thread{'s' if binding.threads > 1 else ''}"
         return f"CPU, {threads} on cores {_intervals(binding.cores)}: {binding.name}"
@@ -203,7 +203,7 @@ def _intervals(numbers: Sequence[int]) -> str:
 
 CONFIG = Command("print the ADIOS2 configuration that switches the operator on", _config, _add_config_options)
 CHECK = Command(
-    "tell what is wrong with an ADIOS2 configuration, or the .bp written with it", _check, _add_check_options
+    "find what is wrong with an ADIOS2 configuration, or the .bp written with it", _check, _add_check_options
 )
-INSPECT_DIRECTORY = Command("show what every block of a .bp directory says of itself", _inspect_directory)
-DEVICES_OF_RANKS = Command("show what every rank works with", _devices_of_ranks)
+INSPECT_DIRECTORY = Command("describe every block of a .bp directory", _inspect_directory)
+DEVICES_OF_RANKS = Command("show the device or cores of every rank", _devices_of_ranks)

@@ -1,4 +1,4 @@
-"""What a rank does with its own blocks at the end of a step: it finds their ranges, and compresses them."""
+"""A rank's local work at the end of a step: finding the value ranges of its blocks, and compressing them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Compressor"]
 
 
 class Compressor:
-    """Compresses blocks of step after step into the same memory."""
+    """Compresses the blocks of every step into the same memory."""
 
     def __init__(self) -> None:
         self._archives: list[NDArray[np.uint8]] = []
 
     def describe(self, block: PreparedBlock, ranges: bool) -> Description:
-        """What to tell other ranks of a block; its range if that decides about the bound, or with `ranges`."""
+        """What to tell other ranks about a block; with its value range if the bound depends on it, or with `ranges`."""
         found = cusz_core.ValueRange(math.nan, math.nan, 0)
         parameters = block.parameters
         if ranges or parameters.mode == "rel":
@@ -56,8 +56,8 @@ class Compressor:
         return archive
 
     def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
-        """Memory for an archive, kept from step to step: fresh pages cost more than the copy. What an archive does not
-        fill is touched by nobody, and takes no memory; but where addresses are short, there is none."""
+        """Memory for an archive, kept from step to step: fresh pages cost more than the copy. Pages beyond the archive
+        are never touched and take no physical memory. None if address space is limited."""
         needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
         if number < len(self._archives) and self._archives[number].nbytes >= needed:
             return self._archives[number]

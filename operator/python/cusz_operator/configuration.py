@@ -14,7 +14,7 @@ __all__ = ["OperatedVariable", "check_engine", "xml", "yaml"]
 
 Value = str | int | float
 
-#: Engines that work with the operator when they write, and ADIOS2's other names for them (it takes names in any case).
+#: Engines that can write with the operator, and ADIOS2's aliases for them (case does not matter).
 ENGINES = ("BP5", "BP4", "SST")
 ALIASES = {
     "BPFile": "BP5",
@@ -31,7 +31,7 @@ _REFUSED = {
     "inline": "it ignores operators",
     "dataman": "it reserves too little memory for blocks that do not compress",
     "bp3": "ADIOS2 keeps it for old files, and nothing is tested with it",
-    "ssc": "ADIOS2 2.12 has it no longer, and nothing is tested with it",
+    "ssc": "ADIOS2 2.12 no longer has it, and nothing is tested with it",
 }
 
 
@@ -55,14 +55,14 @@ def check_engine(engine: str) -> None:
     """
     if engine.lower() in (known.lower() for known in (*ENGINES, *ALIASES)):
         return
-    reason = _REFUSED.get(engine.lower(), "it is none of those that do")
+    reason = _REFUSED.get(engine.lower(), "it is not known to")
     raise UnsupportedError(
         f"the engine {engine!r} does not work with the operator: {reason}. Use one of {', '.join(ENGINES)} "
-        f"(or {', '.join(ALIASES)}, which are the same)"
+        f"(or one of their aliases {', '.join(ALIASES)})"
     )
 
 
-_NO_STATISTICS = "ADIOS2 does not read what is put, which may be device memory; bpls shows 0 for minimum and maximum"
+_NO_STATISTICS = "ADIOS2 does not read the data put, which may be device memory; bpls shows 0 for minimum and maximum"
 
 
 def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "", *, statistics: bool = True) -> str:
@@ -71,10 +71,10 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
     Args:
         io: the name that the program passes to DeclareIO.
         engine: in any case.
-        variables: those that are compressed.
+        variables: to be compressed.
         comment: for the top of the file.
-        statistics: False: ADIOS2 finds no minimum and maximum of blocks. It must not where a program puts memory of a
-            device, and in BP5 and SST it takes nearly as long as compressing.
+        statistics: False: ADIOS2 does not compute minimum and maximum of blocks. It must not if a program puts device
+            memory, and in BP5 and SST this takes nearly as long as compressing.
 
     Raises:
         UnsupportedError: the engine does not work with the operator.
@@ -105,7 +105,7 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
 
 
 def yaml(io: str, engine: str, variables: list[OperatedVariable], comment: str = "", *, statistics: bool = True) -> str:
-    """The same as a YAML file."""
+    """The same configuration as a YAML file."""
     check_engine(engine)
     lines = [f"# {comment}"] if comment else []
     lines += ["---", f"- IO: {_quoted(io)}", "  Engine:", f"    Type: {_quoted(engine)}"]

@@ -1,4 +1,4 @@
-"""What an XML configuration of ADIOS2 says of this operator, and what is wrong with it."""
+"""What an ADIOS2 XML configuration says about this operator, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
 __all__ = ["IO", "Configuration", "read_configuration"]
 
-# What ADIOS2 reads; it passes over everything else in silence, and names are case-sensitive.
+# What ADIOS2 reads; it silently ignores everything else. Names are case-sensitive.
 _CHILDREN = {
     "adios-config": ("operator", "io"),
     "operator": ("parameter",),
@@ -43,7 +43,7 @@ class IO:
     Attributes:
         name: as the program passes it to DeclareIO.
         engine: its type; "" if the program chooses.
-        variables: those that are compressed by this operator, with the bound of each (None: none that is valid).
+        variables: compressed by this operator, with the bound of each (None: no valid one).
     """
 
     name: str
@@ -57,7 +57,7 @@ class Configuration:
 
     Attributes:
         ios: every <io>.
-        problems, notes: in words; a problem needs to be mended, a note need not.
+        problems, notes: messages; a problem must be fixed, a note need not be.
     """
 
     ios: list[IO] = dataclasses.field(default_factory=list)
@@ -77,7 +77,7 @@ class _Element:
 
 
 class _RefusedError(Exception):
-    """A file that is not XML as it is read here."""
+    """A file that is not well-formed XML, or has a DOCTYPE."""
 
 
 def read_configuration(path: Path) -> Configuration:
@@ -92,7 +92,7 @@ def read_configuration(path: Path) -> Configuration:
         result.problems.append(str(error))
         return result
     if root.tag != "adios-config":
-        result.problems.append(f"line {root.line}: the root is <{root.tag}>, and ADIOS2 ignores all but <adios-config>")
+        result.problems.append(f"line {root.line}: the root is <{root.tag}>, but ADIOS2 reads only <adios-config>")
         return result
     _check_form(root, result)
     operators = {element.attributes.get("name", ""): element for element in root.all("operator")}
@@ -101,15 +101,17 @@ def read_configuration(path: Path) -> Configuration:
     if not result.ios:
         result.problems.append("there is no <io>")
     elif not any(io.variables for io in result.ios) and not result.problems:
-        result.problems.append(f"no variable has an operation with PluginName {PLUGIN_NAME!r}: nothing is compressed")
+        result.problems.append(
+            f"no variable has an operation with PluginName {PLUGIN_NAME!r}: no data will be compressed"
+        )
     for name, n in Counter(io.name for io in result.ios).items():
         if n > 1:
-            result.problems.append(f"there are {n} <io> with the name {name!r}")
+            result.problems.append(f"there are {n} <io> elements with the name {name!r}")
     return result
 
 
 def _parse(text: bytes) -> _Element:
-    """The root of an XML document, without what a configuration has no use for and could do harm."""
+    """The root of an XML document. A DOCTYPE, which no configuration needs and which could do harm, is refused."""
     top = _Element("", {}, 0)
     open_elements = [top]
     parser = expat.ParserCreate()
@@ -123,7 +125,7 @@ def _parse(text: bytes) -> _Element:
         open_elements.pop()
 
     def doctype(*_: object) -> None:
-        raise _RefusedError(f"line {parser.CurrentLineNumber}: there is a DOCTYPE, which is not read here")
+        raise _RefusedError(f"line {parser.CurrentLineNumber}: there is a DOCTYPE, which is not allowed here")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, doctype
     try:
@@ -139,7 +141,7 @@ def _check_form(element: _Element, result: Configuration) -> None:
     for name in _NEEDED.get(element.tag, ()):
         if name not in element.attributes:
             result.problems.append(
-                f"line {element.line}: <{element.tag}> has no {name}, which ADIOS2 takes for an empty one"
+                f"line {element.line}: <{element.tag}> has no {name}, which ADIOS2 reads as an empty one"
             )
     for child in element.children:
         if child.tag in _CHILDREN[element.tag]:
@@ -158,15 +160,15 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
     variables = element.all("variable")
     for name, n in Counter(variable.attributes.get("name", "") for variable in variables).items():
         if n > 1:
-            result.problems.append(f"IO {io.name!r}: there are {n} <variable> with the name {name!r}")
+            result.problems.append(f"IO {io.name!r}: there are {n} <variable> elements with the name {name!r}")
     for variable in variables:
         name = variable.attributes.get("name", "")
         where = f"line {variable.line}: variable {name!r}"
         operations = variable.all("operation")
         if not operations:
-            result.notes.append(f"{where} has no <operation>: nothing is done with it")
+            result.notes.append(f"{where} has no <operation>: it is not compressed")
         elif len(operations) > 1:
-            result.problems.append(f"{where} has {len(operations)} operations, and ADIOS2 does one")
+            result.problems.append(f"{where} has {len(operations)} operations, but ADIOS2 performs only one")
         for operation in operations[:1]:
             parameters = _operation(operation, operators, where, result)
             if parameters is not None:
@@ -181,23 +183,23 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
 def _operation(
     operation: _Element, operators: dict[str, _Element], where: str, result: Configuration
 ) -> dict[str, str] | None:
-    """The parameters of an operation of this operator; None for another's, or one that ADIOS2 refuses."""
+    """The parameters of an operation by this operator; None for any other, or one that ADIOS2 refuses."""
     kind, name = operation.attributes.get("type"), operation.attributes.get("operator")
     parameters: dict[str, str] = {}
     if (kind is None) == (name is None):
         result.problems.append(
-            f"{where}: <operation> needs either a type or the name of an operator, and ADIOS2 refuses the whole file"
+            f"{where}: <operation> needs either a type or the name of an operator: ADIOS2 refuses the whole file"
         )
         return None
     if name is not None:
         if name not in operators:
-            result.problems.append(f"{where}: there is no <operator> {name!r}, and ADIOS2 refuses the whole file")
+            result.problems.append(f"{where}: there is no <operator> {name!r}: ADIOS2 refuses the whole file")
             return None
         kind = operators[name].attributes.get("type", "")
         parameters = _parameters(operators[name], where, result)
     parameters |= _parameters(operation, where, result)
     if str(kind).lower() != "plugin":
-        result.notes.append(f"{where}: the operation is {kind!r}, and not this operator")
+        result.notes.append(f"{where}: the operation is {kind!r}, not this operator")
         return None
     plugin, library = parameters.get("pluginname"), parameters.get("pluginlibrary")
     if plugin is None or library is None:
@@ -205,18 +207,18 @@ def _operation(
         result.problems.append(f"{where}: there is no parameter {missing}, without which ADIOS2 ends the program")
         return None
     if PLUGIN_NAME not in plugin.lower() and PLUGIN_NAME not in library.lower():
-        result.notes.append(f"{where}: the operation is the plugin {plugin!r}, and not this operator")
+        result.notes.append(f"{where}: the operation is the plugin {plugin!r}, not this operator")
         return None
     for key, value, right in (("PluginName", plugin, PLUGIN_NAME), ("PluginLibrary", library, PLUGIN_LIBRARY)):
         if value != right:
             result.problems.append(
-                f"{where}: {key} is {value!r} and has to be {right!r}: it is stored in every block, and readers use it"
+                f"{where}: {key} is {value!r}; it must be {right!r}: it is stored in every block, and readers use it"
             )
     return parameters
 
 
 def _parameters(element: _Element, where: str, result: Configuration) -> dict[str, str]:
-    """Keys in lower case and values."""
+    """Keys, in lower case, and values."""
     found: dict[str, str] = {}
     for parameter in element.all("parameter"):
         key = parameter.attributes.get("key", "").lower()
@@ -229,7 +231,7 @@ def _parameters(element: _Element, where: str, result: Configuration) -> dict[st
 def _engine(element: _Element, io: IO, result: Configuration) -> None:
     engines = element.all("engine")
     if len(engines) > 1:
-        result.problems.append(f"IO {io.name!r} has {len(engines)} <engine>, and ADIOS2 refuses the whole file")
+        result.problems.append(f"IO {io.name!r} has {len(engines)} <engine> elements: ADIOS2 refuses the whole file")
     for engine in engines[:1]:
         io.engine = engine.attributes.get("type", "")
         if not io.variables:
@@ -240,5 +242,5 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
             result.problems.append(f"line {engine.line}: {error}")
         if _parameters(engine, f"line {engine.line}: engine", result).get("statslevel") == "0":
             result.notes.append(
-                f"line {engine.line}: StatsLevel is 0, as device memory needs it: bpls -l is going to show 0 / 0"
+                f"line {engine.line}: StatsLevel is 0, which device memory needs: bpls -l will show 0 / 0"
             )

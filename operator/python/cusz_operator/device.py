@@ -1,4 +1,4 @@
-"""Which rank works with which device."""
+"""Assignment of ranks to devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .ranks import Ranks
 
 __all__ = ["Binding", "bind_device", "device_map"]
 
-#: What launchers tell a process: its rank on its node, and how many there are.
+#: Where launchers put a process's rank on its node, and the number of ranks there.
 _NODE_RANK = (
     *("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
     *("PMI_LOCAL_RANK", "SLURM_LOCALID"),
@@ -26,17 +26,17 @@ _NODE_SIZE = (
 
 @dataclasses.dataclass(frozen=True)
 class Binding:
-    """What a rank works with.
+    """The device or cores that a rank uses.
 
     Attributes:
         rank: in the communicator.
         node: name of the machine.
-        node_rank, node_size: rank on the node, and ranks there.
+        node_rank, node_size: rank on the node, and number of ranks there.
         device: number of the CUDA device among those that this process sees; None: the CPU.
         name: of the device, or of the processor.
-        sharing: ranks of the node that work with the same device; those on the CPU share nothing.
+        sharing: number of ranks of the node on the same device; 1 on the CPU.
         threads: CPU threads of this rank.
-        cores: numbers of those that this process may use.
+        cores: numbers of the cores that this process may use.
         visible: CUDA_VISIBLE_DEVICES of this process; None: not set.
     """
 
@@ -56,13 +56,13 @@ def bind_device(comm: Any = None) -> Binding:
     """Gives each rank a CUDA device, by its rank on the node, or its share of the cores (collective).
 
     Ranks take the devices that they see (CUDA_VISIBLE_DEVICES) in turn; those that see the same ones share them evenly,
-    with a notice on stderr where ranks outnumber devices. The device becomes CuPy's current one, if CuPy is there.
-    Where there is no device, compression is done by the CPU; OMP_NUM_THREADS is then set to the rank's share of the
-    cores that the ranks of the node may use, unless it is set already.
+    with a notice on stderr if ranks outnumber devices. The device becomes CuPy's current one, if CuPy is installed.
+    Without a device, the CPU compresses; OMP_NUM_THREADS is then set to the rank's share of the cores that the ranks of
+    the node may use, unless it is already set.
 
     Args:
-        comm: a communicator of mpi4py; None: what the launcher's environment variables tell, with every rank of the
-            node taken to see the same devices.
+        comm: an mpi4py communicator; None: use the launcher's environment variables, and assume that every rank of the
+            node sees the same devices.
 
     Raises:
         DeviceError: a device cannot be used (on this rank).
@@ -71,7 +71,7 @@ def bind_device(comm: Any = None) -> Binding:
     failed: cusz_core.CuszError | None = None
     try:
         names = next(backend.devices for backend in cusz_core.devices() if backend.name == "cuda")
-    except cusz_core.CuszError as error:  # raised when the other ranks no longer wait for this one
+    except cusz_core.CuszError as error:  # raised below, when the other ranks no longer wait for this one
         failed = error
     cores = tuple(sorted(os.sched_getaffinity(0)))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -111,16 +111,16 @@ def bind_device(comm: Any = None) -> Binding:
 
 
 def device_map(comm: Any = None) -> list[Binding]:
-    """Binds every rank, as bind_device does, and tells which works with what (collective).
+    """Binds every rank, as bind_device does, and lists the bindings (collective).
 
     Args:
-        comm: a communicator of mpi4py; None: that of all ranks which the launcher started.
+        comm: an mpi4py communicator; None: MPI.COMM_WORLD.
 
     Returns:
-        What each rank works with, by rank, on rank 0; nothing on the others.
+        The binding of each rank, in rank order, on rank 0; an empty list on the others.
 
     Raises:
-        CuszError: a rank cannot be bound (on every rank the same error, which names it).
+        CuszError: a rank cannot be bound (the same error on every rank, which names that rank).
         ImportError: mpi4py is missing.
     """
     if comm is None:
@@ -144,7 +144,7 @@ def _make_current(device: int) -> None:
     try:
         import cupy
     except ImportError:
-        return  # arrays of other packages say where they are
+        return  # arrays of other packages carry their device
     try:
         cupy.cuda.Device(device).use()
     except Exception as error:

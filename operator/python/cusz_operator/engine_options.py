@@ -1,4 +1,4 @@
-"""What a Writer asks of ADIOS2: an engine, its parameters, a place to write to. What cannot be is refused at once."""
+"""What a Writer asks of ADIOS2: an engine, its parameters and a path. What cannot work is refused up front."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ENGINES = ("BP5", "BP4", "SST")
 def engine_parameters(
     engine: str, parameters: Mapping[str, Any] | None, append: bool, asynchronous: bool
 ) -> dict[str, str]:
-    """Parameters as ADIOS2 takes them, with what `asynchronous` adds.
+    """Parameters as ADIOS2 takes them, with those that `asynchronous` adds.
 
     Raises:
-        UnsupportedError, ParameterError: the engine does not exist, or does not do what is asked of it.
+        UnsupportedError, ParameterError: the engine does not exist, or cannot do what is asked of it.
     """
     if engine not in _ENGINES:
         raise UnsupportedError(f"engine is {engine!r}; it must be one of {', '.join(_ENGINES)}")
@@ -36,7 +36,7 @@ def engine_parameters(
 
 
 def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> bool:
-    """Whether ADIOS2 is to keep minimum and maximum of blocks. Takes StatsLevel out of its parameters."""
+    """Whether ADIOS2 is to keep minimum and maximum of blocks. Removes StatsLevel from `parameters`."""
     where_not = {
         " for BP4": engine == "BP4",
         " without ranges": not ranges,
@@ -52,7 +52,7 @@ def statistics_wanted(engine: str, parameters: dict[str, str], ranges: bool) -> 
 
 
 def require_path(path: Path, engine: str, append: bool) -> None:
-    """Refuses what ADIOS2 would fail at on one rank alone."""
+    """Refuses paths at which ADIOS2 would fail on one rank alone."""
     folder = path.parent
     if not folder.is_dir():
         raise ParameterError(f"the folder {str(folder)!r} does not exist")
@@ -61,12 +61,12 @@ def require_path(path: Path, engine: str, append: bool) -> None:
     if engine == "SST":
         return
     if path.exists() and not path.is_dir():
-        raise ParameterError("a file is in the way, where ADIOS2 makes a folder of this name: remove it")
+        raise ParameterError("a file is in the way of the folder that ADIOS2 makes: remove it")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
-        raise ParameterError("it is there already, and not writable")
+        raise ParameterError("it already exists, and is not writable")
     if append:
         if not path.is_dir():
-            raise ParameterError("append needs a file that is there already")
+            raise ParameterError("append needs an existing file")
         found = "BP5" if (path / "mmd.0").exists() else "BP4"
         if found != engine:
             raise ParameterError(f"append: it was written with engine {found}, not {engine}")

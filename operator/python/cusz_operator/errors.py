@@ -1,4 +1,4 @@
-"""The one kind of failure that the compressor does not know (`cusz_core.errors`)."""
+"""The one error that `cusz_core.errors` does not have."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["PluginError"]
 
 
 class PluginError(CuszError, RuntimeError):
-    """The ADIOS2 plugin is missing or of another version."""
+    """The ADIOS2 plugin is missing or has the wrong version."""

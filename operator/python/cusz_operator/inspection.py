@@ -1,4 +1,4 @@
-"""What is in a BP file: every block, with what its archive says of itself."""
+"""What is in a BP file: every block, with the properties of its archive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Block", "inspect_bp"]
 #: The types that the plugin compresses, by ADIOS2's names.
 DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 _OVERHEAD_BYTES = 48  # CUSZ_RAW_OVERHEAD_BYTES
-#: Blocks that are no archives begin with these 16 bytes (plugin.cpp).
+#: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
 _PLAIN_MARK = b"cusz-plain-bytes"
 _LOST_MARK = b"cusz-lost-block\0"
 
@@ -30,26 +30,26 @@ _LOST_MARK = b"cusz-lost-block\0"
 class Block(TypedDict, total=False):
     """One block of a variable at one step, as plain values that JSON can hold.
 
-    Always there:
+    Always present:
         variable: its name.
-        type: ADIOS2's name of its type, such as "float".
+        type: ADIOS2's name for its type, such as "float".
         step: as ADIOS2 counts them, from 0.
         block: the block's number within variable and step.
         count: extents; () for a single value.
         operator: "cusz", "none or other", or "" for an empty block, which is not read.
-    Where it applies:
-        writer: the rank that wrote it; BP4 does not tell.
+    Where applicable:
+        writer: the rank that wrote it; unknown in BP4.
         start: offset in the global array; not for local arrays and single values.
-        error: why the block cannot be read, or its archive is not valid.
+        error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, out_of_range, unpredictable, version.
     From the block table of a Writer:
-        device (number of the CUDA device it was compressed on, -1: host memory), min, max (of values that are finite
-        and not fill; unless the Writer was told not to find them), checksum (of the archive's payload), seconds (spent
-        compressing).
-    For blocks that the plugin could not make archives of:
-        raw_bytes, archive_bytes, ratio, and as kind "plain" (as they are) or "lost" (NaN, because the memory could not
-        be read when it was written; `error` says so).
+        device (number of the CUDA device that held the field, -1: host memory), min, max (of values that are finite and
+        not fill; absent if the Writer was told not to compute them), checksum (of the archive's payload), seconds
+        (spent compressing).
+    For blocks that the plugin could not compress:
+        raw_bytes, archive_bytes, ratio, and kind: "plain" (stored uncompressed) or "lost" (NaN, because the memory
+        could not be read when the block was written; `error` says so).
     """
 
     variable: str
@@ -84,15 +84,15 @@ def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
     """Every block in a BP file (BP5 or BP4), by step, variable and block.
 
     Archives are fetched whole but not decoded: only their headers are read. Variables that are not compressed by this
-    plugin are listed as such, but for block tables, which add to what is told of their variables' blocks. A file that
-    is still being written is listed as far as it is complete.
+    plugin are listed as such. Block tables are not listed; they add to the description of their variables' blocks. A
+    file that is still being written is listed as far as it is complete.
 
     Args:
         path: the .bp folder or file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        CorruptArchiveError: its metadata is damaged, as a Writer's checksums tell.
+        CorruptArchiveError: its metadata is damaged, according to the Writer's checksums.
         PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
         UnsupportedError: this adios2 is older than 2.11.
     """
@@ -127,7 +127,7 @@ def _blocks(adios2: Any, plugin: Plugin, path: str) -> Iterator[Block]:
         engine = io.open(path, adios2.Mode.Read)
     except Exception as error:
         raise CuszError(f"ADIOS2 cannot open {path!r}: {without_colours(error)}") from error
-    # BP5 tells the rank that wrote a block, BP4 the number of a file.
+    # BP5 gives the rank that wrote a block, BP4 the number of a file.
     tells_writer = engine.impl.Type().startswith("BP5")
     try:
         while engine.begin_step(adios2.StepMode.Read, 0.0) == adios2.StepStatus.OK:
@@ -148,7 +148,7 @@ def _blocks(adios2: Any, plugin: Plugin, path: str) -> Iterator[Block]:
 
 
 def _describe(name: str, description: dict[str, str], step: int, info: dict[str, str], tells_writer: bool) -> Block:
-    """What ADIOS2 says of a block."""
+    """A block as ADIOS2 describes it."""
     block = Block(variable=name, type=description["Type"], step=step, block=int(info["BlockID"]))
     if tells_writer:
         block["writer"] = int(info["WriterID"])
@@ -162,7 +162,7 @@ def _describe(name: str, description: dict[str, str], step: int, info: dict[str,
 
 
 def _add_table(blocks: list[Block], name: str, adios2: Any, engine: Any, io: Any) -> None:
-    """What the variable's block table says of its blocks, if there is a table, and it is of these blocks."""
+    """Adds what the variable's block table says about its blocks, if there is a table that matches them."""
     variable = io.inquire_variable(blocktable.table_name(name))
     if variable is None:
         return
@@ -172,7 +172,7 @@ def _add_table(blocks: list[Block], name: str, adios2: Any, engine: Any, io: Any
         variable.set_selection([[0] * len(shape), shape])
         engine.get(variable, rows, adios2.Mode.Sync)
         table = blocktable.table_of(rows, name)
-    except Exception:  # the blocks are told all the same
+    except Exception:  # the blocks are still listed
         return
     if len(table) != len(blocks):
         return
@@ -185,7 +185,7 @@ def _add_table(blocks: list[Block], name: str, adios2: Any, engine: Any, io: Any
 
 
 def _overlap_at_start(blocks: list[Block]) -> list[bool]:
-    """For every block of a variable and step: whether the element it starts with lies in another one, too."""
+    """For every block of a variable and step: whether its first element also lies in another block."""
     if not all("start" in block for block in blocks):
         return [False] * len(blocks)
     starts = np.array([block["start"] for block in blocks])
@@ -198,7 +198,7 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
     count = block["count"]
     dtype = DTYPES[block["type"]]
     ones = [1] * len(count)
-    # One element of the block is asked for: of a block that is not compressed, no more than that is read.
+    # Only one element is asked for, so that no more than that is read of an uncompressed block.
     if "start" not in block:  # a local array
         variable.set_block_selection(block["block"])
         variable.set_selection([[0] * len(count), ones])
@@ -206,11 +206,11 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
     elif not overlaps:
         variable.set_selection([list(block["start"]), ones])
         target = np.empty(ones, dtype)
-    elif "writer" in block:  # BP5 reads a block alone, but all of it
+    elif "writer" in block:  # BP5 can read a single block, but only the whole of it
         variable.set_block_selection(block["block"])
         target = np.empty(count, dtype)
     else:
-        block["error"] = "overlaps another block: it cannot be read alone from a BP4 file"
+        block["error"] = "overlaps another block: it cannot be read on its own from a BP4 file"
         return
 
     def get() -> None:

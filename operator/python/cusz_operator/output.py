@@ -1,6 +1,7 @@
-"""The file or stream of a Writer, as ADIOS2 has it: finished archives are handed over to the plugin, which stores them.
+"""The ADIOS2 side of a Writer's file or stream: finished archives are handed over to the plugin, which stores them.
 
-None of these calls communicates but those of ADIOS2: constructing, `open`, `begin_step`, `end_step` and `close`.
+Of these calls, only those that ADIOS2 makes collective communicate: constructing, `open`, `begin_step`, `end_step` and
+`close`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["Output", "require_room"]
 
 
 class Output:
-    """An engine that writes; what it is given are archives and block tables."""
+    """An engine that writes archives and block tables."""
 
     def __init__(self, adios2: Any, path: str, engine: str, comm: Any) -> None:
         """
@@ -35,7 +36,7 @@ class Output:
             adios2: the module.
             path: the .bp folder, or the stream.
             engine: "BP5", "BP4" or "SST".
-            comm: a communicator of mpi4py; None: this process alone.
+            comm: an mpi4py communicator; None: this process alone.
         """
         self._adios2 = adios2
         self._path = path
@@ -55,7 +56,7 @@ class Output:
         return self._engine_name != "SST"
 
     def prepare(self) -> None:
-        """Has ADIOS2 load the plugin.
+        """Makes ADIOS2 load the plugin.
 
         Raises:
             PluginError: it cannot, or it loaded another copy.
@@ -70,8 +71,8 @@ class Output:
         Args:
             parameters: of the engine.
             has_statistics: ADIOS2 keeps minimum and maximum of blocks.
-            append: adds steps to a file that is there.
-            record_checks: this rank writes the checksums of a file.
+            append: adds steps to an existing file.
+            record_checks: this rank writes the checksums of the file.
 
         Raises:
             CuszError: ADIOS2 cannot open it.
@@ -119,8 +120,8 @@ class Output:
             self._fields[block.name] = variable
         variable.set_shape(list(block.shape))
         where = (block.dtype, block.start, block.count)
-        kept = found if self.has_statistics else None
-        statistics.put_archive(self._adios2, self.plugin, self._engine, variable, *where, archive, kept)
+        value_range = found if self.has_statistics else None
+        statistics.put_archive(self._adios2, self.plugin, self._engine, variable, *where, archive, value_range)
 
     def put_table(self, name: str, table: NDArray[Any]) -> None:
         """Puts the block table of a variable: on rank 0, with the blocks of all ranks."""
@@ -150,7 +151,7 @@ class Output:
             self._checks.close()
 
     def abandon(self) -> None:
-        """Leaves the file without the open step. (Closing would complete it.)"""
+        """Drops the file without completing the open step, as closing would."""
         if self._checks is not None:
             self._checks.close()
         self._engine = None
@@ -159,14 +160,14 @@ class Output:
         self._io = self._operator = self._adios = None
 
     def keep_for_ever(self) -> None:
-        """After a failure of ADIOS2 its destructors would fail again, which ends the process: they are not called."""
+        """After ADIOS2 has failed, its destructors would fail again and end the process: they are never called."""
         keep_for_ever(self._adios)
 
 
 def require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank, and leave others waiting."""
+    """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank and leave the others waiting."""
     needed = bytes_needed(tables)
     disk = os.statvfs(path)
     free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks > 0 and free < needed:  # some file systems do not tell
+    if disk.f_blocks > 0 and free < needed:  # some file systems do not report it
         raise CuszError(f"the disk is full: the step needs up to {needed} bytes, and {free} are free")

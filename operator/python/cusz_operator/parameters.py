@@ -32,7 +32,7 @@ def operator_parameters(
 
         variable.add_operation_string("plugin", operator_parameters(eb=1e-3))
 
-    What is None is left to the plugin.
+    For None, the plugin's default applies.
 
     Args:
         eb: the error bound, finite and >= 0: in the variable's unit (mode "abs"), or a fraction of the value range
@@ -40,7 +40,7 @@ def operator_parameters(
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of every *block*, because a plugin cannot
             communicate: blocks of different ranks have different bounds.
         order: "column" if ADIOS2 is used with column-major dimensions (Fortran).
-        options: further parameters by their names, as `cusz_core.Parameters` has them.
+        options: further parameters, by the names of `cusz_core.Parameters`.
 
     Raises:
         ParameterError: a value out of its legal range.
@@ -66,15 +66,15 @@ def define_operator(
     order: Order | None = None,
     **options: Unpack[Options],
 ) -> adios2.Operator:
-    """Defines the operator with ADIOS2, which loads the plugin here: a missing one ends the process otherwise.
+    """Defines the operator in ADIOS2, which loads the plugin now, so that a missing one is an error here.
 
     Args:
         adios: the `adios2.Adios` to define it in.
-        name: the operator's name there, one for each set of parameters.
+        name: the operator's name there, a different one for each set of parameters.
         eb, mode, order, options: as for `operator_parameters`.
 
     Returns:
-        What `Variable.add_operation` takes.
+        The operator, for `Variable.add_operation`.
 
     Raises:
         ParameterError: a value out of its legal range, or `adios` has an operator of this name already.
@@ -88,8 +88,8 @@ def define_operator(
         raise ParameterError(f"ADIOS2 refuses an operator named {name!r}: {without_colours(error)}") from error
     except Exception as error:  # ADIOS2's own message names neither the plugin nor the reason
         raise PluginError(
-            f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: check that ADIOS2_PLUGIN_PATH has "
-            f"this folder ({without_colours(error)})"
+            f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: check that ADIOS2_PLUGIN_PATH "
+            f"includes this folder ({without_colours(error)})"
         ) from error
 
 
@@ -99,12 +99,12 @@ _BOUNDS = ("accuracy", "tolerance", "eb")
 
 
 def parameter_problems(given: Mapping[str, str]) -> list[str]:
-    """What the plugin is going to warn about, of the parameters of an operation.
+    """What the plugin will warn about in the parameters of an operation.
 
     (As parse_parameters of parameters.cpp, and in its words.)
 
     Args:
-        given: keys, in lower case as ADIOS2 hands them on, and values.
+        given: keys, in lower case as ADIOS2 passes them on, and values.
     """
     problems = []
 
@@ -133,5 +133,5 @@ def parameter_problems(given: Mapping[str, str]) -> list[str]:
 
 
 def bound_of(text: str) -> float | None:
-    """The bound as the plugin reads it; None if it does not take it for one."""
+    """The bound as the plugin reads it; None if the text is not a valid bound."""
     return float(text) if is_legal("eb", text) else None

@@ -1,4 +1,4 @@
-"""Where libcusz_operator.so is, and the copy of it that ADIOS2 loaded."""
+"""The location of libcusz_operator.so, and access to the copy of it that ADIOS2 loaded."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = [
     "without_colours",
 ]
 
-#: What ADIOS2 wants to know of a plugin operator (the parameters PluginName and PluginLibrary).
+#: The parameters PluginName and PluginLibrary by which ADIOS2 finds a plugin operator.
 PLUGIN_NAME = "cusz"
 PLUGIN_LIBRARY = "cusz_operator"
 
 _FILE_NAME = f"lib{PLUGIN_LIBRARY}.so"
 _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
-#: As this process was given it, before `add_to_plugin_path`: what programs that do not import this package get.
+#: The value before `add_to_plugin_path`: what programs that do not import this package see.
 _SEARCHED_BY_OTHERS = os.environ.get(_SEARCH_VARIABLE, "")
 _INTERFACE = 3  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
 _OK = 0
@@ -49,13 +49,13 @@ _SetExtents = ctypes.CFUNCTYPE(ctypes.c_int32)
 
 
 def plugin_path() -> Path:
-    """The folder of libcusz_operator.so, as ADIOS2_PLUGIN_PATH wants it.
+    """The folder of libcusz_operator.so, for ADIOS2_PLUGIN_PATH.
 
     That of this package; if the package was installed without the plugin, the first folder of ADIOS2_PLUGIN_PATH that
-    has one.
+    contains it.
 
     Raises:
-        PluginError: there is none.
+        PluginError: it is not found.
     """
     folders = [Path(__file__).resolve().parent, *_searched_folders()]
     for folder in folders:
@@ -69,7 +69,7 @@ def plugin_path() -> Path:
 
 
 def add_to_plugin_path() -> None:
-    """Puts the plugin's folder in front of ADIOS2_PLUGIN_PATH in this process's environment, if there is a plugin."""
+    """Prepends the plugin's folder to ADIOS2_PLUGIN_PATH in this process's environment, if there is a plugin."""
     try:
         folder = str(plugin_path())
     except PluginError:
@@ -79,13 +79,13 @@ def add_to_plugin_path() -> None:
 
 
 class Found(NamedTuple):
-    """What ADIOS2 finds by ADIOS2_PLUGIN_PATH.
+    """What ADIOS2 finds through ADIOS2_PLUGIN_PATH.
 
     Attributes:
         searched: the variable's value.
         path: of the library; "" if there is none.
-        version: of the library; "" if it is none of this project.
-        errors: of the libraries that were there and could not be loaded.
+        version: of the library; "" if it does not belong to this project.
+        errors: one for each library that was found but could not be loaded.
     """
 
     searched: str
@@ -94,7 +94,7 @@ class Found(NamedTuple):
     errors: list[str]
 
 
-# Tries what ADIOS2 tries, in its order, in a process of its own: there may be several copies.
+# Tries what ADIOS2 tries, in the same order, in a separate process: there may be several copies.
 _SEARCH = """
 import ctypes, json, os, sys
 
@@ -149,12 +149,12 @@ def found_by_adios2() -> Found:
 
 
 class PutRange(NamedTuple):
-    """How ADIOS2 gets to know minimum and maximum of a block (cusz_operator_offer_with_range).
+    """How ADIOS2 is given the minimum and maximum of a block (cusz_operator_offer_with_range).
 
     Attributes:
         min, max: NaN if there are none.
-        put_count: extents that are selected when the block is put, of one element or two.
-        select: selects extents; called within the put, with those of the block.
+        put_count: extents selected when the block is put, of one element or two.
+        select: selects extents; called during the put, with those of the block.
     """
 
     min: float
@@ -171,7 +171,7 @@ class Plugin:
     def __init__(self) -> None:
         """
         Raises:
-            PluginError: no plugin, one of another version, or several copies in this process.
+            PluginError: no plugin, one of the wrong version, or several copies in this process.
         """
         loaded = _loaded_copies()
         path = loaded[0] if loaded else plugin_path() / _FILE_NAME
@@ -214,7 +214,7 @@ class Plugin:
         Args:
             variable: its name.
             capacity: bytes expected at most; `get` is called again if the archive is larger.
-            get: reads (a part of) one block. The values it gets mean nothing if there is an archive.
+            get: reads (a part of) one block. The values it gets are meaningless if there is an archive.
 
         Raises:
             PluginError: ADIOS2 loaded another copy of the plugin.
@@ -250,19 +250,19 @@ class Plugin:
         put: Callable[[int], object],
         put_range: PutRange | None = None,
     ) -> None:
-        """Has the plugin store a finished archive as the block that `put` puts.
+        """Makes the plugin store a finished archive as the block that `put` puts.
 
         Args:
             variable: its name.
             dtype: of the block: float32 or float64.
             count: its extents, as ADIOS2 has them.
-            archive: of a field of this dtype and as many values.
-            put: puts the block, Sync, at the address that it is called with.
-            put_range: for an engine with StatsLevel 1, and None for one with 0.
+            archive: of a field of this dtype and number of values.
+            put: puts the block in Sync mode, at the address that it is called with.
+            put_range: for an engine with StatsLevel 1; None for one with StatsLevel 0.
 
         Raises:
             PluginError: the archive was not stored: ADIOS2 loaded another copy of the plugin, or did something else
-                with the address. The block is lost then, if one was put.
+                with the address. If a block was put, it is then lost.
         """
         data = np.frombuffer(archive, np.uint8)
         block = (embedding.dtype_id_of(dtype), len(count), _extents(count), variable.encode())
@@ -270,7 +270,7 @@ class Plugin:
         if put_range is None:
             key = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)
         else:
-            set_extents = _setter_of(put_range.select, count, failed)  # to be kept until the put has ended
+            set_extents = _setter_of(put_range.select, count, failed)  # must live until the put has ended
             key = self._library.cusz_operator_offer_with_range(
                 data.ctypes.data,
                 data.nbytes,
@@ -301,12 +301,12 @@ class Plugin:
             _WAITING: "ADIOS2 did not ask this copy of the plugin for the block: it loaded another one, or the "
             "variable has no cusz operator",
             _REFUSED: "ADIOS2 passed it on for another variable, type or extents, or had no room for it",
-        }.get(outcome, f"its key was withdrawn by somebody else ({outcome})")
+        }.get(outcome, f"its key was withdrawn elsewhere ({outcome})")
         raise PluginError(f"variable {variable!r}: the archive handed over to the plugin was not stored: {reason}")
 
 
 def without_colours(error: Exception) -> str:
-    """The message of an error of ADIOS2, which is written for a terminal."""
+    """The message of an ADIOS2 error, without the colours meant for a terminal."""
     return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
 
 
@@ -315,7 +315,7 @@ def _extents(count: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
 
 
 def _setter_of(select: Callable[[Sequence[int]], object], count: Sequence[int], failed: list[BaseException]) -> Any:
-    """Selects extents, for C, where nothing can be raised: what `select` raises is put into `failed`."""
+    """A C callback that selects extents. It cannot raise: exceptions of `select` are appended to `failed`."""
 
     def set_extents() -> int:
         try:
@@ -329,7 +329,7 @@ def _setter_of(select: Callable[[Sequence[int]], object], count: Sequence[int], 
 
 
 def keep_for_ever(adios: Any) -> None:
-    """Has ADIOS2's objects outlive the process: destructors after a failure fail again, which ends the process."""
+    """Never destroys ADIOS2's objects: after a failure their destructors fail again, which ends the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(adios))
 
 
@@ -338,7 +338,7 @@ def _searched_folders() -> list[Path]:
 
 
 def _loaded_copies() -> list[Path]:
-    """The files of this name that are loaded in this process."""
+    """The plugin files that are loaded in this process."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a Writer tells of its work: sizes and times."""
+"""A Writer's progress report: sizes and times."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Tally", "VariableSummary", "print_step", "print_summary"]
 
 @dataclasses.dataclass(frozen=True)
 class VariableSummary:
-    """What was written of a variable.
+    """Totals of what was written of a variable.
 
     Attributes:
         name: of the variable.
         steps, blocks: how many were written.
         raw_bytes, archive_bytes: before and after compression.
-        seconds: spent compressing, summed up over ranks.
-        share: of the time that ranks spent at the ends of steps (finding ranges, compressing, writing, waiting for each
-            other), the part that compressing this variable took.
+        seconds: spent compressing, summed over ranks.
+        share: the part of the time that ranks spent ending steps (finding ranges, compressing, writing, waiting for
+            each other) that compressing this variable took.
     """
 
     name: str
@@ -46,13 +46,13 @@ class VariableSummary:
 
 
 class Tally:
-    """Adds up what is written, by variable."""
+    """Sums up what is written, by variable."""
 
     def __init__(self) -> None:
         self._written: dict[str, VariableSummary] = {}
 
     def add(self, tables: Mapping[str, NDArray[Any]]) -> None:
-        """Counts a step that is written, by the block tables of its variables."""
+        """Adds a step that was written, from the block tables of its variables."""
         for name, table in tables.items():
             before = self._written.get(name, VariableSummary(name, 0, 0, 0, 0, 0.0, 0.0))
             self._written[name] = VariableSummary(
@@ -66,17 +66,18 @@ class Tally:
             )
 
     def summaries(self, seconds: float) -> list[VariableSummary]:
-        """What was written of every variable; `seconds` is what all ranks together spent at the ends of steps."""
+        """The totals of every variable; `seconds` is the time that all ranks together spent ending steps."""
         return [
-            dataclasses.replace(own, share=own.seconds / seconds if seconds else 0.0) for own in self._written.values()
+            dataclasses.replace(total, share=total.seconds / seconds if seconds else 0.0)
+            for total in self._written.values()
         ]
 
 
 def print_step(path: str, number: int, tables: Sequence[Mapping[str, NDArray[Any]]], clock: Sequence[float]) -> None:
-    """A line for a step, from the block tables of all ranks, and when it began and its three parts ended."""
-    parts = [table for own in tables for table in own.values()]
+    """Prints a line for a step, from the block tables of all ranks and the times when it began and its parts ended."""
+    parts = [table for of_rank in tables for table in of_rank.values()]
     raw, archives = (sum(int(table[size].sum()) for table in parts) for size in ("raw_bytes", "archive_bytes"))
-    names, blocks = len({name for own in tables for name in own}), sum(len(table) for table in parts)
+    names, blocks = len({name for of_rank in tables for name in of_rank}), sum(len(table) for table in parts)
     agreeing, compressing, writing = np.diff(clock)
     print(
         f"{path}: step {number}: variables {names}, blocks {blocks}, {raw / 1e6:.1f} MB -> "
@@ -88,11 +89,11 @@ def print_step(path: str, number: int, tables: Sequence[Mapping[str, NDArray[Any
 
 
 def print_summary(path: str, steps: int, seconds: float, variables: Sequence[VariableSummary]) -> None:
-    """Lines for a file that is closed: all steps, and every variable."""
-    print(f"{path}: {steps} steps written, {seconds:.3f} s at their ends", file=sys.stderr)
-    for own in variables:
+    """Prints a summary of a closed file: all steps, and every variable."""
+    print(f"{path}: {steps} steps written, in {seconds:.3f} s", file=sys.stderr)
+    for each in variables:
         print(
-            f"  {own.name}: {own.raw_bytes / 1e6:.1f} MB -> {own.archive_bytes / 1e6:.1f} MB ({own.ratio:.2f}x), "
-            f"compressed at {own.gbps:.2f} GB/s a rank, {own.share:.0%} of the time",
+            f"  {each.name}: {each.raw_bytes / 1e6:.1f} MB -> {each.archive_bytes / 1e6:.1f} MB ({each.ratio:.2f}x), "
+            f"compressed at {each.gbps:.2f} GB/s per rank, {each.share:.0%} of the time",
             file=sys.stderr,
         )

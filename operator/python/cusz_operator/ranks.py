@@ -23,18 +23,18 @@ PATIENCE = 300.0
 
 
 class Failure(NamedTuple):
-    """An error, as ranks tell each other: the name of its class, and the message."""
+    """An error as it is sent to other ranks: the name of its class, and the message."""
 
     kind: str
     message: str
 
     def error(self) -> CuszError:
-        """The same on every rank."""
+        """The exception, the same on every rank."""
         return _ERRORS.get(self.kind, CuszError)(self.message)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What to tell the other ranks of an error."""
+    """An error in the form in which it is sent to other ranks."""
     if isinstance(error, CuszError):
         return Failure(type(error).__name__, str(error))
     if isinstance(error, MemoryError):
@@ -44,12 +44,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def raise_first(failures: Iterable[Failure | None], where: str, own: BaseException | None = None) -> None:
-    """Raises the error of the first rank that has one; nothing if none has.
+    """Raises the error of the first rank that has one, if any.
 
     Args:
-        failures: of all ranks, in their order.
+        failures: of all ranks, in order.
         where: what was being done, for the message.
-        own: this rank's own error, if it has one, to be named as the cause.
+        own: this rank's own error, if any, as the cause.
     """
     failed = [(rank, failure) for rank, failure in enumerate(failures) if failure is not None]
     if not failed:
@@ -60,12 +60,12 @@ def raise_first(failures: Iterable[Failure | None], where: str, own: BaseExcepti
 
 
 class Ranks:
-    """An MPI communicator of its own, or this process alone."""
+    """A duplicate of an MPI communicator, or this process alone."""
 
     def __init__(self, comm: Any) -> None:
         """
         Args:
-            comm: a communicator of mpi4py, which is duplicated (collective); None: this process alone.
+            comm: an mpi4py communicator, which is duplicated (collective); None: this process alone.
         """
         self.comm = comm.Dup() if comm is not None else None
         self.rank: int = self.comm.rank if self.comm is not None else 0
@@ -86,7 +86,7 @@ class Ranks:
         return items or []
 
     def agree(self, error: BaseException | None, where: str) -> None:
-        """Raises the same error on every rank if one of them has one (collective)."""
+        """Raises the same error on every rank if any of them has one (collective)."""
         if self.comm is None:
             raise_first([failure_of(error) if error is not None else None], where, error)
             return
@@ -99,15 +99,17 @@ class Ranks:
     def agree_after_adios2(self, error: BaseException | None, where: str) -> None:
         """As `agree`, after a collective call of ADIOS2.
 
-        Where it failed on this rank alone, it may have left others in it, waiting for this one for ever. If they are
-        not here in time, the job is ended, as its ranks would wait until its time is up.
+        If it failed on this rank alone, others may be stuck in it, waiting for this one for ever. If they do not arrive
+        in time, the job is aborted; otherwise its ranks would wait until its time limit.
         """
         if self.comm is not None:
             here = self.comm.Ibarrier()
             give_up = time.monotonic() + PATIENCE
             while error is not None and not here.Test():
                 if time.monotonic() > give_up:
-                    message = f"{where}: rank {self.rank}: {error}. ADIOS2 left other ranks waiting: the job is ended."
+                    message = (
+                        f"{where}: rank {self.rank}: {error}. ADIOS2 left other ranks waiting: the job is aborted."
+                    )
                     print(f"cusz_operator: {message}", file=sys.stderr, flush=True)
                     self.comm.Abort(1)
                 time.sleep(0.01)
@@ -115,7 +117,7 @@ class Ranks:
         self.agree(error, where)
 
     def free(self) -> None:
-        """Gives the communicator back (collective)."""
+        """Frees the communicator (collective)."""
         if self.comm is not None:
             self.comm.Free()
             self.comm = None

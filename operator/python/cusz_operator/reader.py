@@ -1,4 +1,4 @@
-"""Reading: any number of ranks, each the part that it wants, decoded outside ADIOS2."""
+"""Reading: any number of ranks, each reading any part, with decoding outside ADIOS2."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Reader:
     """Reads what a Writer wrote: the variables of a file (BP5 or BP4) or stream (SST) that have a block table.
 
         with Reader("run.bp", comm) as run:
-            for step in run:  # of a file also run[i], run[-1]
+            for step in run:  # for a file also run[i], run[-1]
                 u = step.read("U")
 
-    Every rank reads for itself: no call is collective, and an error is that rank's alone. But of a stream, opening it
-    and going to the next step are: all ranks have to do so together.
+    Every rank reads independently: no call is collective, and an error concerns that rank alone. The exceptions are
+    opening a stream and going to its next step, which are collective.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class Reader:
         """
         Args:
             path: the .bp folder, or the name of the stream.
-            comm: a communicator of mpi4py, for the share of a rank, and for a stream; None: this process has all.
-            engine: "SST" for a stream, which has to be there within a minute (`OpenTimeoutSecs` in `parameters`);
-                "BP5" or "BP4" for a file, None: as it was written.
+            comm: an mpi4py communicator, for the share of a rank, and for a stream; None: this process reads all.
+            engine: "SST" for a stream, which must appear within a minute (`OpenTimeoutSecs` in `parameters`); "BP5" or
+                "BP4" for a file; None: as it was written.
             parameters: of the engine, as ADIOS2 takes them.
             threads: CPU threads that decode; None as in `cusz_core.compress`.
-            cache_bytes: archives are kept for later reads up to this many bytes; 0: none is. A stream's go with their
-                step.
+            cache_bytes: archives are kept for later reads up to this many bytes; 0: none are. Those of a stream are
+                dropped with their step.
 
         Raises:
             FileNotFoundError: there is no such file.
             ParameterError: a parameter out of its legal range.
-            CorruptArchiveError: its metadata is damaged, or it is not whole.
+            CorruptArchiveError: its metadata is damaged, or it is truncated.
             PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.
             CuszError: ADIOS2 cannot open it.
         """
@@ -94,7 +94,7 @@ class Reader:
         except Exception as error:
             raise CuszError(f"ADIOS2 cannot open {self._path!r}: {without_colours(error)}") from error
         self._n_steps = 0 if self._is_stream else int(self._engine.steps())
-        self._current: int | None = None  # the step of a stream that is here
+        self._current: int | None = None  # the open step of a stream
         self._own_steps: dict[str, dict[int, int]] = {}
         self._known_tables: dict[tuple[str, int], NDArray[Any]] = {}
 
@@ -115,7 +115,7 @@ class Reader:
         return ReaderStep(self, index % len(self))
 
     def __iter__(self) -> Iterator[ReaderStep]:
-        """Steps in their order. One of a stream is there until the next one is asked for, or the loop is left."""
+        """Steps in order. That of a stream is valid until the next one is requested, or the loop is left."""
         return self._received() if self._is_stream else (self[i] for i in range(len(self)))
 
     def __enter__(self) -> Reader:
@@ -128,7 +128,7 @@ class Reader:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Attributes by name: a text, a list of texts, or an array of numbers. (Of a stream: those known by now.)"""
+        """Attributes by name: a text, a list of texts, or an array of numbers. (Of a stream: those received so far.)"""
         self._require_open()
         found = {}
         for name in sorted(self._io.available_attributes()):
@@ -136,7 +136,9 @@ class Reader:
             if attribute.type() == "string":
                 found[name] = attribute.data_string()
             else:
-                found[name] = np.atleast_1d(attribute.data())  # BP4 does not tell one number from an array of one
+                found[name] = np.atleast_1d(
+                    attribute.data()
+                )  # BP4 does not distinguish one number from an array of one
         return found
 
     def close(self) -> None:
@@ -146,7 +148,7 @@ class Reader:
             self._cache.clear()
             if self._current is not None:
                 engine.end_step()
-            if self._is_stream or self._n_steps:  # in Close, ADIOS2 crashes on a file that is still empty
+            if self._is_stream or self._n_steps:  # ADIOS2's Close crashes on a file that is still empty
                 engine.close()
 
     # ----------------------------------------------------------------------------------------------------- inside
@@ -179,7 +181,7 @@ class Reader:
             variable.set_step_selection([own_step, 1])
 
     def _counted(self, own_step: int, step: int) -> int:
-        """By what a file tells shapes and blocks: in BP5 the steps that have the variable, in BP4 those of the file."""
+        """The step number for shapes and blocks: BP5 counts steps that have the variable, BP4 those of the file."""
         return step if self._is_stream or self._engine.impl.Type().startswith("BP4") else own_step
 
     def _shape(self, variable: Any, own_step: int, step: int) -> Extents:
@@ -202,8 +204,8 @@ class Reader:
         shape = self._shape(variable, own_step, step)
         if variable.type() != "double" or len(shape) != 2:
             raise CorruptArchiveError(
-                f"{self._path!r}: {variable.name()!r} is no block table of this package: it is of type "
-                f"{variable.type()} and has {len(shape)} dimensions"
+                f"{self._path!r}: {variable.name()!r} is not a block table of this package: it has type "
+                f"{variable.type()} and {len(shape)} dimensions"
             )
         rows = np.empty(shape, np.float64)
         self._select_step(variable, own_step)
@@ -215,13 +217,13 @@ class Reader:
         return rows
 
     def _steps_of(self, name: str) -> dict[int, int]:
-        """Where a variable is: the file's steps, and what ADIOS2 calls them, which counts those with the variable."""
+        """The file's steps that have a variable, with ADIOS2's number for each, which counts only those."""
         if self._is_stream and self._current is None:
-            raise ParameterError(f"no step of the stream {self._path!r} is here: read within the loop over its steps")
+            raise ParameterError(f"no step of the stream {self._path!r} is open: read in the loop over its steps")
         if name not in self._own_steps:
             if name not in self._names():
                 raise ParameterError(
-                    f"{self._path!r} has no variable {name!r} with a block table; there are {self._names()}"
+                    f"{self._path!r} has no variable {name!r} with a block table; those with one are {self._names()}"
                 )
             if self._current is not None:
                 return {self._current: self._current}
@@ -250,15 +252,15 @@ class Reader:
         return self._known_tables[key]
 
     def _require_agreement(self, name: str, step: int, own_step: int, table: NDArray[Any]) -> None:
-        """Refuses a table that does not agree with ADIOS2 about where blocks are: one of them is damaged."""
+        """Refuses a table that disagrees with ADIOS2 about where blocks are: one of the two is damaged."""
         infos = self._engine.blocks_info(name, self._counted(own_step, step))
-        # BP4 gives a block without elements no extents.
-        told = table["start"], table["count"]
+        # BP4 gives no extents for a block without elements.
+        in_table = table["start"], table["count"]
         numbers = ",".join(info[what] for info in infos if info["Count"] for what in ("Start", "Count"))
         known = np.array(numbers.split(",") if numbers else [], np.int64)
         width = 2 * len(self._shape(self._variable(name), own_step, step))
-        if width != 2 * told[0].shape[1] or not np.array_equal(
-            _sorted_boxes(known.reshape(-1, width)), _sorted_boxes(np.hstack(told))
+        if width != 2 * in_table[0].shape[1] or not np.array_equal(
+            _sorted_boxes(known.reshape(-1, width)), _sorted_boxes(np.hstack(in_table))
         ):
             raise CorruptArchiveError(
                 f"{self._path!r}: variable {name!r}, step {step}: the block table and ADIOS2's metadata disagree about "
@@ -272,7 +274,7 @@ class Reader:
         return steps[step]
 
     def _archive(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
-        """The archive of a block, by its number in the table, and checked against its row there."""
+        """The archive of a block, by its number in the table, checked against its row there."""
         known = self._cache.get((name, step, number))
         if known is None:
             known = self._fetch(name, step, self._table(name, step)[number], dtype)
@@ -304,16 +306,16 @@ class Reader:
         except CuszError as error:
             raise type(error)(f"{what}: {error}") from error
         if (info.shape, info.dtype, info.checksum) != (field_shape(count), dtype, int(row["checksum"])):
-            raise CorruptArchiveError(f"{what} is not the one that its table describes")
+            raise CorruptArchiveError(f"{what} is not the one that the block table describes")
         return archive
 
 
 class Cache:
-    """Archives that were used last, up to a number of bytes."""
+    """The most recently used archives, up to a number of bytes."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._kept: dict[tuple[str, int, int], NDArray[np.uint8]] = {}  # the one used last comes last
+        self._kept: dict[tuple[str, int, int], NDArray[np.uint8]] = {}  # most recently used last
         self._bytes = 0
 
     def get(self, key: tuple[str, int, int]) -> NDArray[np.uint8] | None:
@@ -360,11 +362,11 @@ class ReaderStep:
         """The type of a variable: float32 or float64."""
         kind = self._reader._variable(name).type()
         if kind not in DTYPES:
-            raise CorruptArchiveError(f"variable {name!r} is of type {kind}, and has a block table")
+            raise CorruptArchiveError(f"variable {name!r} is of type {kind}, but has a block table")
         return DTYPES[kind]
 
     def blocks(self, name: str) -> NDArray[Any]:
-        """What is known of every block, as a structured array with one element a block.
+        """The block table, as a structured array with one element per block.
 
         Fields: rank, step, device (-1: host memory), start, count, raw_bytes, archive_bytes, eb_abs, min, max,
         outliers, checksum, seconds.
@@ -378,12 +380,12 @@ class ReaderStep:
     def share(self, name: str, rank: int | None = None) -> Box:
         """The part of a variable that `read` gives a rank by default, as (start, count).
 
-        Ranks get slabs along the first axis, cut so that they have about the same bytes of archives to decode. Slabs of
-        all ranks together are the variable; some are empty where there are more ranks than indices.
+        Ranks get slabs along the first axis, cut so that each has about the same number of archive bytes to decode. The
+        slabs of all ranks together cover the variable; some are empty if there are more ranks than indices.
 
         Args:
             name: of the variable.
-            rank: whose part; None: this process's.
+            rank: whose part; None: that of this process.
         """
         size = self._reader._size
         number = self._reader._rank if rank is None else rank
@@ -392,7 +394,7 @@ class ReaderStep:
         shape = self.shape(name)
         table = self._reader._table(name, self.index)
         first, count = table["start"][:, 0], table["count"][:, 0]
-        steps = np.zeros(shape[0] + 1)  # of the bytes of archives at an index
+        steps = np.zeros(shape[0] + 1)  # changes in archive bytes from index to index
         np.add.at(steps, first, table["archive_bytes"] / np.maximum(count, 1))
         np.add.at(steps, first + count, -table["archive_bytes"] / np.maximum(count, 1))
         weights = np.maximum(np.cumsum(steps[:-1]), 0) + 1e-9
@@ -412,24 +414,24 @@ class ReaderStep:
     ) -> Any:
         """Reads a box of a variable.
 
-        Only blocks that meet the box are fetched, each once, and of them only tiles that do are decoded, several blocks
-        at once. What no block covers is 0, or stays as it is in `out`.
+        Only blocks that overlap the box are fetched, each once, and only their tiles that do so are decoded, several
+        blocks at a time. Values that no block covers are 0, or left unchanged in `out`.
 
         Args:
             name: of the variable.
             start, count: the box, within the global shape; start alone: to the end; count alone: from the origin;
                 neither: `share(name)`.
-            like: a module, or an array of one, that makes the result: numpy (None: the same) or cupy.
+            like: a module, or one of its arrays, to make the result: numpy (None: the same) or cupy.
             out: a writable C-contiguous array of the variable's dtype and extents `count`, to be filled and returned.
 
         Returns:
             An array of the variable's dtype and extents `count`.
 
         Raises:
-            ParameterError: there is no such variable at this step, a box outside the shape, `out` that does not fit.
+            ParameterError: there is no such variable at this step, the box is outside the shape, or `out` does not fit.
             CorruptArchiveError: a block or the table is damaged; `out` is undefined then.
             PluginError: ADIOS2 loaded another copy of the plugin.
-            DeviceError, OutOfMemoryError: as of `cusz_core.decompress`.
+            DeviceError, OutOfMemoryError: as for `cusz_core.decompress`.
         """
         shape, dtype = self.shape(name), self.dtype(name)
         box = self._box(name, shape, start, count)
@@ -441,7 +443,7 @@ class ReaderStep:
         if result is None:
             result = np.empty(box[1], dtype)
         table = self._reader._table(name, self.index)
-        starts = np.maximum(table["start"], box[0])  # of what blocks and the box have in common
+        starts = np.maximum(table["start"], box[0])  # of the overlaps of blocks and the box
         counts = np.minimum(table["start"] + table["count"], np.add(*box)) - starts
         needed = []
         for number in np.flatnonzero((counts > 0).all(axis=1)).tolist():
@@ -456,7 +458,7 @@ class ReaderStep:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             pending: deque[concurrent.futures.Future[None]] = deque()
             for number, block, common in needed:
-                if len(pending) > 2 * workers:  # archives that wait take memory
+                if len(pending) > 2 * workers:  # waiting archives take memory
                     pending.popleft().result()
                 archive = self._reader._archive(name, self.index, number, dtype)
                 pending.append(pool.submit(_decode, archive, block, common, result[_slices(common, box[0])], threads))
@@ -465,10 +467,10 @@ class ReaderStep:
         return result
 
     def verify(self, name: str) -> int:
-        """Verifies the checksums of a variable's blocks, without decoding them: this rank's share of the blocks.
+        """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
 
         Returns:
-            How many blocks this rank has verified; over all ranks together it is every block.
+            The number of blocks that this rank verified; all ranks together verify every block.
 
         Raises:
             ParameterError: there is no such variable at this step.
@@ -501,7 +503,7 @@ class ReaderStep:
 
 
 def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, threads: int) -> None:
-    """Decodes what a block has in common with the box that is read, into the part of the result for it."""
+    """Decodes the part of a block that lies in the box being read, into its place in the result."""
     start, count = block
     if isinstance(target, np.ndarray) and field_shape(count) == count:
         first = [c - s for c, s in zip(common[0], start, strict=True)]
@@ -519,7 +521,7 @@ def _tuple(numbers: NDArray[np.int64]) -> Extents:
 
 
 def _sorted_boxes(boxes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of starts and counts that are not empty, in an order of their own."""
+    """The non-empty boxes, as rows of starts and counts, sorted."""
     filled = boxes[(boxes[:, boxes.shape[1] // 2 :] > 0).all(axis=1)]
     return filled[np.lexsort(filled.T)] if filled.size else filled[:0, :0]
 

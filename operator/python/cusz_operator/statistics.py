@@ -1,11 +1,11 @@
 """Minimum and maximum of blocks, as ADIOS2 keeps them and `bpls -l` shows them, for blocks that it never sees.
 
-ADIOS2 finds them itself, in what is put, and takes none from outside. BP5 and SST look at as many values as are
-selected, then ask the operator, and take down the selection afterwards. So two values are put, the minimum and the
-maximum; and while the plugin is asked, the block itself is selected. Nobody promises this order, though it is that of
-ADIOS2 2.10 to 2.12: it is tried before it is relied on (`problem`).
+ADIOS2 computes them from the data put, and does not accept them from outside. BP5 and SST look at as many values as are
+selected, then call the operator, and record the selection afterwards. So two values are put, the minimum and the
+maximum; and while the plugin is called, the block itself is selected. This order, that of ADIOS2 2.10 to 2.12, is not
+documented: it is tried before it is relied on (`problem`).
 
-BP4 takes everything down before it asks the operator, and would have to look at as many values as the block has: it has
+BP4 records everything before it calls the operator, and would have to look at as many values as the block has: it has
 no statistics.
 """
 
@@ -47,7 +47,7 @@ def put_archive(
 
     Args:
         dtype, start, count: of the block.
-        found: the range of its values, in an engine with StatsLevel 1; None in one with StatsLevel 0.
+        found: the range of its values, for an engine with StatsLevel 1; None for one with StatsLevel 0.
 
     Raises:
         PluginError: it was not stored.
@@ -76,19 +76,19 @@ def _extents_of_two(count: Sequence[int]) -> list[int]:
 
 
 def are_in(adios2: Any, path: Path) -> bool | None:
-    """Whether a file has statistics; None if it has no variable that could tell.
+    """Whether a file has statistics; None if it has no variable to tell by.
 
-    A file must have them for all steps or for none: readers of BP5 crash otherwise.
+    A file must have them for all steps or for none: otherwise BP5 readers crash.
     """
     with adios2.FileReader(str(path)) as run:
         fields = [v for v in run.available_variables().values() if v["Type"] in _TYPES and v["SingleValue"] != "true"]
-        # Without, ADIOS2 says 0. A Writer's files have block tables, which are never zero throughout.
+        # Without statistics, ADIOS2 reports 0. A Writer's files have block tables, which are never all zero.
         return any(float(v["Min"]) or float(v["Max"]) for v in fields) if fields else None
 
 
 @functools.cache
 def problem() -> str:
-    """Why `put_archive` cannot tell this ADIOS2 a range; "" if it can. Tried once in a process, with a small file."""
+    """Why `put_archive` cannot pass this ADIOS2 a range; "" if it can. Tried once per process, with a small file."""
     try:
         with tempfile.TemporaryDirectory(prefix="cusz-") as folder:
             return _problem_of(Path(folder) / "trial.bp")
@@ -98,9 +98,9 @@ def problem() -> str:
 
 @functools.cache
 def warn(why: str) -> None:
-    """Says, once in a process, that files are going to have no statistics."""
+    """Warns, once per process, that files will have no statistics."""
     print(
-        "cusz_operator: bpls -l is going to show 0 / 0, and minimum and maximum of blocks are in block tables alone "
+        "cusz_operator: bpls -l will show 0 / 0, and minimum and maximum of blocks are only in the block tables "
         f"(cusz inspect), because a trial with this ADIOS2 failed: {why}",
         file=sys.stderr,
         flush=True,
@@ -108,7 +108,7 @@ def warn(why: str) -> None:
 
 
 def _problem_of(path: Path) -> str:
-    """Writes a file of two blocks as a Writer does, and tells what is wrong with it."""
+    """Writes a file of two blocks as a Writer does, and returns what is wrong with it."""
     import adios2
 
     field = np.arange(-30, 30, dtype=np.float32).reshape(10, 6)
@@ -139,5 +139,5 @@ def _problem_of(path: Path) -> str:
         ]
         expected = [(start, "{},{}".format(*part.shape), part.min(), part.max()) for start, part in blocks.items()]
         if shown != expected:
-            return f"of blocks {expected} it kept {shown}"
-        return "" if np.array_equal(run.read(_TRIAL), field) else "the values of blocks are others"
+            return f"for blocks {expected} it kept {shown}"
+        return "" if np.array_equal(run.read(_TRIAL), field) else "the values of blocks differ"

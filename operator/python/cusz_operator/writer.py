@@ -1,4 +1,4 @@
-"""Writing: every rank compresses its blocks, all agree, and ADIOS2 stores the archives."""
+"""Writing: ranks agree on bounds, each compresses its blocks, and ADIOS2 stores the archives."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 __all__ = ["VariableSummary", "Writer", "WriterStep"]
 
-#: What can be said of a variable: what its archives depend on.
+#: Parameters that can be set per variable: those that its archives depend on.
 _OF_VARIABLES = tuple(key for key, row in TABLE.items() if row.decides != WORK)
 
 
 class _Agreed(NamedTuple):
-    """What ranks know of a step before they compress.
+    """What ranks have agreed on for a step before they compress.
 
     Attributes:
         own: this rank's blocks.
-        bounds, kinds: the absolute bound of every variable, and what of it cannot change from step to step.
+        bounds, kinds: the absolute bound of every variable, and its properties that cannot change from step to step.
     """
 
     own: tuple[Description, ...]
@@ -57,9 +57,9 @@ class Writer:
                 with out.step():
                     out.put("U", u, shape=global_shape, start=offset)
 
-    Constructing, the end of a step and `close` are collective: all ranks have to come there. Where one of them fails,
-    all of them raise the same error: the class is that of the first rank that failed, and the message names it. The
-    step is not written then, and steps before it are complete. More can be written, unless it was ADIOS2 that failed.
+    Constructing, the end of a step and `close` are collective: all ranks must reach them. If one rank fails, all raise
+    the same error: its class is that of the first rank that failed, and the message names that rank. The step is then
+    not written, and the steps before it are complete. Writing can go on, unless it was ADIOS2 that failed.
     """
 
     def __init__(
@@ -81,35 +81,36 @@ class Writer:
         """
         Args:
             path: the .bp folder, or the stream, to write. A folder of this name is replaced, unless `append`.
-            comm: a communicator of mpi4py; None: this process alone.
-            eb: the error bound of variables that have none of their own, finite and >= 0: in the variable's unit (mode
-                "abs"), or a fraction of its value range (mode "rel"). 0 is lossless.
+            comm: an mpi4py communicator; None: this process alone.
+            eb: the error bound of variables without their own, finite and >= 0: in the variable's unit (mode "abs"), or
+                a fraction of its value range (mode "rel"). 0 is lossless.
             mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of the whole variable at the step, over all
                 ranks and over values that are finite and not `fill`. A range of 0 means lossless.
-            variables: for some variables by name, a dictionary of parameters that differ: "eb", "mode", or those of
+            variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
                 `options`.
             engine: "BP5", "BP4" or "SST".
-            parameters: of the engine, as ADIOS2 takes them. StatsLevel 1 has ADIOS2 keep minimum and maximum of blocks,
-                for bpls -l, and 0 not. 0 is for BP4, without `ranges` and with a MarshalMethod; elsewhere 1 is usual.
-            append: adds steps to a file (BP5, BP4) that is there already; it has statistics as the file has.
-            asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is in the file for certain when the
-                next one has begun to be written, or the Writer is closed; without, when its `with` block has ended. SST
-                has a queue of its own in any case.
-            ranges: False: minimum and maximum of variables in mode "abs" are not found, which saves a pass over the
+            parameters: of the engine, as ADIOS2 takes them. With StatsLevel 1 ADIOS2 keeps minimum and maximum of
+                blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, without `ranges`,
+                or with a MarshalMethod.
+            append: adds steps to an existing file (BP5, BP4), with statistics if the file has them.
+            asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is sure to be in the file when
+                writing of the next one has begun, or the Writer is closed; otherwise when its `with` block has ended.
+                SST always has its own queue.
+            ranges: False: minimum and maximum of variables in mode "abs" are not computed, which saves a pass over the
                 data; block tables have NaN for them.
-            progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: if
-                that is a terminal.
-            options: further parameters by their names, such as `fill`, as `cusz_core.Parameters` has them; `backend`
-                and `threads` are those of this rank.
+            progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: only
+                if stderr is a terminal.
+            options: further parameters, by the names of `cusz_core.Parameters`, such as `fill`; `backend` and `threads`
+                apply to this rank.
 
         Raises:
             ParameterError: a value out of its legal range, a path that cannot be written to, or ranks that disagree.
-            UnsupportedError: an engine that is not one of the three, `asynchronous` with BP4, or an ADIOS2 without MPI.
+            UnsupportedError: an engine other than these three, `asynchronous` with BP4, or an ADIOS2 without MPI.
             PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
             CuszError: ADIOS2 cannot open the file.
         """
         for key in options:
-            if key not in TABLE:  # a mistake in the program, before anybody waits for other ranks
+            if key not in TABLE:  # a mistake in the program: raised before any rank waits for others
                 raise TypeError(f"Writer() got an unexpected keyword argument {key!r}")
         self._path = os.fspath(path)
         self._ranks = Ranks(comm)
@@ -168,9 +169,9 @@ class Writer:
             raise
 
     def _can_have_statistics(self, must: bool, where: str) -> bool:
-        """Whether ADIOS2 keeps minimum and maximum of blocks: the same on all ranks, as readers of BP5 crash otherwise.
+        """Whether ADIOS2 keeps minimum and maximum of blocks: the same on all ranks, or BP5 readers would crash.
 
-        (As for a file with statistics to which steps without are appended: `must`.)
+        (They would also crash if steps without statistics were appended to a file with them: hence `must`.)
         """
         problem = next(filter(None, self._ranks.allgather(statistics.problem())), "")
         if problem and must:
@@ -184,14 +185,14 @@ class Writer:
     # ------------------------------------------------------------------------------------------------- for users
 
     def step(self) -> WriterStep:
-        """The next step, to be used with `with`; its end writes what was put in between (collective).
+        """The next step, for `with`; when the block ends, what was put is written (collective).
 
         Raises:
-            ParameterError: a step is open already, or the Writer is closed.
+            ParameterError: a step is already open, or the Writer is closed.
         """
         self._require_open()
         if self._in_step:
-            raise ParameterError("a step is open already: its 'with' block has to end first")
+            raise ParameterError("a step is already open: its 'with' block must end first")
         return WriterStep(self)
 
     def put(
@@ -207,8 +208,8 @@ class Writer:
     ) -> None:
         """Adds a block of a variable to the open step.
 
-        A rank may put any number of blocks, or none. Blocks of a variable must not overlap; what they leave out has no
-        values. The array is not copied: it must stay as it is until the step ends.
+        A rank may put any number of blocks, or none. Blocks of a variable must not overlap; elements that none covers
+        have no values. The array is not copied: it must not change until the step ends.
 
         Args:
             name: of the variable.
@@ -216,8 +217,8 @@ class Writer:
                 copied once.
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
-            eb, mode, options: for this variable at this step, where they differ from what the Writer was given. The
-                same for all of its blocks on all ranks.
+            eb, mode, options: for this variable at this step, if they differ from the Writer's. They must be the same
+                for all of its blocks on all ranks.
 
         Raises:
             UnsupportedError: a type or layout that is not accepted.
@@ -255,7 +256,7 @@ class Writer:
         self._require_open().attribute(name, value)
 
     def summary(self) -> list[VariableSummary]:
-        """What was written so far, by variable; on rank 0 (the others get an empty list)."""
+        """Totals of what has been written, by variable, on rank 0 (the others get an empty list)."""
         return self._tally.summaries(self._seconds * self._ranks.size)
 
     def close(self) -> None:
@@ -269,7 +270,7 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is not None and not isinstance(error, Exception):
-            return  # the process is told to stop: it waits for nobody
+            return  # the process is being stopped: it must not wait for other ranks
         self._close(error)
 
     # ----------------------------------------------------------------------------------------------------- inside
@@ -308,7 +309,7 @@ class Writer:
             self._ranks.free()
 
     def _abandon(self, output: Output) -> None:
-        """Leaves the file without the open step: nothing more can be written."""
+        """Drops the file without its open step: no more can be written."""
         output.abandon()
         self._output = None
         self._ranks.free()
@@ -337,7 +338,7 @@ class Writer:
 
         Args:
             blocks: of this rank.
-            error: what this rank failed with before it came here.
+            error: with which this rank failed before, if it did.
         """
         own: tuple[Description, ...] = ()
         try:
@@ -387,7 +388,7 @@ class Writer:
         archives: Sequence[bytes | memoryview],
         tables: Sequence[Mapping[str, NDArray[Any]]],
     ) -> dict[str, NDArray[Any]]:
-        """Has ADIOS2 write the step (collective). Returns the block tables of all ranks together, on rank 0."""
+        """Makes ADIOS2 write the step (collective). Returns the merged block tables of all ranks, on rank 0."""
         output = self._require_open()
         together: dict[str, NDArray[Any]] = {}
 
@@ -422,7 +423,7 @@ class WriterStep:
     def __enter__(self) -> Writer:
         self._writer._require_open()
         if self._writer._in_step:
-            raise ParameterError("a step is open already: its 'with' block has to end first")
+            raise ParameterError("a step is already open: its 'with' block must end first")
         self._writer._in_step = True
         return self._writer
 
@@ -436,7 +437,7 @@ class WriterStep:
 
 
 def _merged(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
-    """Parameters over those of `base`, checked; the bound may be missing still."""
+    """The parameters of `base`, overridden by those given, and checked; the bound may still be missing."""
     merged = {**base, **{key: value for key, value in given.items() if value is not None}}
     Parameters(**{"eb": 0.0, **merged})
     return merged
@@ -450,7 +451,7 @@ def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _error_of(work: Callable[[], None], *, of_adios2: bool = False) -> Exception | None:
-    """What some work fails with, for ranks to agree on; with `of_adios2`, what is not a CuszError is ADIOS2's."""
+    """The error that `work` raises, for ranks to agree on; with `of_adios2`, any but a CuszError is ADIOS2's."""
     try:
         work()
     except Exception as error:

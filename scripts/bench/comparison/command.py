@@ -1,4 +1,4 @@
-"""The options of scripts/bench/compare.py, and what it does with them."""
+"""The command line of scripts/bench/compare.py."""
 
 from __future__ import annotations
 
@@ -16,35 +16,41 @@ from .report import OURS, Document, shortened, write_json
 from .tools import Tool
 
 DESCRIPTION = """
-Compresses fields with cusz and with whatever other compressors are installed: ratio, PSNR, exact count of the values
-beyond the bound, speed, memory. Without FIELD: all generated ones, and the .npy files of $CUSZ_TEST_DATA.
-scripts/bench/peers.py installs the other compressors into an environment of their own.
+Compresses fields with cusz and with whichever other compressors are installed: ratio, PSNR, exact count of the values
+beyond the bound, speed, memory. Without FIELD: all generated fields, and the .npy files of $CUSZ_TEST_DATA.
+scripts/bench/peers.py installs the other compressors into a separate environment.
 """
 
 
 def add_options(sub: argparse.ArgumentParser) -> None:
     sub.description = DESCRIPTION
     sub.add_argument("fields", nargs="*", metavar="FIELD", help="generated field (see --list), or .npy file")
-    sub.add_argument("--list", action="store_true", help="list the generated fields and the tools, and do nothing")
-    sub.add_argument("--tools", metavar="A,B", help="these tools only, such as cusz,sz3-lorenzo")
+    sub.add_argument("--list", action="store_true", help="list the generated fields and the tools, and exit")
+    sub.add_argument("--tools", metavar="A,B", help="only these tools, such as cusz,sz3-lorenzo")
     sub.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
-    sub.add_argument("--mode", choices=("abs", "rel"), default="rel", help="rel (default) to the value range, or abs")
+    sub.add_argument(
+        "--mode", choices=("abs", "rel"), default="rel", help="rel (default): relative to the value range; or abs"
+    )
     sub.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
-    sub.add_argument("--repeat", type=int, default=5, help="how often calls are timed; the median is kept (default: 5)")
-    sub.add_argument("--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field cast)")
+    sub.add_argument("--repeat", type=int, default=5, help="number of timed calls; the median is kept (default: 5)")
+    sub.add_argument(
+        "--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field that is cast)"
+    )
     sub.add_argument("--fill", type=number, help='value that stands for "no data" in the files')
-    sub.add_argument("--pfpl", type=Path, metavar="FOLDER", help="sources of PFPL, to be compiled with g++")
+    sub.add_argument("--pfpl", type=Path, metavar="FOLDER", help="PFPL sources, to be compiled with g++")
     sub.add_argument("--csv", type=Path, metavar="FILE")
     sub.add_argument("--json", type=Path, metavar="FILE")
-    sub.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, which are printed as well")
+    sub.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, which are also printed")
     sub.add_argument("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
     sub.add_argument(
         "--docs",
         type=Path,
         metavar="FILE",
-        help="rewrite the marked section of this Markdown file, and all in the folder figures beside it",
+        help="rewrite the marked section of this Markdown file, and the files in the folder figures next to it",
     )
-    sub.add_argument("--from", type=Path, metavar="JSON", dest="earlier", help="report this earlier measurement")
+    sub.add_argument(
+        "--from", type=Path, metavar="JSON", dest="earlier", help="report this earlier measurement instead"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_outputs(options: argparse.Namespace) -> None:
-    """Fails for what would fail later: rather now than after an hour."""
+    """Checks the options up front: better to fail now than after an hour."""
     if options.figures or options.docs:
         figures.require_matplotlib()
     if options.docs:
@@ -100,7 +106,7 @@ def _measure(options: argparse.Namespace) -> Document:
         for field in fields.load(names, dtype, options.fill):
             document["rows"] += [shortened(row) for row in measure.measure([field], plan, _say)]
             if options.json:
-                write_json(document, options.json)  # what there is so far, should a library take the process with it
+                write_json(document, options.json)  # what there is so far, in case a library crashes the process
     finally:
         _say("")
     return document
@@ -148,6 +154,6 @@ def _require_our_bound(document: Document) -> None:
 
 
 def _say(text: str) -> None:
-    """Shows on a terminal what is being done."""
+    """Shows progress on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

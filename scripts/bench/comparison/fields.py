@@ -28,7 +28,7 @@ from cusz_core.errors import ParameterError
 
 Array = NDArray[Any]
 
-#: Fields that mark "no data" by a finite value.
+#: Fields that mark "no data" with a finite value.
 KNOWN_FILLS = {"ipsl_tos_3d_f32": 1e20}
 
 
@@ -173,19 +173,19 @@ GENERATED: dict[str, Callable[[], Array]] = {
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """The names themselves; without any, all generated fields and the files of CUSZ_TEST_DATA."""
+    """The given names; if there are none, all generated fields and the files of CUSZ_TEST_DATA."""
     if not names:
         folder = os.environ.get("CUSZ_TEST_DATA")
         files = sorted(Path(folder).glob("*.npy")) if folder else []
         return [*GENERATED, *map(str, files)]
     for name in names:
         if not (name.endswith(".npy") or name.removesuffix("_f64") in GENERATED):
-            raise ParameterError(f"{name} is no .npy file and no generated field ({', '.join(GENERATED)})")
+            raise ParameterError(f"{name} is neither a .npy file nor a generated field ({', '.join(GENERATED)})")
     return list(names)
 
 
 def load(names: Sequence[str], dtype: np.dtype[Any] | None = None, fill: float | None = None) -> Iterator[Field]:
-    """The fields of `chosen` names, one at a time. `dtype` casts them; `fill` is for files that are not known."""
+    """The fields of `chosen` names, one at a time. `dtype` casts them; `fill` is for unknown files."""
     for name in names:
         if name.endswith(".npy"):
             field = _from_file(Path(name), fill)

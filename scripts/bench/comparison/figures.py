@@ -1,4 +1,4 @@
-"""Figures of what was measured, by matplotlib.
+"""Figures of the results, by matplotlib.
 
 Tools differ in colour (those of Okabe and Ito first, which the colour-blind tell apart) and in marker.
 """
@@ -33,11 +33,11 @@ _COLUMNS = 4
 
 
 def require_matplotlib() -> Any:
-    """matplotlib.pyplot, drawing into files alone. Raises UnsupportedError where it is not installed."""
+    """matplotlib.pyplot, drawing only into files. Raises UnsupportedError if it is not installed."""
     try:
         matplotlib = importlib.import_module("matplotlib")
         matplotlib.use("svg")
-        # The same numbers give the same file; text stays text.
+        # The same numbers give the same file; text is kept as text.
         matplotlib.rcParams.update({"svg.hashsalt": "cusz", "svg.fonttype": "none", "font.size": 8})
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
@@ -58,7 +58,7 @@ def draw(document: Document, folder: Path) -> list[Path]:
 def _save(plt: Any, figure: Any, path: Path) -> Path:
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     plt.close(figure)
-    # Hundredths of a point will do, and nobody reads the indentation: half the size.
+    # Hundredths of a point are enough, and the indentation is useless: half the size.
     short = re.sub(r"(\.\d\d)\d+", r"\1", path.read_text())
     path.write_text("\n".join(line.strip() for line in short.splitlines()) + "\n")
     return path
@@ -107,7 +107,7 @@ def _rate_distortion(plt: Any, results: Results) -> Any:
 
 
 def _drawable(row: Row | None) -> bool:
-    """Points that are not numbers, or far from any bound (a fill value that was lost), would hide the others."""
+    """False for points that are not numbers or far from any bound (a lost fill value): they would hide the others."""
     return row is not None and math.isfinite(row["psnr"]) and row["max_error_over_eb"] < 100
 
 

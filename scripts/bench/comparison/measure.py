@@ -1,4 +1,4 @@
-"""Measures tools on fields: all in turns, in one process, so that whatever disturbs the machine hits all alike."""
+"""Measures tools on fields: all in turn, in one process, so that disturbances of the machine affect all alike."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ T = TypeVar("T")
 _PATHS = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", ""))
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _PATHS))}
 
-#: Seconds that calls are repeated for to be timed.
+#: Seconds for which calls are repeated to be timed.
 SHORT = 0.02
 
-#: What a row tells, in the order of the CSV columns. Speeds are 10^6 raw bytes a second, medians. Where a tool failed,
-#: all from `ratio` to the last number are None and `error` says why.
+#: The columns of a row, in CSV order. Speeds are in 10^6 raw bytes a second, medians. If a tool failed, all from
+#: `ratio` to the last number are None and `error` says why.
 COLUMNS = (
     *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "tool", "version", "threads"),
     *("ratio", "bit_rate", "psnr", "max_error_over_eb", "violations"),
@@ -53,9 +53,9 @@ class Plan:
 
     Attributes:
         ebs, mode: the bounds.
-        tools: those that are there.
-        threads: numbers of threads; a tool that has fewer is measured with those it has.
-        repeat: how often calls are timed; the median is kept.
+        tools: those that are installed.
+        threads: numbers of threads; a tool with a lower maximum is measured with that.
+        repeat: number of timed calls; the median is kept.
     """
 
     ebs: Sequence[float]
@@ -105,8 +105,8 @@ def quality(original: Array, decoded: Array, eb_abs: float, fill: float | None =
 
 
 def reuse_freed_memory() -> None:
-    """Lets malloc keep what is freed, in this process: a tool that allocates what it returns then pays for fresh pages
-    once, not in every call. (glibc; elsewhere nothing happens.)"""
+    """Makes malloc keep freed memory in this process: a tool that allocates what it returns then pays for fresh pages
+    once, not in every call. (glibc; no effect elsewhere.)"""
     M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
     with contextlib.suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -115,7 +115,7 @@ def reuse_freed_memory() -> None:
 
 
 def with_peak(call: Callable[[], T]) -> tuple[T, int | None]:
-    """The result of a call, and by how much resident memory grew at its highest; None where Linux does not tell."""
+    """The result of a call, and the peak growth of resident memory; None if Linux does not report it."""
     cusz_core.release_scratch()
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -158,7 +158,7 @@ class _Run:
         self.decompress_seconds: list[float] = []
 
     def attempt(self, step: Callable[[], None]) -> None:
-        """A tool that fails has a row that says so, and is asked nothing more."""
+        """Calls a step of a tool; if it fails, its row says so, and the tool is not called again."""
         if self.row["error"] is None:
             try:
                 step()
@@ -209,9 +209,9 @@ class _Run:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Of one call, or the mean over as many as fill SHORT: single calls of less than a few milliseconds would tell how
-    long caches and clocks take to recover from the tool before."""
-    time.sleep(0.01)  # OpenMP's threads of the tool before spin for some milliseconds
+    """Seconds for one call, or the mean over as many as fill SHORT: a single call of less than a few milliseconds would
+    measure how caches and clocks recover from the previous tool."""
+    time.sleep(0.01)  # the previous tool's OpenMP threads spin for some milliseconds
     calls, seconds = 0, 0.0
     started = time.perf_counter()
     while seconds < SHORT:
@@ -223,7 +223,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> list[Row]:
-    """Measures every tool on every field under every bound. `say` is told what is being done."""
+    """Measures every tool on every field under every bound. `say` reports progress."""
     versions = {tool.name: tool.version() for tool in plan.tools}
     rows: list[Row] = []
     for field in fields:
@@ -284,7 +284,7 @@ def _new_row(field: Field, task: Task, tool: str, version: str) -> Row:
 
 
 def _crashes(run: _Run, plan: Plan, folder: Path) -> str | None:
-    """Tries a tool in a process of its own; says how that ended if it was killed."""
+    """Tries a tool in a separate process; returns how that ended if it was killed."""
     path = folder / "field.npy"
     if not path.exists():
         np.save(path, run.task.x)
@@ -302,7 +302,7 @@ def _crashes(run: _Run, plan: Plan, folder: Path) -> str | None:
 
 
 def head(tools: Sequence[Tool], plan: Plan) -> dict[str, Any]:
-    """What the rows were measured with and on. `tools` are all known ones, those that are missing too."""
+    """What the rows were measured with and on. `tools` are all known ones, including those that are missing."""
     measured = {tool.name for tool in plan.tools}
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

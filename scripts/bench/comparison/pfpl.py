@@ -1,8 +1,8 @@
 """PFPL (https://github.com/burtscher/PFPL), compiled from its sources where --pfpl FOLDER points at them.
 
-It has programs and no library: each source file is one program for one type, one kind of bound and one direction. A
-few lines put around such a file make its encoder or decoder callable in memory. The range pass, which is in `main`
-there, is written anew here. The flags are those of its makefile: contraction to FMA would break its bound.
+It has programs but no library: each source file is one program for one type, one kind of bound and one direction. A few
+lines around such a file make its encoder or decoder callable in memory. The range pass, which is in `main` there, is
+rewritten here. The flags are those of its makefile: contraction to FMA would break its bound.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _folder: Path | None = None
 
 
 def use(folder: Path) -> None:
-    """Says where the sources are."""
+    """Sets the folder of the sources."""
     global _folder
     if not (folder / "src" / "f32_abs_comp_cpu.cpp").is_file():
         raise ParameterError(f"{folder} has no src/f32_abs_comp_cpu.cpp: it is not a checkout of PFPL")
@@ -104,7 +104,7 @@ def missing() -> str | None:
 
 
 def version() -> str:
-    """A digest of its CPU sources, for they have no version number, and the compiler."""
+    """A digest of its CPU sources, as they have no version number, and the compiler."""
     assert _folder is not None
     digest = hashlib.sha256()
     for path in sorted([*_folder.glob("src/*_cpu.cpp"), *_folder.glob("src/components/**/h_*.h")]):

@@ -1,6 +1,6 @@
-"""Compresses and decompresses once with one tool: `measure` runs this in a process of its own to see whether it lives.
+"""Compresses and decompresses once with one tool: `measure` runs this in a separate process to see whether it crashes.
 
-What the tool raises is of no interest here; it will raise it again.
+Exceptions are ignored here: the tool will raise them again.
 """
 
 from __future__ import annotations

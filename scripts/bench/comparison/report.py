@@ -1,4 +1,4 @@
-"""What was measured, as CSV, JSON and Markdown."""
+"""The results as CSV, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read_json(path: Path) -> Document:
 
 
 def shortened(row: Row) -> Row:
-    """A row without digits that mean nothing. Errors and bounds keep all of theirs."""
+    """A row without meaningless digits. Errors and bounds keep all of theirs."""
     return {key: float(f"{v:.6g}") if key in _SHORTENED and v is not None else v for key, v in row.items()}
 
 
@@ -83,7 +83,7 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def significant(value: float | None) -> str:
-    """Three digits or more, never an exponent for what is not huge."""
+    """Three digits or more, with an exponent only for huge numbers."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -97,7 +97,7 @@ def _error(value: float) -> str:
 
 
 def detailed(document: Document) -> str:
-    """Every row with everything."""
+    """All columns of every row."""
     head = (
         *("field", "type", document_mode(document), "tool", "threads", "ratio", "bits / value", "PSNR"),
         *("max error / bound", "beyond it", "compress MB/s", "decompress MB/s", "memory MB"),
@@ -156,7 +156,7 @@ class Results:
         return _table(["field", self.mode, *tools], lines)
 
     def factors(self, case: Key, peer: str, threads: int) -> tuple[float, float, float] | None:
-        """How many times a peer's compress speed, decompress speed and ratio ours are."""
+        """Our compress speed, decompress speed and ratio over those of a peer."""
         ours, theirs = self.get(case, OURS, threads), self.get(case, peer, threads)
         if ours is None or theirs is None:
             return None
@@ -282,7 +282,7 @@ def conditions(document: Document) -> str:
 
 
 def full(document: Document) -> str:
-    """All there is, for a terminal or a file."""
+    """The full report, for a terminal or a file."""
     parts = [
         conditions(document),
         tools_table(document),

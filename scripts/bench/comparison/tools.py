@@ -1,7 +1,7 @@
-"""The compressors that are measured, each behind the same small interface.
+"""The compressors that are measured, each with the same small interface.
 
-Every adapter takes the shortest way from Python into its library, and writes into buffers that are given to it wherever
-the library allows that. A compressor whose package is not installed says so, and nothing more happens.
+Every adapter takes the shortest path from Python into its library, and writes into given buffers wherever the library
+allows it. A compressor whose package is not installed says so, and is skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .fields import Array
 Mode = Literal["abs", "rel"]
 
 # Compressors that take a relative bound themselves work out the range of an f32 field in single precision, which may
-# round up. They are asked for a little less, so that nobody is blamed for the last bit of the range.
+# round up. They are asked for a little less, so that none is blamed for the last bit of the range.
 _REL_MARGIN = 1 - 2.0**-22
 
 
@@ -62,7 +62,7 @@ class Task:
 
 
 class Buffers:
-    """Memory to write into, of archives and of decompressed fields; all tools take turns with it."""
+    """Memory for archives and decompressed fields, which all tools share in turn."""
 
     def __init__(self, x: Array) -> None:
         self.archive: NDArray[np.uint8] = np.empty(x.nbytes + x.nbytes // 4 + 65536, np.uint8)
@@ -77,7 +77,7 @@ class Codec(abc.ABC):
 
     @abc.abstractmethod
     def compress(self) -> Any:
-        """The archive, as something with the bytes of it; valid until the next call."""
+        """The archive, as an object that holds its bytes; valid until the next call."""
 
     @abc.abstractmethod
     def decompress(self, archive: bytes) -> Array:
@@ -91,13 +91,13 @@ class Tool:
     Attributes:
         name: in tables and for --tools.
         codec: its adapter.
-        package: the distribution that it comes in; "" for none.
-        module: what has to be importable.
+        package: the distribution that contains it; "" for none.
+        module: the module that must be importable.
         bound: what it promises.
         timed: what its times include.
         ndims: numbers of dimensions that it takes.
         max_threads: of compression; how many decompression uses is said in `timed`.
-        may_crash: is tried in a process of its own first.
+        may_crash: it is first tried in a separate process.
     """
 
     name: str
@@ -187,7 +187,7 @@ class _Sz3Lorenzo(_Sz3):
 
 
 class _Sz2Library:
-    """SZ 2.1 by its C interface, out of the HDF5 filter that hdf5plugin ships: no HDF5 is in the way."""
+    """SZ 2.1 by its C interface, from the HDF5 filter that hdf5plugin ships, but without HDF5."""
 
     SZ_FLOAT, SZ_DOUBLE, ABS, REL = 0, 1, 0, 1
 
@@ -277,7 +277,7 @@ class _Zfp(Codec):
 
 
 class _Sperr(Codec):
-    """Fields of four dimensions are handed over as three: the first two make one."""
+    """Four-dimensional fields are passed as three-dimensional: the first two axes are merged."""
 
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)
@@ -311,7 +311,7 @@ class _Lerc(Codec):
 
 
 class _Quantised(Codec):
-    """round(x / 2 eb) as integers into a lossless compressor; nothing looks whether that kept the bound."""
+    """round(x / 2 eb) as integers into a lossless compressor; whether that kept the bound is not checked."""
 
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)

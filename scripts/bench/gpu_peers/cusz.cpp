@@ -1,10 +1,10 @@
-// cuSZ by its C functions: Lorenzo predictor, 1024 bins, Huffman codes, as its command line takes by default.
+// cuSZ by its C functions: Lorenzo predictor, 1024 bins, Huffman codes, the defaults of its command line.
 #include "cusz.h"
 #include "cusz_rev1.h"
 #include "peer.hpp"
 #include "utils/verinfo.h"
 
-// What prints the versions of its surroundings needs libraries that are not everywhere, and nobody asks for it here.
+// Its functions that print versions need libraries that are not available everywhere, and are not used here.
 extern "C" {
 void print_CXX_ver() {}
 void print_NVCC_ver() {}
@@ -26,7 +26,7 @@ public:
         static_cast<void>(cudaStreamDestroy(stream_));
     }
 
-    // Histogram and outliers of an earlier call stay in the resource manager: every call needs a new one.
+    // The resource manager keeps histogram and outliers of an earlier call: every call needs a new one.
     void prepare() override {
         release(writer_);
         writer_ = psz_create_resource_manager(
@@ -45,7 +45,7 @@ public:
         archive_ = archive;
     }
 
-    // What is read is a copy, by a resource manager that knows the header alone. The copy has room behind it.
+    // A copy is read, by a resource manager that has only the header. The copy is followed by spare room.
     std::size_t archive_bytes() override {
         copy_ = std::make_unique<DeviceArray<std::uint8_t>>(size_ + (1 << 16));
         check(cudaMemcpy(copy_->data(), archive_, size_, cudaMemcpyDeviceToDevice), "cudaMemcpy");

@@ -20,7 +20,7 @@ public:
         type_ = task.f64 ? CUSZP_TYPE_DOUBLE : CUSZP_TYPE_FLOAT;
     }
 
-    // Its own tests clear the archive before.
+    // Its own tests clear the archive beforehand.
     void prepare() override { archive_.clear(); }
 
     void compress(void* field) override {

@@ -1,4 +1,4 @@
-// FZ-GPU by its kernels, which its only source file holds together with a main. f32 alone.
+// FZ-GPU by its kernels, which share its only source file with a main. Only f32.
 #define main fzgpu_main
 #include "src/fz.cu"
 #undef main
@@ -7,7 +7,7 @@
 
 namespace {
 
-// Arrays and launches as its runFzgpu has them. Sizes: 2 bytes of code a value, in chunks of 4096 bytes.
+// Arrays and launches as in its runFzgpu. Sizes: 2 bytes of code per value, in chunks of 4096 bytes.
 class FzGpu final : public Peer {
 public:
     explicit FzGpu(const Task& task)

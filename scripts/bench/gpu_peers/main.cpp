@@ -4,11 +4,11 @@
 //
 // FIELD holds the values alone; the decompressed ones are written to DECODED. The last line printed is JSON: bytes of
 // the archive, and microseconds between two CUDA events around every whole call, after two that are not counted. The
-// field is put back before every compression, and what is decompressed into is cleared, as some peers write to the one
-// and expect the other; neither is timed.
+// field is restored before every compression, and the decompressed field is cleared, as some peers overwrite the former
+// and rely on the latter; neither is timed.
 //
-// Memory that a compressor allocates in its calls comes from a pool (the linker turns its calls to the functions
-// below): what is compared are the compressors, not whether their callers are to bring memory along.
+// Memory that a compressor allocates in its calls comes from a pool (the linker redirects its calls to the functions
+// below): the compressors are compared, not whether their callers have to provide memory.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +21,7 @@
 
 namespace {
 
-// Memory that was given back, by its size.
+// Freed memory, by size.
 struct Pool {
     std::multimap<std::size_t, void*> idle;
     std::map<void*, std::size_t> sizes;
@@ -146,7 +146,7 @@ void run(int n_words, char** words) {
         if (round >= 0) compression.push_back(time);
     }
     const std::size_t archive_bytes = peer->archive_bytes();
-    field.clear(); // so that nothing is taken from there
+    field.clear(); // so that nothing is read from it
     for (int round = -uncounted; round < repeat; ++round) {
         decoded.clear();
         const double time = clock.microseconds([&] { peer->decompress(decoded.data()); });

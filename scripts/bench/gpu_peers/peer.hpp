@@ -1,4 +1,5 @@
-// What main.cpp asks of a compressor: each adapter beside it answers with the compressor's own functions.
+// The interface that main.cpp needs of a compressor: each adapter in this folder implements it with the compressor's
+// own functions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +12,7 @@
 
 struct Task {
     bool f64;
-    std::array<std::size_t, 3> extents; // the fastest last; ones in front of fewer dimensions
+    std::array<std::size_t, 3> extents; // the fastest last; leading ones for fewer dimensions
     double eb;                          // absolute
     std::string variant;
 
@@ -25,10 +26,10 @@ struct Task {
 class Peer {
 public:
     virtual ~Peer() = default;
-    // What a caller has to do before a call can be made once more. It is not timed.
+    // What a caller must do before calling again. It is not timed.
     virtual void prepare() {}
     virtual void compress(void* field) = 0;
-    // After the last call: bytes of what decompression needs.
+    // After the last call: number of bytes that decompression needs.
     virtual std::size_t archive_bytes() = 0;
     virtual void decompress(void* field) = 0;
 };
