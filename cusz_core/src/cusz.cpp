@@ -180,8 +180,7 @@ const char* cusz_status_name(cusz_status status) {
 }
 
 const char* cusz_predictor_name(int32_t predictor) {
-    if (predictor == CUSZ_NO_STAGE) return "none";
-    return predictor == CUSZ_PREDICTOR_LORENZO ? "lorenzo" : nullptr;
+    return predictor == CUSZ_NO_STAGE ? "none" : predictor_name(predictor);
 }
 
 const char* cusz_coder_name(int32_t coder) {

@@ -14,8 +14,8 @@ struct Workers {
     int threads;
 };
 
-// Field to archive; `coding` provides mode, r, eb, special and the requested lossless stage. The target must have room
-// for a raw archive. Returns the archive's size in bytes. Throws DEVICE, MEMORY.
+// Field to archive; `coding` provides predictor, mode, r, eb, special and the requested lossless stage. The target must
+// have room for a raw archive. Returns the archive's size in bytes. Throws DEVICE, MEMORY.
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
                           const Target& archive);
 

@@ -162,6 +162,11 @@ const cusz_parameter* parameter_at(std::int32_t index) {
     return index >= 0 && index < static_cast<std::int32_t>(std::size(table)) ? &table[index].told : nullptr;
 }
 
+const char* predictor_name(std::int32_t predictor) {
+    constexpr std::int32_t n = std::size(predictors) - 1;
+    return predictor >= 0 && predictor < n ? predictors[predictor] : nullptr;
+}
+
 cusz_params default_params() {
     static const cusz_params defaults = [] {
         cusz_params params{};

@@ -15,6 +15,9 @@ inline constexpr int max_threads = 1024;
 // By number, from 0; nullptr after the last.
 const cusz_parameter* parameter_at(std::int32_t index);
 
+// Of a choice by its number; nullptr if there is none.
+const char* predictor_name(std::int32_t predictor);
+
 cusz_params default_params();
 
 // The size of cusz_params up to the end of its last parameter.

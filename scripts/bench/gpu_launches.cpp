@@ -81,6 +81,7 @@ TileBatch one_tile() {
     return {cusz::Tiling(1, &extent), 0, 1, 0};
 }
 
+constexpr cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // of all kernels that have a pipeline
 constexpr std::pair<int, const char*> alphabets[] = {{5, "64 bins"}, {9, "1024 bins"}, {12, "8192 bins"}};
 
 template <class T>
@@ -89,10 +90,11 @@ void compression() {
     resolve_bound(BoundArguments<T>{}, nullptr);
     for (const auto& [r, bins] : alphabets) {
         purpose = bins;
-        count_symbols(CountArguments<T>{one_tile(), nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, nullptr);
+        count_symbols(CountArguments<T>{one_tile(), nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, predictor,
+                      nullptr);
     }
     purpose = "";
-    compress_tiles(CompressArguments<T, Huffman>{.batch = one_tile()}, nullptr);
+    compress_tiles(CompressArguments<T, Huffman>{.batch = one_tile()}, predictor, nullptr);
 }
 
 void codebooks() {
@@ -108,7 +110,7 @@ void codebooks() {
 
 template <class T>
 void decompression() {
-    decompress_tiles(DecompressArguments<T, Huffman>{.batch = one_tile()}, nullptr);
+    decompress_tiles(DecompressArguments<T, Huffman>{.batch = one_tile()}, predictor, nullptr);
 }
 
 } // namespace

@@ -404,15 +404,15 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
             x = kind.make(SHAPE, dtype)
             archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **kind.options)
             context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
-    # Of what a kernel is made of, the first is the type of values; the pipeline is one of several.
-    launched = {
-        re.sub(r"<(\w+), .*", r"<\1>", name).rpartition("::")[2] for name in simt.launched() | simt.all_launched
-    }
-    templates = set(re.findall(r"template <class T(?:, class Pipeline)?>\s+__global__[^{]*?(\w+)\s*\(const", source))
-    for name in names - templates:
-        assert name in launched
-    for name in templates:
-        assert {f"{name}<float>", f"{name}<double>"} <= launched
+    launched = {name.replace("cusz::cuda::", "") for name in simt.launched() | simt.all_launched}
+    templates = re.findall(r"template <class T(, class Pipeline)?>\s+__global__[^{]*?(\w+)\s*\(const", source)
+    pipelines = re.findall(r"return use\((Pipeline<.*?>)\{\}\)", source)
+    assert pipelines
+    assert names - {name for _, name in templates} <= launched
+    for of_pipelines, name in templates:
+        for made_of in [f", {pipeline}" for pipeline in pipelines] if of_pipelines else [""]:
+            kernels = {f"{name}<{type_}{made_of} >" if made_of else f"{name}<{type_}>" for type_ in ("float", "double")}
+            assert kernels <= launched
 
 
 # ---- How often the host waits

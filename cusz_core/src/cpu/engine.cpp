@@ -174,7 +174,7 @@ public:
                                     const Target& body, std::uint64_t capacity) override {
         resolve_bound(*this, layout, coding, field, threads);
         if (coding.step == 0) return std::nullopt;
-        const auto& stages = kernels().lorenzo;
+        const auto& stages = kernels().of(coding.predictor);
         return layout.dtype == CUSZ_F32
                    ? compress_as(stages.f32, layout, coding, field.as<float>(), threads, body.bytes(), capacity)
                    : compress_as(stages.f64, layout, coding, field.as<double>(), threads, body.bytes(), capacity);
@@ -189,7 +189,7 @@ public:
     }
 
     void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
-        const auto& stages = kernels().lorenzo;
+        const auto& stages = kernels().of(frame.coding.predictor);
         if (frame.layout.dtype == CUSZ_F32)
             decompress_as(stages.f32, frame, body, threads, box);
         else

@@ -72,6 +72,8 @@ struct Kernels {
 
     // One member per pipeline (docs/architecture.md).
     PipelineKernels<Huffman> lorenzo;
+
+    const PipelineKernels<Huffman>& of(cusz_predictor predictor) const;
 };
 
 // Throws CORRUPT. Not inline, so that no shared code is compiled for one instruction set.

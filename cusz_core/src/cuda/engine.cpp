@@ -358,7 +358,7 @@ private:
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             const T* const values = field_of<T>(field, batch, kept);
             count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.model.counts()},
-                          stream());
+                          coding.predictor, stream());
         });
         done("count_symbols");
         work.model.build(sample, &work.state->reach, stream());
@@ -387,7 +387,7 @@ private:
             };
             if (batch.first_tile > 0) CUSZ_CUDA(cudaMemsetAsync(work.ticket, 0, sizeof *work.ticket, stream()));
             done("clear_states");
-            compress_tiles(a, stream());
+            compress_tiles(a, coding.predictor, stream());
             done("compress_tiles");
             found = work.fetch([&](const std::byte* from, std::size_t n, std::byte* to) { fetch(from, n, to); });
             is_raw = found.state.raw != 0 || found.result.too_large != 0;
@@ -502,7 +502,7 @@ private:
             done("clear_for_reading");
             find_starts(starts, stream());
             done("find_starts");
-            decompress_tiles(a, stream());
+            decompress_tiles(a, frame.coding.predictor, stream());
             done("decompress_tiles");
             const DecompressResult outcome = fetched(a.result);
             if (outcome.index_error != 0 || outcome.error != 0) {

@@ -86,7 +86,6 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
     Pipeline::Coder::load(a.model, shared.payload.coder);
     CompressResult totals{}; // used by the first thread
     for (;;) {
-        __syncthreads();
         if (is_first_thread()) shared.ticket = atomicAdd(reinterpret_cast<unsigned long long*>(a.ticket), 1ull);
         __syncthreads();
         const std::uint64_t number = shared.ticket;
@@ -309,8 +308,18 @@ void launch(const Arguments& arguments, std::uint32_t threads, std::size_t share
 
 } // namespace
 
-// The pipelines (docs/architecture.md).
-using OfVersion1 = Pipeline<Lorenzo, HuffmanCoder>;
+namespace {
+
+// Calls `use` with the pipeline of a predictor (docs/architecture.md).
+template <class Use>
+void with_pipeline(cusz_predictor predictor, const Use& use) {
+    switch (predictor) {
+    case CUSZ_PREDICTOR_LORENZO: return use(Pipeline<Lorenzo, HuffmanCoder>{});
+    }
+    fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
+}
+
+} // namespace
 
 std::uint32_t most_blocks() {
     return most_blocks_of_processor * static_cast<std::uint32_t>(Device::current().processors);
@@ -322,8 +331,10 @@ void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
 }
 
 template <class T>
-void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
-    launch<count_kernel<T, OfVersion1>>(a, block_threads, count_memory_bytes<T>(a.r), a.batch.n_tiles, false, stream);
+void count_symbols(const CountArguments<T>& a, cusz_predictor predictor, cudaStream_t stream) {
+    with_pipeline(predictor, [&]<class Pipeline>(Pipeline) {
+        launch<count_kernel<T, Pipeline>>(a, block_threads, count_memory_bytes<T>(a.r), a.batch.n_tiles, false, stream);
+    });
 }
 
 template <class T>
@@ -345,9 +356,11 @@ void make_book(const BookArguments& a, cudaStream_t stream) {
 }
 
 template <class T>
-void compress_tiles(const CompressArguments<T, Huffman>& a, cudaStream_t stream) {
-    launch<compress_kernel<T, OfVersion1>>(a, block_threads, sizeof(CompressMemory<T, HuffmanCoder>), a.batch.n_tiles,
-                                           false, stream);
+void compress_tiles(const CompressArguments<T, Huffman>& a, cusz_predictor predictor, cudaStream_t stream) {
+    with_pipeline(predictor, [&]<class Pipeline>(Pipeline) {
+        launch<compress_kernel<T, Pipeline>>(a, block_threads, sizeof(CompressMemory<T, typename Pipeline::Coder>),
+                                             a.batch.n_tiles, false, stream);
+    });
 }
 
 void find_starts(const IndexArguments& a, cudaStream_t stream) {
@@ -356,10 +369,12 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
 }
 
 template <class T>
-void decompress_tiles(const DecompressArguments<T, Huffman>& a, cudaStream_t stream) {
+void decompress_tiles(const DecompressArguments<T, Huffman>& a, cusz_predictor predictor, cudaStream_t stream) {
     const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
-    launch<decompress_kernel<T, OfVersion1>>(a, decode_threads<T>, sizeof(DecompressMemory<T, HuffmanCoder>), parts,
-                                             false, stream);
+    with_pipeline(predictor, [&]<class Pipeline>(Pipeline) {
+        launch<decompress_kernel<T, Pipeline>>(
+            a, decode_threads<T>, sizeof(DecompressMemory<T, typename Pipeline::Coder>), parts, false, stream);
+    });
 }
 
 void sum_pieces(const PieceArguments& a, cudaStream_t stream) {
@@ -371,11 +386,11 @@ template void compute_range(const RangeArguments<float>&, cudaStream_t);
 template void compute_range(const RangeArguments<double>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<float>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<double>&, cudaStream_t);
-template void count_symbols(const CountArguments<float>&, cudaStream_t);
-template void count_symbols(const CountArguments<double>&, cudaStream_t);
-template void compress_tiles(const CompressArguments<float, Huffman>&, cudaStream_t);
-template void compress_tiles(const CompressArguments<double, Huffman>&, cudaStream_t);
-template void decompress_tiles(const DecompressArguments<float, Huffman>&, cudaStream_t);
-template void decompress_tiles(const DecompressArguments<double, Huffman>&, cudaStream_t);
+template void count_symbols(const CountArguments<float>&, cusz_predictor, cudaStream_t);
+template void count_symbols(const CountArguments<double>&, cusz_predictor, cudaStream_t);
+template void compress_tiles(const CompressArguments<float, Huffman>&, cusz_predictor, cudaStream_t);
+template void compress_tiles(const CompressArguments<double, Huffman>&, cusz_predictor, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<float, Huffman>&, cusz_predictor, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<double, Huffman>&, cusz_predictor, cudaStream_t);
 
 } // namespace cusz::cuda

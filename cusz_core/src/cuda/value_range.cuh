@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "lorenzo.cuh"
+#include "prequant.cuh"
 
 namespace cusz::cuda {
 
