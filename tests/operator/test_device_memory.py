@@ -136,7 +136,7 @@ def test_sst_with_a_memory_selection_does_not_end_the_process(
 def test_no_file_descriptor_is_needed(python: Callable, tmp_path: Path) -> None:
     """Whether memory can be read is asked through a pipe; where there is none, blocks are compressed all the same."""
     code = """
-import os, resource, sys
+import os, resource, sys, time
 import adios2
 import cusz_operator
 import support
@@ -147,6 +147,8 @@ variable = io.define_variable("T", field, field.shape, [0, 0], field.shape)
 variable.add_operation_string("plugin", cusz_operator.operator_parameters(1e-3))
 engine = io.open(sys.argv[1], adios2.Mode.Write)
 engine.begin_step()
+while not {"data.0", "md.0", "md.idx", "mmd.0"} <= set(os.listdir(sys.argv[1])):
+    time.sleep(0.01)  # ADIOS2 opens its files in a thread
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
 try:

@@ -50,7 +50,7 @@ def test_cases_are_all_here(simt_build: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_executor(simt_build: Path, case: str) -> None:
+def test_emulator(simt_build: Path, case: str) -> None:
     print(selftest(simt_build, case))
 
 
