@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import cusz_operator
-from support import MPI_ENVIRONMENT, locked
+from support import MPI_ENVIRONMENT, locked, not_installed
 
 HERE = Path(__file__).parent
 RANKS = HERE / "ranks"
@@ -188,8 +188,7 @@ def serial_python() -> Path:
             wanted = ["--only-binary", ":all:", f"adios2=={version}", "numpy"]
             installed = run([*pip, *wanted], timeout=600, check=False, env={"PYTHONPATH": None})
             if installed.returncode != 0:
-                last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
-                pytest.skip(f"pip cannot install adios2=={version}: {last[0]}")
+                not_installed(f"adios2=={version}", installed.stderr)
             (venv / "done").touch()
     return interpreter
 
@@ -224,8 +223,7 @@ def from_pypi() -> Callable[[str], PyPI]:
                     command = [*pip, "--only-binary", ":all:", "--target", half_done, requirement]
                     installed = run(command, timeout=600, check=False)
                     if installed.returncode != 0:
-                        last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
-                        pytest.skip(f"pip cannot install {requirement}: {last[0]}")
+                        not_installed(requirement, installed.stderr)
                     Path(half_done).rename(folder)
         return PyPI(folder)
 

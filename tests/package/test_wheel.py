@@ -83,8 +83,7 @@ def without_compilers(made: tuple[Path, str], tmp_path_factory: pytest.TempPathF
     command = [str(word) for word in [*pip, "--only-binary", ":all:", wanted, "numpy"]]
     installed = subprocess.run(command, env=env, text=True, capture_output=True, check=False)
     if installed.returncode != 0:
-        last = installed.stderr.strip().splitlines()[-1:] or ["no message"]
-        pytest.skip(f"pip cannot install {wanted}: {last[0]}")
+        support.not_installed(wanted, installed.stderr)
     output(*pip, "--no-index", f"{made[0]}[adios]", env=env)  # whatever it depends on is there now
     return env
 
