@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "format/frame.hpp"
+#include "format/pyramid.hpp"
 #include "memory.hpp"
 #include "params.hpp"
 
@@ -61,7 +62,8 @@ struct Selection {
 struct Encoded {
     Coding coding;                     // before the lossless stage
     std::vector<std::uint8_t> lengths; // the coder's model
-    std::uint32_t payload_checksum;
+    std::uint32_t payload_checksum = 0;
+    std::vector<std::byte> model = {}; // the spline pipeline's, as stored
 };
 
 class Backend {
@@ -104,11 +106,26 @@ inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding
                                            : Quantiser<double>::from_bound(coding.eb_abs).step;
 }
 
-// The CPU backend can also decode part of a field.
+// The top of a pyramid: its section of the body, and its values, in the field's order of axes.
+struct Top {
+    std::vector<std::byte> section;
+    const void* values = nullptr;
+};
+
+// The CPU backend can also decode part of a field, and has the spline pipeline.
 class HostBackend : public Backend {
 public:
     // As decompress, for a box of the field: tiles that do not meet it are verified, but not decoded.
     virtual void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
+
+    // Encodes a field over its pyramid: model and body, one after the other. coding: as for compress, with bound, step
+    // and spline settled.
+    virtual std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
+                                                    const Top& top, const void* field, int threads, std::byte* target,
+                                                    std::uint64_t capacity) = 0;
+    // Decodes a box of it; without memory to put it in, only the payload checksum is verified.
+    virtual void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
+                                    int threads, const Selection& box) = 0;
 };
 
 std::unique_ptr<HostBackend> make_cpu_backend();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -33,6 +35,7 @@ struct cusz_context {
     void* stream = nullptr;
     cusz_allocator allocator{}; // if `allocate` is set
     cusz::Buffer unpacked;      // a body before its lossless stage
+    cusz::Buffer top;           // values of a pyramid's top
     std::string error;
 };
 
@@ -148,7 +151,7 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
 Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t threads, const Layout& layout,
                     std::initializer_list<Source> all) {
     const int n = resolve_threads(threads, layout.bytes());
-    return {backend_for(context, wanted, all), *context.cpu, context.unpacked, n};
+    return {backend_for(context, wanted, all), *context.cpu, context.unpacked, n, context.top};
 }
 
 // Parses an archive, wherever it resides.
@@ -185,7 +188,7 @@ const char* cusz_predictor_name(int32_t predictor) {
 
 const char* cusz_coder_name(int32_t coder) {
     if (coder == CUSZ_NO_STAGE) return "none";
-    return coder == CUSZ_CODER_HUFFMAN ? "huffman" : nullptr;
+    return coder == CUSZ_CODER_HUFFMAN ? "huffman" : coder == CUSZ_CODER_RANS ? "rans" : nullptr;
 }
 
 int32_t cusz_default_threads(void) { return default_threads(); }
@@ -349,6 +352,11 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_
         coding.has_fill = params.has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params.fill);
         coding.eb = coding.eb_abs = params.eb;
+        if (const char* k = std::getenv("CUSZ_SPLINE")) { // TEMPORARY
+            unsigned halved = 15, cubic = 1, alpha = 0, beta = 0;
+            std::sscanf(k, "%u,%u,%u,%u", &halved, &cubic, &alpha, &beta);
+            coding.spline = {halved, cubic != 0, alpha, beta};
+        }
         *archive_bytes = write_archive(workers, layout, coding, from, to);
     });
 }

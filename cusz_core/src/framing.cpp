@@ -1,9 +1,14 @@
 #include "framing.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "errors.hpp"
+#include "format/header.hpp"
+#include "format/pyramid.hpp"
 #include "format/v1.hpp"
+#include "format/v2.hpp"
 #include "lossless.hpp"
 
 namespace cusz {
@@ -65,9 +70,8 @@ void copy_box(const Frame& frame, const Selection& box) {
     }
 }
 
-} // namespace
-
-std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
+// Archives of Lorenzo prediction, and raw ones.
+std::size_t write_tiles(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
                           const Target& archive) {
     const std::uint64_t body_at = v1::body_offset(coding.r);
     const std::uint64_t most =
@@ -84,9 +88,125 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
     return body_at + encoded->coding.stored_bytes;
 }
 
+// ---- Pyramids
+
+// Copies a pyramid's top out of the field.
+template <class T>
+void gather_top(const Pyramid& pyramid, const T* field, T* top) {
+    const Lattice& lattice = pyramid.top();
+    for (std::uint64_t i = 0; i < lattice.values(); ++i) {
+        std::uint64_t rest = i, at = 0;
+        for (std::size_t a = 0; a < 4; ++a, rest /= lattice.extent[a - 1])
+            at += rest % lattice.extent[a] * lattice.field_stride[a];
+        top[i] = field[at];
+    }
+}
+
+// The top of a pyramid is an archive of its own; its values are what that archive holds.
+Top write_top(const Workers& workers, const Layout& layout, const Coding& coding, const Pyramid& pyramid, const void* field) {
+    const Extents shape = pyramid.top_shape();
+    const Layout of_top(layout.dtype, CUSZ_MAX_NDIM, shape.data());
+    const std::size_t bytes = static_cast<std::size_t>(of_top.bytes());
+    std::byte* const values = workers.top.reserve<std::byte>(bytes);
+    if (layout.dtype == CUSZ_F32)
+        gather_top(pyramid, static_cast<const float*>(field), reinterpret_cast<float*>(values));
+    else
+        gather_top(pyramid, static_cast<const double*>(field), reinterpret_cast<double*>(values));
+    Coding plain;
+    plain.has_fill = coding.has_fill;
+    plain.special = coding.special;
+    plain.r = default_r;
+    const double divisor = coding.spline.divisor(pyramid.n_coded());
+    plain.eb = layout.dtype == CUSZ_F32
+                   ? static_cast<double>(quantiser_of(static_cast<float>(coding.step / 2), divisor).e)
+                   : quantiser_of(coding.step / 2, divisor).e;
+    Top top;
+    top.section.resize(4 + (bytes + raw_header_bytes + 3) / 4 * 4);
+    const Workers one{workers.cpu, workers.cpu, workers.unpacked, 1, workers.top};
+    const std::size_t size = write_tiles(one, of_top, plain, {values}, {top.section.data() + 4});
+    put(top.section.data(), 0, static_cast<std::uint32_t>(size));
+    top.section.resize(4 + (size + 3) / 4 * 4);
+    std::fill(top.section.begin() + 4 + static_cast<std::ptrdiff_t>(size), top.section.end(), std::byte{0});
+    const Frame frame = parse(top.section.data() + 4, top.section.data() + 4, size);
+    read_archive(one, frame, {frame.body}, {values});
+    top.values = values;
+    return top;
+}
+
+// Reads the top section at the start of a body. Throws CORRUPT.
+Top read_top(const Workers& workers, const Frame& frame, const Pyramid& pyramid, const std::byte* body) {
+    const auto size = get<std::uint32_t>(body, 0);
+    const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4, section_bytes = 4 + (std::uint64_t{size} + 3) / 4 * 4;
+    if (section_bytes + index_bytes > frame.coding.body_bytes)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is longer than the body");
+    Top top;
+    top.section.assign(body, body + section_bytes);
+    for (std::size_t i = 4 + size; i < section_bytes; ++i)
+        if (top.section[i] != std::byte{0}) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the top is not 0");
+    if (get<std::uint8_t>(body + 4, version_at) != 1)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is not of version 1");
+    const Frame of_top = parse(top.section.data() + 4, top.section.data() + 4, size);
+    const Extents shape = pyramid.top_shape();
+    const bool fits = of_top.layout.dtype == frame.layout.dtype && of_top.layout.ndim == CUSZ_MAX_NDIM &&
+                      of_top.layout.shape == shape &&
+                      (of_top.kind == CUSZ_KIND_RAW || (of_top.coding.lossless == CUSZ_LOSSLESS_NONE &&
+                                                        of_top.coding.special == frame.coding.special));
+    if (!fits) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is not that of this field");
+    void* const values = workers.top.reserve(static_cast<std::size_t>(of_top.layout.bytes()));
+    read_archive({workers.cpu, workers.cpu, workers.unpacked, 1, workers.top}, of_top, {of_top.body}, {values});
+    top.values = values;
+    return top;
+}
+
+// Nothing if the archive would have version 1.
+std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& layout, Coding coding, const Source& field,
+                                         const Target& archive) {
+    const std::uint64_t most = layout.bytes() + raw_header_bytes - 1;
+    if (v2::header_bytes > most) return std::nullopt;
+    const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.spline.halved);
+    if (pyramid.n_coded() == 0) return std::nullopt;
+    resolve_bound(workers.backend, layout, coding, field, workers.threads);
+    if (coding.step == 0) return std::nullopt;
+    coding.coder = CUSZ_CODER_RANS;
+    coding.lossless = CUSZ_LOSSLESS_NONE;
+    const Top top = write_top(workers, layout, coding, pyramid, field.pointer);
+    const Target from_model = archive.at(v2::header_bytes);
+    auto encoded = workers.cpu.compress_pyramid(layout, coding, pyramid, top, field.pointer, workers.threads,
+                                                from_model.bytes(), most - v2::header_bytes);
+    if (!encoded) return std::nullopt;
+    v2::write_header(archive.pointer, layout, encoded->coding, encoded->model.size(), encoded->payload_checksum);
+    return v2::header_bytes + encoded->model.size() + encoded->coding.stored_bytes;
+}
+
+void read_pyramid(const Workers& workers, const Frame& frame, const std::byte* body, const Selection& box) {
+    const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
+    const Top top = read_top(workers, frame, pyramid, body);
+    workers.cpu.decompress_pyramid(frame, pyramid, top, body, workers.threads, box);
+}
+
+Selection whole(const Layout& layout, void* field) {
+    Selection all{.start = {}, .count = layout.shape, .stride = {}, .field = field};
+    std::uint64_t stride = 1;
+    for (auto d = static_cast<std::size_t>(layout.ndim); d-- > 0; stride *= all.count[d]) all.stride[d] = stride;
+    return all;
+}
+
+} // namespace
+
+std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
+                          const Target& archive) {
+    if (given.predictor == CUSZ_PREDICTOR_SPLINE && given.eb > 0 && layout.values > 0) {
+        if (const auto bytes = write_pyramid(workers, layout, given, field, archive)) return *bytes;
+    }
+    Coding coding = given;
+    coding.predictor = CUSZ_PREDICTOR_LORENZO;
+    return write_tiles(workers, layout, coding, field, archive);
+}
+
 void read_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field) {
-    const auto& [backend, cpu, unpacked, threads] = workers;
+    const auto& [backend, cpu, unpacked, threads, top] = workers;
     if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, body, threads, field);
+    if (frame.version == 2) return read_pyramid(workers, frame, body.bytes(), whole(frame.layout, field.pointer));
     if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return backend.decompress(frame, body, threads, field);
     if (body.on_device())
         fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which runs on the CPU: copy it to the host");
@@ -99,6 +219,7 @@ void read_box(const Workers& workers, const Frame& frame, const Selection& box) 
         check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
         return copy_box(frame, box);
     }
+    if (frame.version == 2) return read_pyramid(workers, frame, frame.body, box);
     const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
     workers.cpu.decompress_box(frame, packed ? unpack(workers, frame) : frame.body, workers.threads, box);
 }

@@ -12,6 +12,7 @@ struct Workers {
     HostBackend& cpu; // runs the lossless stage
     Buffer& unpacked; // a body before its lossless stage
     int threads;
+    Buffer& top; // values of a pyramid's top
 };
 
 // Field to archive; `coding` provides predictor, mode, r, eb, special and the requested lossless stage. The target must

@@ -3,6 +3,7 @@
 
 #include <cusz/cusz.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -69,6 +70,16 @@ struct Quantiser {
         return quantiser;
     }
 };
+
+// The quantiser of a lattice whose bound is e / divisor (docs/format_v2.md, section 3).
+template <class T>
+Quantiser<T> quantiser_of(T e, double divisor) {
+    Quantiser<T> q;
+    q.e = std::max(static_cast<T>(static_cast<double>(e) / divisor), std::numeric_limits<T>::min());
+    q.step = 2 * q.e;
+    q.inv = 1 / q.step;
+    return q;
+}
 
 // The absolute bound equivalent to a relative one over a value range (docs/format.md, section 4).
 constexpr double absolute_bound(double rel, double min, double max) {

@@ -34,7 +34,7 @@ extern "C" {
 
 #define CUSZ_MAX_NDIM 4
 /* The archive format version that this library writes, and the newest that it reads. */
-#define CUSZ_FORMAT_VERSION 1
+#define CUSZ_FORMAT_VERSION 2
 /* An archive is never larger than the raw field plus this many bytes. */
 #define CUSZ_RAW_OVERHEAD_BYTES 48
 
@@ -69,8 +69,8 @@ typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
 /* How a tiled archive is coded; the numbers are those in its header. CUSZ_NO_STAGE: for raw archives. */
 #define CUSZ_NO_STAGE (-1)
-typedef enum cusz_predictor { CUSZ_PREDICTOR_LORENZO = 0 } cusz_predictor;
-typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0 } cusz_coder;
+typedef enum cusz_predictor { CUSZ_PREDICTOR_LORENZO = 0, CUSZ_PREDICTOR_SPLINE = 1 } cusz_predictor;
+typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0, CUSZ_CODER_RANS = 1 } cusz_coder;
 
 /* Compression parameters. Fill with cusz_params_init(), then change what is needed. If the program knows fewer members
  * than the library, the others have their defaults; if it knows more, it must leave those at 0, their default, or the

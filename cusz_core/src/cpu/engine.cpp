@@ -3,123 +3,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "../backend.hpp"
 #include "../errors.hpp"
-#include "../float_mode.hpp"
 #include "../format/checksum.hpp"
 #include "cached_tiles.hpp"
 #include "kernels.hpp"
+#include "parallel.hpp"
+#include "segment.hpp"
+#include "spline_engine.hpp"
 #include "window.hpp"
 
 namespace cusz::cpu {
 
 namespace {
-
-// Runs work(part, thread) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
-// Threads, of which the caller is number 0, each take the next part when they are free. The other threads end with the
-// call: none is left to wait for after a fork, or when a host unloads its plugins. If the system refuses to start a
-// thread, the running ones do its work.
-template <class Work>
-void parallel(int threads, std::uint64_t parts, const Work& work) {
-    if (threads == 1) {
-        for (std::uint64_t part = 0; part < parts; ++part) work(part, 0);
-        return;
-    }
-    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
-    std::atomic<std::uint64_t> next = 0;
-    const auto take_parts = [&](int thread) {
-        const FloatMode mode;
-        try {
-            for (std::uint64_t part = next++; part < parts; part = next++) work(part, thread);
-        } catch (...) {
-            failures[static_cast<std::size_t>(thread)] = std::current_exception();
-            next = parts; // the rest is not needed
-        }
-    };
-    {
-        std::vector<std::jthread> helpers;
-        helpers.reserve(static_cast<std::size_t>(threads));
-        try {
-            for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(take_parts, thread);
-        } catch (const std::system_error&) {
-        }
-        take_parts(0);
-    }
-    for (const auto& failure : failures)
-        if (failure) std::rethrow_exception(failure);
-}
-
-bool is_aligned(const std::byte* words) { return reinterpret_cast<std::uintptr_t>(words) % 4 == 0; }
-
-// Splits `count` items into parts of about the same size: several per thread, as a thread may be slower than others, or
-// start later.
-struct Parts {
-    std::uint64_t count, number;
-    Parts(std::uint64_t things, int threads)
-        : count(things),
-          number(threads == 1 ? 1 : std::min<std::uint64_t>(things, 16u * static_cast<unsigned>(threads))) {}
-    struct Range {
-        std::uint64_t begin, end;
-    };
-    Range operator[](std::uint64_t part) const {
-        const std::uint64_t rest = count % number, begin = count / number * part + std::min(rest, part);
-        return {begin, begin + count / number + (part < rest ? 1 : 0)};
-    }
-};
-
-// Payloads that one thread has finished, one after another: in their final place if that is known, as it is for the
-// thread that starts with the first tile, else in the segment's own buffer.
-class Segment {
-public:
-    std::size_t words = 0;
-    std::uint64_t checksum = 0;
-    Counts counts;
-
-    // begin, capacity: where the payloads belong and how many words may be written there; or null.
-    void start(std::uint32_t* begin, std::size_t capacity) {
-        in_place_ = begin != nullptr;
-        begin_ = in_place_ ? begin : buffer_.reserve<std::uint32_t>(0);
-        capacity_ = in_place_ ? capacity : buffer_.bytes() / 4;
-        words = 0;
-        checksum = 0;
-        counts = {};
-    }
-    // Memory for the next payload, of at most `longest` words.
-    std::uint32_t* room(std::size_t longest) {
-        if (words + longest <= capacity_) return begin_ + words;
-        if (in_place_) return last_.reserve<std::uint32_t>(longest);
-        Buffer larger;
-        larger.reserve((words + longest) * 6);
-        if (words > 0) std::memcpy(larger.reserve(0), begin_, words * 4);
-        std::swap(buffer_, larger);
-        begin_ = buffer_.reserve<std::uint32_t>(0);
-        capacity_ = buffer_.bytes() / 4;
-        return begin_ + words;
-    }
-    // Appends the payload that was written to room(). Returns false if it does not fit in place.
-    bool take(const std::uint32_t* payload, std::size_t n) {
-        if (words + n > capacity_) return false;
-        if (payload != begin_ + words) std::memcpy(begin_ + words, payload, n * 4);
-        words += n;
-        return true;
-    }
-    // Copies n words from word `from` on to where they belong, unless they are there already.
-    void copy_to(std::byte* target, std::size_t from, std::size_t n) const {
-        if (!in_place_ && n > 0) std::memcpy(target, begin_ + from, n * 4);
-    }
-    std::size_t bytes() const { return buffer_.bytes() + last_.bytes(); }
-
-private:
-    Buffer buffer_, last_; // last_: for a payload that may not fit in place
-    bool in_place_ = false;
-    std::uint32_t* begin_ = nullptr;
-    std::size_t capacity_ = 0;
-};
 
 // One thread's memory, reused by later calls.
 struct Worker {
@@ -128,7 +26,7 @@ struct Worker {
     Buffer payload; // one tile's, aligned and padded
     Buffer part;    // values of a tile not wanted whole
     CachedTiles cached;
-    Segment segment;
+    Segment<std::uint32_t> segment;
 
     template <class T>
     Tile<T>& tile() {
@@ -196,6 +94,17 @@ public:
             decompress_as(stages.f64, frame, body, threads, box);
     }
 
+    std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
+                                            const Top& top, const void* field, int threads, std::byte* target,
+                                            std::uint64_t capacity) override {
+        return spline().compress(layout, coding, pyramid, top, field, threads, target, capacity);
+    }
+
+    void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body, int threads,
+                            const Selection& box) override {
+        spline().decompress(frame, pyramid, top, body, threads, box);
+    }
+
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
         std::atomic<std::uint64_t> sum = 0;
         const Parts parts(piece_count(bytes), threads);
@@ -217,12 +126,15 @@ public:
     void copy(void* target, const void* source, std::size_t bytes) override { std::memcpy(target, source, bytes); }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = 0;
+        std::size_t bytes = spline_ ? spline_->scratch_bytes() : 0;
         for (const Worker& worker : workers_) bytes += worker.bytes();
         return bytes;
     }
 
-    void release_scratch() override { workers_.clear(); }
+    void release_scratch() override {
+        workers_.clear();
+        spline_.reset();
+    }
 
 private:
     Worker& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
@@ -278,7 +190,7 @@ private:
         const std::uint64_t most_words = (capacity - index_bytes) / 4;
         std::byte* const payloads = body + index_bytes;
         for (int thread = 0; thread < threads; ++thread) {
-            if (thread == 0 && is_aligned(payloads))
+            if (thread == 0 && is_aligned<std::uint32_t>(payloads))
                 worker(thread).segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
             else
                 worker(thread).segment.start(nullptr, 0);
@@ -296,7 +208,7 @@ private:
         parallel(threads, parts.number, [&](std::uint64_t, int thread) {
             const std::uint64_t part = thread == 0 ? next_of_caller++ : parts.number - 1 - taken_by_others++;
             auto& tile = worker(thread).tile<T>();
-            Segment& segment = worker(thread).segment;
+            auto& segment = worker(thread).segment;
             const std::uint64_t from = segment.words;
             const auto [begin, end] = parts[part];
             for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed); ++t) {
@@ -376,7 +288,7 @@ private:
 
         const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
         // Payloads are read in place, except those whose margin would extend past the end of the body.
-        const bool aligned = is_aligned(payloads);
+        const bool aligned = is_aligned<std::uint32_t>(payloads);
         std::atomic<std::uint64_t> checksum = 0;
         parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
             Worker& memory = worker(thread);
@@ -405,7 +317,13 @@ private:
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
     }
 
+    SplineEngine& spline() {
+        if (!spline_) spline_ = make_spline_engine();
+        return *spline_;
+    }
+
     std::vector<Worker> workers_;
+    std::unique_ptr<SplineEngine> spline_;
 };
 
 } // namespace

@@ -53,6 +53,7 @@ const Kernels& choose() {
 const PipelineKernels<Huffman>& Kernels::of(cusz_predictor predictor) const {
     switch (predictor) {
     case CUSZ_PREDICTOR_LORENZO: return lorenzo;
+    case CUSZ_PREDICTOR_SPLINE: break; // it has kernels of another shape
     }
     fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
 }

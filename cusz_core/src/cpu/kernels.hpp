@@ -8,6 +8,7 @@
 
 #include "../backend.hpp"
 #include "huffman_model.hpp"
+#include "spline_kernels.hpp"
 #include "tile.hpp"
 
 namespace cusz::cpu {
@@ -72,6 +73,9 @@ struct Kernels {
 
     // One member per pipeline (docs/architecture.md).
     PipelineKernels<Huffman> lorenzo;
+
+    SplineKernels<float> spline_f32;
+    SplineKernels<double> spline_f64;
 
     const PipelineKernels<Huffman>& of(cusz_predictor predictor) const;
 };

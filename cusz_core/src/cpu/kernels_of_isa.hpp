@@ -8,6 +8,7 @@
 #include "../format/checksum.hpp"
 #include "kernels.hpp"
 #include "pipeline.hpp"
+#include "spline_pipeline.hpp"
 #include "value_range.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
@@ -45,8 +46,13 @@ constexpr PipelineKernels<typename OfTile::Model> kernels_of() {
     return {of.template operator()<float>(), of.template operator()<double>()};
 }
 
+template <class T>
+constexpr SplineKernels<T> spline_kernels_of() {
+    return {&SplinePipeline<T>::count, &SplinePipeline<T>::write, &SplinePipeline<T>::read};
+}
+
 constexpr Kernels kernels_of_isa(const char* name) {
-    return {name, weigh_words, value_range<float>, value_range<double>, kernels_of<Pipeline<Lorenzo, HuffmanCoder>>()};
+    return {name, weigh_words, value_range<float>, value_range<double>, kernels_of<Pipeline<Lorenzo, HuffmanCoder>>(), spline_kernels_of<float>(), spline_kernels_of<double>()};
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

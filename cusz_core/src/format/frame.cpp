@@ -1,10 +1,13 @@
 #include "frame.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "../errors.hpp"
 #include "header.hpp"
+#include "rans_model.hpp"
 #include "v1.hpp"
+#include "v2.hpp"
 
 namespace cusz {
 
@@ -45,7 +48,7 @@ void write_common_header(void* archive, std::uint32_t version, const Layout& lay
     put(archive, payload_checksum_at, payload_checksum);
 }
 
-std::size_t most_header_bytes() { return v1::body_offset(max_r); }
+std::size_t most_header_bytes() { return std::max(v1::body_offset(max_r), v2::header_bytes + most_model_bytes); }
 
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
     if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
@@ -58,7 +61,7 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     if (version == 0)
         fail(CUSZ_ERROR_UNSUPPORTED,
              "archive of format version 0, from before the format was settled; this library reads "
-             "version 1: compress the field again");
+             "versions 1 and 2: compress the field again");
     const auto need = [&](std::size_t bytes) {
         if (archive_bytes < bytes)
             fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes, the header alone takes ", bytes);
@@ -66,10 +69,11 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     need(raw_header_bytes);
     const unsigned kind = get<std::uint8_t>(header, kind_at);
     if (kind > CUSZ_KIND_TILED) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
+    if (version == 2 && kind != CUSZ_KIND_TILED) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: version 2 of kind ", kind);
     std::size_t front_bytes = raw_header_bytes;
     if (kind == CUSZ_KIND_TILED) {
         need(v1::tiled_header_bytes);
-        front_bytes = v1::body_offset(header);
+        front_bytes = version == 1 ? v1::body_offset(header) : v2::body_offset(header);
         need(front_bytes);
     }
     const auto checksum = get<std::uint32_t>(header, header_checksum_at);
@@ -99,7 +103,7 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     std::uint64_t expected = layout.bytes();
     if (kind == CUSZ_KIND_TILED) {
         if (layout.values == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: an empty field in tiles");
-        v1::read_tiled_header(header, frame);
+        version == 1 ? v1::read_tiled_header(header, frame) : v2::read_header(header, frame);
         expected = frame.coding.stored_bytes;
     }
     if (frame.body_stored_bytes != expected)

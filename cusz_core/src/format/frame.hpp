@@ -26,6 +26,16 @@ struct Layout {
     std::uint64_t bytes() const { return values * value_bytes(); }
 };
 
+// How the spline pipeline interpolates (docs/format_v2.md, sections 1 to 3).
+struct Spline {
+    std::uint32_t halved = 0; // bit a: axis a may be halved
+    bool cubic = true;
+    std::uint32_t alpha = 0, beta = 0; // ids
+
+    // What the bound is divided by in lattice i.
+    double divisor(std::size_t i) const;
+};
+
 // What the coding header of a tiled archive holds.
 struct Coding {
     cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO;
@@ -38,6 +48,7 @@ struct Coding {
     std::uint64_t special = 0; // bit pattern, in the low bits
     std::uint64_t body_bytes = 0, stored_bytes = 0;
     std::uint64_t n_special = 0, n_out_of_range = 0, n_unpredictable = 0;
+    Spline spline; // of the spline pipeline
 };
 
 // A parsed and validated header, and where the sections are.
@@ -48,6 +59,7 @@ struct Frame {
     std::uint32_t payload_checksum;
     Coding coding{};                     // tiled archives
     std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the coder's model; tiled archives
+    std::vector<std::byte> model{}; // the spline pipeline's, as stored
     std::size_t header_bytes = raw_header_bytes, model_bytes = 0; // of the sections before the body
     const std::byte* body = nullptr;                              // raw bytes, or the stored body
     std::uint64_t body_stored_bytes = 0;

@@ -12,6 +12,19 @@ std::uint32_t product(const Edges& e) { return e[0] * e[1] * e[2] * e[3]; }
 
 } // namespace
 
+void grow(Edges& tile, const std::array<std::uint64_t, 4>& extent) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (std::size_t a = 0; a < 4; ++a) {
+            if (tile[a] >= extent[a]) continue;
+            const auto wider = static_cast<std::uint32_t>(std::min<std::uint64_t>(2 * tile[a], extent[a]));
+            if (product(tile) / tile[a] * wider > max_tile_values) continue;
+            tile[a] = wider;
+            changed = true;
+        }
+    }
+}
+
 Tiling::Tiling(int ndim, const std::uint64_t* shape) {
     for (int i = ndim - 1; i >= 0; --i)
         if (shape[i] != 1) extent_[static_cast<std::size_t>(dimensions_++)] = shape[i];
@@ -24,16 +37,7 @@ Tiling::Tiling(int ndim, const std::uint64_t* shape) {
 
     for (std::size_t a = 0; a < 4; ++a)
         tile_[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_start[k][a], extent_[a]));
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (std::size_t a = 0; a < 4; ++a) {
-            if (tile_[a] >= extent_[a]) continue;
-            const auto wider = static_cast<std::uint32_t>(std::min<std::uint64_t>(2 * tile_[a], extent_[a]));
-            if (product(tile_) / tile_[a] * wider > max_tile_values) continue;
-            tile_[a] = wider;
-            changed = true;
-        }
-    }
+    grow(tile_, extent_);
 
     for (std::size_t a = 0; a < 4; ++a) group_[a] = std::min(group_start[k][a], tile_[a]);
     while (Groups(tile_, group_).total > max_groups)

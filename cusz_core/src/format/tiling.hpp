@@ -20,6 +20,9 @@ struct TileBox {
     constexpr std::uint32_t rows() const { return edge[1] * edge[2] * edge[3]; }
 };
 
+// Doubles a tile's edges, in turn, while it has room for that and the extents do (section 3, step 3).
+void grow(std::array<std::uint32_t, 4>& tile, const std::array<std::uint64_t, 4>& extent);
+
 class Tiling {
 public:
     // shape: ndim extents, slowest first, none of them 0.

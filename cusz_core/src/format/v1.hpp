@@ -16,8 +16,7 @@ namespace cusz::v1 {
 inline constexpr std::size_t tiled_header_bytes = 128; // without the codebook
 
 // Offsets of fields that are known only once all tiles are coded.
-inline constexpr std::size_t eb_abs_at = 64, step_at = 72, body_bytes_at = 88, stored_bytes_at = 96, n_special_at = 104,
-                             n_out_of_range_at = 112, n_unpredictable_at = 120;
+inline constexpr std::size_t n_special_at = 104, n_out_of_range_at = 112, n_unpredictable_at = 120;
 
 // Bytes before the body: of an archive with 2^(r + 1) bins, and of a given archive, of whose header the first
 // tiled_header_bytes are readable (throws CORRUPT).

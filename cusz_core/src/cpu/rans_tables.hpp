@@ -1,0 +1,56 @@
+// The rANS coder's tables, for either direction (docs/format_v2.md, sections 7 and 8).
+#pragma once
+
+#include <cstdint>
+
+#include "../format/rans_model.hpp"
+
+namespace cusz::cpu {
+
+// Entries of a symbol to be coded: table * 256 + symbol; a group's flag has the table most_tables + its context.
+inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
+
+// x / frequency = x * reciprocal >> 64, exactly for all 32-bit x, unless the frequency is 1.
+struct RansInterval {
+    std::uint64_t reciprocal;
+    std::uint32_t frequency; // 0: the table lacks the symbol
+    std::uint32_t start;
+};
+
+struct RansWriting {
+    explicit RansWriting(const RansModel& of) : model(of) {
+        const auto interval = [](std::uint32_t frequency, std::uint32_t start) {
+            return RansInterval{frequency < 2 ? 0 : ~std::uint64_t{0} / frequency + 1, frequency, start};
+        };
+        for (std::uint32_t t = 0; t < model.n_tables; ++t) {
+            std::uint32_t start = 0;
+            for (std::uint32_t s = 0; s < n_symbols; ++s) {
+                of_entry[t * 256 + s] = interval(model.frequency[t][s], start);
+                start += model.frequency[t][s];
+            }
+        }
+        for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
+            const std::uint32_t g = model.significant[c];
+            of_entry[(most_tables + c) * 256] = interval(rans_total - g, 0);
+            of_entry[(most_tables + c) * 256 + 1] = interval(g, rans_total - g);
+        }
+    }
+    RansModel model;
+    RansInterval of_entry[n_coding_tables * 256]{};
+};
+
+struct RansReading {
+    explicit RansReading(const RansModel& of) : model(of) {
+        for (std::uint32_t t = 0; t < model.n_tables; ++t) {
+            std::uint32_t slot = 0;
+            for (std::uint32_t s = 0; s < n_symbols; ++s)
+                for (std::uint32_t i = 0; i < model.frequency[t][s]; ++i)
+                    of_slot[t * rans_total + slot++] = s | (model.frequency[t][s] - 1u) << 8 | i << 20;
+        }
+    }
+    RansModel model;
+    // By table and slot: symbol (8 bits), its frequency less 1 (12 bits), slot less its start (12 bits).
+    std::uint32_t of_slot[most_tables * rans_total]{};
+};
+
+} // namespace cusz::cpu

@@ -1,0 +1,357 @@
+// Spline interpolation between the points of a coarser lattice (docs/format_v2.md, sections 4 to 6): what both
+// directions share, and quantisation. All loops run over rows of half coordinates along the first active axis.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "isa.hpp"
+#include "spline_tile.hpp"
+#include "vector.hpp"
+
+namespace cusz::cpu::CUSZ_ISA {
+
+// A coarser lattice's values to predict from and magnitudes, in arrays in the field's order of axes.
+template <class T>
+struct Coarse {
+    const T* value;
+    const std::uint8_t* magnitude;
+};
+
+// lane_room magnitudes.
+typedef std::uint8_t Bytes __attribute__((vector_size(lane_room)));
+inline Bytes load_bytes(const std::uint8_t* at) {
+    Bytes v;
+    std::memcpy(&v, at, sizeof v);
+    return v;
+}
+inline void store_bytes(std::uint8_t* at, Bytes v) { std::memcpy(at, &v, sizeof v); }
+inline Bytes add_saturated(Bytes a, Bytes b) {
+    const Bytes sum = a + b;
+    return sum | reinterpret_cast<Bytes>(sum < a);
+}
+
+// Calls use(y, z, w) for all rows of these extents.
+template <class Use>
+void for_rows(const std::array<std::uint32_t, 4>& n, const Use& use) {
+    for (std::uint32_t w = 0; w < n[3]; ++w)
+        for (std::uint32_t z = 0; z < n[2]; ++z)
+            for (std::uint32_t y = 0; y < n[1]; ++y) use(y, z, w);
+}
+
+// Calls use(c) for the classes of a phase that have points.
+template <class T, class Use>
+void for_classes(const SplineTile<T>& tile, std::uint32_t phase, const Use& use) {
+    for (std::uint32_t c = 1; c < tile.classes(); ++c)
+        if (static_cast<std::uint32_t>(std::popcount(c)) == phase && tile.box[c].points() > 0) use(c);
+}
+
+// Continues the rows of a class beyond the border of the lattice, along the axes in which it is even.
+template <class T>
+void continue_rows(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t c) {
+    const ClassBox& box = tile.box[c];
+    for (std::uint32_t a = 0; a < tile.n_active; ++a) {
+        if ((c >> a & 1) != 0 || tile.place.edge[a] == 1) continue; // a single position has no odd neighbour
+        const std::uint64_t origin = tile.place.origin[a] / 2, extent = lattice.coarse_extent(a);
+        const bool first = origin == 0, last = origin + box.n[a] + 2 > extent;
+        if (!first && !last) continue;
+        const std::size_t s = box.stride[a];
+        const std::size_t end = static_cast<std::size_t>(extent - origin) + 1; // position of A(N)
+        const bool even = lattice.extent[a] % 2 == 0;
+        std::array<std::uint32_t, 4> others = box.padded;
+        others[a] = 1;
+        for_rows(others, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+            T* row = tile.value + box.offset + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
+            for (std::uint32_t x = 0; x < others[0]; ++x, ++row) {
+                if (first) row[0] = 3 * (row[s] - row[2 * s]) + row[3 * s];
+                if (!last) continue;
+                if (even) {
+                    row[end * s] = (row[(end - 1) * s] - row[(end - 2) * s]) + row[(end - 1) * s];
+                    if (end + 1 < box.padded[a])
+                        row[(end + 1) * s] = (row[end * s] - row[(end - 1) * s]) + row[end * s];
+                } else {
+                    row[end * s] = 3 * (row[(end - 1) * s] - row[(end - 2) * s]) + row[(end - 3) * s];
+                }
+            }
+        });
+    }
+}
+
+// Class 0 of a tile and what lies around it, and P of section 6.
+template <class T>
+void load_coarse(const Lattice& lattice, const Coarse<T>& coarse, SplineTile<T>& tile) {
+    const ClassBox& box = tile.box[0];
+    // The positions of the box that the coarser lattice has, and where they are there.
+    std::array<std::uint32_t, 4> first{}, n{};
+    std::size_t offset = 0;
+    for (std::size_t a = 0; a < 4; ++a) {
+        const std::uint64_t origin = tile.place.origin[a] / (lattice.is_active(a) ? 2 : 1);
+        first[a] = origin == 0 ? box.margin[a] : 0;
+        n[a] = static_cast<std::uint32_t>(
+                   std::min<std::uint64_t>(box.padded[a], lattice.coarse_extent(a) - origin + box.margin[a])) -
+               first[a];
+        offset += static_cast<std::size_t>(origin + first[a] - box.margin[a]) * lattice.coarse_stride[a];
+    }
+    const auto& s = lattice.coarse_stride;
+    for_rows(n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        const std::size_t from = offset + y * s[1] + z * s[2] + w * s[3];
+        T* to = tile.value + box.offset + first[0] + (y + first[1]) * box.stride[1] + (z + first[2]) * box.stride[2] +
+                (w + first[3]) * box.stride[3];
+        if (s[0] == 1)
+            std::memcpy(to, coarse.value + from, n[0] * sizeof(T));
+        else
+            for (std::uint32_t x = 0; x < n[0]; ++x) to[x] = coarse.value[from + x * s[0]];
+        std::uint8_t* m = tile.magnitude + (to - tile.value);
+        for (std::uint32_t x = 0; x < n[0]; ++x) m[x] = coarse.magnitude[from + x * s[0]];
+    });
+    continue_rows(lattice, tile, 0);
+
+    // Saturating sums over three positions along each active axis, one after the other.
+    std::uint8_t* const m = tile.magnitude + box.offset;
+    for (std::uint32_t a = 0; a < tile.n_active; ++a) {
+        const std::size_t step = box.stride[a];
+        std::array<std::uint32_t, 4> inner = box.padded; // sums from position 1 on are kept at one position less
+        inner[a] -= 2;
+        for_rows(inner, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+            std::uint8_t* const row = m + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
+            for (std::uint32_t x = 0; x < inner[0]; x += lane_room)
+                store_bytes(row + x, add_saturated(add_saturated(load_bytes(row + x), load_bytes(row + x + step)),
+                                                   load_bytes(row + x + 2 * step)));
+        });
+    }
+    // The sum around half coordinate h is now at position h.
+    for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        std::memcpy(tile.parents + y * tile.parents_stride[1] + z * tile.parents_stride[2] + w * tile.parents_stride[3],
+                    m + y * box.stride[1] + z * box.stride[2] + w * box.stride[3], box.n[0]);
+    });
+}
+
+// As many values as the instruction set's vectors hold. Rows have room for whole vectors.
+template <class T>
+struct Lanes {
+    using Int = typename Traits<T>::Int;
+    static constexpr std::uint32_t bytes = Vector<T>::bytes, n = Vector<T>::lanes;
+    typedef T Values __attribute__((vector_size(bytes)));
+    typedef Int Ints __attribute__((vector_size(bytes)));
+    typedef std::int32_t Codes __attribute__((vector_size(n * 4)));
+    typedef std::uint8_t Bytes __attribute__((vector_size(n)));
+
+    template <class V, class From>
+    static V load(const From* at) {
+        V v;
+        std::memcpy(&v, at, sizeof v);
+        return v;
+    }
+    template <class V, class To>
+    static void store(To* at, V v) {
+        std::memcpy(at, &v, sizeof v);
+    }
+    // The values at even and odd places of two vectors, and back.
+    static Values evens(Values a, Values b) { return __builtin_shuffle(a, b, counted() * 2); }
+    static Values odds(Values a, Values b) { return __builtin_shuffle(a, b, counted() * 2 + 1); }
+    static Values interleaved_low(Values a, Values b) { return __builtin_shuffle(a, b, (counted() >> 1) + (counted() & 1) * Int{n}); }
+    static Values interleaved_high(Values a, Values b) {
+        return __builtin_shuffle(a, b, (counted() >> 1) + (counted() & 1) * Int{n} + Int{n / 2});
+    }
+    static Ints counted() {
+        Ints v{};
+        for (std::uint32_t i = 0; i < n; ++i) v[i] = static_cast<Int>(i);
+        return v;
+    }
+    static Values absolute(Values v) {
+        return reinterpret_cast<Values>(reinterpret_cast<Ints>(v) & std::numeric_limits<Int>::max());
+    }
+};
+
+// One row's predictions, and their spreads S if wanted. v: for each odd axis the rows v0 to v3.
+template <std::uint32_t n_odd, bool cubic, bool with_spread, class T>
+[[gnu::always_inline]] inline void predict_row(const T* const (&v)[3][4], std::uint32_t n, T inv, T* out,
+                                               std::uint8_t* spread) {
+    using L = Lanes<T>;
+    using Values = typename L::Values;
+    using Ints = typename L::Ints;
+    using Int = typename L::Int;
+    constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52;
+    constexpr Int exponent_mask = sizeof(T) == 4 ? 0xFF : 0x7FF, exponent_bias = sizeof(T) == 4 ? 127 : 1023;
+    for (std::uint32_t x = 0; x < n; x += L::n) {
+        Values sum{}, low{}, high{};
+        for (std::uint32_t o = 0; o < n_odd; ++o) {
+            const auto v0 = L::template load<Values>(v[o][0] + x), v1 = L::template load<Values>(v[o][1] + x),
+                       v2 = L::template load<Values>(v[o][2] + x), v3 = L::template load<Values>(v[o][3] + x);
+            const Values s = v1 + v2;
+            const Values c = (s * T(9) - (v0 + v3)) * T(0.0625), l = s * T(0.5);
+            const Values chosen = cubic ? c : l;
+            sum = o == 0 ? chosen : sum + chosen;
+            if constexpr (with_spread) {
+                if (o == 0) {
+                    low = high = c;
+                } else {
+                    low = c < low ? c : low;
+                    high = c > high ? c : high;
+                }
+                low = l < low ? l : low;
+                high = l > high ? l : high;
+            }
+        }
+        if (n_odd == 2) sum *= T(0.5);
+        if (n_odd == 3) sum *= T(1) / T(3);
+        L::store(out + x, L::absolute(sum) <= std::numeric_limits<T>::max() ? sum : Values{});
+        if constexpr (with_spread) {
+            const Values width = (high - low) * inv;
+            Ints bucket = (reinterpret_cast<Ints>(width) >> mantissa_bits & exponent_mask) - (exponent_bias - 3);
+            bucket = bucket < 0 ? Ints{} : bucket;
+            bucket = bucket > 7 ? Ints{} + 7 : bucket;
+            L::store(spread + x, __builtin_convertvector(bucket, typename L::Bytes));
+        }
+    }
+}
+
+// Predicts class c: in the tile, and beyond it where later phases look.
+template <bool cubic, class T>
+void predict_class(SplineTile<T>& tile, std::uint32_t c, T inv) {
+    const ClassBox& box = tile.box[c];
+    const auto n_odd = static_cast<std::uint32_t>(std::popcount(c));
+    for_rows(box.padded, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        const std::array<std::uint32_t, 4> at{0, y, z, w};
+        const T* v[3][4] = {};
+        std::uint32_t o = 0;
+        for (std::uint32_t a = 0; a < tile.n_active; ++a) {
+            if ((c >> a & 1) == 0) continue;
+            const ClassBox& from = tile.box[c ^ 1u << a];
+            const T* first = tile.value + from.offset;
+            for (std::uint32_t b = 0; b < 4; ++b) first += at[b] * from.stride[b];
+            for (std::uint32_t k = 0; k < 4; ++k) v[o][k] = first + k * from.stride[a];
+            ++o;
+        }
+        bool inside = true;
+        for (std::size_t a = 1; a < 4; ++a) inside = inside && at[a] >= box.margin[a] && at[a] < box.margin[a] + box.n[a];
+        const std::size_t offset = box.offset + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
+        T* const out = tile.value + offset;
+        std::uint8_t* const spread = tile.spread + offset;
+        const std::uint32_t n = box.padded[0];
+        if (n_odd == 1)
+            inside ? predict_row<1, cubic, true>(v, n, inv, out, spread) : predict_row<1, cubic, false>(v, n, inv, out, spread);
+        else if (n_odd == 2)
+            inside ? predict_row<2, cubic, true>(v, n, inv, out, spread) : predict_row<2, cubic, false>(v, n, inv, out, spread);
+        else
+            predict_row<3, cubic, true>(v, n, inv, out, spread);
+    });
+}
+
+// Contexts of class c: S and N of section 6 in one number; S + N takes the place of S.
+template <class T>
+void find_contexts(SplineTile<T>& tile, std::uint32_t c) {
+    const ClassBox& box = tile.box[c];
+    // Rows of earlier phases that touch a row of this class, relative to its first point.
+    const std::uint8_t* near[18];
+    for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        const std::array<std::uint32_t, 4> h{0, y, z, w};
+        std::uint32_t n_near = 0;
+        for (std::uint32_t removed = (c - 1) & c; removed > 0; removed = (removed - 1) & c) {
+            const ClassBox& from = tile.box[c ^ removed];
+            std::size_t offset = from.offset;
+            for (std::size_t a = 0; a < 4; ++a) offset += (h[a] + from.margin[a]) * from.stride[a];
+            for (std::uint32_t up = removed;; up = (up - 1) & removed) {
+                std::size_t at = offset;
+                for (std::uint32_t a = 0; a < tile.n_active; ++a) at += (up >> a & 1) * from.stride[a];
+                near[n_near++] = tile.magnitude + at;
+                if (up == 0) break;
+            }
+        }
+        const std::uint8_t* const parents =
+            tile.parents + y * tile.parents_stride[1] + z * tile.parents_stride[2] + w * tile.parents_stride[3];
+        const std::size_t first = box.at(0, y, z, w);
+        std::uint8_t* const spread = tile.spread + first;
+        std::uint8_t* const context = tile.context + first;
+        for (std::uint32_t x = 0; x < box.n[0]; x += lane_room) {
+            Bytes q{};
+            for (std::uint32_t i = 0; i < n_near; ++i) q = add_saturated(q, load_bytes(near[i] + x));
+            const Bytes p = load_bytes(parents + x), both = add_saturated(p, q), s = load_bytes(spread + x);
+            Bytes activity{};
+            for (int j = 0; j < 7; ++j) activity -= reinterpret_cast<Bytes>(both >= static_cast<std::uint8_t>(1 << j));
+            const Bytes special = reinterpret_cast<Bytes>((p == 255) | (q == 255));
+            activity = (activity & ~special) | (special & 8);
+            store_bytes(context + x, s * static_cast<std::uint8_t>(n_activities) + activity);
+            store_bytes(spread + x, s + activity);
+        }
+    });
+}
+
+constexpr std::uint8_t magnitude_of(std::int32_t code) {
+    if (code == missing_code) return special_magnitude;
+    const int bits = std::bit_width(static_cast<std::uint32_t>(code < 0 ? -code : code));
+    return static_cast<std::uint8_t>(bits < 9 ? bits : 9);
+}
+
+// The same for a row without special values: the exponents of the codes as f32.
+inline void magnitudes_of_row(const std::int32_t* code, std::uint32_t n, std::uint8_t* magnitude) {
+    typedef std::int32_t Codes __attribute__((vector_size(4 * lane_room)));
+    typedef float Floats __attribute__((vector_size(4 * lane_room)));
+    for (std::uint32_t x = 0; x < n; x += lane_room) {
+        Codes v;
+        std::memcpy(&v, code + x, sizeof v);
+        Codes bits = (reinterpret_cast<Codes>(__builtin_convertvector(v, Floats)) >> 23 & 0xFF) - 126;
+        bits = bits < 0 ? Codes{} : bits;
+        bits = bits > 9 ? Codes{} + 9 : bits;
+        Bytes kept = __builtin_convertvector(bits, Bytes);
+        if (x + lane_room > n) // what follows has to stay 0
+            for (std::uint32_t lane = n - x; lane < lane_room; ++lane) kept[lane] = 0;
+        store_bytes(magnitude + x, kept);
+    }
+}
+
+inline constexpr std::int32_t largest_code = 1048575;
+
+// d against p (section 5): k and d', or a code of 0 and verbatim.
+template <class T>
+struct CodedValue {
+    bool verbatim;
+    std::int32_t code;
+    T value;
+};
+template <class T>
+CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
+    const T t = (d - p) * q.inv;
+    const CodedValue<T> stored{true, 0, std::abs(d) <= std::numeric_limits<T>::max() ? d : p};
+    if (!(std::abs(t) <= T(largest_code))) return stored;
+    const T k = (t + Traits<T>::rounder) - Traits<T>::rounder;
+    const T back = p + k * q.step, r = d - back;
+    bool good = std::abs(r) < q.e;
+    if (std::abs(r) == q.e) { // the error of the subtraction says on which side of e it is
+        const T b = r - d, error = (d - (r - b)) + (-back - b);
+        good = r > 0 ? error <= 0 : error >= 0;
+    }
+    return good ? CodedValue<T>{false, static_cast<std::int32_t>(k), back} : stored;
+}
+
+// A row of values d, predicted in `value`: codes, and what is reconstructed. Returns whether all are coded; if not, the
+// row has to be done value by value (its values are unchanged). Reads and writes whole vectors of d and back.
+template <class T>
+bool quantise_row(const T* d, T* value, std::int32_t* code, std::uint32_t n, const Quantiser<T>& q, T* back) {
+    using L = Lanes<T>;
+    using Values = typename L::Values;
+    using Ints = typename L::Ints;
+    using Int = typename L::Int;
+    Ints good = ~Ints{};
+    for (std::uint32_t x = 0; x < n; x += L::n) {
+        const auto v = L::template load<Values>(d + x), p = L::template load<Values>(value + x);
+        const Values t = (v - p) * q.inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder, b = p + k * q.step;
+        const Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - b) < q.e) &
+                          (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special));
+        if (x + L::n <= n) {
+            good &= fine;
+        } else {
+            for (std::uint32_t lane = 0; x + lane < n; ++lane) good[0] &= fine[lane];
+        }
+        L::store(back + x, b);
+        L::store(code + x, __builtin_convertvector(fine ? k : Values{}, typename L::Codes));
+    }
+    Int all = -1;
+    for (std::uint32_t lane = 0; lane < L::n; ++lane) all &= good[lane];
+    if (all == 0) return false;
+    std::memcpy(value, back, n * sizeof(T));
+    return true;
+}
+
+} // namespace cusz::cpu::CUSZ_ISA

@@ -1,0 +1,394 @@
+#include "spline_engine.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "../errors.hpp"
+#include "../format/checksum.hpp"
+#include "../format/sample.hpp"
+#include "../format/tiling.hpp"
+#include "../format/v2.hpp"
+#include "kernels.hpp"
+#include "parallel.hpp"
+#include "segment.hpp"
+#include "spline_kernels.hpp"
+
+namespace cusz::cpu {
+
+namespace {
+
+// One thread's memory, reused by later calls.
+struct Worker {
+    std::unique_ptr<SplineTile<float>> f32;
+    std::unique_ptr<SplineTile<double>> f64;
+    std::unique_ptr<RansCounts> counts;
+    Buffer payload; // one tile's, aligned and padded
+    Segment<std::uint16_t> segment;
+    std::vector<Patch> patches;
+
+    template <class T>
+    SplineTile<T>& tile() {
+        const auto made = [](auto& tile) -> auto& {
+            if (!tile) tile = std::make_unique<SplineTile<T>>();
+            return *tile;
+        };
+        if constexpr (sizeof(T) == 4)
+            return made(f32);
+        else
+            return made(f64);
+    }
+    std::size_t bytes() const {
+        return (f32 ? sizeof *f32 + f32->bytes() : 0) + (f64 ? sizeof *f64 + f64->bytes() : 0) +
+               (counts ? sizeof *counts : 0) + payload.bytes() + segment.bytes() + patches.capacity() * sizeof(Patch);
+    }
+};
+
+// The sum of a tile's part of the checksum: units two to a word.
+std::uint64_t weigh_units(const std::uint16_t* units, std::uint32_t n) {
+    const std::uint64_t last = n % 2 != 0 ? std::uint64_t{units[n - 1]} * checksum_weight(n / 2) : 0;
+    return kernels().weigh(units, n / 2) + last;
+}
+
+std::uint64_t top_part(const Pyramid& pyramid, const std::byte* section, std::size_t bytes) {
+    return part_of_sum(pyramid.n_tiles, kernels().weigh(section, bytes / 4), bytes / 2);
+}
+
+class Engine final : public SplineEngine {
+public:
+    std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid, const Top& top,
+                                    const void* field, int threads, std::byte* target, std::uint64_t capacity) override {
+        if (layout.dtype == CUSZ_F32)
+            return compress_as(coding, pyramid, top, static_cast<const float*>(field), threads, target, capacity);
+        return compress_as(coding, pyramid, top, static_cast<const double*>(field), threads, target, capacity);
+    }
+
+    void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body, int threads,
+                    const Selection& box) override {
+        if (frame.layout.dtype == CUSZ_F32)
+            decompress_as<float>(frame, pyramid, top, body, threads, box);
+        else
+            decompress_as<double>(frame, pyramid, top, body, threads, box);
+    }
+
+    std::size_t scratch_bytes() const override {
+        std::size_t bytes = lattices_.bytes();
+        for (const Worker& worker : workers_) bytes += worker.bytes();
+        return bytes;
+    }
+
+private:
+    Worker& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
+
+    void make_workers(int threads) {
+        if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
+    }
+
+    template <class T>
+    static const SplineKernels<T>& stages() {
+        if constexpr (sizeof(T) == 4)
+            return kernels().spline_f32;
+        else
+            return kernels().spline_f64;
+    }
+
+    template <class T>
+    static SplineCoder<T> coder_of(const Pyramid& pyramid, const Coding& coding) {
+        SplineCoder<T> coder{pyramid, {}, coding.spline.cubic};
+        for (std::size_t i = 0; i < pyramid.lattices.size(); ++i) {
+            coder.quantiser.push_back(quantiser_of(static_cast<T>(coding.step / 2), coding.spline.divisor(i)));
+            coder.quantiser[i].special = static_cast<typename Traits<T>::Bits>(coding.special);
+        }
+        return coder;
+    }
+
+    // Arrays for all lattices but the field; the top's are filled.
+    template <class T>
+    std::vector<LatticeArrays<T>> make_arrays(const Pyramid& pyramid, const Top& top, const Quantiser<T>& q,
+                                              std::vector<Patch>& patches) {
+        std::uint64_t values = 0;
+        for (std::size_t i = 1; i < pyramid.lattices.size(); ++i) values += pyramid.lattices[i].values();
+        auto* const value = lattices_.reserve<T>(values * (sizeof(T) + 1) / sizeof(T) + 1);
+        auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values);
+        std::vector<LatticeArrays<T>> arrays(pyramid.lattices.size());
+        std::uint64_t at = 0;
+        for (std::size_t i = 1; i < arrays.size(); ++i) {
+            arrays[i] = {value + at, magnitude + at};
+            at += pyramid.lattices[i].values();
+        }
+        const auto* const given = static_cast<const T*>(top.values);
+        const Lattice& lattice = pyramid.top();
+        T last = 0;
+        for (std::uint64_t j = 0; j < lattice.values(); ++j) {
+            const bool is_special = bits_of(given[j]) == q.special;
+            const bool is_finite = std::abs(given[j]) <= std::numeric_limits<T>::max();
+            if (!is_special && is_finite) last = given[j];
+            arrays.back().value[j] = last;
+            arrays.back().magnitude[j] = is_special ? special_magnitude : std::uint8_t{0};
+            if (is_special || is_finite) continue;
+            Patch patch{{}, bits_of(given[j])};
+            std::uint64_t rest = j;
+            for (std::size_t a = 0; a < 4; ++a) {
+                patch.at[a] = rest % lattice.extent[a] * pyramid.scale(arrays.size() - 1, static_cast<std::uint32_t>(a)); // its axes are the field's
+                rest /= lattice.extent[a];
+            }
+            patches.push_back(patch);
+        }
+        return arrays;
+    }
+
+    template <class T>
+    std::optional<Encoded> compress_as(const Coding& given, const Pyramid& pyramid, const Top& top, const T* field,
+                                       int threads, std::byte* target, std::uint64_t capacity) {
+        make_workers(threads);
+        Coding coding = given;
+        const SplineCoder<T> coder = coder_of<T>(pyramid, coding);
+        std::vector<Patch> patches;
+        const auto arrays = make_arrays<T>(pyramid, top, coder.quantiser[0], patches);
+        const RansModel model = count<T>(coder, field, arrays, threads);
+        Encoded encoded{coding, {}, 0, model.bytes()};
+        const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4, front = encoded.model.size() + top.section.size();
+        if (front + index_bytes > capacity) return std::nullopt;
+        std::memcpy(target, encoded.model.data(), encoded.model.size());
+        std::memcpy(target + encoded.model.size(), top.section.data(), top.section.size());
+        std::byte* const index = target + front;
+        std::byte* const payloads = index + index_bytes;
+        std::memset(index, 0, index_bytes);
+        const std::uint64_t most_units = (capacity - front - index_bytes) / 2;
+
+        const auto writing = std::make_unique<RansWriting>(model);
+        const bool in_place = threads == 1 && is_aligned<std::uint16_t>(payloads);
+        for (int thread = 0; thread < threads; ++thread)
+            worker(thread).segment.start(in_place ? reinterpret_cast<std::uint16_t*>(payloads) : nullptr,
+                                         in_place ? most_units : 0);
+        struct Written {
+            int thread;
+            std::uint64_t from, units;
+        };
+        std::vector<Written> written;
+        std::atomic<bool> too_large = false;
+        for (std::size_t i = pyramid.n_coded(); i-- > 0;) {
+            const Lattice& lattice = pyramid.lattices[i];
+            const Parts parts(lattice.n_tiles, threads);
+            const std::size_t first_part = written.size();
+            written.resize(first_part + parts.number);
+            parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
+                auto& tile = worker(thread).tile<T>();
+                auto& segment = worker(thread).segment;
+                const std::uint64_t from = segment.words;
+                const auto [begin, end] = parts[part];
+                for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed); ++t) {
+                    std::uint16_t* const payload = segment.room(longest_spline_payload<T>);
+                    const std::uint32_t n = stages<T>().write(coder, i, t, field, arrays[i + 1], arrays[i], tile, *writing,
+                                                              payload, segment.counts);
+                    const std::uint64_t number = lattice.first_tile + t;
+                    const auto entry = static_cast<std::uint16_t>(n);
+                    std::memcpy(index + 2 * number, &entry, 2);
+                    segment.checksum += part_of_sum(number, weigh_units(payload, n), n);
+                    if (segment.words + n > most_units || !segment.take(payload, n)) too_large = true;
+                }
+                written[first_part + part] = {thread, from, segment.words - from};
+            });
+        }
+        std::uint64_t units = 0, checksum = 0;
+        Counts counts;
+        for (int thread = 0; thread < threads; ++thread) {
+            units += worker(thread).segment.words;
+            checksum += worker(thread).segment.checksum;
+            counts += worker(thread).segment.counts;
+        }
+        const std::uint64_t body_bytes = top.section.size() + index_bytes + (units + 1) / 2 * 4;
+        if (too_large || encoded.model.size() + body_bytes > capacity) return std::nullopt;
+        if (!in_place) {
+            std::uint64_t at = 0;
+            std::vector<std::uint64_t> place;
+            for (const Written& run : written) {
+                place.push_back(at);
+                at += run.units;
+            }
+            parallel(threads, written.size(), [&](std::uint64_t part, int) {
+                const Written& run = written[part];
+                worker(run.thread).segment.copy_to(payloads + place[part] * 2, run.from, run.units);
+            });
+        }
+        if (units % 2 != 0) std::memset(payloads + units * 2, 0, 2);
+        encoded.coding.body_bytes = encoded.coding.stored_bytes = body_bytes;
+        encoded.coding.n_special = counts.special;
+        encoded.coding.n_unpredictable = counts.unpredictable;
+        encoded.payload_checksum = fold(checksum + top_part(pyramid, target + encoded.model.size(), top.section.size()));
+        return encoded;
+    }
+
+    // Predicts all coarser lattices and a sample of the field, and chooses the model from their symbols.
+    template <class T>
+    RansModel count(const SplineCoder<T>& coder, const T* field, const std::vector<LatticeArrays<T>>& arrays, int threads) {
+        const Pyramid& pyramid = coder.pyramid;
+        for (int thread = 0; thread < threads; ++thread) {
+            auto& counts = worker(thread).counts;
+            if (counts)
+                *counts = {};
+            else
+                counts = std::make_unique<RansCounts>();
+        }
+        const Sample sample(pyramid.lattices[0].n_tiles, default_r);
+        for (std::size_t i = pyramid.n_coded(); i-- > 0;) {
+            const Parts parts(pyramid.lattices[i].n_tiles, threads);
+            parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
+                const auto [begin, end] = parts[part];
+                for (std::uint64_t t = begin; t < end; ++t)
+                    if (i > 0 || sample.counts(t))
+                        stages<T>().count(coder, i, t, field, arrays[i + 1], arrays[i], worker(thread).tile<T>(),
+                                          worker(thread).counts.get());
+            });
+        }
+        for (int thread = 1; thread < threads; ++thread) worker(0).counts->add(*worker(thread).counts);
+        return choose_model(*worker(0).counts, static_cast<std::uint32_t>(sample.rate()));
+    }
+
+    template <class T>
+    void decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body, int threads,
+                       const Selection& box) {
+        make_workers(threads);
+        const SplineCoder<T> coder = coder_of<T>(pyramid, frame.coding);
+        for (Worker& worker : workers_) worker.patches.clear();
+        const auto arrays = make_arrays<T>(pyramid, top, coder.quantiser[0], worker(0).patches);
+        const auto reading = std::make_unique<RansReading>(RansModel::parse(frame.model));
+
+        const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
+        const std::byte* const index = body + top.section.size();
+        const std::byte* const payloads = index + index_bytes;
+        const std::uint64_t n_units = (frame.coding.body_bytes - top.section.size() - index_bytes) / 2;
+        const auto units_of_tile = [&](std::uint64_t t) {
+            std::uint16_t units;
+            std::memcpy(&units, index + 2 * t, 2);
+            return units;
+        };
+        if (pyramid.n_tiles % 2 != 0 && units_of_tile(pyramid.n_tiles) != 0)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
+
+        const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE;
+        const bool aligned = is_aligned<std::uint16_t>(payloads);
+        std::atomic<std::uint64_t> checksum = top_part(pyramid, body, top.section.size());
+        const auto wanted = wanted_tiles(pyramid, frame.layout, box);
+        const Destination<T> destination = destination_of<T>(pyramid, frame.layout, box);
+        std::uint64_t first_unit = 0;
+        for (std::size_t i = pyramid.n_coded(); i-- > 0;) {
+            const Lattice& lattice = pyramid.lattices[i];
+            const Parts parts(lattice.n_tiles, threads);
+            std::vector<std::uint64_t> begin(parts.number + 1, first_unit);
+            for (std::uint64_t part = 0; part < parts.number; ++part) {
+                const auto [first, last] = parts[part];
+                begin[part + 1] = begin[part];
+                for (std::uint64_t t = first; t < last; ++t) begin[part + 1] += units_of_tile(lattice.first_tile + t);
+            }
+            first_unit = begin.back();
+            if (first_unit > n_units)
+                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to more than the ", n_units, " units there are");
+            parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
+                Worker& memory = worker(thread);
+                auto& tile = memory.tile<T>();
+                const auto [first, last] = parts[part];
+                std::uint64_t sum = 0, at = begin[part];
+                for (std::uint64_t t = first; t < last; ++t) {
+                    const std::uint64_t number = lattice.first_tile + t;
+                    const std::uint32_t n = units_of_tile(number);
+                    const auto* units = reinterpret_cast<const std::uint16_t*>(payloads + at * 2);
+                    if (!aligned || at + n + spline_margin_units > n_units) {
+                        auto* copy = memory.payload.reserve<std::uint16_t>(UINT16_MAX + spline_margin_units + 1);
+                        std::memcpy(copy, payloads + at * 2, n * 2);
+                        std::memset(copy + n, 0, spline_margin_units * 2);
+                        units = copy;
+                    }
+                    at += n;
+                    if (verify) sum += part_of_sum(number, weigh_units(units, n), n);
+                    if (!wanted[i].has(tile_of(lattice, t))) continue;
+                    stages<T>().read(coder, i, t, units, n, arrays[i + 1], arrays[i], destination, tile, *reading,
+                                     memory.patches);
+                }
+                checksum += sum;
+            });
+        }
+        if (first_unit + first_unit % 2 != n_units)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", first_unit, " units, not ", n_units);
+        if (verify && fold(checksum) != frame.payload_checksum)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
+        if (box.field != nullptr)
+            for (const Worker& worker : workers_)
+                for (const Patch& patch : worker.patches) put<T>(patch, frame.layout, box);
+    }
+
+    // Tiles of a lattice that a box of the field needs: those that meet a box of the lattice's.
+    struct Region {
+        Extents begin{}, end{}; // by the lattice's axes
+        bool has(const LatticeTile& tile) const {
+            bool has = true;
+            for (std::size_t a = 0; a < 4; ++a)
+                has = has && tile.origin[a] < end[a] && begin[a] < tile.origin[a] + tile.edge[a];
+            return has;
+        }
+    };
+    static std::vector<Region> wanted_tiles(const Pyramid& pyramid, const Layout& layout, const Selection& box) {
+        std::vector<Region> wanted(pyramid.n_coded());
+        if (box.field == nullptr) return wanted;
+        Extents begin = by_axis(layout, box.start, 0), end = by_axis(layout, box.count, 1); // by the field's axes
+        for (std::size_t a = 0; a < 4; ++a) end[a] += begin[a];
+        for (std::size_t i = 0; i < pyramid.n_coded(); ++i) {
+            const Lattice& lattice = pyramid.lattices[i];
+            for (std::size_t j = 0; j < 4; ++j) {
+                const std::uint32_t a = lattice.axis[j];
+                wanted[i].begin[j] = begin[a];
+                wanted[i].end[j] = end[a];
+                // Whole tiles are decoded; along active axes they look at one coarser point before them, two after.
+                const std::uint64_t edge = lattice.edge[j];
+                begin[a] = begin[a] / edge * edge;
+                end[a] = std::min((end[a] + edge - 1) / edge * edge, lattice.extent[j]);
+                if (!lattice.is_active(j)) continue;
+                begin[a] = begin[a] / 2 > 0 ? begin[a] / 2 - 1 : 0;
+                end[a] = std::min((end[a] + 1) / 2 + 2, lattice.coarse_extent(j));
+            }
+        }
+        return wanted;
+    }
+
+    static Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t rest) {
+        return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
+    }
+
+    template <class T>
+    static Destination<T> destination_of(const Pyramid& pyramid, const Layout& layout, const Selection& box) {
+        Destination<T> destination;
+        destination.field = static_cast<T*>(box.field);
+        const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
+                      stride = by_axis(layout, box.stride, 1);
+        for (std::size_t j = 0; j < 4; ++j) {
+            const std::uint32_t a = pyramid.lattices[0].axis[j];
+            destination.start[j] = start[a];
+            destination.count[j] = count[a];
+            destination.stride[j] = stride[a];
+        }
+        return destination;
+    }
+
+    template <class T>
+    static void put(const Patch& patch, const Layout& layout, const Selection& box) {
+        const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
+                      stride = by_axis(layout, box.stride, 1);
+        auto* to = static_cast<T*>(box.field);
+        for (std::size_t a = 0; a < 4; ++a) {
+            if (patch.at[a] < start[a] || patch.at[a] >= start[a] + count[a]) return;
+            to += (patch.at[a] - start[a]) * stride[a];
+        }
+        const auto bits = static_cast<typename Traits<T>::Bits>(patch.bits);
+        std::memcpy(to, &bits, sizeof bits);
+    }
+
+    std::vector<Worker> workers_;
+    Buffer lattices_; // of all lattices but the field, values to predict from and magnitudes
+};
+
+} // namespace
+
+std::unique_ptr<SplineEngine> make_spline_engine() { return std::make_unique<Engine>(); }
+
+} // namespace cusz::cpu

@@ -1,0 +1,67 @@
+// The spline pipeline's stages of one tile, compiled once per instruction set (spline_pipeline.hpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../format/pyramid.hpp"
+#include "rans_tables.hpp"
+#include "spline_tile.hpp"
+#include "tile.hpp"
+
+namespace cusz::cpu {
+
+// What all tiles of a field share.
+template <class T>
+struct SplineCoder {
+    const Pyramid& pyramid;
+    std::vector<Quantiser<T>> quantiser; // by lattice, the top included
+    bool cubic;
+};
+
+// A lattice's values to predict from and magnitudes, in arrays in the field's order of axes; null for lattice 0.
+template <class T>
+struct LatticeArrays {
+    T* value = nullptr;
+    std::uint8_t* magnitude = nullptr;
+};
+
+// A value, not finite and not special, of a coarser lattice: it is put in its place when all is decoded.
+struct Patch {
+    Extents at; // in the field, by its axes
+    std::uint64_t bits;
+};
+
+// Where decoded values of lattice 0 go, by that lattice's axes: a box of the field.
+template <class T>
+struct Destination {
+    T* field = nullptr;
+    Extents start{}, count{}, stride{};
+};
+
+// The longest payload, in units: tile header, counts, verbatim values and their positions, extra bits, states, words; or
+// raw values.
+template <class T>
+inline constexpr std::size_t longest_spline_payload = 4 + (1 + sizeof(T) / 2) * max_tile_values + 2 * max_tile_values +
+                                                      2 * most_lanes + 2 * max_tile_values;
+// Units that a decoder may read beyond the end of a payload.
+inline constexpr std::size_t spline_margin_units = 64;
+
+template <class T>
+struct SplineKernels {
+    // Predicts and quantises tile `number` of lattice i; its values to predict from and magnitudes go to `fine`.
+    // Counts its symbols, if counts is not null.
+    void (*count)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
+                  const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile, RansCounts* counts);
+    // The same, and writes its payload. Returns its length in units.
+    std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
+                           const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
+                           const RansWriting& writing, std::uint16_t* payload, Counts& counts);
+    // Decodes a payload of exactly n units, to `fine` or, for lattice 0, to `destination`. Throws CORRUPT.
+    void (*read)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const std::uint16_t* payload,
+                 std::uint32_t n, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
+                 const Destination<T>& destination, SplineTile<T>& tile, const RansReading& reading,
+                 std::vector<Patch>& patches);
+};
+
+} // namespace cusz::cpu

@@ -1,0 +1,95 @@
+#include "pyramid.hpp"
+
+#include <algorithm>
+
+#include "tiling.hpp"
+
+namespace cusz {
+
+namespace {
+
+// The active axes first, ascending, then the others.
+void number_axes(const Extents& extent, std::uint32_t halved, Lattice& lattice) {
+    std::size_t next = 0;
+    for (const bool active : {true, false})
+        for (std::uint32_t a = 0; a < 4; ++a)
+            if (((halved >> a & 1) != 0 && extent[a] >= least_halved_extent) == active) {
+                lattice.axis[next++] = a;
+                lattice.n_active += active;
+            }
+}
+
+Extents strides_of(const Extents& extent) { return {1, extent[0], extent[0] * extent[1], extent[0] * extent[1] * extent[2]}; }
+
+void cut(Lattice& lattice) {
+    static constexpr std::array<std::uint32_t, 4> start[4] = {
+        {1, 1, 1, 1}, {4096, 1, 1, 1}, {64, 64, 1, 1}, {32, 16, 8, 1}};
+    static constexpr std::array<std::uint32_t, 4> group[4] = {{1, 1, 1, 1}, {64, 1, 1, 1}, {8, 8, 1, 1}, {4, 4, 4, 1}};
+    lattice.group = group[lattice.n_active];
+    for (std::size_t a = 0; a < 4; ++a)
+        lattice.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(start[lattice.n_active][a], lattice.extent[a]));
+    grow(lattice.edge, lattice.extent);
+    lattice.n_tiles = 1;
+    for (std::size_t a = 0; a < 4; ++a) {
+        lattice.count[a] = (lattice.extent[a] - 1) / lattice.edge[a] + 1;
+        lattice.n_tiles *= lattice.count[a];
+    }
+}
+
+} // namespace
+
+Extents extents_of(int ndim, const std::uint64_t* shape) { return Tiling::by_axis(ndim, shape, shape, 1); }
+
+LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
+    LatticeTile tile{};
+    for (std::size_t a = 0; a < 4; ++a) {
+        tile.origin[a] = number % lattice.count[a] * lattice.edge[a];
+        tile.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - tile.origin[a]));
+        number /= lattice.count[a];
+    }
+    return tile;
+}
+
+Pyramid::Pyramid(int ndim, const std::uint64_t* shape, std::uint32_t halved) {
+    Extents extent = extents_of(ndim, shape); // by axis of the field, as the following
+    Extents field_stride = strides_of(extent);
+    for (;;) {
+        Lattice lattice;
+        number_axes(extent, halved, lattice);
+        Extents coarse = extent;
+        for (std::uint32_t j = 0; j < lattice.n_active; ++j) coarse[lattice.axis[j]] = (extent[lattice.axis[j]] + 1) / 2;
+        const Extents stride = strides_of(extent), coarse_stride = strides_of(coarse);
+        for (std::size_t j = 0; j < 4; ++j) {
+            const std::uint32_t a = lattice.axis[j];
+            lattice.extent[j] = extent[a];
+            lattice.field_stride[j] = field_stride[a];
+            lattice.stride[j] = stride[a];
+            lattice.coarse_stride[j] = coarse_stride[a];
+        }
+        if (lattice.n_active > 0) cut(lattice);
+        lattices.push_back(lattice);
+        if (lattice.n_active == 0) break;
+        for (std::uint32_t j = 0; j < lattice.n_active; ++j) field_stride[lattice.axis[j]] *= 2;
+        extent = coarse;
+    }
+    for (std::size_t i = n_coded(); i-- > 0;) {
+        lattices[i].first_tile = n_tiles;
+        n_tiles += lattices[i].n_tiles;
+    }
+}
+
+std::uint64_t Pyramid::scale(std::size_t i, std::uint32_t a) const {
+    std::uint64_t scale = 1;
+    for (std::size_t finer = 0; finer < i; ++finer)
+        for (std::uint32_t j = 0; j < lattices[finer].n_active; ++j)
+            if (lattices[finer].axis[j] == a) scale *= 2;
+    return scale;
+}
+
+Extents Pyramid::top_shape() const {
+    Extents shape{};
+    for (std::size_t j = 0; j < 4; ++j) shape[3 - top().axis[j]] = top().extent[j];
+    return shape;
+}
+
+} // namespace cusz

@@ -1,0 +1,64 @@
+// The pyramid of lattices of the spline pipeline, and how a lattice is cut into tiles (docs/format_v2.md, section 2).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cusz {
+
+inline constexpr std::uint64_t least_halved_extent = 5;
+inline constexpr std::uint32_t most_active_axes = 3;
+
+// By axis. In a Lattice the axes are numbered anew: the active ones first.
+using Extents = std::array<std::uint64_t, 4>;
+
+// Extents of a field by axis: those of 1 dropped, axis 0 the fastest, missing ones 1.
+Extents extents_of(int ndim, const std::uint64_t* shape);
+
+// One lattice. Axes are its own, the active ones first, unless said otherwise.
+struct Lattice {
+    std::uint32_t n_active = 0; // 0: the top
+    std::array<std::uint32_t, 4> axis{}; // of the field, by axis of the lattice
+    Extents extent{};
+    Extents field_stride{};  // between its points in the field, in values
+    Extents stride{};        // between its points in an array of its own, which has the field's order of axes
+    Extents coarse_stride{}; // the same in an array of the next coarser lattice
+    std::array<std::uint32_t, 4> edge{}; // of a full tile
+    std::array<std::uint32_t, 4> group{}; // edges of a group, in half coordinates
+    Extents count{}; // tiles along each axis
+    std::uint64_t n_tiles = 0;
+    std::uint64_t first_tile = 0; // number, in the archive, of its first tile
+
+    std::uint64_t values() const { return extent[0] * extent[1] * extent[2] * extent[3]; }
+    bool is_active(std::size_t a) const { return a < n_active; }
+    // Positions of the next coarser lattice along an axis.
+    std::uint64_t coarse_extent(std::size_t a) const { return is_active(a) ? (extent[a] + 1) / 2 : extent[a]; }
+};
+
+// Where a tile lies in its lattice.
+struct LatticeTile {
+    Extents origin;
+    std::array<std::uint32_t, 4> edge; // after clipping
+    std::uint32_t points() const { return edge[0] * edge[1] * edge[2] * edge[3]; }
+};
+
+LatticeTile tile_of(const Lattice& lattice, std::uint64_t number);
+
+// Lattice 0 is the field, the last one the top.
+struct Pyramid {
+    // halved: bit a is set if axis a of the field may be halved; 1 to 3 bits, or none, which gives a top alone.
+    Pyramid(int ndim, const std::uint64_t* shape, std::uint32_t halved);
+
+    std::vector<Lattice> lattices;
+    std::uint64_t n_tiles = 0;
+
+    std::size_t n_coded() const { return lattices.size() - 1; }
+    const Lattice& top() const { return lattices.back(); }
+    Extents top_shape() const; // slowest first, as a field's
+    // Points of the field from one point of lattice i to the next, along axis a of the field.
+    std::uint64_t scale(std::size_t i, std::uint32_t a) const;
+};
+
+} // namespace cusz

@@ -1,0 +1,274 @@
+#include "rans_model.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "../errors.hpp"
+
+namespace cusz {
+
+namespace {
+
+constexpr Alphabet alphabet(default_r);
+using Frequencies = std::array<std::uint16_t, n_symbols>;
+using Histogram = std::array<std::uint64_t, n_symbols>;
+
+class BitWriter {
+public:
+    void put(std::uint32_t value, int bits) {
+        for (int i = 0; i < bits; ++i, ++at_) {
+            if (at_ % 32 == 0) bytes_.resize(bytes_.size() + 4);
+            bytes_[at_ / 8] |= static_cast<std::byte>((value >> i & 1) << at_ % 8);
+        }
+    }
+    std::vector<std::byte> take() { return std::move(bytes_); }
+
+private:
+    std::vector<std::byte> bytes_;
+    std::size_t at_ = 0;
+};
+
+class BitReader {
+public:
+    explicit BitReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+    std::uint32_t take(int bits) {
+        std::uint32_t value = 0;
+        for (int i = 0; i < bits; ++i, ++at_) {
+            if (at_ / 8 >= bytes_.size()) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the model is too short");
+            value |= (static_cast<std::uint32_t>(bytes_[at_ / 8]) >> at_ % 8 & 1) << i;
+        }
+        return value;
+    }
+    // Throws CORRUPT unless only zeros are left, in the last word.
+    void finish() {
+        if ((at_ + 31) / 32 * 4 != bytes_.size()) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the model is too long");
+        while (at_ < bytes_.size() * 8)
+            if (take(1) != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the model is not 0");
+    }
+
+private:
+    std::span<const std::byte> bytes_;
+    std::size_t at_ = 0;
+};
+
+// 2^-8 bits: the largest x with 2^(x / 256) <= n, for n >= 1.
+constexpr std::uint32_t log2_256(std::uint32_t n) {
+    const int whole = std::bit_width(n) - 1;
+    std::uint64_t mantissa = std::uint64_t{n} << (31 - whole); // 1 to 2, in units of 2^-31
+    std::uint32_t result = static_cast<std::uint32_t>(whole);
+    for (int i = 0; i < 8; ++i) {
+        mantissa = mantissa * mantissa >> 31;
+        const bool two = mantissa >> 32 != 0;
+        result = 2 * result + two;
+        mantissa >>= two;
+    }
+    return result;
+}
+
+// About how many 2^-8 bits a code of this symbol has above code 0: log2(1 + |code|).
+constexpr std::uint32_t weight_of(std::uint32_t symbol) {
+    if (symbol == alphabet.missing()) return 0;
+    const auto [leading, extra] = alphabet.meaning(symbol);
+    return log2_256(1 + static_cast<std::uint32_t>(leading < 0 ? -leading : leading)) + 256 * extra;
+}
+
+// Frequencies that add up to rans_total; every symbol counted or needed gets at least 1.
+Frequencies normalised(const Histogram& counts, const std::array<bool, n_symbols>& needed) {
+    Frequencies frequency{};
+    const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+    std::int64_t left = rans_total;
+    for (std::size_t s = 0; s < n_symbols; ++s) {
+        if (counts[s] == 0 && !needed[s]) continue;
+        const std::uint64_t share = total == 0 ? 0 : (counts[s] * rans_total + total / 2) / total;
+        frequency[s] = static_cast<std::uint16_t>(std::max<std::uint64_t>(share, 1));
+        left -= frequency[s];
+    }
+    // Rounding leaves some over, or took too many: the most frequent symbols bear it, one each in turn.
+    while (left != 0) {
+        auto* const largest = &*std::max_element(frequency.begin(), frequency.end());
+        const std::int64_t change = left > 0 ? left : -std::min<std::int64_t>(-left, std::max(1, *largest / 64));
+        *largest = static_cast<std::uint16_t>(*largest + change);
+        left -= change;
+    }
+    return frequency;
+}
+
+} // namespace
+
+void RansCounts::add(const RansCounts& other) {
+    for (std::size_t c = 0; c < n_contexts; ++c)
+        for (std::size_t s = 0; s < n_symbols; ++s) symbol[c][s] += other.symbol[c][s];
+    for (std::size_t i = 0; i < 2; ++i)
+        for (std::size_t c = 0; c < n_group_contexts; ++c)
+            for (std::size_t s = 0; s < 2; ++s) group[i][c][s] += other.group[i][c][s];
+}
+
+std::vector<std::byte> RansModel::bytes() const {
+    BitWriter out;
+    out.put(n_tables - 1, 4);
+    if (n_tables > 1) {
+        std::uint8_t before = 0;
+        for (std::size_t row = 0; row < n_contexts; row += n_activities) {
+            const auto same = [&](std::size_t i) {
+                return row == 0 ? table[i] == 0 : table[row + i] == table[row - n_activities + i];
+            };
+            bool as_before = true;
+            for (std::size_t i = 0; i < n_activities; ++i) as_before = as_before && same(i);
+            out.put(!as_before, 1);
+            for (std::size_t i = row; i < row + n_activities; ++i) {
+                if (!as_before) {
+                    out.put(table[i] != before, 1);
+                    if (table[i] != before) out.put(table[i], 4);
+                }
+                before = table[i];
+            }
+        }
+    }
+    for (std::size_t t = 0; t < n_tables; ++t) {
+        std::uint32_t first = 0, last = n_symbols - 1;
+        while (frequency[t][first] == 0) ++first;
+        while (frequency[t][last] == 0) --last;
+        out.put(first, 8);
+        out.put(last - first, 8);
+        for (std::uint32_t s = first; s <= last; ++s) {
+            const std::uint32_t f = frequency[t][s];
+            const int width = std::bit_width(f);
+            out.put(static_cast<std::uint32_t>(width), 4);
+            if (width > 1) out.put(f ^ 1u << (width - 1), width - 1);
+        }
+    }
+    for (const std::uint16_t g : significant) out.put(g, 12);
+    return out.take();
+}
+
+RansModel RansModel::parse(std::span<const std::byte> bytes) {
+    BitReader in(bytes);
+    RansModel model;
+    model.n_tables = in.take(4) + 1;
+    if (model.n_tables > 1) {
+        std::uint8_t before = 0;
+        for (std::size_t row = 0; row < n_contexts; row += n_activities) {
+            const bool given = in.take(1) != 0;
+            for (std::size_t i = 0; i < n_activities; ++i) {
+                if (!given)
+                    before = row == 0 ? 0 : model.table[row - n_activities + i];
+                else if (in.take(1) != 0)
+                    before = static_cast<std::uint8_t>(in.take(4));
+                if (before >= model.n_tables) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a context has table ", before);
+                model.table[row + i] = before;
+            }
+        }
+    }
+    for (std::size_t t = 0; t < model.n_tables; ++t) {
+        const std::uint32_t first = in.take(8), last = first + in.take(8);
+        if (last >= n_symbols) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: table ", t, " has symbol ", last);
+        std::uint32_t total = 0;
+        for (std::uint32_t s = first; s <= last; ++s) {
+            const int width = static_cast<int>(in.take(4));
+            if (width > 13) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a frequency has ", width, " bits");
+            const std::uint32_t f = width == 0 ? 0 : 1u << (width - 1) | in.take(width - 1);
+            model.frequency[t][s] = static_cast<std::uint16_t>(f);
+            total += f;
+        }
+        if (total != rans_total)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the frequencies of table ", t, " add up to ", total);
+    }
+    for (auto& g : model.significant) {
+        g = static_cast<std::uint16_t>(in.take(12));
+        if (g == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a group's frequency is 0");
+    }
+    in.finish();
+    return model;
+}
+
+RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
+    const auto weight = [&](std::uint32_t c, std::size_t s) {
+        return std::uint64_t{counts.symbol[c][s]} * (c < row_of(1, 1) ? rate : 1);
+    };
+    RansModel model;
+    // The contexts that occur, by the mean size of their codes.
+    struct Context {
+        std::uint32_t number;
+        std::uint64_t n, size; // size: sum over its codes
+        std::uint64_t mean() const { return size / n; }
+    };
+    std::vector<Context> contexts;
+    std::uint64_t n_values = 0;
+    bool has_special = false;
+    for (std::uint32_t c = 0; c < n_contexts; ++c) {
+        Context context{c, 0, 0};
+        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            context.n += weight(c, s);
+            context.size += weight(c, s) * weight_of(s);
+        }
+        has_special = has_special || counts.symbol[c][alphabet.missing()] > 0;
+        n_values += context.n;
+        if (context.n > 0) contexts.push_back(context);
+    }
+    std::stable_sort(contexts.begin(), contexts.end(),
+                     [](const Context& a, const Context& b) { return a.mean() < b.mean(); });
+    const std::uint64_t affordable = n_values / 4096 + 2;
+    model.n_tables = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(std::min<std::uint64_t>(affordable, contexts.size()), 1, most_tables));
+    const std::uint32_t K = model.n_tables;
+
+    // At first every table gets about the same share of the bits.
+    std::uint64_t all = 0, before = 0;
+    const auto share = [](const Context& c) { return c.size + c.n * 26; };
+    for (const Context& c : contexts) all += share(c);
+    for (const Context& c : contexts) {
+        const std::uint64_t middle = before + share(c) / 2;
+        model.table[c.number] = static_cast<std::uint8_t>(std::min<std::uint64_t>(K - 1, middle * K / std::max<std::uint64_t>(all, 1)));
+        before += share(c);
+    }
+
+    std::array<bool, n_symbols> needed{};
+    needed[alphabet.zero()] = needed[alphabet.escape(0)] = needed[alphabet.escape(-1)] = true;
+    needed[alphabet.missing()] = has_special;
+    const auto make_tables = [&] {
+        std::vector<Histogram> merged(K);
+        for (const Context& c : contexts)
+            for (std::size_t s = 0; s < n_symbols; ++s) merged[model.table[c.number]][s] += weight(c.number, s);
+        for (std::uint32_t t = 0; t < K; ++t) model.frequency[t] = normalised(merged[t], needed);
+    };
+    make_tables();
+    // Then contexts go to the table that codes them shortest, twice.
+    for (int round = 0; round < 2 && K > 1; ++round) {
+        std::array<std::array<std::uint32_t, n_symbols>, most_tables> bits{};
+        for (std::uint32_t t = 0; t < K; ++t)
+            for (std::size_t s = 0; s < n_symbols; ++s)
+                bits[t][s] = model.frequency[t][s] == 0 ? 16 * 256 : 12 * 256 - log2_256(model.frequency[t][s]);
+        for (const Context& c : contexts) {
+            std::array<std::uint64_t, most_tables> cost{};
+            for (std::size_t s = 0; s < n_symbols; ++s)
+                if (const std::uint64_t n = weight(c.number, s); n > 0)
+                    for (std::uint32_t t = 0; t < K; ++t) cost[t] += n * bits[t][s];
+            model.table[c.number] =
+                static_cast<std::uint8_t>(std::min_element(cost.begin(), cost.begin() + K) - cost.begin());
+        }
+        make_tables();
+    }
+    // Contexts that do not occur take the table before them, which costs the fewest bits to say.
+    std::array<bool, n_contexts> occurs{};
+    for (const Context& c : contexts) occurs[c.number] = true;
+    for (std::size_t c = 0; c < n_contexts; ++c)
+        if (!occurs[c]) model.table[c] = c == 0 ? std::uint8_t{0} : model.table[c - 1];
+    for (std::size_t row = n_activities; row < n_contexts; row += n_activities) {
+        bool none = true;
+        for (std::size_t i = row; i < row + n_activities; ++i) none = none && !occurs[i];
+        if (none) std::copy_n(model.table.begin() + static_cast<std::ptrdiff_t>(row - n_activities), n_activities, model.table.begin() + static_cast<std::ptrdiff_t>(row));
+    }
+
+    for (std::size_t c = 0; c < n_group_contexts; ++c) {
+        const auto number = [&](std::size_t flag) {
+            return std::uint64_t{counts.group[0][c][flag]} * rate + counts.group[1][c][flag];
+        };
+        const std::uint64_t significant = number(1), total = number(0) + significant;
+        const std::uint64_t g = total == 0 ? rans_total / 2 : (significant * rans_total + total / 2) / total;
+        model.significant[c] = static_cast<std::uint16_t>(std::clamp<std::uint64_t>(g, 1, rans_total - 1));
+    }
+    return model;
+}
+
+} // namespace cusz

@@ -1,0 +1,90 @@
+#include "v2.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../errors.hpp"
+#include "header.hpp"
+#include "pyramid.hpp"
+#include "rans_model.hpp"
+
+namespace cusz {
+
+double Spline::divisor(std::size_t i) const {
+    constexpr double alphas[] = {1, 1.25, 1.5, 1.75, 2}, betas[] = {1, 2, 3, 4};
+    double power = 1;
+    for (std::size_t j = 0; j < i && power < betas[beta]; ++j) power *= alphas[alpha];
+    return std::min(power, betas[beta]);
+}
+
+namespace v2 {
+
+namespace {
+
+constexpr std::size_t draft_at = 52, halved_at = 54, interpolation_at = 55, n_special_at = 104, model_bytes_at = 112,
+                      n_unpredictable_at = 120;
+
+constexpr std::uint32_t n_alphas = 5;
+
+} // namespace
+
+std::size_t body_offset(const void* header) {
+    const unsigned given = get<std::uint8_t>(header, draft_at);
+    if (given != draft)
+        fail(given > draft ? CUSZ_ERROR_TOO_NEW : CUSZ_ERROR_UNSUPPORTED, "archive of draft ", given,
+             " of format version 2, which is not frozen; this library reads draft ", draft, " alone: ",
+             given > draft ? "use a newer release" : "use the release that wrote it, or compress the field again");
+    const auto bytes = get<std::uint64_t>(header, model_bytes_at);
+    if (bytes == 0 || bytes % 4 != 0 || bytes > most_model_bytes)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a model of ", bytes, " bytes");
+    return header_bytes + static_cast<std::size_t>(bytes);
+}
+
+void read_header(const void* header, Frame& frame) {
+    Coding& c = frame.coding;
+    read_common_coding(header, frame.layout, CUSZ_PREDICTOR_SPLINE, CUSZ_CODER_RANS, c);
+    c.r = default_r;
+    c.n_special = get<std::uint64_t>(header, n_special_at);
+    c.n_unpredictable = get<std::uint64_t>(header, n_unpredictable_at);
+    c.spline.halved = get<std::uint8_t>(header, halved_at);
+    const unsigned interpolation = get<std::uint8_t>(header, interpolation_at);
+    c.spline.cubic = (interpolation & 1) != 0;
+    c.spline.alpha = interpolation >> 1 & 7;
+    c.spline.beta = interpolation >> 4 & 3;
+    if (interpolation >> 6 != 0 || c.spline.alpha >= n_alphas)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: interpolation is ", interpolation);
+    const Extents extent = extents_of(frame.layout.ndim, frame.layout.shape.data());
+    std::uint32_t n_halved = 0;
+    for (std::size_t a = 0; a < 8; ++a) {
+        if ((c.spline.halved >> a & 1) == 0) continue;
+        ++n_halved;
+        if (a >= 4 || extent[a] < least_halved_extent)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: axis ", a, " cannot be halved");
+    }
+    if (n_halved == 0 || n_halved > most_active_axes)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", n_halved, " halved axes");
+    frame.header_bytes = header_bytes;
+    frame.model_bytes = body_offset(header) - header_bytes;
+    const auto* const model = static_cast<const std::byte*>(header) + header_bytes;
+    frame.model.assign(model, model + frame.model_bytes);
+    // Every tile has an index entry. This bounds the field that a body can declare.
+    const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), c.spline.halved);
+    check_body_bytes(frame, 4 + raw_header_bytes + (pyramid.n_tiles + 1) / 2 * 4, pyramid.n_tiles);
+}
+
+void write_header(void* archive, const Layout& layout, const Coding& c, std::size_t model_bytes,
+                  std::uint32_t payload_checksum) {
+    write_common_header(archive, 2, layout, CUSZ_KIND_TILED, payload_checksum);
+    write_common_coding(archive, c);
+    put(archive, draft_at, static_cast<std::uint8_t>(draft));
+    put(archive, halved_at, static_cast<std::uint8_t>(c.spline.halved));
+    put(archive, interpolation_at, static_cast<std::uint8_t>(c.spline.cubic | c.spline.alpha << 1 | c.spline.beta << 4));
+    put(archive, n_special_at, c.n_special);
+    put(archive, model_bytes_at, static_cast<std::uint64_t>(model_bytes));
+    put(archive, n_unpredictable_at, c.n_unpredictable);
+    seal_header(archive, header_bytes + model_bytes);
+}
+
+} // namespace v2
+
+} // namespace cusz
