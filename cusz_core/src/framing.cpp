@@ -163,8 +163,9 @@ std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& l
                                          const Target& archive) {
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1;
     if (v2::header_bytes > most) return std::nullopt;
+    coding.spline.halved = halvable_axes(layout.ndim, layout.shape.data(), coding.spline.halved);
+    if (coding.spline.halved == 0) return std::nullopt;
     const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.spline.halved);
-    if (pyramid.n_coded() == 0) return std::nullopt;
     resolve_bound(workers.backend, layout, coding, field, workers.threads);
     if (coding.step == 0) return std::nullopt;
     coding.coder = CUSZ_CODER_RANS;

@@ -8,6 +8,7 @@
 namespace cusz::cpu {
 
 // Entries of a symbol to be coded: table * 256 + symbol; a group's flag has the table most_tables + its context.
+inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
 inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
 
 // x / frequency = x * reciprocal >> 64, exactly for all 32-bit x, unless the frequency is 1.
@@ -19,6 +20,7 @@ struct RansInterval {
 
 struct RansWriting {
     explicit RansWriting(const RansModel& of) : model(of) {
+        constexpr Alphabet alphabet(default_r);
         const auto interval = [](std::uint32_t frequency, std::uint32_t start) {
             return RansInterval{frequency < 2 ? 0 : ~std::uint64_t{0} / frequency + 1, frequency, start};
         };
@@ -26,6 +28,8 @@ struct RansWriting {
             std::uint32_t start = 0;
             for (std::uint32_t s = 0; s < n_symbols; ++s) {
                 of_entry[t * 256 + s] = interval(model.frequency[t][s], start);
+                coded_as[t][s] = static_cast<std::uint8_t>(
+                    model.frequency[t][s] > 0 ? s : alphabet.escape(alphabet.meaning(s).leading));
                 start += model.frequency[t][s];
             }
         }
@@ -34,9 +38,15 @@ struct RansWriting {
             of_entry[(most_tables + c) * 256] = interval(rans_total - g, 0);
             of_entry[(most_tables + c) * 256 + 1] = interval(g, rans_total - g);
         }
+        for (std::uint32_t c = 0; c < n_contexts; ++c)
+            for (std::uint32_t s = 0; s < n_direct; ++s)
+                entry_of[c * n_direct + s] =
+                    static_cast<std::uint16_t>(model.table[c] << 8 | coded_as[model.table[c]][s]);
     }
     RansModel model;
     RansInterval of_entry[n_coding_tables * 256]{};
+    std::uint8_t coded_as[most_tables][n_symbols]; // the symbol, or the escape if its frequency is 0
+    std::uint16_t entry_of[n_contexts * n_direct]; // of a code that has a symbol of its own, by context and symbol
 };
 
 struct RansReading {

@@ -32,6 +32,12 @@ inline Bytes add_saturated(Bytes a, Bytes b) {
     return sum | reinterpret_cast<Bytes>(sum < a);
 }
 
+// Stores the first n of v, and 0 for the others.
+inline void store_first(std::uint8_t* at, Bytes v, std::uint32_t n) {
+    for (std::uint32_t lane = n; lane < lane_room; ++lane) v[lane] = 0;
+    store_bytes(at, v);
+}
+
 // Calls use(y, z, w) for all rows of these extents.
 template <class Use>
 void for_rows(const std::array<std::uint32_t, 4>& n, const Use& use) {
@@ -98,12 +104,20 @@ void load_coarse(const Lattice& lattice, const Coarse<T>& coarse, SplineTile<T>&
         const std::size_t from = offset + y * s[1] + z * s[2] + w * s[3];
         T* to = tile.value + box.offset + first[0] + (y + first[1]) * box.stride[1] + (z + first[2]) * box.stride[2] +
                 (w + first[3]) * box.stride[3];
-        if (s[0] == 1)
-            std::memcpy(to, coarse.value + from, n[0] * sizeof(T));
-        else
+        std::uint8_t* const m = tile.magnitude + (to - tile.value);
+        if (s[0] == 1) { // arrays have room for a vector behind them
+            for (std::uint32_t x = 0; x < n[0]; x += lane_room) {
+                std::memcpy(to + x, coarse.value + from + x, lane_room * sizeof(T));
+                const Bytes bytes = load_bytes(coarse.magnitude + from + x);
+                if (x + lane_room <= n[0])
+                    store_bytes(m + x, bytes);
+                else
+                    store_first(m + x, bytes, n[0] - x);
+            }
+        } else {
             for (std::uint32_t x = 0; x < n[0]; ++x) to[x] = coarse.value[from + x * s[0]];
-        std::uint8_t* m = tile.magnitude + (to - tile.value);
-        for (std::uint32_t x = 0; x < n[0]; ++x) m[x] = coarse.magnitude[from + x * s[0]];
+            for (std::uint32_t x = 0; x < n[0]; ++x) m[x] = coarse.magnitude[from + x * s[0]];
+        }
     });
     continue_rows(lattice, tile, 0);
 
@@ -135,7 +149,7 @@ struct Lanes {
     typedef T Values __attribute__((vector_size(bytes)));
     typedef Int Ints __attribute__((vector_size(bytes)));
     typedef std::int32_t Codes __attribute__((vector_size(n * 4)));
-    typedef std::uint8_t Bytes __attribute__((vector_size(n)));
+    typedef std::uint8_t Marks __attribute__((vector_size(n)));
 
     template <class V, class From>
     static V load(const From* at) {
@@ -158,6 +172,11 @@ struct Lanes {
         Ints v{};
         for (std::uint32_t i = 0; i < n; ++i) v[i] = static_cast<Int>(i);
         return v;
+    }
+    static bool all(Ints v) {
+        Int all = -1;
+        for (std::uint32_t i = 0; i < n; ++i) all &= v[i];
+        return all != 0;
     }
     static Values absolute(Values v) {
         return reinterpret_cast<Values>(reinterpret_cast<Ints>(v) & std::numeric_limits<Int>::max());
@@ -202,71 +221,74 @@ template <std::uint32_t n_odd, bool cubic, bool with_spread, class T>
             Ints bucket = (reinterpret_cast<Ints>(width) >> mantissa_bits & exponent_mask) - (exponent_bias - 3);
             bucket = bucket < 0 ? Ints{} : bucket;
             bucket = bucket > 7 ? Ints{} + 7 : bucket;
-            L::store(spread + x, __builtin_convertvector(bucket, typename L::Bytes));
+            L::store(spread + x, __builtin_convertvector(bucket, typename L::Marks));
         }
     }
 }
 
-// Predicts class c: in the tile, and beyond it where later phases look.
+// Predicts class c, in the tile and beyond it where later phases look. n_odd: the number of its odd axes.
+template <std::uint32_t n_odd, bool cubic, class T>
+void predict_rows(SplineTile<T>& tile, std::uint32_t c, T inv) {
+    const ClassBox& box = tile.box[c];
+    const T* first[3] = {}; // v0 at the first position, for each odd axis
+    std::size_t step[3] = {};
+    for (std::uint32_t a = 0, o = 0; a < tile.n_active; ++a) {
+        if ((c >> a & 1) == 0) continue;
+        first[o] = tile.value + tile.box[c ^ 1u << a].offset;
+        step[o++] = box.stride[a];
+    }
+    T* const value = tile.value + box.offset;
+    std::uint8_t* const spread = tile.spread + box.offset;
+    const std::array<std::uint32_t, 4> begin = box.margin;
+    std::array<std::uint32_t, 4> end{};
+    for (std::size_t a = 0; a < 4; ++a) end[a] = begin[a] + box.n[a];
+    for (std::uint32_t w = 0; w < box.padded[3]; ++w)
+        for (std::uint32_t z = 0; z < box.padded[2]; ++z) {
+            const bool plane_inside = w >= begin[3] && w < end[3] && z >= begin[2] && z < end[2];
+            std::size_t at = z * box.stride[2] + w * box.stride[3];
+            for (std::uint32_t y = 0; y < box.padded[1]; ++y, at += box.stride[1]) {
+                const T* v[3][4] = {};
+                for (std::uint32_t o = 0; o < n_odd; ++o)
+                    for (std::uint32_t k = 0; k < 4; ++k) v[o][k] = first[o] + at + k * step[o];
+                if (n_odd == 3 || (plane_inside && y >= begin[1] && y < end[1]))
+                    predict_row<n_odd, cubic, true>(v, box.padded[0], inv, value + at, spread + at);
+                else
+                    predict_row<n_odd, cubic, false>(v, box.padded[0], inv, value + at, spread + at);
+            }
+        }
+}
+
 template <bool cubic, class T>
 void predict_class(SplineTile<T>& tile, std::uint32_t c, T inv) {
-    const ClassBox& box = tile.box[c];
-    const auto n_odd = static_cast<std::uint32_t>(std::popcount(c));
-    for_rows(box.padded, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-        const std::array<std::uint32_t, 4> at{0, y, z, w};
-        const T* v[3][4] = {};
-        std::uint32_t o = 0;
-        for (std::uint32_t a = 0; a < tile.n_active; ++a) {
-            if ((c >> a & 1) == 0) continue;
-            const ClassBox& from = tile.box[c ^ 1u << a];
-            const T* first = tile.value + from.offset;
-            for (std::uint32_t b = 0; b < 4; ++b) first += at[b] * from.stride[b];
-            for (std::uint32_t k = 0; k < 4; ++k) v[o][k] = first + k * from.stride[a];
-            ++o;
-        }
-        bool inside = true;
-        for (std::size_t a = 1; a < 4; ++a) inside = inside && at[a] >= box.margin[a] && at[a] < box.margin[a] + box.n[a];
-        const std::size_t offset = box.offset + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
-        T* const out = tile.value + offset;
-        std::uint8_t* const spread = tile.spread + offset;
-        const std::uint32_t n = box.padded[0];
-        if (n_odd == 1)
-            inside ? predict_row<1, cubic, true>(v, n, inv, out, spread) : predict_row<1, cubic, false>(v, n, inv, out, spread);
-        else if (n_odd == 2)
-            inside ? predict_row<2, cubic, true>(v, n, inv, out, spread) : predict_row<2, cubic, false>(v, n, inv, out, spread);
-        else
-            predict_row<3, cubic, true>(v, n, inv, out, spread);
-    });
+    switch (std::popcount(c)) {
+    case 1: return predict_rows<1, cubic>(tile, c, inv);
+    case 2: return predict_rows<2, cubic>(tile, c, inv);
+    default: return predict_rows<3, cubic>(tile, c, inv);
+    }
 }
 
 // Contexts of class c: S and N of section 6 in one number; S + N takes the place of S.
 template <class T>
 void find_contexts(SplineTile<T>& tile, std::uint32_t c) {
     const ClassBox& box = tile.box[c];
-    // Rows of earlier phases that touch a row of this class, relative to its first point.
-    const std::uint8_t* near[18];
-    for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-        const std::array<std::uint32_t, 4> h{0, y, z, w};
-        std::uint32_t n_near = 0;
-        for (std::uint32_t removed = (c - 1) & c; removed > 0; removed = (removed - 1) & c) {
-            const ClassBox& from = tile.box[c ^ removed];
-            std::size_t offset = from.offset;
-            for (std::size_t a = 0; a < 4; ++a) offset += (h[a] + from.margin[a]) * from.stride[a];
-            for (std::uint32_t up = removed;; up = (up - 1) & removed) {
-                std::size_t at = offset;
-                for (std::uint32_t a = 0; a < tile.n_active; ++a) at += (up >> a & 1) * from.stride[a];
-                near[n_near++] = tile.magnitude + at;
-                if (up == 0) break;
-            }
+    const std::uint8_t* touching[18]; // rows of earlier phases that touch the first row of this class
+    std::uint32_t n_touching = 0;
+    for (std::uint32_t removed = (c - 1) & c; removed > 0; removed = (removed - 1) & c)
+        for (std::uint32_t up = removed;; up = (up - 1) & removed) {
+            std::size_t at = tile.box[c ^ removed].first;
+            for (std::uint32_t a = 0; a < tile.n_active; ++a) at += (up >> a & 1) * box.stride[a];
+            touching[n_touching++] = tile.magnitude + at;
+            if (up == 0) break;
         }
+    for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        const std::size_t at = y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
         const std::uint8_t* const parents =
             tile.parents + y * tile.parents_stride[1] + z * tile.parents_stride[2] + w * tile.parents_stride[3];
-        const std::size_t first = box.at(0, y, z, w);
-        std::uint8_t* const spread = tile.spread + first;
-        std::uint8_t* const context = tile.context + first;
+        std::uint8_t* const spread = tile.spread + box.first + at;
+        std::uint8_t* const context = tile.context + box.first + at;
         for (std::uint32_t x = 0; x < box.n[0]; x += lane_room) {
             Bytes q{};
-            for (std::uint32_t i = 0; i < n_near; ++i) q = add_saturated(q, load_bytes(near[i] + x));
+            for (std::uint32_t i = 0; i < n_touching; ++i) q = add_saturated(q, load_bytes(touching[i] + at + x));
             const Bytes p = load_bytes(parents + x), both = add_saturated(p, q), s = load_bytes(spread + x);
             Bytes activity{};
             for (int j = 0; j < 7; ++j) activity -= reinterpret_cast<Bytes>(both >= static_cast<std::uint8_t>(1 << j));
@@ -284,23 +306,15 @@ constexpr std::uint8_t magnitude_of(std::int32_t code) {
     return static_cast<std::uint8_t>(bits < 9 ? bits : 9);
 }
 
-// The same for a row without special values: the exponents of the codes as f32.
-inline void magnitudes_of_row(const std::int32_t* code, std::uint32_t n, std::uint8_t* magnitude) {
-    typedef std::int32_t Codes __attribute__((vector_size(4 * lane_room)));
+// The same for codes of a row without special values: the exponents of the codes as f32.
+typedef std::int32_t Codes __attribute__((vector_size(4 * lane_room)));
+inline Bytes magnitudes_of(Codes codes) {
     typedef float Floats __attribute__((vector_size(4 * lane_room)));
-    for (std::uint32_t x = 0; x < n; x += lane_room) {
-        Codes v;
-        std::memcpy(&v, code + x, sizeof v);
-        Codes bits = (reinterpret_cast<Codes>(__builtin_convertvector(v, Floats)) >> 23 & 0xFF) - 126;
-        bits = bits < 0 ? Codes{} : bits;
-        bits = bits > 9 ? Codes{} + 9 : bits;
-        Bytes kept = __builtin_convertvector(bits, Bytes);
-        if (x + lane_room > n) // what follows has to stay 0
-            for (std::uint32_t lane = n - x; lane < lane_room; ++lane) kept[lane] = 0;
-        store_bytes(magnitude + x, kept);
-    }
+    Codes bits = (reinterpret_cast<Codes>(__builtin_convertvector(codes, Floats)) >> 23 & 0xFF) - 126;
+    bits = bits < 0 ? Codes{} : bits;
+    bits = bits > 9 ? Codes{} + 9 : bits;
+    return __builtin_convertvector(bits, Bytes);
 }
-
 inline constexpr std::int32_t largest_code = 1048575;
 
 // d against p (section 5): k and d', or a code of 0 and verbatim.
@@ -325,33 +339,27 @@ CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
     return good ? CodedValue<T>{false, static_cast<std::int32_t>(k), back} : stored;
 }
 
-// A row of values d, predicted in `value`: codes, and what is reconstructed. Returns whether all are coded; if not, the
-// row has to be done value by value (its values are unchanged). Reads and writes whole vectors of d and back.
-template <class T>
-bool quantise_row(const T* d, T* value, std::int32_t* code, std::uint32_t n, const Quantiser<T>& q, T* back) {
+// Quantises a row of values d, predicted in `value`: codes, and what is reconstructed. Calls one_by_one(x) for values that
+// are not simply coded.
+template <class T, class OneByOne>
+[[gnu::always_inline]] inline void quantise_row(const T* d, T* value, std::int32_t* code, std::uint32_t n,
+                                                const Quantiser<T>& q, const OneByOne& one_by_one) {
     using L = Lanes<T>;
     using Values = typename L::Values;
     using Ints = typename L::Ints;
     using Int = typename L::Int;
-    Ints good = ~Ints{};
     for (std::uint32_t x = 0; x < n; x += L::n) {
         const auto v = L::template load<Values>(d + x), p = L::template load<Values>(value + x);
-        const Values t = (v - p) * q.inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder, b = p + k * q.step;
-        const Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - b) < q.e) &
-                          (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special));
-        if (x + L::n <= n) {
-            good &= fine;
-        } else {
-            for (std::uint32_t lane = 0; x + lane < n; ++lane) good[0] &= fine[lane];
-        }
-        L::store(back + x, b);
+        const Values t = (v - p) * q.inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * q.step;
+        Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < q.e) &
+                    (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special));
+        for (std::uint32_t lane = n - x; lane < L::n; ++lane) fine[lane] = 0; // what follows the row stays as it is
+        L::store(value + x, fine ? back : p);
         L::store(code + x, __builtin_convertvector(fine ? k : Values{}, typename L::Codes));
+        if (L::all(fine)) continue;
+        for (std::uint32_t lane = 0; lane < L::n && x + lane < n; ++lane)
+            if (fine[lane] == 0) one_by_one(x + lane);
     }
-    Int all = -1;
-    for (std::uint32_t lane = 0; lane < L::n; ++lane) all &= good[lane];
-    if (all == 0) return false;
-    std::memcpy(value, back, n * sizeof(T));
-    return true;
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -109,8 +109,8 @@ private:
                                               std::vector<Patch>& patches) {
         std::uint64_t values = 0;
         for (std::size_t i = 1; i < pyramid.lattices.size(); ++i) values += pyramid.lattices[i].values();
-        auto* const value = lattices_.reserve<T>(values * (sizeof(T) + 1) / sizeof(T) + 1);
-        auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values);
+        auto* const value = lattices_.reserve<T>(values + lane_room + (values + lane_room) / sizeof(T) + 1);
+        auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values + lane_room);
         std::vector<LatticeArrays<T>> arrays(pyramid.lattices.size());
         std::uint64_t at = 0;
         for (std::size_t i = 1; i < arrays.size(); ++i) {

@@ -39,18 +39,51 @@ struct SplinePipeline {
                         }
         });
     }
-    // Calls use(offset, n) for the rows of a group; n is a constant where rows are 4 long.
+    // Calls use(offset, n) for the rows of a group; n is a constant where rows are 4 or 8 long.
     template <class Use>
     [[gnu::always_inline]] static void for_rows_of(const ClassBox& box, const Group& g, const Use& use) {
-        for (std::uint32_t w = 0; w < g.n[3]; ++w)
-            for (std::uint32_t z = 0; z < g.n[2]; ++z)
-                for (std::uint32_t y = 0; y < g.n[1]; ++y) {
-                    const std::size_t at = box.at(g.first[0], g.first[1] + y, g.first[2] + z, g.first[3] + w);
-                    if (g.n[0] == 4)
-                        use(at, std::integral_constant<std::uint32_t, 4>{});
-                    else
-                        use(at, g.n[0]);
+        const std::size_t first = box.at(g.first[0], g.first[1], g.first[2], g.first[3]);
+        const auto rows = [&](auto n) {
+            for (std::uint32_t w = 0; w < g.n[3]; ++w)
+                for (std::uint32_t z = 0; z < g.n[2]; ++z) {
+                    std::size_t at = first + z * box.stride[2] + w * box.stride[3];
+                    for (std::uint32_t y = 0; y < g.n[1]; ++y, at += box.stride[1]) use(at, n);
                 }
+        };
+        if (g.n[0] == 4)
+            rows(std::integral_constant<std::uint32_t, 4>{});
+        else if (g.n[0] == 8)
+            rows(std::integral_constant<std::uint32_t, 8>{});
+        else
+            rows(g.n[0]);
+    }
+
+    // The context of a group, and whether any of its magnitudes is not 0.
+    struct GroupState {
+        std::uint32_t context;
+        bool significant;
+    };
+    template <bool magnitudes>
+    [[gnu::always_inline]] static GroupState state_of(const SplineTile<T>& tile, std::uint32_t c, const Group& g) {
+        std::uint32_t sum = 0;
+        std::uint64_t any = 0;
+        for_rows_of(tile.box[c], g, [&](std::size_t at, auto n) {
+            if constexpr (std::is_same_v<decltype(n), std::uint32_t>) {
+                for (std::uint32_t x = 0; x < n; ++x) {
+                    sum += tile.spread[at + x];
+                    if (magnitudes) any |= tile.magnitude[at + x];
+                }
+            } else { // all bytes at once: S + N is at most 15
+                std::conditional_t<n == 4, std::uint32_t, std::uint64_t> bytes, m = 0;
+                constexpr auto pairs = static_cast<decltype(m)>(0x00FF00FF00FF00FFu);
+                std::memcpy(&bytes, tile.spread + at, n);
+                if (magnitudes) std::memcpy(&m, tile.magnitude + at, n);
+                const auto two = static_cast<decltype(m)>((bytes & pairs) + (bytes >> 8 & pairs));
+                sum += static_cast<std::uint32_t>(two * static_cast<decltype(m)>(0x0001000100010001u) >> (8 * n - 16));
+                any |= m;
+            }
+        });
+        return {group_context(sum), any != 0};
     }
 
     // The offset of a class's row in the field, and the distance between its values there.
@@ -122,35 +155,47 @@ struct SplinePipeline {
     static void quantise_class(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c, bool is_raw) {
         const ClassBox& box = tile.box[c];
         const std::uint32_t n = box.n[0];
-        T back[max_tile_values / 2 + lane_room];
+        Codes beyond{}; // bits of code + 32 that a direct symbol does not have
         for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
             const std::size_t at = box.at(0, y, z, w);
             const T* const d = tile.original + at;
             T* const value = tile.value + at;
             std::int32_t* const code = tile.code + at;
-            std::uint8_t* const magnitude = tile.magnitude + at;
-            if (!is_raw && quantise_row(d, value, code, n, q, back)) {
-                magnitudes_of_row(code, n, magnitude);
-                return;
-            }
-            for (std::uint32_t x = 0; x < n; ++x) {
-                if (bits_of(d[x]) == q.special) {
-                    code[x] = missing_code;
-                    tile.has_special = true;
-                } else {
-                    const CodedValue<T> result = quantise_value(d[x], value[x], q);
-                    if (is_raw) {
-                        code[x] = 0;
-                        value[x] = std::abs(d[x]) <= std::numeric_limits<T>::max() ? d[x] : value[x];
-                    } else {
-                        code[x] = result.code;
-                        value[x] = result.value;
-                        if (result.verbatim) add_verbatim(tile, position(tile, c, x, y, z, w), bits_of(d[x]));
+            if (is_raw)
+                for (std::uint32_t x = 0; x < n; ++x) keep_value(q, tile, at + x, bits_of(d[x]));
+            else
+                quantise_row(d, value, code, n, q, [&](std::uint32_t x) {
+                    if (bits_of(d[x]) == q.special) {
+                        code[x] = missing_code;
+                        tile.has_special = true;
+                        return;
                     }
-                }
-                magnitude[x] = magnitude_of(code[x]);
+                    const CodedValue<T> result = quantise_value(d[x], value[x], q);
+                    code[x] = result.code;
+                    value[x] = result.value;
+                    if (result.verbatim) add_verbatim(tile, position(tile, c, x, y, z, w), bits_of(d[x]));
+                });
+            for (std::uint32_t x = 0; x < n; x += lane_room) {
+                Codes v;
+                std::memcpy(&v, code + x, sizeof v);
+                const std::uint32_t here = std::min(n - x, lane_room);
+                if (here < lane_room)
+                    for (std::uint32_t lane = here; lane < lane_room; ++lane) v[lane] = 0;
+                beyond |= (v + 32) & ~63;
+                store_bytes(tile.direct + at + x, __builtin_convertvector(v + 32, Bytes));
+                const Bytes special = __builtin_convertvector(v == missing_code, Bytes);
+                store_bytes(tile.magnitude + at + x, magnitudes_of(v) | special);
             }
         });
+        for (std::uint32_t lane = 0; lane < lane_room; ++lane) tile.has_large = tile.has_large || beyond[lane] != 0;
+    }
+
+    // A value that is stored as it is.
+    static void keep_value(const Quantiser<T>& q, SplineTile<T>& tile, std::size_t at, typename Traits<T>::Bits bits) {
+        const T value = std::bit_cast<T>(bits);
+        tile.code[at] = bits == q.special ? missing_code : 0;
+        tile.has_special = tile.has_special || bits == q.special;
+        if (bits != q.special && std::abs(value) <= std::numeric_limits<T>::max()) tile.value[at] = value;
     }
 
     static void predict(const SplineCoder<T>& coder, const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c) {
@@ -238,39 +283,15 @@ struct SplinePipeline {
             std::uint16_t* const value_entry = tile.entry + max_tile_values;
             for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
                 const ClassBox& box = tile.box[c];
-                std::uint32_t sum = 0;
-                std::uint8_t any = 0;
-                for_rows_of(box, g, [&](std::size_t first, auto n) {
-                    for (std::uint32_t x = 0; x < n; ++x) {
-                        sum += tile.spread[first + x];
-                        any |= tile.magnitude[first + x];
-                    }
-                });
-                const std::uint32_t context = group_context(sum);
-                if (counts != nullptr) ++counts->group[i > 0][context][any != 0];
-                tile.entry[at++] = static_cast<std::uint16_t>((most_tables + context) << 8 | (any != 0));
-                if (any == 0) return;
+                const auto [context, significant] = state_of<true>(tile, c, g);
+                if (counts != nullptr) ++counts->group[i > 0][context][significant];
+                tile.entry[at++] = static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
+                if (!significant) return;
                 entries.any_significant = true;
-                for_rows_of(box, g, [&](std::size_t first, auto n) {
-                    for (std::uint32_t x = 0; x < n; ++x) {
-                        const std::int32_t code = tile.code[first + x];
-                        const std::uint32_t place = tile.context[first + x];
-                        std::uint32_t s = static_cast<std::uint32_t>(code) + alphabet.zero();
-                        if (s >= 2 * alphabet.direct()) s = alphabet.symbol(code);
-                        if (counts != nullptr) ++counts->symbol[row + place][s];
-                        if (writing == nullptr) continue;
-                        const std::uint32_t table = writing->model.table[row + place];
-                        if (writing->model.frequency[table][s] == 0) s = substitute(q, tile, code, c, first + x);
-                        value_entry[values++] = static_cast<std::uint16_t>(table << 8 | s);
-                        if (s < 2 * alphabet.direct()) continue;
-                        if (s == alphabet.missing()) {
-                            ++entries.n_special;
-                            continue;
-                        }
-                        const std::uint32_t bits = alphabet.meaning(s).extra_bits;
-                        extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
-                    }
-                });
+                if (counts != nullptr)
+                    count_group(tile, box, g, counts->symbol.data() + row);
+                else
+                    values = list_group(tile, box, g, *writing, row, value_entry, values, extra, entries);
             });
             entries.run[entries.n_runs++] = at;
             if (writing != nullptr) std::memmove(tile.entry + at, value_entry, values * 2);
@@ -281,17 +302,61 @@ struct SplinePipeline {
         entries.n_extra = extra.finish();
     }
 
-    // What codes a value whose symbol its table lacks: an escape, or for a special value code 0 and its bits verbatim.
-    [[gnu::noinline]] static std::uint32_t substitute(const Quantiser<T>& q, SplineTile<T>& tile, std::int32_t code,
-                                                      std::uint32_t c, std::size_t at) {
-        if (code != missing_code) return alphabet.escape(code);
-        const ClassBox& box = tile.box[c];
-        std::size_t rest = at - box.offset;
-        std::array<std::uint32_t, 4> h{};
-        for (std::size_t a = 4; a-- > 0; rest %= box.stride[a])
-            h[a] = static_cast<std::uint32_t>(rest / box.stride[a]) - box.margin[a];
-        add_verbatim(tile, position(tile, c, h[0], h[1], h[2], h[3]), q.special);
-        return alphabet.zero();
+    static void count_group(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
+                            std::array<std::uint32_t, n_symbols>* counts) {
+        for_rows_of(box, g, [&](std::size_t at, auto n) {
+            for (std::uint32_t x = 0; x < n; ++x) {
+                const std::int32_t code = tile.code[at + x];
+                std::uint32_t s = static_cast<std::uint32_t>(code) + alphabet.zero();
+                if (s >= 2 * alphabet.direct()) s = alphabet.symbol(code);
+                ++counts[tile.context[at + x]][s];
+            }
+        });
+    }
+
+    // Lists a group's symbols from entry[values] on, and puts their extra bits. Returns the number of entries.
+    static std::uint32_t list_group(const SplineTile<T>& tile, const ClassBox& box, const Group& g, const RansWriting& writing,
+                                    std::uint32_t row, std::uint16_t* entry, std::uint32_t values, BitWriter& extra,
+                                    Entries& entries) {
+        const std::uint16_t* const entry_of = writing.entry_of + row * n_direct;
+        std::uint32_t large = tile.has_large ? n_direct : 0, at_first = values;
+        if (large == 0)
+            for_rows_of(box, g, [&](std::size_t at, auto n) {
+                for (std::uint32_t x = 0; x < n; ++x) {
+                    const std::uint16_t e = entry_of[tile.context[at + x] * n_direct + tile.direct[at + x]];
+                    large |= e;
+                    entry[values + x] = e;
+                }
+                values += n;
+            });
+        if ((large & (256 - n_direct)) == 0) return values;
+        values = at_first;
+        for_rows_of(box, g, [&](std::size_t at, auto n) {
+            for (std::uint32_t x = 0; x < n; ++x) {
+                const std::int32_t code = tile.code[at + x];
+                const std::uint32_t context = row + tile.context[at + x], table = writing.model.table[context];
+                std::uint32_t s = static_cast<std::uint32_t>(code) + alphabet.zero();
+                if (s < n_direct) s = entry_of[tile.context[at + x] * n_direct + s] & 0xFF;
+                if (s >= n_direct) s = put_large(writing, table, code, extra, entries);
+                entry[values + x] = static_cast<std::uint16_t>(table << 8 | s);
+            }
+            values += n;
+        });
+        return values;
+    }
+
+    // The symbol of a code that has extra bits, or of a special value; puts the bits.
+    static std::uint32_t put_large(const RansWriting& writing, std::uint32_t table, std::int32_t code, BitWriter& extra,
+                                   Entries& entries) {
+        std::uint32_t s = alphabet.symbol(code);
+        if (s == alphabet.missing()) {
+            ++entries.n_special;
+            return s;
+        }
+        s = writing.coded_as[table][s];
+        const std::uint32_t bits = alphabet.meaning(s).extra_bits;
+        extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
+        return s;
     }
 
     static std::uint32_t n_coded(const SplineTile<T>& tile) { return tile.place.points() - tile.box[0].points(); }
@@ -459,18 +524,40 @@ struct SplinePipeline {
         bool good_ = true;
     };
 
-    // Values of class c from its codes and predictions; those that are stored verbatim follow.
+    // Values of class c from its codes and predictions, and magnitudes; those that are stored verbatim follow.
     static void reconstruct_class(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c) {
+        using L = Lanes<T>;
+        using Values = typename L::Values;
         const ClassBox& box = tile.box[c];
         for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-            const std::size_t at = box.at(0, y, z, w);
-            const std::int32_t* const code = tile.code + at;
-            T* __restrict const value = tile.value + at;
-            if (tile.has_special) {
-                for (std::uint32_t x = 0; x < box.n[0]; ++x)
-                    if (code[x] != missing_code) value[x] = value[x] + static_cast<T>(code[x]) * q.step;
-            } else {
-                for (std::uint32_t x = 0; x < box.n[0]; ++x) value[x] = value[x] + static_cast<T>(code[x]) * q.step;
+            const std::size_t row = box.at(0, y, z, w);
+            for (std::uint32_t x = 0; x < box.n[0]; x += lane_room) {
+                const std::size_t at = row + x;
+                const std::uint32_t here = std::min(box.n[0] - x, lane_room);
+                Codes codes;
+                if (tile.has_large)
+                    std::memcpy(&codes, tile.code + at, sizeof codes);
+                else
+                    codes = __builtin_convertvector(load_bytes(tile.direct + at), Codes) - 32;
+                Codes special{};
+                if (tile.has_special) {
+                    special = codes == missing_code;
+                    codes = codes & ~special;
+                }
+                if (here < lane_room)
+                    for (std::uint32_t lane = here; lane < lane_room; ++lane) codes[lane] = special[lane] = 0;
+                store_bytes(tile.magnitude + at, magnitudes_of(codes) | __builtin_convertvector(special, Bytes));
+                std::int32_t k[lane_room];
+                std::memcpy(k, &codes, sizeof k);
+                for (std::uint32_t lane = 0; lane < here; lane += L::n) {
+                    const auto of_lanes = L::template load<typename L::Codes>(k + lane);
+                    const auto p = L::template load<Values>(tile.value + at + lane);
+                    Values back = p + __builtin_convertvector(of_lanes, Values) * q.step;
+                    if (tile.has_special)
+                        for (std::uint32_t j = 0; j < L::n; ++j)
+                            if (special[lane + j] != 0) back[j] = p[j];
+                    L::store(tile.value + at + lane, back);
+                }
             }
         });
     }
@@ -576,22 +663,13 @@ struct SplinePipeline {
         return c;
     }
 
-    // A value that is stored as it is, listed or not.
+    // A value that is stored as it is; list: to be found again, if it has to be patched.
     static void put_value(SplineTile<T>& tile, const Quantiser<T>& q, std::uint32_t c, const std::array<std::uint32_t, 4>& h,
                           typename Traits<T>::Bits bits, bool list) {
         const std::size_t at = tile.box[c].at(h[0], h[1], h[2], h[3]);
-        tile.code[at] = 0;
-        tile.magnitude[at] = 0;
-        if (bits == q.special) {
-            tile.code[at] = missing_code;
-            tile.magnitude[at] = special_magnitude;
-            tile.has_special = true;
-            return;
-        }
-        const T value = std::bit_cast<T>(bits);
-        if (std::abs(value) <= std::numeric_limits<T>::max())
-            tile.value[at] = value;
-        else if (list)
+        keep_value(q, tile, at, bits);
+        tile.magnitude[at] = bits == q.special ? special_magnitude : std::uint8_t{0};
+        if (list && bits != q.special && !(std::abs(std::bit_cast<T>(bits)) <= std::numeric_limits<T>::max()))
             add_verbatim(tile, position(tile, c, h[0], h[1], h[2], h[3]), bits);
     }
 
@@ -612,11 +690,7 @@ struct SplinePipeline {
                            const RansReading& reading, RansDecoder& decoder, BitReader& extra) {
         std::uint32_t n_groups = 0, n_values = 0;
         for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-            std::uint32_t sum = 0;
-            for_rows_of(tile.box[c], g, [&](std::size_t first, auto n) {
-                for (std::uint32_t x = 0; x < n; ++x) sum += tile.spread[first + x];
-            });
-            tile.table[n_groups++] = static_cast<std::uint8_t>(group_context(sum));
+            tile.table[n_groups++] = static_cast<std::uint8_t>(state_of<false>(tile, c, g).context);
         });
         decoder.flags(tile.table, n_groups, tile.flag);
         if (!decoder.good()) return;
@@ -631,25 +705,41 @@ struct SplinePipeline {
         });
         decoder.symbols(tile.table, n_values, tile.symbol);
         if (!decoder.good()) return;
-        std::uint8_t most = 0;
-        for (std::uint32_t v = 0; v < n_values; ++v) {
-            most = std::max(most, tile.symbol[v]);
-            tile.decoded[v] = static_cast<std::int32_t>(tile.symbol[v]) - static_cast<std::int32_t>(alphabet.zero());
-        }
-        const bool all_direct = most < 2 * alphabet.direct();
-        if (!all_direct)
-            for (std::uint32_t v = 0; v < n_values; ++v) {
-                const std::uint32_t s = tile.symbol[v];
-                if (s < 2 * alphabet.direct()) continue;
-                if (s == alphabet.missing()) {
-                    tile.decoded[v] = missing_code;
-                    tile.has_special = true;
-                    continue;
+        std::uint8_t bits_set = 0;
+        for (std::uint32_t v = 0; v < n_values; ++v) bits_set |= tile.symbol[v];
+        tile.has_large = tile.has_special || (bits_set & (256 - n_direct)) != 0;
+        if (tile.has_large) return spread_large(lattice, tile, phase, n_values, extra);
+        j = n_values = 0;
+        for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
+            const bool significant = tile.flag[j++] != 0;
+            for_rows_of(tile.box[c], g, [&](std::size_t first, auto n) {
+                if (significant) {
+                    std::memcpy(tile.direct + first, tile.symbol + n_values, n);
+                    n_values += n;
+                } else {
+                    std::memset(tile.direct + first, alphabet.zero(), n);
                 }
+            });
+        });
+    }
+
+    // Codes from symbols some of which have extra bits, or stand for special values.
+    [[gnu::noinline]] static void spread_large(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase,
+                                               std::uint32_t n_values, BitReader& extra) {
+        for (std::uint32_t v = 0; v < n_values; ++v) {
+            const std::uint32_t s = tile.symbol[v];
+            if (s < n_direct) {
+                tile.decoded[v] = static_cast<std::int32_t>(s - alphabet.zero());
+            } else if (s == alphabet.missing()) {
+                tile.decoded[v] = missing_code;
+                tile.has_special = true;
+            } else {
                 const auto [leading, bits] = alphabet.meaning(s);
                 tile.decoded[v] = static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra.take(bits));
             }
-        j = n_values = 0;
+        }
+        std::uint32_t j = 0;
+        n_values = 0;
         for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
             const bool significant = tile.flag[j++] != 0;
             for_rows_of(tile.box[c], g, [&](std::size_t first, auto n) {
@@ -659,15 +749,6 @@ struct SplinePipeline {
                 } else {
                     std::memset(tile.code + first, 0, n * 4);
                 }
-            });
-        });
-        for_classes(tile, phase, [&](std::uint32_t c) {
-            for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-                const std::size_t at = tile.box[c].at(0, y, z, w);
-                if (tile.has_special)
-                    for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) tile.magnitude[at + x] = magnitude_of(tile.code[at + x]);
-                else
-                    magnitudes_of_row(tile.code + at, tile.box[c].n[0], tile.magnitude + at);
             });
         });
     }
@@ -693,43 +774,58 @@ struct SplinePipeline {
             if (first[a] >= end[a]) return;
         }
         const T special_value = std::bit_cast<T>(q.special);
-        T line[max_tile_values + 2 * lane_room];
+        const auto put_special = [&](const std::uint8_t* magnitude, std::size_t step, std::uint32_t n, T* to_first) {
+            for (std::uint32_t p = 0; p < n; ++p)
+                if (magnitude[p * step] == special_magnitude) to_first[2 * p] = special_value;
+        };
+        const bool coarse_special = tile.box[0].points() > 0 && has_special_parents(tile);
+        const std::uint32_t n = tile.box[0].n[0];
+        const bool in_place = to.stride[0] == 1 && end[0] - first[0] == 2 * n && n % Lanes<T>::n == 0;
+        T line_of_its_own[max_tile_values + 2 * lane_room];
         for (std::uint64_t w = first[3]; w < end[3]; ++w)
             for (std::uint64_t z = first[2]; z < end[2]; ++z)
                 for (std::uint64_t y = first[1]; y < end[1]; ++y) {
                     const std::array<std::uint64_t, 4> x{0, y, z, w};
-                    std::array<std::uint32_t, 4> h{};
+                    std::size_t inside = 0; // of the row, from the first point of a class
                     std::uint32_t c = 0;
-                    std::size_t in_coarse = static_cast<std::size_t>(tile.place.origin[0] / 2 * lattice.coarse_stride[0]);
+                    auto in_coarse = static_cast<std::size_t>(tile.place.origin[0] / 2 * lattice.coarse_stride[0]);
+                    T* target = to.field;
                     for (std::size_t a = 1; a < 4; ++a) {
                         const bool active = lattice.is_active(a);
-                        const auto inside = static_cast<std::uint32_t>(x[a] - tile.place.origin[a]);
-                        h[a] = active ? inside / 2 : inside;
-                        c |= active ? (inside & 1) << a : 0;
+                        const auto from_origin = static_cast<std::size_t>(x[a] - tile.place.origin[a]);
+                        inside += (active ? from_origin / 2 : from_origin) * tile.box[0].stride[a];
+                        c |= active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0;
                         in_coarse += static_cast<std::size_t>((active ? x[a] / 2 : x[a]) * lattice.coarse_stride[a]);
+                        target += (x[a] - to.start[a]) * to.stride[a];
                     }
-                    const std::size_t even = tile.box[c].at(0, h[1], h[2], h[3]),
-                                      odd = tile.box[c | 1].at(0, h[1], h[2], h[3]);
-                    const std::uint32_t n = (tile.place.edge[0] + 1) / 2;
-                    interleave(tile.value + even, tile.value + odd, n, line);
-                    if (c == 0)
-                        for (std::uint32_t p = 0; p < n; ++p)
-                            if (coarse.magnitude[in_coarse + p * lattice.coarse_stride[0]] == special_magnitude)
-                                line[2 * p] = special_value;
-                    if (tile.has_special)
-                        for (std::uint32_t p = 0; p < n; ++p) {
-                            if (c > 0 && tile.code[even + p] == missing_code) line[2 * p] = special_value;
-                            if (p < tile.box[c | 1].n[0] && tile.code[odd + p] == missing_code) line[2 * p + 1] = special_value;
-                        }
-                    T* target = to.field;
-                    for (std::size_t a = 1; a < 4; ++a) target += (x[a] - to.start[a]) * to.stride[a];
                     target += (first[0] - to.start[0]) * to.stride[0];
+                    T* const line = in_place ? target : line_of_its_own;
+                    const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
+                    interleave(tile.value + even, tile.value + odd, n, line);
+                    if (c == 0 && coarse_special)
+                        put_special(coarse.magnitude + in_coarse, static_cast<std::size_t>(lattice.coarse_stride[0]), n, line);
+                    if (tile.has_special) {
+                        if (c > 0) put_special(tile.magnitude + even, 1, n, line);
+                        put_special(tile.magnitude + odd, 1, tile.box[c | 1].n[0], line + 1);
+                    }
+                    if (in_place) continue;
                     const T* const from = line + (first[0] - tile.place.origin[0]);
                     if (to.stride[0] == 1)
                         std::memcpy(target, from, (end[0] - first[0]) * sizeof(T));
                     else
                         for (std::uint64_t v = 0; v < end[0] - first[0]; ++v) target[v * to.stride[0]] = from[v];
                 }
+    }
+
+    static bool has_special_parents(const SplineTile<T>& tile) {
+        bool any = false;
+        const auto& n = tile.box[0].n;
+        for_rows(n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+            const std::uint8_t* const p =
+                tile.parents + y * tile.parents_stride[1] + z * tile.parents_stride[2] + w * tile.parents_stride[3];
+            for (std::uint32_t x = 0; x < n[0]; ++x) any = any || p[x] == 255;
+        });
+        return any;
     }
 };
 

@@ -21,19 +21,20 @@ namespace cusz::cpu {
 inline constexpr std::uint32_t n_classes = 8;
 inline constexpr std::uint8_t special_magnitude = 255;
 
-// A box of half coordinates. All arrays of a tile (values, codes, ..) have the same layout.
+// A box of half coordinates. All arrays of a tile (values, codes, ..) and all its classes have the same strides, so a row
+// is at the same place in each.
 struct ClassBox {
     std::array<std::uint32_t, 4> n{};      // half coordinates in the tile
     std::array<std::uint32_t, 4> margin{}; // positions before them: 1 along active axes that are even here
-    std::array<std::uint32_t, 4> padded{}; // positions in memory
+    std::array<std::uint32_t, 4> padded{}; // positions with those before and behind
     std::array<std::size_t, 4> stride{};
     std::size_t offset = 0; // of the first position
+    std::size_t first = 0;  // of the first point of the tile
 
     std::uint32_t points() const { return n[0] * n[1] * n[2] * n[3]; }
     // Of a point of the tile.
     std::size_t at(std::uint32_t x, std::uint32_t y, std::uint32_t z, std::uint32_t w) const {
-        return offset + (x + margin[0]) + (y + margin[1]) * stride[1] + (z + margin[2]) * stride[2] +
-               (w + margin[3]) * stride[3];
+        return first + x + y * stride[1] + z * stride[2] + w * stride[3];
     }
 };
 
@@ -50,6 +51,7 @@ struct SplineTile {
     T* value = nullptr;              // to predict from
     T* original = nullptr;           // while it is compressed
     std::int32_t* code = nullptr;    // missing_code: special
+    std::uint8_t* direct = nullptr;  // code + 32, if has_large is false
     std::uint8_t* magnitude = nullptr;
     std::uint8_t* context = nullptr; // place: S * 9 + N
     std::uint8_t* spread = nullptr;  // S
@@ -69,13 +71,13 @@ struct SplineTile {
     std::uint16_t verbatim_at[max_tile_values];
     typename Traits<T>::Bits verbatim[max_tile_values];
     bool has_special = false;
+    bool has_large = false; // a code without a symbol of its own, or a special value
 
     void begin(const Lattice& lattice, std::uint64_t number) {
         place = tile_of(lattice, number);
         n_active = lattice.n_active;
         n_verbatim = 0;
-        has_special = false;
-        std::size_t size = 0;
+        has_special = has_large = false;
         for (std::uint32_t c = 0; c < classes(); ++c) {
             ClassBox& b = box[c];
             for (std::uint32_t a = 0; a < 4; ++a) {
@@ -84,12 +86,17 @@ struct SplineTile {
                 b.margin[a] = active && !odd;
                 b.padded[a] = b.n[a] + 3 * b.margin[a];
             }
-            b.stride = {1, (b.padded[0] + lane_room - 1) / lane_room * lane_room, 0, 0};
-            b.stride[2] = b.stride[1] * b.padded[1];
-            b.stride[3] = b.stride[2] * b.padded[2];
-            b.offset = size;
-            size += b.stride[3] * b.padded[3] + lane_room;
+            if (c == 0) {
+                b.stride = {1, (b.padded[0] + lane_room - 1) / lane_room * lane_room, 0, 0};
+                b.stride[2] = b.stride[1] * b.padded[1];
+                b.stride[3] = b.stride[2] * b.padded[2];
+            }
+            b.stride = box[0].stride;
+            b.offset = c * (b.stride[3] * box[0].padded[3] + lane_room);
+            b.first = b.offset;
+            for (std::size_t a = 0; a < 4; ++a) b.first += b.margin[a] * b.stride[a];
         }
+        const std::size_t size = box[classes() - 1].offset + box[1].offset;
         parents_stride = {1, (box[0].n[0] + lane_room - 1) / lane_room * lane_room, 0, 0};
         parents_stride[2] = parents_stride[1] * box[0].n[1];
         parents_stride[3] = parents_stride[2] * box[0].n[2];
@@ -103,7 +110,7 @@ private:
     void allocate(std::size_t size, std::size_t n_parents) {
         size_ = (size + 63) / 64 * 64;
         n_parents_ = (n_parents + 63) / 64 * 64;
-        const std::size_t bytes = size_ * (2 * sizeof(T) + 4 + 3) + n_parents_;
+        const std::size_t bytes = size_ * (2 * sizeof(T) + 4 + 4) + n_parents_;
         auto* at = static_cast<std::byte*>(memory_.reserve(bytes));
         std::memset(at, 0, bytes); // rows are worked on in whole vectors, beyond what was written
         const auto take = [&](auto*& pointer, std::size_t count) {
@@ -114,6 +121,7 @@ private:
         take(original, size_);
         take(code, size_);
         take(magnitude, size_);
+        take(direct, size_);
         take(context, size_);
         take(spread, size_);
         take(parents, n_parents_);

@@ -40,6 +40,17 @@ void cut(Lattice& lattice) {
 
 Extents extents_of(int ndim, const std::uint64_t* shape) { return Tiling::by_axis(ndim, shape, shape, 1); }
 
+std::uint32_t halvable_axes(int ndim, const std::uint64_t* shape, std::uint32_t wanted) {
+    const Extents extent = extents_of(ndim, shape);
+    std::uint32_t axes = 0, n = 0;
+    for (std::uint32_t a = 0; a < 4; ++a)
+        if ((wanted >> a & 1) != 0 && extent[a] >= least_halved_extent && n < most_active_axes) {
+            axes |= 1u << a;
+            ++n;
+        }
+    return axes;
+}
+
 LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
     LatticeTile tile{};
     for (std::size_t a = 0; a < 4; ++a) {

@@ -17,6 +17,9 @@ using Extents = std::array<std::uint64_t, 4>;
 // Extents of a field by axis: those of 1 dropped, axis 0 the fastest, missing ones 1.
 Extents extents_of(int ndim, const std::uint64_t* shape);
 
+// Those of the wanted axes that can be halved, at most three, the fastest ones.
+std::uint32_t halvable_axes(int ndim, const std::uint64_t* shape, std::uint32_t wanted);
+
 // One lattice. Axes are its own, the active ones first, unless said otherwise.
 struct Lattice {
     std::uint32_t n_active = 0; // 0: the top

@@ -173,6 +173,9 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
         }
         if (total != rans_total)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the frequencies of table ", t, " add up to ", total);
+        for (const std::uint32_t s : {alphabet.zero(), alphabet.escape(0), alphabet.escape(-1), alphabet.missing()})
+            if (model.frequency[t][s] == 0)
+                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: table ", t, " lacks symbol ", s);
     }
     for (auto& g : model.significant) {
         g = static_cast<std::uint16_t>(in.take(12));
@@ -195,14 +198,12 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
     };
     std::vector<Context> contexts;
     std::uint64_t n_values = 0;
-    bool has_special = false;
     for (std::uint32_t c = 0; c < n_contexts; ++c) {
         Context context{c, 0, 0};
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
             context.n += weight(c, s);
             context.size += weight(c, s) * weight_of(s);
         }
-        has_special = has_special || counts.symbol[c][alphabet.missing()] > 0;
         n_values += context.n;
         if (context.n > 0) contexts.push_back(context);
     }
@@ -225,7 +226,7 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
 
     std::array<bool, n_symbols> needed{};
     needed[alphabet.zero()] = needed[alphabet.escape(0)] = needed[alphabet.escape(-1)] = true;
-    needed[alphabet.missing()] = has_special;
+    needed[alphabet.missing()] = true;
     const auto make_tables = [&] {
         std::vector<Histogram> merged(K);
         for (const Context& c : contexts)
