@@ -24,15 +24,16 @@ public:
         std::uint32_t j = n;
         while (j % lanes_ != 0) { // the last, incomplete step
             --j;
-            code(entry[j], state_[j % lanes_]);
+            code(entry[j], state_[j % lanes_], words_);
         }
+        std::uint16_t* words = words_;
         if (lanes_ == 4) {
             std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3];
             for (; j > 0; j -= 4) {
-                code(entry[j - 1], d);
-                code(entry[j - 2], c);
-                code(entry[j - 3], b);
-                code(entry[j - 4], a);
+                code(entry[j - 1], d, words);
+                code(entry[j - 2], c, words);
+                code(entry[j - 3], b, words);
+                code(entry[j - 4], a, words);
             }
             state_[0] = a;
             state_[1] = b;
@@ -41,14 +42,15 @@ public:
         } else if (lanes_ == 2) {
             std::uint32_t a = state_[0], b = state_[1];
             for (; j > 0; j -= 2) {
-                code(entry[j - 1], b);
-                code(entry[j - 2], a);
+                code(entry[j - 1], b, words);
+                code(entry[j - 2], a, words);
             }
             state_[0] = a;
             state_[1] = b;
         } else {
-            for (; j > 0; --j) code(entry[j - 1], state_[0]);
+            for (; j > 0; --j) code(entry[j - 1], state_[0], words);
         }
+        words_ = words;
     }
 
     // Puts the states before the words; returns where the payload's coded part begins.
@@ -61,13 +63,13 @@ public:
     }
 
 private:
-    [[gnu::always_inline]] void code(std::uint16_t entry, std::uint32_t& state) {
+    [[gnu::always_inline]] void code(std::uint16_t entry, std::uint32_t& state, std::uint16_t*& words) {
         const RansInterval& of = writing_.of_entry[entry];
         std::uint32_t x = state;
-        words_[-1] = static_cast<std::uint16_t>(x);
-        const bool full = x >= std::uint64_t{of.frequency} << 20;
-        words_ -= full;
-        x = full ? x >> 16 : x;
+        words[-1] = static_cast<std::uint16_t>(x);
+        const std::uint32_t full = x >= std::uint64_t{of.frequency} << 20; // without a branch, which would be mispredicted
+        words -= full;
+        x >>= 16 * full;
         const auto product = static_cast<unsigned __int128>(x) * of.reciprocal;
         const std::uint32_t quotient = of.frequency == 1 ? x : static_cast<std::uint32_t>(product >> 64);
         state = x + quotient * (rans_total - of.frequency) + of.start;
@@ -100,7 +102,7 @@ public:
             const std::uint32_t g = reading_.model.significant[context[j]], slot = x % rans_total;
             flag[j] = slot >= rans_total - g;
             x = flag[j] != 0 ? g * (x >> rans_bits) + slot - (rans_total - g) : (rans_total - g) * (x >> rans_bits) + slot;
-            renew(x);
+            renew(x, words_);
             good_ = words_ <= end_;
         }
     }
@@ -108,24 +110,29 @@ public:
     void symbols(const std::uint8_t* table, std::uint32_t n, std::uint8_t* symbol) {
         for (std::uint32_t from = 0; from < n && good_; from += margin) { // in pieces that take at most `margin` words
             const std::uint32_t to = from + margin < n ? from + margin : n;
+            const std::uint16_t* words = words_; // not the member, which stores of bytes might change, as far as C++ knows
+            const std::uint32_t* const of_slot = reading_.of_slot;
             if (lanes_ == 4) {
                 std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3], j = from;
                 for (; j + 4 <= to; j += 4) {
-                    symbol[j] = next(table[j], a);
-                    symbol[j + 1] = next(table[j + 1], b);
-                    symbol[j + 2] = next(table[j + 2], c);
-                    symbol[j + 3] = next(table[j + 3], d);
+                    const std::uint8_t s0 = next(of_slot, table[j], a, words), s1 = next(of_slot, table[j + 1], b, words),
+                                       s2 = next(of_slot, table[j + 2], c, words), s3 = next(of_slot, table[j + 3], d, words);
+                    symbol[j] = s0;
+                    symbol[j + 1] = s1;
+                    symbol[j + 2] = s2;
+                    symbol[j + 3] = s3;
                 }
-                if (j < to) symbol[j] = next(table[j], a);
-                if (j + 1 < to) symbol[j + 1] = next(table[j + 1], b);
-                if (j + 2 < to) symbol[j + 2] = next(table[j + 2], c);
+                if (j < to) symbol[j] = next(of_slot, table[j], a, words);
+                if (j + 1 < to) symbol[j + 1] = next(of_slot, table[j + 1], b, words);
+                if (j + 2 < to) symbol[j + 2] = next(of_slot, table[j + 2], c, words);
                 state_[0] = a;
                 state_[1] = b;
                 state_[2] = c;
                 state_[3] = d;
             } else {
-                for (std::uint32_t j = from; j < to; ++j) symbol[j] = next(table[j], state_[j % lanes_]);
+                for (std::uint32_t j = from; j < to; ++j) symbol[j] = next(of_slot, table[j], state_[j % lanes_], words);
             }
+            words_ = words;
             good_ = words_ <= end_;
         }
     }
@@ -139,15 +146,16 @@ public:
     bool good() const { return good_; }
 
 private:
-    [[gnu::always_inline]] void renew(std::uint32_t& x) {
-        const bool low = x < rans_low;
-        x = low ? x << 16 | *words_ : x;
-        words_ += low;
+    [[gnu::always_inline]] static void renew(std::uint32_t& x, const std::uint16_t*& words) {
+        const std::uint32_t low = x < rans_low; // without a branch, which would be mispredicted
+        x = x << 16 * low | (*words & (0 - low));
+        words += low;
     }
-    [[gnu::always_inline]] std::uint8_t next(std::uint32_t table, std::uint32_t& x) {
-        const std::uint32_t of = reading_.of_slot[table * rans_total + x % rans_total];
+    [[gnu::always_inline]] static std::uint8_t next(const std::uint32_t* of_slot, std::uint32_t table, std::uint32_t& x,
+                                                    const std::uint16_t*& words) {
+        const std::uint32_t of = of_slot[table * rans_total + x % rans_total];
         x = ((of >> 8 & 0xFFF) + 1) * (x >> rans_bits) + (of >> 20);
-        renew(x);
+        renew(x, words);
         return static_cast<std::uint8_t>(of);
     }
 

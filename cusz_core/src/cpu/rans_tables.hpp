@@ -19,7 +19,8 @@ struct RansInterval {
 };
 
 struct RansWriting {
-    explicit RansWriting(const RansModel& of) : model(of) {
+    void set(const RansModel& of) {
+        model = of;
         constexpr Alphabet alphabet(default_r);
         const auto interval = [](std::uint32_t frequency, std::uint32_t start) {
             return RansInterval{frequency < 2 ? 0 : ~std::uint64_t{0} / frequency + 1, frequency, start};
@@ -50,7 +51,8 @@ struct RansWriting {
 };
 
 struct RansReading {
-    explicit RansReading(const RansModel& of) : model(of) {
+    void set(const RansModel& of) {
+        model = of;
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
             std::uint32_t slot = 0;
             for (std::uint32_t s = 0; s < n_symbols; ++s)

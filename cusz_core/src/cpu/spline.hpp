@@ -174,9 +174,17 @@ struct Lanes {
         return v;
     }
     static bool all(Ints v) {
+#if defined(__AVX512F__)
+        return _mm512_cmpeq_epi32_mask(reinterpret_cast<__m512i>(v), _mm512_setzero_si512()) == 0;
+#elif defined(__AVX2__)
+        return _mm256_movemask_epi8(reinterpret_cast<__m256i>(v)) == -1;
+#elif defined(__SSE2__)
+        return _mm_movemask_epi8(reinterpret_cast<__m128i>(v)) == 0xFFFF;
+#else
         Int all = -1;
         for (std::uint32_t i = 0; i < n; ++i) all &= v[i];
         return all != 0;
+#endif
     }
     static Values absolute(Values v) {
         return reinterpret_cast<Values>(reinterpret_cast<Ints>(v) & std::numeric_limits<Int>::max());

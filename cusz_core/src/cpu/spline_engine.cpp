@@ -73,7 +73,7 @@ public:
     }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = lattices_.bytes();
+        std::size_t bytes = lattices_.bytes() + (writing_ ? sizeof *writing_ : 0) + (reading_ ? sizeof *reading_ : 0);
         for (const Worker& worker : workers_) bytes += worker.bytes();
         return bytes;
     }
@@ -157,7 +157,8 @@ private:
         std::memset(index, 0, index_bytes);
         const std::uint64_t most_units = (capacity - front - index_bytes) / 2;
 
-        const auto writing = std::make_unique<RansWriting>(model);
+        if (!writing_) writing_ = std::make_unique<RansWriting>();
+        writing_->set(model);
         const bool in_place = threads == 1 && is_aligned<std::uint16_t>(payloads);
         for (int thread = 0; thread < threads; ++thread)
             worker(thread).segment.start(in_place ? reinterpret_cast<std::uint16_t*>(payloads) : nullptr,
@@ -180,7 +181,7 @@ private:
                 const auto [begin, end] = parts[part];
                 for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed); ++t) {
                     std::uint16_t* const payload = segment.room(longest_spline_payload<T>);
-                    const std::uint32_t n = stages<T>().write(coder, i, t, field, arrays[i + 1], arrays[i], tile, *writing,
+                    const std::uint32_t n = stages<T>().write(coder, i, t, field, arrays[i + 1], arrays[i], tile, *writing_,
                                                               payload, segment.counts);
                     const std::uint64_t number = lattice.first_tile + t;
                     const auto entry = static_cast<std::uint16_t>(n);
@@ -253,7 +254,8 @@ private:
         const SplineCoder<T> coder = coder_of<T>(pyramid, frame.coding);
         for (Worker& worker : workers_) worker.patches.clear();
         const auto arrays = make_arrays<T>(pyramid, top, coder.quantiser[0], worker(0).patches);
-        const auto reading = std::make_unique<RansReading>(RansModel::parse(frame.model));
+        if (!reading_) reading_ = std::make_unique<RansReading>();
+        reading_->set(RansModel::parse(frame.model));
 
         const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
         const std::byte* const index = body + top.section.size();
@@ -303,7 +305,7 @@ private:
                     at += n;
                     if (verify) sum += part_of_sum(number, weigh_units(units, n), n);
                     if (!wanted[i].has(tile_of(lattice, t))) continue;
-                    stages<T>().read(coder, i, t, units, n, arrays[i + 1], arrays[i], destination, tile, *reading,
+                    stages<T>().read(coder, i, t, units, n, arrays[i + 1], arrays[i], destination, tile, *reading_,
                                      memory.patches);
                 }
                 checksum += sum;
@@ -384,6 +386,8 @@ private:
     }
 
     std::vector<Worker> workers_;
+    std::unique_ptr<RansWriting> writing_; // kept, as is all memory
+    std::unique_ptr<RansReading> reading_;
     Buffer lattices_; // of all lattices but the field, values to predict from and magnitudes
 };
 
