@@ -102,6 +102,19 @@ void gather_top(const Pyramid& pyramid, const T* field, T* top) {
     }
 }
 
+// How the top of a pyramid is coded.
+Coding coding_of_top(const Layout& layout, const Coding& coding, const Pyramid& pyramid) {
+    Coding plain;
+    plain.has_fill = coding.has_fill;
+    plain.special = coding.special;
+    plain.r = default_r;
+    const double divisor = coding.spline.divisor(pyramid.n_coded());
+    plain.eb = layout.dtype == CUSZ_F32
+                   ? static_cast<double>(quantiser_of(static_cast<float>(coding.step / 2), divisor).e)
+                   : quantiser_of(coding.step / 2, divisor).e;
+    return plain;
+}
+
 // The top of a pyramid is an archive of its own; its values are what that archive holds.
 Top write_top(const Workers& workers, const Layout& layout, const Coding& coding, const Pyramid& pyramid, const void* field) {
     const Extents shape = pyramid.top_shape();
@@ -112,22 +125,15 @@ Top write_top(const Workers& workers, const Layout& layout, const Coding& coding
         gather_top(pyramid, static_cast<const float*>(field), reinterpret_cast<float*>(values));
     else
         gather_top(pyramid, static_cast<const double*>(field), reinterpret_cast<double*>(values));
-    Coding plain;
-    plain.has_fill = coding.has_fill;
-    plain.special = coding.special;
-    plain.r = default_r;
-    const double divisor = coding.spline.divisor(pyramid.n_coded());
-    plain.eb = layout.dtype == CUSZ_F32
-                   ? static_cast<double>(quantiser_of(static_cast<float>(coding.step / 2), divisor).e)
-                   : quantiser_of(coding.step / 2, divisor).e;
+    const Coding plain = coding_of_top(layout, coding, pyramid);
     Top top;
-    top.section.resize(4 + (bytes + raw_header_bytes + 3) / 4 * 4);
+    top.section.resize(8 + (bytes + raw_header_bytes + 3) / 4 * 4);
     const Workers one{workers.cpu, workers.cpu, workers.unpacked, 1, workers.top};
-    const std::size_t size = write_tiles(one, of_top, plain, {values}, {top.section.data() + 4});
-    put(top.section.data(), 0, static_cast<std::uint32_t>(size));
-    top.section.resize(4 + (size + 3) / 4 * 4);
-    std::fill(top.section.begin() + 4 + static_cast<std::ptrdiff_t>(size), top.section.end(), std::byte{0});
-    const Frame frame = parse(top.section.data() + 4, top.section.data() + 4, size);
+    const std::size_t size = write_tiles(one, of_top, plain, {values}, {top.section.data() + 8});
+    put(top.section.data(), 0, std::uint64_t{size});
+    top.section.resize(8 + (size + 3) / 4 * 4);
+    std::fill(top.section.begin() + 8 + static_cast<std::ptrdiff_t>(size), top.section.end(), std::byte{0});
+    const Frame frame = parse(top.section.data() + 8, top.section.data() + 8, size);
     read_archive(one, frame, {frame.body}, {values});
     top.values = values;
     return top;
@@ -135,22 +141,27 @@ Top write_top(const Workers& workers, const Layout& layout, const Coding& coding
 
 // Reads the top section at the start of a body. Throws CORRUPT.
 Top read_top(const Workers& workers, const Frame& frame, const Pyramid& pyramid, const std::byte* body) {
-    const auto size = get<std::uint32_t>(body, 0);
-    const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4, section_bytes = 4 + (std::uint64_t{size} + 3) / 4 * 4;
-    if (section_bytes + index_bytes > frame.coding.body_bytes)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is longer than the body");
+    const auto size = get<std::uint64_t>(body, 0);
+    const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4, most = frame.coding.body_bytes - 8 - index_bytes;
+    if (size < raw_header_bytes || size > most || (size + 3) / 4 * 4 > most)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a pyramid's top of ", size, " bytes");
+    const std::uint64_t section_bytes = 8 + (size + 3) / 4 * 4;
     Top top;
     top.section.assign(body, body + section_bytes);
-    for (std::size_t i = 4 + size; i < section_bytes; ++i)
+    for (std::size_t i = 8 + size; i < section_bytes; ++i)
         if (top.section[i] != std::byte{0}) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the top is not 0");
-    if (get<std::uint8_t>(body + 4, version_at) != 1)
+    if (get<std::uint8_t>(body + 8, version_at) != 1)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is not of version 1");
-    const Frame of_top = parse(top.section.data() + 4, top.section.data() + 4, size);
+    const Frame of_top = parse(top.section.data() + 8, top.section.data() + 8, size);
     const Extents shape = pyramid.top_shape();
+    const Coding expected = coding_of_top(frame.layout, frame.coding, pyramid);
+    const Coding& given = of_top.coding;
     const bool fits = of_top.layout.dtype == frame.layout.dtype && of_top.layout.ndim == CUSZ_MAX_NDIM &&
                       of_top.layout.shape == shape &&
-                      (of_top.kind == CUSZ_KIND_RAW || (of_top.coding.lossless == CUSZ_LOSSLESS_NONE &&
-                                                        of_top.coding.special == frame.coding.special));
+                      (of_top.kind == CUSZ_KIND_RAW ||
+                       (given.lossless == CUSZ_LOSSLESS_NONE && given.mode == CUSZ_ABS && given.r == default_r &&
+                        given.has_fill == expected.has_fill && given.special == expected.special &&
+                        given.eb == expected.eb && given.eb_abs == expected.eb && given.step == 2 * expected.eb));
     if (!fits) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is not that of this field");
     void* const values = workers.top.reserve(static_cast<std::size_t>(of_top.layout.bytes()));
     read_archive({workers.cpu, workers.cpu, workers.unpacked, 1, workers.top}, of_top, {of_top.body}, {values});

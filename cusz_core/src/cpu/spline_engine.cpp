@@ -51,6 +51,12 @@ std::uint64_t weigh_units(const std::uint16_t* units, std::uint32_t n) {
     return kernels().weigh(units, n / 2) + last;
 }
 
+std::uint16_t get_unit(const std::byte* units, std::uint64_t i) {
+    std::uint16_t unit;
+    std::memcpy(&unit, units + 2 * i, 2);
+    return unit;
+}
+
 std::uint64_t top_part(const Pyramid& pyramid, const std::byte* section, std::size_t bytes) {
     return part_of_sum(pyramid.n_tiles, kernels().weigh(section, bytes / 4), bytes / 2);
 }
@@ -311,6 +317,8 @@ private:
                 checksum += sum;
             });
         }
+        if (first_unit % 2 != 0 && first_unit < n_units && get_unit(payloads, first_unit) != 0)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the payloads is not 0");
         if (first_unit + first_unit % 2 != n_units)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", first_unit, " units, not ", n_units);
         if (verify && fold(checksum) != frame.payload_checksum)

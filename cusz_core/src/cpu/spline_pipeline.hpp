@@ -605,7 +605,7 @@ struct SplinePipeline {
                 read_codes(lattice, tile, phase, row_of(i, phase), reading, decoder, extra);
                 if (!decoder.good()) corrupt_tile(tile_number, "codewords end early");
                 for_classes(tile, phase, [&](std::uint32_t c) { reconstruct_class(q, tile, c); });
-                put_verbatim(tile, q, phase);
+                if (!put_verbatim(tile, q, phase)) corrupt_tile(tile_number, "a verbatim value has a code");
             } else if (kind == special) {
                 for_classes(tile, phase, [&](std::uint32_t c) {
                     for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
@@ -673,8 +673,8 @@ struct SplinePipeline {
             add_verbatim(tile, position(tile, c, h[0], h[1], h[2], h[3]), bits);
     }
 
-    // The verbatim values of a phase.
-    static void put_verbatim(SplineTile<T>& tile, const Quantiser<T>& q, std::uint32_t phase) {
+    // The verbatim values of a phase; false if one has a code.
+    static bool put_verbatim(SplineTile<T>& tile, const Quantiser<T>& q, std::uint32_t phase) {
         for (std::uint32_t j = 0; j < tile.n_verbatim; ++j) {
             const std::uint32_t c = class_of(tile, tile.verbatim_at[j]);
             if (static_cast<std::uint32_t>(std::popcount(c)) != phase) continue;
@@ -682,8 +682,10 @@ struct SplinePipeline {
             std::uint32_t rest = tile.verbatim_at[j];
             for (std::uint32_t a = 0; a < 4; ++a, rest /= tile.place.edge[a - 1])
                 h[a] = rest % tile.place.edge[a] / (a < tile.n_active ? 2 : 1);
+            if (tile.magnitude[tile.box[c].at(h[0], h[1], h[2], h[3])] != 0) return false;
             put_value(tile, q, c, h, tile.verbatim[j], false);
         }
+        return true;
     }
 
     static void read_codes(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase, std::uint32_t row,

@@ -69,7 +69,7 @@ void read_header(const void* header, Frame& frame) {
     frame.model.assign(model, model + frame.model_bytes);
     // Every tile has an index entry. This bounds the field that a body can declare.
     const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), c.spline.halved);
-    check_body_bytes(frame, 4 + raw_header_bytes + (pyramid.n_tiles + 1) / 2 * 4, pyramid.n_tiles);
+    check_body_bytes(frame, 8 + raw_header_bytes + (pyramid.n_tiles + 1) / 2 * 4, pyramid.n_tiles);
 }
 
 void write_header(void* archive, const Layout& layout, const Coding& c, std::size_t model_bytes,
