@@ -352,6 +352,7 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_
         coding.has_fill = params.has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params.fill);
         coding.eb = coding.eb_abs = params.eb;
+        coding.spline = {15, true, 2, 1};
         if (const char* k = std::getenv("CUSZ_SPLINE")) { // TEMPORARY
             unsigned halved = 15, cubic = 1, alpha = 0, beta = 0;
             std::sscanf(k, "%u,%u,%u,%u", &halved, &cubic, &alpha, &beta);
