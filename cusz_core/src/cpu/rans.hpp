@@ -67,12 +67,11 @@ private:
         const RansInterval& of = writing_.of_entry[entry];
         std::uint32_t x = state;
         words[-1] = static_cast<std::uint16_t>(x);
-        const std::uint32_t full = x >= std::uint64_t{of.frequency} << 20; // without a branch, which would be mispredicted
+        const std::uint32_t full = x > of.most; // without a branch, which would be mispredicted
         words -= full;
         x >>= 16 * full;
-        const auto product = static_cast<unsigned __int128>(x) * of.reciprocal;
-        const std::uint32_t quotient = of.frequency == 1 ? x : static_cast<std::uint32_t>(product >> 64);
-        state = x + quotient * (rans_total - of.frequency) + of.start;
+        const auto quotient = static_cast<std::uint32_t>(static_cast<unsigned __int128>(x) * of.reciprocal >> 64);
+        state = x + quotient * of.complement + of.bias;
     }
 
     const RansWriting& writing_;

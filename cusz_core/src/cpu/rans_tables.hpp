@@ -11,24 +11,29 @@ namespace cusz::cpu {
 inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
 inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
 
-// x / frequency = x * reciprocal >> 64, exactly for all 32-bit x, unless the frequency is 1.
+// To code a symbol: a state above `most` first gives up 16 bits; x is then x + (x * reciprocal >> 64) * complement + bias.
+// x * reciprocal >> 64 is x / frequency, exactly for all 32-bit x; for frequency 1 it is x - 1, which the bias makes good.
 struct RansInterval {
-    std::uint64_t reciprocal;
-    std::uint32_t frequency; // 0: the table lacks the symbol
-    std::uint32_t start;
+    std::uint64_t reciprocal = 0;
+    std::uint32_t most = 0;
+    std::uint16_t complement = 0, bias = 0;
+
+    RansInterval() = default;
+    RansInterval(std::uint32_t frequency, std::uint32_t start)
+        : reciprocal(~std::uint64_t{0} / frequency + (frequency == 1 ? 0 : 1)),
+          most(static_cast<std::uint32_t>((std::uint64_t{frequency} << 20) - 1)),
+          complement(static_cast<std::uint16_t>(rans_total - frequency)),
+          bias(static_cast<std::uint16_t>(start + (frequency == 1 ? rans_total - 1 : 0))) {}
 };
 
 struct RansWriting {
     void set(const RansModel& of) {
         model = of;
         constexpr Alphabet alphabet(default_r);
-        const auto interval = [](std::uint32_t frequency, std::uint32_t start) {
-            return RansInterval{frequency < 2 ? 0 : ~std::uint64_t{0} / frequency + 1, frequency, start};
-        };
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
             std::uint32_t start = 0;
             for (std::uint32_t s = 0; s < n_symbols; ++s) {
-                of_entry[t * 256 + s] = interval(model.frequency[t][s], start);
+                if (model.frequency[t][s] > 0) of_entry[t * 256 + s] = {model.frequency[t][s], start};
                 coded_as[t][s] = static_cast<std::uint8_t>(
                     model.frequency[t][s] > 0 ? s : alphabet.escape(alphabet.meaning(s).leading));
                 start += model.frequency[t][s];
@@ -36,8 +41,8 @@ struct RansWriting {
         }
         for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
             const std::uint32_t g = model.significant[c];
-            of_entry[(most_tables + c) * 256] = interval(rans_total - g, 0);
-            of_entry[(most_tables + c) * 256 + 1] = interval(g, rans_total - g);
+            of_entry[(most_tables + c) * 256] = {rans_total - g, 0};
+            of_entry[(most_tables + c) * 256 + 1] = {g, rans_total - g};
         }
         for (std::uint32_t c = 0; c < n_contexts; ++c)
             for (std::uint32_t s = 0; s < n_direct; ++s)

@@ -32,10 +32,11 @@ inline Bytes add_saturated(Bytes a, Bytes b) {
     return sum | reinterpret_cast<Bytes>(sum < a);
 }
 
-// Stores the first n of v, and 0 for the others.
-inline void store_first(std::uint8_t* at, Bytes v, std::uint32_t n) {
-    for (std::uint32_t lane = n; lane < lane_room; ++lane) v[lane] = 0;
-    store_bytes(at, v);
+// All ones in the first n lanes.
+inline Bytes first_lanes(std::uint32_t n) {
+    constexpr Bytes lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const auto most = static_cast<std::uint8_t>(n < lane_room ? n : lane_room);
+    return reinterpret_cast<Bytes>(lanes < Bytes{} + most);
 }
 
 // Calls use(y, z, w) for all rows of these extents.
@@ -109,10 +110,7 @@ void load_coarse(const Lattice& lattice, const Coarse<T>& coarse, SplineTile<T>&
             for (std::uint32_t x = 0; x < n[0]; x += lane_room) {
                 std::memcpy(to + x, coarse.value + from + x, lane_room * sizeof(T));
                 const Bytes bytes = load_bytes(coarse.magnitude + from + x);
-                if (x + lane_room <= n[0])
-                    store_bytes(m + x, bytes);
-                else
-                    store_first(m + x, bytes, n[0] - x);
+                store_bytes(m + x, bytes & first_lanes(n[0] - x));
             }
         } else {
             for (std::uint32_t x = 0; x < n[0]; ++x) to[x] = coarse.value[from + x * s[0]];
@@ -173,17 +171,27 @@ struct Lanes {
         for (std::uint32_t i = 0; i < n; ++i) v[i] = static_cast<Int>(i);
         return v;
     }
-    static bool all(Ints v) {
+    // A bit for each lane, of all ones or zeros.
+    static std::uint32_t bits(Ints v) {
 #if defined(__AVX512F__)
-        return _mm512_cmpeq_epi32_mask(reinterpret_cast<__m512i>(v), _mm512_setzero_si512()) == 0;
+        if constexpr (sizeof(T) == 4)
+            return _mm512_movepi32_mask(reinterpret_cast<__m512i>(v));
+        else
+            return _mm512_movepi64_mask(reinterpret_cast<__m512i>(v));
 #elif defined(__AVX2__)
-        return _mm256_movemask_epi8(reinterpret_cast<__m256i>(v)) == -1;
+        if constexpr (sizeof(T) == 4)
+            return static_cast<std::uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(v)));
+        else
+            return static_cast<std::uint32_t>(_mm256_movemask_pd(reinterpret_cast<__m256d>(v)));
 #elif defined(__SSE2__)
-        return _mm_movemask_epi8(reinterpret_cast<__m128i>(v)) == 0xFFFF;
+        if constexpr (sizeof(T) == 4)
+            return static_cast<std::uint32_t>(_mm_movemask_ps(reinterpret_cast<__m128>(v)));
+        else
+            return static_cast<std::uint32_t>(_mm_movemask_pd(reinterpret_cast<__m128d>(v)));
 #else
-        Int all = -1;
-        for (std::uint32_t i = 0; i < n; ++i) all &= v[i];
-        return all != 0;
+        std::uint32_t all = 0;
+        for (std::uint32_t i = 0; i < n; ++i) all |= std::uint32_t{v[i] != 0} << i;
+        return all;
 #endif
     }
     static Values absolute(Values v) {
@@ -191,78 +199,87 @@ struct Lanes {
     }
 };
 
-// One row's predictions, and their spreads S if wanted. v: for each odd axis the rows v0 to v3.
+// Predictions, and their spreads S if wanted, of n times lane_room positions, each `step` after the one before. v0: for each
+// odd axis the first of the four values that they are predicted from, which are `apart` from each other.
 template <std::uint32_t n_odd, bool cubic, bool with_spread, class T>
-[[gnu::always_inline]] inline void predict_row(const T* const (&v)[3][4], std::uint32_t n, T inv, T* out,
-                                               std::uint8_t* spread) {
+void predict_run(const T* const (&v0)[3], const std::size_t (&apart)[3], std::size_t n, std::size_t step, T inv, T* out,
+                 std::uint8_t* spread) {
     using L = Lanes<T>;
     using Values = typename L::Values;
     using Ints = typename L::Ints;
     using Int = typename L::Int;
     constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52;
     constexpr Int exponent_mask = sizeof(T) == 4 ? 0xFF : 0x7FF, exponent_bias = sizeof(T) == 4 ? 127 : 1023;
-    for (std::uint32_t x = 0; x < n; x += L::n) {
-        Values sum{}, low{}, high{};
-        for (std::uint32_t o = 0; o < n_odd; ++o) {
-            const auto v0 = L::template load<Values>(v[o][0] + x), v1 = L::template load<Values>(v[o][1] + x),
-                       v2 = L::template load<Values>(v[o][2] + x), v3 = L::template load<Values>(v[o][3] + x);
-            const Values s = v1 + v2;
-            const Values c = (s * T(9) - (v0 + v3)) * T(0.0625), l = s * T(0.5);
-            const Values chosen = cubic ? c : l;
-            sum = o == 0 ? chosen : sum + chosen;
-            if constexpr (with_spread) {
-                if (o == 0) {
-                    low = high = c;
-                } else {
-                    low = c < low ? c : low;
-                    high = c > high ? c : high;
+    for (std::size_t i = 0, first = 0; i < n; ++i, first += step)
+        for (std::size_t x = first; x < first + lane_room; x += L::n) {
+            Values sum{}, low{}, high{};
+            for (std::uint32_t o = 0; o < n_odd; ++o) {
+                const T* const at = v0[o] + x;
+                const auto a = L::template load<Values>(at), b = L::template load<Values>(at + apart[o]),
+                           c = L::template load<Values>(at + 2 * apart[o]), d = L::template load<Values>(at + 3 * apart[o]);
+                const Values s = b + c;
+                const Values curve = (s * T(9) - (a + d)) * T(0.0625), line = s * T(0.5);
+                const Values chosen = cubic ? curve : line;
+                sum = o == 0 ? chosen : sum + chosen;
+                if constexpr (with_spread) {
+                    if (o == 0) {
+                        low = high = curve;
+                    } else {
+                        low = curve < low ? curve : low;
+                        high = curve > high ? curve : high;
+                    }
+                    low = line < low ? line : low;
+                    high = line > high ? line : high;
                 }
-                low = l < low ? l : low;
-                high = l > high ? l : high;
+            }
+            if (n_odd == 2) sum *= T(0.5);
+            if (n_odd == 3) sum *= T(1) / T(3);
+            L::store(out + x, L::absolute(sum) <= std::numeric_limits<T>::max() ? sum : Values{});
+            if constexpr (with_spread) {
+                const Values width = (high - low) * inv;
+                Ints bucket = (reinterpret_cast<Ints>(width) >> mantissa_bits & exponent_mask) - (exponent_bias - 3);
+                bucket = bucket < 0 ? Ints{} : bucket;
+                bucket = bucket > 7 ? Ints{} + 7 : bucket;
+                L::store(spread + x, __builtin_convertvector(bucket, typename L::Marks));
             }
         }
-        if (n_odd == 2) sum *= T(0.5);
-        if (n_odd == 3) sum *= T(1) / T(3);
-        L::store(out + x, L::absolute(sum) <= std::numeric_limits<T>::max() ? sum : Values{});
-        if constexpr (with_spread) {
-            const Values width = (high - low) * inv;
-            Ints bucket = (reinterpret_cast<Ints>(width) >> mantissa_bits & exponent_mask) - (exponent_bias - 3);
-            bucket = bucket < 0 ? Ints{} : bucket;
-            bucket = bucket > 7 ? Ints{} + 7 : bucket;
-            L::store(spread + x, __builtin_convertvector(bucket, typename L::Marks));
-        }
-    }
 }
 
-// Predicts class c, in the tile and beyond it where later phases look. n_odd: the number of its odd axes.
+// Predicts class c, in the tile and beyond it where later phases look.
 template <std::uint32_t n_odd, bool cubic, class T>
 void predict_rows(SplineTile<T>& tile, std::uint32_t c, T inv) {
     const ClassBox& box = tile.box[c];
-    const T* first[3] = {}; // v0 at the first position, for each odd axis
-    std::size_t step[3] = {};
-    for (std::uint32_t a = 0, o = 0; a < tile.n_active; ++a) {
-        if ((c >> a & 1) == 0) continue;
-        first[o] = tile.value + tile.box[c ^ 1u << a].offset;
-        step[o++] = box.stride[a];
-    }
-    T* const value = tile.value + box.offset;
-    std::uint8_t* const spread = tile.spread + box.offset;
-    const std::array<std::uint32_t, 4> begin = box.margin;
-    std::array<std::uint32_t, 4> end{};
+    const bool odd_rows = (c & 1) != 0;
+    std::array<std::uint32_t, 4> begin = box.margin, end{};
     for (std::size_t a = 0; a < 4; ++a) end[a] = begin[a] + box.n[a];
+    // Rows that are even along themselves have positions before and behind the tile: all memory from the first row's last
+    // neighbour on is worked through.
+    const std::size_t chunks_of_row = (box.n[0] + lane_room - 1) / lane_room;
+    const bool all_memory = !odd_rows || chunks_of_row > 1;
+    const auto run = [&]<bool with_spread>(std::size_t row, std::uint32_t rows, std::bool_constant<with_spread>) {
+        if (rows == 0) return;
+        const std::size_t at = row + box.margin[0] - (odd_rows ? 0 : lane_room);
+        const T* v0[3] = {};
+        std::size_t apart[3] = {};
+        for (std::uint32_t a = 0, o = 0; a < tile.n_active; ++a) {
+            if ((c >> a & 1) == 0) continue;
+            v0[o] = tile.value + tile.box[c ^ 1u << a].offset + at;
+            apart[o++] = box.stride[a];
+        }
+        const std::size_t n = all_memory ? rows * box.stride[1] / lane_room + (odd_rows ? 0 : 1) : rows;
+        predict_run<n_odd, cubic, with_spread>(v0, apart, n, all_memory ? lane_room : box.stride[1], inv,
+                                               tile.value + box.offset + at, tile.spread + box.offset + at);
+    };
     for (std::uint32_t w = 0; w < box.padded[3]; ++w)
         for (std::uint32_t z = 0; z < box.padded[2]; ++z) {
-            const bool plane_inside = w >= begin[3] && w < end[3] && z >= begin[2] && z < end[2];
-            std::size_t at = z * box.stride[2] + w * box.stride[3];
-            for (std::uint32_t y = 0; y < box.padded[1]; ++y, at += box.stride[1]) {
-                const T* v[3][4] = {};
-                for (std::uint32_t o = 0; o < n_odd; ++o)
-                    for (std::uint32_t k = 0; k < 4; ++k) v[o][k] = first[o] + at + k * step[o];
-                if (n_odd == 3 || (plane_inside && y >= begin[1] && y < end[1]))
-                    predict_row<n_odd, cubic, true>(v, box.padded[0], inv, value + at, spread + at);
-                else
-                    predict_row<n_odd, cubic, false>(v, box.padded[0], inv, value + at, spread + at);
+            const std::size_t plane = z * box.stride[2] + w * box.stride[3];
+            if (n_odd < 3 && !(w >= begin[3] && w < end[3] && z >= begin[2] && z < end[2])) {
+                run(plane, box.padded[1], std::false_type{});
+                continue;
             }
+            if (n_odd < 3) run(plane, begin[1], std::false_type{});
+            run(plane + begin[1] * box.stride[1], box.n[1], std::true_type{});
+            if (n_odd < 3) run(plane + end[1] * box.stride[1], box.padded[1] - end[1], std::false_type{});
         }
 }
 
@@ -316,7 +333,11 @@ constexpr std::uint8_t magnitude_of(std::int32_t code) {
 
 // The same for codes of a row without special values: the exponents of the codes as f32.
 typedef std::int32_t Codes __attribute__((vector_size(4 * lane_room)));
-inline Bytes magnitudes_of(Codes codes) {
+inline void keep_first(Codes& v, std::uint32_t n) { // the others become 0
+    constexpr Codes lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    v &= lanes < static_cast<std::int32_t>(n);
+}
+inline Bytes magnitudes_of(const Codes& codes) {
     typedef float Floats __attribute__((vector_size(4 * lane_room)));
     Codes bits = (reinterpret_cast<Codes>(__builtin_convertvector(codes, Floats)) >> 23 & 0xFF) - 126;
     bits = bits < 0 ? Codes{} : bits;
@@ -359,14 +380,14 @@ template <class T, class OneByOne>
     for (std::uint32_t x = 0; x < n; x += L::n) {
         const auto v = L::template load<Values>(d + x), p = L::template load<Values>(value + x);
         const Values t = (v - p) * q.inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * q.step;
-        Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < q.e) &
-                    (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special));
-        for (std::uint32_t lane = n - x; lane < L::n; ++lane) fine[lane] = 0; // what follows the row stays as it is
+        // What follows the row stays as it is.
+        const Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < q.e) &
+                          (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special)) & (L::counted() < static_cast<Int>(n - x));
         L::store(value + x, fine ? back : p);
         L::store(code + x, __builtin_convertvector(fine ? k : Values{}, typename L::Codes));
-        if (L::all(fine)) continue;
-        for (std::uint32_t lane = 0; lane < L::n && x + lane < n; ++lane)
-            if (fine[lane] == 0) one_by_one(x + lane);
+        const std::uint32_t here = n - x < L::n ? n - x : L::n;
+        for (std::uint32_t others = ~L::bits(fine) & ((1u << here) - 1); others != 0; others &= others - 1)
+            one_by_one(x + static_cast<std::uint32_t>(std::countr_zero(others)));
     }
 }
 

@@ -134,9 +134,9 @@ struct SplinePipeline {
             T* const even = tile.original + tile.box[c].at(0, h[1], h[2], h[3]);
             T* const odd = tile.original + tile.box[c | 1].at(0, h[1], h[2], h[3]);
             std::uint32_t x = 0;
+            for (std::size_t p = 0; p < n * step; p += std::max<std::size_t>(step, 64 / sizeof(T)))
+                __builtin_prefetch(from + later + p);
             if (step == 1) {
-                if (later != 0)
-                    for (std::uint32_t p = 0; p < n; p += 64 / sizeof(T)) __builtin_prefetch(from + later + p);
                 for (; x + 2 * L::n <= n; x += 2 * L::n) {
                     const auto a = L::template load<Values>(from + x), b = L::template load<Values>(from + x + L::n);
                     L::store(even + x / 2, L::evens(a, b));
@@ -178,9 +178,7 @@ struct SplinePipeline {
             for (std::uint32_t x = 0; x < n; x += lane_room) {
                 Codes v;
                 std::memcpy(&v, code + x, sizeof v);
-                const std::uint32_t here = std::min(n - x, lane_room);
-                if (here < lane_room)
-                    for (std::uint32_t lane = here; lane < lane_room; ++lane) v[lane] = 0;
+                keep_first(v, n - x);
                 beyond |= (v + 32) & ~63;
                 store_bytes(tile.direct + at + x, __builtin_convertvector(v + 32, Bytes));
                 const Bytes special = __builtin_convertvector(v == missing_code, Bytes);
@@ -544,19 +542,15 @@ struct SplinePipeline {
                     special = codes == missing_code;
                     codes = codes & ~special;
                 }
-                if (here < lane_room)
-                    for (std::uint32_t lane = here; lane < lane_room; ++lane) codes[lane] = special[lane] = 0;
+                keep_first(codes, here); // so that what follows the row stays as it is
+                keep_first(special, here);
                 store_bytes(tile.magnitude + at, magnitudes_of(codes) | __builtin_convertvector(special, Bytes));
                 std::int32_t k[lane_room];
                 std::memcpy(k, &codes, sizeof k);
                 for (std::uint32_t lane = 0; lane < here; lane += L::n) {
                     const auto of_lanes = L::template load<typename L::Codes>(k + lane);
                     const auto p = L::template load<Values>(tile.value + at + lane);
-                    Values back = p + __builtin_convertvector(of_lanes, Values) * q.step;
-                    if (tile.has_special)
-                        for (std::uint32_t j = 0; j < L::n; ++j)
-                            if (special[lane + j] != 0) back[j] = p[j];
-                    L::store(tile.value + at + lane, back);
+                    L::store(tile.value + at + lane, p + __builtin_convertvector(of_lanes, Values) * q.step);
                 }
             }
         });

@@ -78,6 +78,7 @@ struct SplineTile {
         n_active = lattice.n_active;
         n_verbatim = 0;
         has_special = has_large = false;
+        std::size_t class_size = 0;
         for (std::uint32_t c = 0; c < classes(); ++c) {
             ClassBox& b = box[c];
             for (std::uint32_t a = 0; a < 4; ++a) {
@@ -90,13 +91,15 @@ struct SplineTile {
                 b.stride = {1, (b.padded[0] + lane_room - 1) / lane_room * lane_room, 0, 0};
                 b.stride[2] = b.stride[1] * b.padded[1];
                 b.stride[3] = b.stride[2] * b.padded[2];
+                class_size = b.stride[3] * b.padded[3] + 2 * lane_room;
             }
             b.stride = box[0].stride;
-            b.offset = c * (b.stride[3] * box[0].padded[3] + lane_room);
+            // Rows of the tile begin at multiples of lane_room; what lies before a row is at the end of the row before.
+            b.offset = c * class_size + lane_room - b.margin[0];
             b.first = b.offset;
             for (std::size_t a = 0; a < 4; ++a) b.first += b.margin[a] * b.stride[a];
         }
-        const std::size_t size = box[classes() - 1].offset + box[1].offset;
+        const std::size_t size = classes() * class_size + lane_room;
         parents_stride = {1, (box[0].n[0] + lane_room - 1) / lane_room * lane_room, 0, 0};
         parents_stride[2] = parents_stride[1] * box[0].n[1];
         parents_stride[3] = parents_stride[2] * box[0].n[2];
