@@ -34,8 +34,7 @@ struct cusz_context {
     std::unique_ptr<cusz::cuda::DeviceBackend> cuda; // created on first use
     void* stream = nullptr;
     cusz_allocator allocator{}; // if `allocate` is set
-    cusz::Buffer unpacked;      // a body before its lossless stage
-    cusz::Buffer top;           // values of a pyramid's top
+    cusz::Scratch scratch;
     std::string error;
 };
 
@@ -151,7 +150,7 @@ Backend& backend_for(cusz_context& context, std::int32_t wanted, std::initialize
 Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t threads, const Layout& layout,
                     std::initializer_list<Source> all) {
     const int n = resolve_threads(threads, layout.bytes());
-    return {backend_for(context, wanted, all), *context.cpu, context.unpacked, n, context.top};
+    return {backend_for(context, wanted, all), *context.cpu, context.scratch, n};
 }
 
 // Parses an archive, wherever it resides.
@@ -223,14 +222,14 @@ const char* cusz_last_error(const cusz_context* context) {
 size_t cusz_scratch_bytes(const cusz_context* context) {
     if (context == nullptr) return 0;
     return context->cpu->scratch_bytes() + (context->cuda ? context->cuda->scratch_bytes() : 0) +
-           context->unpacked.bytes();
+           context->scratch.bytes();
 }
 
 void cusz_release_scratch(cusz_context* context) {
     if (context == nullptr) return;
     context->cpu->release_scratch();
     if (context->cuda) context->cuda->release_scratch();
-    context->unpacked.release();
+    context->scratch.release();
 }
 
 cusz_status cusz_set_stream(cusz_context* context, void* stream) {

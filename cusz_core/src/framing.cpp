@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "errors.hpp"
 #include "format/header.hpp"
@@ -32,7 +33,7 @@ std::size_t write_raw(const Workers& workers, const Layout& layout, const Source
 // Replaces the body with its zstd frame if that is smaller.
 void pack(const Workers& workers, Encoded& encoded, const Target& body) {
     const auto bytes = static_cast<std::size_t>(encoded.coding.body_bytes);
-    void* const packed = workers.unpacked.reserve(bytes);
+    void* const packed = workers.scratch.unpacked.reserve(bytes);
     const std::size_t stored = zstd_pack(body.pointer, bytes, packed, bytes);
     if (stored == 0) return;
     encoded.coding.lossless = CUSZ_LOSSLESS_ZSTD;
@@ -44,7 +45,7 @@ void pack(const Workers& workers, Encoded& encoded, const Target& body) {
 const std::byte* unpack(const Workers& workers, const Frame& frame) {
     check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
     const auto bytes = static_cast<std::size_t>(frame.coding.body_bytes);
-    auto* unpacked = static_cast<std::byte*>(workers.unpacked.reserve(bytes));
+    auto* unpacked = static_cast<std::byte*>(workers.scratch.unpacked.reserve(bytes));
     zstd_unpack(frame.body, static_cast<std::size_t>(frame.body_stored_bytes), unpacked, bytes);
     return unpacked;
 }
@@ -120,7 +121,7 @@ Top write_top(const Workers& workers, const Layout& layout, const Coding& coding
     const Extents shape = pyramid.top_shape();
     const Layout of_top(layout.dtype, CUSZ_MAX_NDIM, shape.data());
     const std::size_t bytes = static_cast<std::size_t>(of_top.bytes());
-    std::byte* const values = workers.top.reserve<std::byte>(bytes);
+    std::byte* const values = workers.scratch.top.reserve<std::byte>(bytes);
     if (layout.dtype == CUSZ_F32)
         gather_top(pyramid, static_cast<const float*>(field), reinterpret_cast<float*>(values));
     else
@@ -128,7 +129,7 @@ Top write_top(const Workers& workers, const Layout& layout, const Coding& coding
     const Coding plain = coding_of_top(layout, coding, pyramid);
     Top top;
     top.section.resize(8 + (bytes + raw_header_bytes + 3) / 4 * 4);
-    const Workers one{workers.cpu, workers.cpu, workers.unpacked, 1, workers.top};
+    const Workers one{workers.cpu, workers.cpu, workers.scratch, 1};
     const std::size_t size = write_tiles(one, of_top, plain, {values}, {top.section.data() + 8});
     put(top.section.data(), 0, std::uint64_t{size});
     top.section.resize(8 + (size + 3) / 4 * 4);
@@ -163,37 +164,10 @@ Top read_top(const Workers& workers, const Frame& frame, const Pyramid& pyramid,
                         given.has_fill == expected.has_fill && given.special == expected.special &&
                         given.eb == expected.eb && given.eb_abs == expected.eb && given.step == 2 * expected.eb));
     if (!fits) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is not that of this field");
-    void* const values = workers.top.reserve(static_cast<std::size_t>(of_top.layout.bytes()));
-    read_archive({workers.cpu, workers.cpu, workers.unpacked, 1, workers.top}, of_top, {of_top.body}, {values});
+    void* const values = workers.scratch.top.reserve(static_cast<std::size_t>(of_top.layout.bytes()));
+    read_archive({workers.cpu, workers.cpu, workers.scratch, 1}, of_top, {of_top.body}, {values});
     top.values = values;
     return top;
-}
-
-// Nothing if the archive would have version 1.
-std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& layout, Coding coding, const Source& field,
-                                         const Target& archive) {
-    const std::uint64_t most = layout.bytes() + raw_header_bytes - 1;
-    if (v2::header_bytes > most) return std::nullopt;
-    coding.spline.halved = halvable_axes(layout.ndim, layout.shape.data(), coding.spline.halved);
-    if (coding.spline.halved == 0) return std::nullopt;
-    const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.spline.halved);
-    resolve_bound(workers.backend, layout, coding, field, workers.threads);
-    if (coding.step == 0) return std::nullopt;
-    coding.coder = CUSZ_CODER_RANS;
-    coding.lossless = CUSZ_LOSSLESS_NONE;
-    const Top top = write_top(workers, layout, coding, pyramid, field.pointer);
-    const Target from_model = archive.at(v2::header_bytes);
-    auto encoded = workers.cpu.compress_pyramid(layout, coding, pyramid, top, field.pointer, workers.threads,
-                                                from_model.bytes(), most - v2::header_bytes);
-    if (!encoded) return std::nullopt;
-    v2::write_header(archive.pointer, layout, encoded->coding, encoded->model.size(), encoded->payload_checksum);
-    return v2::header_bytes + encoded->model.size() + encoded->coding.stored_bytes;
-}
-
-void read_pyramid(const Workers& workers, const Frame& frame, const std::byte* body, const Selection& box) {
-    const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
-    const Top top = read_top(workers, frame, pyramid, body);
-    workers.cpu.decompress_pyramid(frame, pyramid, top, body, workers.threads, box);
 }
 
 Selection whole(const Layout& layout, void* field) {
@@ -203,12 +177,71 @@ Selection whole(const Layout& layout, void* field) {
     return all;
 }
 
+// Nothing if the archive would have version 1.
+std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& layout, Coding coding, const void* field,
+                                         std::byte* archive) {
+    const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // it has to be shorter than a raw one
+    coding.spline.halved = halvable_axes(layout.ndim, layout.shape.data(), coding.spline.halved);
+    if (coding.spline.halved == 0 || v2::header_bytes > most) return std::nullopt;
+    resolve_bound(workers.cpu, layout, coding, {field}, workers.threads);
+    if (coding.step == 0) return std::nullopt;
+    const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.spline.halved);
+    coding.coder = CUSZ_CODER_RANS;
+    const cusz_lossless lossless = std::exchange(coding.lossless, CUSZ_LOSSLESS_NONE);
+    const Top top = write_top(workers, layout, coding, pyramid, field);
+    auto encoded = workers.cpu.compress_pyramid(layout, coding, pyramid, top, field, workers.threads,
+                                                archive + v2::header_bytes, most - v2::header_bytes);
+    if (!encoded) return std::nullopt;
+    const std::size_t body_at = v2::header_bytes + encoded->model.size();
+    if (lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, {archive + body_at});
+    v2::write_header(archive, layout, encoded->coding, encoded->model.size(), encoded->payload_checksum);
+    return body_at + encoded->coding.stored_bytes;
+}
+
+// The same for memory anywhere: the pipeline runs on the CPU, so what is on a device is copied.
+std::optional<std::size_t> write_pyramid_from(const Workers& workers, const Layout& layout, const Coding& coding,
+                                              const Source& field, const Target& archive) {
+    const void* values = field.pointer;
+    if (field.on_device()) {
+        void* const copy = workers.scratch.field.reserve(static_cast<std::size_t>(layout.bytes()));
+        workers.backend.copy(copy, values, static_cast<std::size_t>(layout.bytes()));
+        values = copy;
+    }
+    if (!archive.on_device()) return write_pyramid(workers, layout, coding, values, archive.bytes());
+    auto* const copy = workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(layout.bytes()) + raw_header_bytes);
+    const auto bytes = write_pyramid(workers, layout, coding, values, copy);
+    if (bytes) workers.backend.copy(archive.pointer, copy, *bytes);
+    return bytes;
+}
+
+void read_pyramid(const Workers& workers, const Frame& frame, const Selection& box) {
+    const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
+    if (packed && box.field == nullptr) return check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
+    const std::byte* const body = packed ? unpack(workers, frame) : frame.body;
+    const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
+    const Top top = read_top(workers, frame, pyramid, body);
+    workers.cpu.decompress_pyramid(frame, pyramid, top, body, workers.threads, box);
+}
+
+// The same to and from memory anywhere.
+void read_pyramid_to(const Workers& workers, Frame frame, const Source& body, const Target& field) {
+    const auto bytes = static_cast<std::size_t>(frame.layout.bytes());
+    if (body.on_device()) {
+        auto* const copy = workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(frame.body_stored_bytes));
+        workers.backend.copy(copy, frame.body, static_cast<std::size_t>(frame.body_stored_bytes));
+        frame.body = copy;
+    }
+    void* const values = field.on_device() ? workers.scratch.field.reserve(bytes) : field.pointer;
+    read_pyramid(workers, frame, whole(frame.layout, values));
+    if (field.on_device()) workers.backend.copy(field.pointer, values, bytes);
+}
+
 } // namespace
 
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {
     if (given.predictor == CUSZ_PREDICTOR_SPLINE && given.eb > 0 && layout.values > 0) {
-        if (const auto bytes = write_pyramid(workers, layout, given, field, archive)) return *bytes;
+        if (const auto bytes = write_pyramid_from(workers, layout, given, field, archive)) return *bytes;
     }
     Coding coding = given;
     coding.predictor = CUSZ_PREDICTOR_LORENZO;
@@ -216,9 +249,9 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
 }
 
 void read_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field) {
-    const auto& [backend, cpu, unpacked, threads, top] = workers;
+    const auto& [backend, cpu, scratch, threads] = workers;
     if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, body, threads, field);
-    if (frame.version == 2) return read_pyramid(workers, frame, body.bytes(), whole(frame.layout, field.pointer));
+    if (frame.version == 2) return read_pyramid_to(workers, frame, body, field);
     if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return backend.decompress(frame, body, threads, field);
     if (body.on_device())
         fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which runs on the CPU: copy it to the host");
@@ -231,7 +264,7 @@ void read_box(const Workers& workers, const Frame& frame, const Selection& box) 
         check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
         return copy_box(frame, box);
     }
-    if (frame.version == 2) return read_pyramid(workers, frame, frame.body, box);
+    if (frame.version == 2) return read_pyramid(workers, frame, box);
     const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
     workers.cpu.decompress_box(frame, packed ? unpack(workers, frame) : frame.body, workers.threads, box);
 }

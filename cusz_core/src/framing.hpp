@@ -6,13 +6,23 @@
 
 namespace cusz {
 
+// Memory kept between calls.
+struct Scratch {
+    Buffer unpacked;        // a body before its lossless stage
+    Buffer top;             // values of a pyramid's top
+    Buffer field, archive;  // copies on the host of what is on a device
+    std::size_t bytes() const { return unpacked.bytes() + top.bytes() + field.bytes() + archive.bytes(); }
+    void release() {
+        for (Buffer* buffer : {&unpacked, &top, &field, &archive}) buffer->release();
+    }
+};
+
 // What does the work of a call.
 struct Workers {
     Backend& backend; // for wherever field and archive reside
-    HostBackend& cpu; // runs the lossless stage
-    Buffer& unpacked; // a body before its lossless stage
+    HostBackend& cpu; // runs the lossless stage and the spline pipeline
+    Scratch& scratch;
     int threads;
-    Buffer& top; // values of a pyramid's top
 };
 
 // Field to archive; `coding` provides predictor, mode, r, eb, special and the requested lossless stage. The target must
