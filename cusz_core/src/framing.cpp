@@ -73,7 +73,7 @@ void copy_box(const Frame& frame, const Selection& box) {
 
 // Archives of Lorenzo prediction, and raw ones.
 std::size_t write_tiles(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
-                          const Target& archive) {
+                        const Target& archive) {
     const std::uint64_t body_at = v1::body_offset(coding.r);
     const std::uint64_t most =
         layout.bytes() + raw_header_bytes - 1; // a tiled archive has to be shorter than a raw one
@@ -117,7 +117,8 @@ Coding coding_of_top(const Layout& layout, const Coding& coding, const Pyramid& 
 }
 
 // The top of a pyramid is an archive of its own; its values are what that archive holds.
-Top write_top(const Workers& workers, const Layout& layout, const Coding& coding, const Pyramid& pyramid, const void* field) {
+Top write_top(const Workers& workers, const Layout& layout, const Coding& coding, const Pyramid& pyramid,
+              const void* field) {
     const Extents shape = pyramid.top_shape();
     const Layout of_top(layout.dtype, CUSZ_MAX_NDIM, shape.data());
     const std::size_t bytes = static_cast<std::size_t>(of_top.bytes());
@@ -150,7 +151,8 @@ Top read_top(const Workers& workers, const Frame& frame, const Pyramid& pyramid,
     Top top;
     top.section.assign(body, body + section_bytes);
     for (std::size_t i = 8 + size; i < section_bytes; ++i)
-        if (top.section[i] != std::byte{0}) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the top is not 0");
+        if (top.section[i] != std::byte{0})
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the top is not 0");
     if (get<std::uint8_t>(body + 8, version_at) != 1)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is not of version 1");
     const Frame of_top = parse(top.section.data() + 8, top.section.data() + 8, size);
@@ -208,7 +210,8 @@ std::optional<std::size_t> write_pyramid_from(const Workers& workers, const Layo
         values = copy;
     }
     if (!archive.on_device()) return write_pyramid(workers, layout, coding, values, archive.bytes());
-    auto* const copy = workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(layout.bytes()) + raw_header_bytes);
+    auto* const copy =
+        workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(layout.bytes()) + raw_header_bytes);
     const auto bytes = write_pyramid(workers, layout, coding, values, copy);
     if (bytes) workers.backend.copy(archive.pointer, copy, *bytes);
     return bytes;
@@ -227,7 +230,8 @@ void read_pyramid(const Workers& workers, const Frame& frame, const Selection& b
 void read_pyramid_to(const Workers& workers, Frame frame, const Source& body, const Target& field) {
     const auto bytes = static_cast<std::size_t>(frame.layout.bytes());
     if (body.on_device()) {
-        auto* const copy = workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(frame.body_stored_bytes));
+        auto* const copy =
+            workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(frame.body_stored_bytes));
         workers.backend.copy(copy, frame.body, static_cast<std::size_t>(frame.body_stored_bytes));
         frame.body = copy;
     }

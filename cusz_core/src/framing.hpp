@@ -8,9 +8,9 @@ namespace cusz {
 
 // Memory kept between calls.
 struct Scratch {
-    Buffer unpacked;        // a body before its lossless stage
-    Buffer top;             // values of a pyramid's top
-    Buffer field, archive;  // copies on the host of what is on a device
+    Buffer unpacked;       // a body before its lossless stage
+    Buffer top;            // values of a pyramid's top
+    Buffer field, archive; // copies on the host of what is on a device
     std::size_t bytes() const { return unpacked.bytes() + top.bytes() + field.bytes() + archive.bytes(); }
     void release() {
         for (Buffer* buffer : {&unpacked, &top, &field, &archive}) buffer->release();

@@ -100,8 +100,8 @@ public:
         return spline().compress(layout, coding, pyramid, top, field, threads, target, capacity);
     }
 
-    void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body, int threads,
-                            const Selection& box) override {
+    void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
+                            int threads, const Selection& box) override {
         spline().decompress(frame, pyramid, top, body, threads, box);
     }
 

@@ -52,7 +52,13 @@ constexpr SplineKernels<T> spline_kernels_of() {
 }
 
 constexpr Kernels kernels_of_isa(const char* name) {
-    return {name, weigh_words, value_range<float>, value_range<double>, kernels_of<Pipeline<Lorenzo, HuffmanCoder>>(), spline_kernels_of<float>(), spline_kernels_of<double>()};
+    return {name,
+            weigh_words,
+            value_range<float>,
+            value_range<double>,
+            kernels_of<Pipeline<Lorenzo, HuffmanCoder>>(),
+            spline_kernels_of<float>(),
+            spline_kernels_of<double>()};
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -100,7 +100,8 @@ public:
             std::uint32_t& x = state_[j % lanes_];
             const std::uint32_t g = reading_.model.significant[context[j]], slot = x % rans_total;
             flag[j] = slot >= rans_total - g;
-            x = flag[j] != 0 ? g * (x >> rans_bits) + slot - (rans_total - g) : (rans_total - g) * (x >> rans_bits) + slot;
+            x = flag[j] != 0 ? g * (x >> rans_bits) + slot - (rans_total - g)
+                             : (rans_total - g) * (x >> rans_bits) + slot;
             renew(x, words_);
             good_ = words_ <= end_;
         }
@@ -109,13 +110,16 @@ public:
     void symbols(const std::uint8_t* table, std::uint32_t n, std::uint8_t* symbol) {
         for (std::uint32_t from = 0; from < n && good_; from += margin) { // in pieces that take at most `margin` words
             const std::uint32_t to = from + margin < n ? from + margin : n;
-            const std::uint16_t* words = words_; // not the member, which stores of bytes might change, as far as C++ knows
+            const std::uint16_t* words =
+                words_; // not the member, which stores of bytes might change, as far as C++ knows
             const std::uint32_t* const of_slot = reading_.of_slot;
             if (lanes_ == 4) {
                 std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3], j = from;
                 for (; j + 4 <= to; j += 4) {
-                    const std::uint8_t s0 = next(of_slot, table[j], a, words), s1 = next(of_slot, table[j + 1], b, words),
-                                       s2 = next(of_slot, table[j + 2], c, words), s3 = next(of_slot, table[j + 3], d, words);
+                    const std::uint8_t s0 = next(of_slot, table[j], a, words),
+                                       s1 = next(of_slot, table[j + 1], b, words),
+                                       s2 = next(of_slot, table[j + 2], c, words),
+                                       s3 = next(of_slot, table[j + 3], d, words);
                     symbol[j] = s0;
                     symbol[j + 1] = s1;
                     symbol[j + 2] = s2;
@@ -129,7 +133,8 @@ public:
                 state_[2] = c;
                 state_[3] = d;
             } else {
-                for (std::uint32_t j = from; j < to; ++j) symbol[j] = next(of_slot, table[j], state_[j % lanes_], words);
+                for (std::uint32_t j = from; j < to; ++j)
+                    symbol[j] = next(of_slot, table[j], state_[j % lanes_], words);
             }
             words_ = words;
             good_ = words_ <= end_;

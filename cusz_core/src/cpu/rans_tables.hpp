@@ -11,8 +11,9 @@ namespace cusz::cpu {
 inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
 inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
 
-// To code a symbol: a state above `most` first gives up 16 bits; x is then x + (x * reciprocal >> 64) * complement + bias.
-// x * reciprocal >> 64 is x / frequency, exactly for all 32-bit x; for frequency 1 it is x - 1, which the bias makes good.
+// To code a symbol: a state above `most` first gives up 16 bits; x is then x + (x * reciprocal >> 64) * complement +
+// bias. x * reciprocal >> 64 is x / frequency, exactly for all 32-bit x; for frequency 1 it is x - 1, which the bias
+// makes good.
 struct RansInterval {
     std::uint64_t reciprocal = 0;
     std::uint32_t most = 0;

@@ -162,7 +162,9 @@ struct Lanes {
     // The values at even and odd places of two vectors, and back.
     static Values evens(Values a, Values b) { return __builtin_shuffle(a, b, counted() * 2); }
     static Values odds(Values a, Values b) { return __builtin_shuffle(a, b, counted() * 2 + 1); }
-    static Values interleaved_low(Values a, Values b) { return __builtin_shuffle(a, b, (counted() >> 1) + (counted() & 1) * Int{n}); }
+    static Values interleaved_low(Values a, Values b) {
+        return __builtin_shuffle(a, b, (counted() >> 1) + (counted() & 1) * Int{n});
+    }
     static Values interleaved_high(Values a, Values b) {
         return __builtin_shuffle(a, b, (counted() >> 1) + (counted() & 1) * Int{n} + Int{n / 2});
     }
@@ -199,8 +201,8 @@ struct Lanes {
     }
 };
 
-// Predictions, and their spreads S if wanted, of n times lane_room positions, each `step` after the one before. v0: for each
-// odd axis the first of the four values that they are predicted from, which are `apart` from each other.
+// Predictions, and their spreads S if wanted, of n times lane_room positions, each `step` after the one before. v0: for
+// each odd axis the first of the four values that they are predicted from, which are `apart` from each other.
 template <std::uint32_t n_odd, bool cubic, bool with_spread, class T>
 void predict_run(const T* const (&v0)[3], const std::size_t (&apart)[3], std::size_t n, std::size_t step, T inv, T* out,
                  std::uint8_t* spread) {
@@ -216,7 +218,8 @@ void predict_run(const T* const (&v0)[3], const std::size_t (&apart)[3], std::si
             for (std::uint32_t o = 0; o < n_odd; ++o) {
                 const T* const at = v0[o] + x;
                 const auto a = L::template load<Values>(at), b = L::template load<Values>(at + apart[o]),
-                           c = L::template load<Values>(at + 2 * apart[o]), d = L::template load<Values>(at + 3 * apart[o]);
+                           c = L::template load<Values>(at + 2 * apart[o]),
+                           d = L::template load<Values>(at + 3 * apart[o]);
                 const Values s = b + c;
                 const Values curve = (s * T(9) - (a + d)) * T(0.0625), line = s * T(0.5);
                 const Values chosen = cubic ? curve : line;
@@ -252,8 +255,8 @@ void predict_rows(SplineTile<T>& tile, std::uint32_t c, T inv) {
     const bool odd_rows = (c & 1) != 0;
     std::array<std::uint32_t, 4> begin = box.margin, end{};
     for (std::size_t a = 0; a < 4; ++a) end[a] = begin[a] + box.n[a];
-    // Rows that are even along themselves have positions before and behind the tile: all memory from the first row's last
-    // neighbour on is worked through.
+    // Rows that are even along themselves have positions before and behind the tile: all memory from the first row's
+    // last neighbour on is worked through.
     const std::size_t chunks_of_row = (box.n[0] + lane_room - 1) / lane_room;
     const bool all_memory = !odd_rows || chunks_of_row > 1;
     const auto run = [&]<bool with_spread>(std::size_t row, std::uint32_t rows, std::bool_constant<with_spread>) {
@@ -368,8 +371,8 @@ CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
     return good ? CodedValue<T>{false, static_cast<std::int32_t>(k), back} : stored;
 }
 
-// Quantises a row of values d, predicted in `value`: codes, and what is reconstructed. Calls one_by_one(x) for values that
-// are not simply coded.
+// Quantises a row of values d, predicted in `value`: codes, and what is reconstructed. Calls one_by_one(x) for values
+// that are not simply coded.
 template <class T, class OneByOne>
 [[gnu::always_inline]] inline void quantise_row(const T* d, T* value, std::int32_t* code, std::uint32_t n,
                                                 const Quantiser<T>& q, const OneByOne& one_by_one) {
@@ -382,7 +385,8 @@ template <class T, class OneByOne>
         const Values t = (v - p) * q.inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * q.step;
         // What follows the row stays as it is.
         const Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < q.e) &
-                          (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special)) & (L::counted() < static_cast<Int>(n - x));
+                          (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special)) &
+                          (L::counted() < static_cast<Int>(n - x));
         L::store(value + x, fine ? back : p);
         L::store(code + x, __builtin_convertvector(fine ? k : Values{}, typename L::Codes));
         const std::uint32_t here = n - x < L::n ? n - x : L::n;

@@ -64,7 +64,8 @@ std::uint64_t top_part(const Pyramid& pyramid, const std::byte* section, std::si
 class Engine final : public SplineEngine {
 public:
     std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid, const Top& top,
-                                    const void* field, int threads, std::byte* target, std::uint64_t capacity) override {
+                                    const void* field, int threads, std::byte* target,
+                                    std::uint64_t capacity) override {
         if (layout.dtype == CUSZ_F32)
             return compress_as(coding, pyramid, top, static_cast<const float*>(field), threads, target, capacity);
         return compress_as(coding, pyramid, top, static_cast<const double*>(field), threads, target, capacity);
@@ -136,7 +137,9 @@ private:
             Patch patch{{}, bits_of(given[j])};
             std::uint64_t rest = j;
             for (std::size_t a = 0; a < 4; ++a) {
-                patch.at[a] = rest % lattice.extent[a] * pyramid.scale(arrays.size() - 1, static_cast<std::uint32_t>(a)); // its axes are the field's
+                patch.at[a] =
+                    rest % lattice.extent[a] *
+                    pyramid.scale(arrays.size() - 1, static_cast<std::uint32_t>(a)); // its axes are the field's
                 rest /= lattice.extent[a];
             }
             patches.push_back(patch);
@@ -154,7 +157,8 @@ private:
         const auto arrays = make_arrays<T>(pyramid, top, coder.quantiser[0], patches);
         const RansModel model = count<T>(coder, field, arrays, threads);
         Encoded encoded{coding, {}, 0, model.bytes()};
-        const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4, front = encoded.model.size() + top.section.size();
+        const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4,
+                            front = encoded.model.size() + top.section.size();
         if (front + index_bytes > capacity) return std::nullopt;
         std::memcpy(target, encoded.model.data(), encoded.model.size());
         std::memcpy(target + encoded.model.size(), top.section.data(), top.section.size());
@@ -187,8 +191,8 @@ private:
                 const auto [begin, end] = parts[part];
                 for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed); ++t) {
                     std::uint16_t* const payload = segment.room(longest_spline_payload<T>);
-                    const std::uint32_t n = stages<T>().write(coder, i, t, field, arrays[i + 1], arrays[i], tile, *writing_,
-                                                              payload, segment.counts);
+                    const std::uint32_t n = stages<T>().write(coder, i, t, field, arrays[i + 1], arrays[i], tile,
+                                                              *writing_, payload, segment.counts);
                     const std::uint64_t number = lattice.first_tile + t;
                     const auto entry = static_cast<std::uint16_t>(n);
                     std::memcpy(index + 2 * number, &entry, 2);
@@ -223,13 +227,15 @@ private:
         encoded.coding.body_bytes = encoded.coding.stored_bytes = body_bytes;
         encoded.coding.n_special = counts.special;
         encoded.coding.n_unpredictable = counts.unpredictable;
-        encoded.payload_checksum = fold(checksum + top_part(pyramid, target + encoded.model.size(), top.section.size()));
+        encoded.payload_checksum =
+            fold(checksum + top_part(pyramid, target + encoded.model.size(), top.section.size()));
         return encoded;
     }
 
     // Predicts all coarser lattices and a sample of the field, and chooses the model from their symbols.
     template <class T>
-    RansModel count(const SplineCoder<T>& coder, const T* field, const std::vector<LatticeArrays<T>>& arrays, int threads) {
+    RansModel count(const SplineCoder<T>& coder, const T* field, const std::vector<LatticeArrays<T>>& arrays,
+                    int threads) {
         const Pyramid& pyramid = coder.pyramid;
         for (int thread = 0; thread < threads; ++thread) {
             auto& counts = worker(thread).counts;
@@ -292,7 +298,8 @@ private:
             }
             first_unit = begin.back();
             if (first_unit > n_units)
-                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to more than the ", n_units, " units there are");
+                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to more than the ", n_units,
+                     " units there are");
             parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
                 Worker& memory = worker(thread);
                 auto& tile = memory.tile<T>();
@@ -320,7 +327,8 @@ private:
         if (first_unit % 2 != 0 && first_unit < n_units && get_unit(payloads, first_unit) != 0)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the payloads is not 0");
         if (first_unit + first_unit % 2 != n_units)
-            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", first_unit, " units, not ", n_units);
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", first_unit, " units, not ",
+                 n_units);
         if (verify && fold(checksum) != frame.payload_checksum)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
         if (box.field != nullptr)

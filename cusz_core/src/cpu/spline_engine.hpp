@@ -1,5 +1,5 @@
-// The spline pipeline's schedule on the CPU: lattices one after another, the tiles of each distributed over threads. The
-// bytes do not depend on the number of threads.
+// The spline pipeline's schedule on the CPU: lattices one after another, the tiles of each distributed over threads.
+// The bytes do not depend on the number of threads.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,11 @@ public:
     virtual ~SplineEngine() = default;
 
     // As HostBackend::compress_pyramid and decompress_pyramid.
-    virtual std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid, const Top& top,
-                                            const void* field, int threads, std::byte* target, std::uint64_t capacity) = 0;
-    virtual void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body, int threads,
-                            const Selection& box) = 0;
+    virtual std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
+                                            const Top& top, const void* field, int threads, std::byte* target,
+                                            std::uint64_t capacity) = 0;
+    virtual void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
+                            int threads, const Selection& box) = 0;
     virtual std::size_t scratch_bytes() const = 0;
 };
 

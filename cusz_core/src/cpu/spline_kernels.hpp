@@ -39,11 +39,11 @@ struct Destination {
     Extents start{}, count{}, stride{};
 };
 
-// The longest payload, in units: tile header, counts, verbatim values and their positions, extra bits, states, words; or
-// raw values.
+// The longest payload, in units: tile header, counts, verbatim values and their positions, extra bits, states, words;
+// or raw values.
 template <class T>
-inline constexpr std::size_t longest_spline_payload = 4 + (1 + sizeof(T) / 2) * max_tile_values + 2 * max_tile_values +
-                                                      2 * most_lanes + 2 * max_tile_values;
+inline constexpr std::size_t longest_spline_payload =
+    4 + (1 + sizeof(T) / 2) * max_tile_values + 2 * max_tile_values + 2 * most_lanes + 2 * max_tile_values;
 // Units that a decoder may read beyond the end of a payload.
 inline constexpr std::size_t spline_margin_units = 64;
 
@@ -52,7 +52,8 @@ struct SplineKernels {
     // Predicts and quantises tile `number` of lattice i; its values to predict from and magnitudes go to `fine`.
     // Counts its symbols, if counts is not null.
     void (*count)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
-                  const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile, RansCounts* counts);
+                  const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
+                  RansCounts* counts);
     // The same, and writes its payload. Returns its length in units.
     std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
                            const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,

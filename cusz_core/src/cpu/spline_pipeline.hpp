@@ -221,10 +221,10 @@ struct SplinePipeline {
                 const std::size_t step = 2 * lattice.stride[0], at = box.at(0, y, z, w);
                 for (std::uint32_t x = 0; x < box.n[0]; ++x) fine.value[to + x * step] = tile.value[at + x];
                 for (std::uint32_t x = 0; x < box.n[0]; ++x) {
-                    const std::uint8_t m =
-                        c > 0 ? tile.magnitude[at + x]
-                              : coarse.magnitude[from + x * lattice.coarse_stride[0]] == special_magnitude ? special_magnitude
-                                                                                                         : std::uint8_t{0};
+                    const std::uint8_t m = c > 0 ? tile.magnitude[at + x]
+                                           : coarse.magnitude[from + x * lattice.coarse_stride[0]] == special_magnitude
+                                               ? special_magnitude
+                                               : std::uint8_t{0};
                     fine.magnitude[to + x * step] = m;
                 }
             });
@@ -260,8 +260,8 @@ struct SplinePipeline {
     };
 
     // Predicts and codes all phases. counts, writing: one of them may be null.
-    static void code_phases(const SplineCoder<T>& coder, std::size_t i, SplineTile<T>& tile,
-                            RansCounts* counts, const RansWriting* writing, Entries& entries) {
+    static void code_phases(const SplineCoder<T>& coder, std::size_t i, SplineTile<T>& tile, RansCounts* counts,
+                            const RansWriting* writing, Entries& entries) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
         std::uint32_t at = 0;
@@ -313,9 +313,9 @@ struct SplinePipeline {
     }
 
     // Lists a group's symbols from entry[values] on, and puts their extra bits. Returns the number of entries.
-    static std::uint32_t list_group(const SplineTile<T>& tile, const ClassBox& box, const Group& g, const RansWriting& writing,
-                                    std::uint32_t row, std::uint16_t* entry, std::uint32_t values, BitWriter& extra,
-                                    Entries& entries) {
+    static std::uint32_t list_group(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
+                                    const RansWriting& writing, std::uint32_t row, std::uint16_t* entry,
+                                    std::uint32_t values, BitWriter& extra, Entries& entries) {
         const std::uint16_t* const entry_of = writing.entry_of + row * n_direct;
         std::uint32_t large = tile.has_large ? n_direct : 0, at_first = values;
         if (large == 0)
@@ -366,8 +366,9 @@ struct SplinePipeline {
         const LatticeTile later = tile_of(lattice, std::min(number + prefetch_distance, lattice.n_tiles - 1));
         std::ptrdiff_t distance = 0;
         for (std::size_t a = 0; a < 4; ++a)
-            distance += (static_cast<std::ptrdiff_t>(later.origin[a]) - static_cast<std::ptrdiff_t>(tile.place.origin[a])) *
-                        static_cast<std::ptrdiff_t>(lattice.field_stride[a]);
+            distance +=
+                (static_cast<std::ptrdiff_t>(later.origin[a]) - static_cast<std::ptrdiff_t>(tile.place.origin[a])) *
+                static_cast<std::ptrdiff_t>(lattice.field_stride[a]);
         load_values(lattice, field, tile, distance);
     }
 
@@ -590,7 +591,8 @@ struct SplinePipeline {
         const std::uint32_t lanes = 1u << (header >> 2 & 3);
         const bool has_codes = kind == coded && n_units > 0;
         if (has_codes) take(2 * lanes);
-        RansDecoder decoder(reading, has_codes ? lanes : 0, payload + at - (has_codes ? 2 * lanes : 0), payload + n_units);
+        RansDecoder decoder(reading, has_codes ? lanes : 0, payload + at - (has_codes ? 2 * lanes : 0),
+                            payload + n_units);
         BitReader extra(extra_at, extra_end);
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
             for_classes(tile, phase, [&](std::uint32_t c) { predict(coder, q, tile, c); });
@@ -614,7 +616,8 @@ struct SplinePipeline {
                         for (std::uint32_t x = 0; x < g.n[0]; ++x) {
                             typename Traits<T>::Bits bits;
                             std::memcpy(&bits, take(units_of_value), sizeof bits);
-                            put_value(tile, q, c, {g.first[0] + x, g.first[1] + y, g.first[2] + z, g.first[3] + w}, bits, true);
+                            put_value(tile, q, c, {g.first[0] + x, g.first[1] + y, g.first[2] + z, g.first[3] + w},
+                                      bits, true);
                         }
                     });
                 });
@@ -632,7 +635,8 @@ struct SplinePipeline {
             Patch patch{{}, tile.verbatim[j]};
             std::uint32_t rest = tile.verbatim_at[j];
             for (std::size_t a = 0; a < 4; ++a, rest /= tile.place.edge[a - 1])
-                patch.at[lattice.axis[a]] = (tile.place.origin[a] + rest % tile.place.edge[a]) * coder.pyramid.scale(i, lattice.axis[a]);
+                patch.at[lattice.axis[a]] =
+                    (tile.place.origin[a] + rest % tile.place.edge[a]) * coder.pyramid.scale(i, lattice.axis[a]);
             patches.push_back(patch);
         }
     }
@@ -658,8 +662,8 @@ struct SplinePipeline {
     }
 
     // A value that is stored as it is; list: to be found again, if it has to be patched.
-    static void put_value(SplineTile<T>& tile, const Quantiser<T>& q, std::uint32_t c, const std::array<std::uint32_t, 4>& h,
-                          typename Traits<T>::Bits bits, bool list) {
+    static void put_value(SplineTile<T>& tile, const Quantiser<T>& q, std::uint32_t c,
+                          const std::array<std::uint32_t, 4>& h, typename Traits<T>::Bits bits, bool list) {
         const std::size_t at = tile.box[c].at(h[0], h[1], h[2], h[3]);
         keep_value(q, tile, at, bits);
         tile.magnitude[at] = bits == q.special ? special_magnitude : std::uint8_t{0};
@@ -731,7 +735,8 @@ struct SplinePipeline {
                 tile.has_special = true;
             } else {
                 const auto [leading, bits] = alphabet.meaning(s);
-                tile.decoded[v] = static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra.take(bits));
+                tile.decoded[v] =
+                    static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra.take(bits));
             }
         }
         std::uint32_t j = 0;
@@ -799,7 +804,8 @@ struct SplinePipeline {
                     const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
                     interleave(tile.value + even, tile.value + odd, n, line);
                     if (c == 0 && coarse_special)
-                        put_special(coarse.magnitude + in_coarse, static_cast<std::size_t>(lattice.coarse_stride[0]), n, line);
+                        put_special(coarse.magnitude + in_coarse, static_cast<std::size_t>(lattice.coarse_stride[0]), n,
+                                    line);
                     if (tile.has_special) {
                         if (c > 0) put_special(tile.magnitude + even, 1, n, line);
                         put_special(tile.magnitude + odd, 1, tile.box[c | 1].n[0], line + 1);

@@ -21,8 +21,8 @@ namespace cusz::cpu {
 inline constexpr std::uint32_t n_classes = 8;
 inline constexpr std::uint8_t special_magnitude = 255;
 
-// A box of half coordinates. All arrays of a tile (values, codes, ..) and all its classes have the same strides, so a row
-// is at the same place in each.
+// A box of half coordinates. All arrays of a tile (values, codes, ..) and all its classes have the same strides, so a
+// row is at the same place in each.
 struct ClassBox {
     std::array<std::uint32_t, 4> n{};      // half coordinates in the tile
     std::array<std::uint32_t, 4> margin{}; // positions before them: 1 along active axes that are even here
@@ -48,10 +48,10 @@ struct SplineTile {
     std::uint32_t classes() const { return 1u << n_active; }
 
     // All in one buffer; by position, as ClassBox has it.
-    T* value = nullptr;              // to predict from
-    T* original = nullptr;           // while it is compressed
-    std::int32_t* code = nullptr;    // missing_code: special
-    std::uint8_t* direct = nullptr;  // code + 32, if has_large is false
+    T* value = nullptr;             // to predict from
+    T* original = nullptr;          // while it is compressed
+    std::int32_t* code = nullptr;   // missing_code: special
+    std::uint8_t* direct = nullptr; // code + 32, if has_large is false
     std::uint8_t* magnitude = nullptr;
     std::uint8_t* context = nullptr; // place: S * 9 + N
     std::uint8_t* spread = nullptr;  // S
@@ -63,7 +63,7 @@ struct SplineTile {
     std::uint8_t table[max_tile_values + 64], symbol[max_tile_values + 64];
     std::int32_t decoded[max_tile_values + 64];
     std::uint8_t flag[max_tile_values + 64];
-    std::uint16_t extra[max_tile_values * 2 + 8]; // extra bits
+    std::uint16_t extra[max_tile_values * 2 + 8];  // extra bits
     std::uint16_t words[2 * max_tile_values + 64]; // states and words, from the end
 
     // Verbatim values, by position in the tile.

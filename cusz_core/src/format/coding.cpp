@@ -9,7 +9,8 @@ namespace cusz {
 namespace {
 
 constexpr std::size_t predictor_family_at = 48, entropy_coder_at = 49, lossless_at = 50, mode_at = 51, has_fill_at = 53,
-                      eb_at = 56, eb_abs_at = 64, step_at = 72, special_at = 80, body_bytes_at = 88, stored_bytes_at = 96;
+                      eb_at = 56, eb_abs_at = 64, step_at = 72, special_at = 80, body_bytes_at = 88,
+                      stored_bytes_at = 96;
 
 // Twice a value of T between the smallest normal and the limit of docs/format.md, section 4.
 bool legal_step(cusz_dtype dtype, double step) {
@@ -19,7 +20,8 @@ bool legal_step(cusz_dtype dtype, double step) {
 
 } // namespace
 
-void read_common_coding(const void* header, const Layout& layout, cusz_predictor predictor, cusz_coder coder, Coding& c) {
+void read_common_coding(const void* header, const Layout& layout, cusz_predictor predictor, cusz_coder coder,
+                        Coding& c) {
     const auto id = [&](std::size_t offset, unsigned least, unsigned most, const char* name) {
         const unsigned value = get<std::uint8_t>(header, offset);
         if (value < least || value > most)

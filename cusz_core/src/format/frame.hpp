@@ -59,7 +59,7 @@ struct Frame {
     std::uint32_t payload_checksum;
     Coding coding{};                     // tiled archives
     std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the coder's model; tiled archives
-    std::vector<std::byte> model{}; // the spline pipeline's, as stored
+    std::vector<std::byte> model{};      // the spline pipeline's, as stored
     std::size_t header_bytes = raw_header_bytes, model_bytes = 0; // of the sections before the body
     const std::byte* body = nullptr;                              // raw bytes, or the stored body
     std::uint64_t body_stored_bytes = 0;

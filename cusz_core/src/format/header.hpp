@@ -51,8 +51,8 @@ void read_common_coding(const void* header, const Layout& layout, cusz_predictor
                         Coding& coding);
 void write_common_coding(void* archive, const Coding& coding);
 
-// Checks the sizes of the body and of its stored form. least: of the body before the lossless stage; it bounds the field
-// that a body can declare, and so the memory that a reader allocates for it. Throws CORRUPT.
+// Checks the sizes of the body and of its stored form. least: of the body before the lossless stage; it bounds the
+// field that a body can declare, and so the memory that a reader allocates for it. Throws CORRUPT.
 void check_body_bytes(const Frame& frame, std::uint64_t least, std::uint64_t n_tiles);
 
 } // namespace cusz

@@ -19,7 +19,9 @@ void number_axes(const Extents& extent, std::uint32_t halved, Lattice& lattice) 
             }
 }
 
-Extents strides_of(const Extents& extent) { return {1, extent[0], extent[0] * extent[1], extent[0] * extent[1] * extent[2]}; }
+Extents strides_of(const Extents& extent) {
+    return {1, extent[0], extent[0] * extent[1], extent[0] * extent[1] * extent[2]};
+}
 
 void cut(Lattice& lattice) {
     static constexpr std::array<std::uint32_t, 4> start[4] = {
@@ -27,7 +29,8 @@ void cut(Lattice& lattice) {
     static constexpr std::array<std::uint32_t, 4> group[4] = {{1, 1, 1, 1}, {64, 1, 1, 1}, {8, 8, 1, 1}, {4, 4, 4, 1}};
     lattice.group = group[lattice.n_active];
     for (std::size_t a = 0; a < 4; ++a)
-        lattice.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(start[lattice.n_active][a], lattice.extent[a]));
+        lattice.edge[a] =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(start[lattice.n_active][a], lattice.extent[a]));
     grow(lattice.edge, lattice.extent);
     lattice.n_tiles = 1;
     for (std::size_t a = 0; a < 4; ++a) {
@@ -55,7 +58,8 @@ LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
     LatticeTile tile{};
     for (std::size_t a = 0; a < 4; ++a) {
         tile.origin[a] = number % lattice.count[a] * lattice.edge[a];
-        tile.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - tile.origin[a]));
+        tile.edge[a] =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - tile.origin[a]));
         number /= lattice.count[a];
     }
     return tile;
@@ -68,7 +72,8 @@ Pyramid::Pyramid(int ndim, const std::uint64_t* shape, std::uint32_t halved) {
         Lattice lattice;
         number_axes(extent, halved, lattice);
         Extents coarse = extent;
-        for (std::uint32_t j = 0; j < lattice.n_active; ++j) coarse[lattice.axis[j]] = (extent[lattice.axis[j]] + 1) / 2;
+        for (std::uint32_t j = 0; j < lattice.n_active; ++j)
+            coarse[lattice.axis[j]] = (extent[lattice.axis[j]] + 1) / 2;
         const Extents stride = strides_of(extent), coarse_stride = strides_of(coarse);
         for (std::size_t j = 0; j < 4; ++j) {
             const std::uint32_t a = lattice.axis[j];

@@ -22,15 +22,15 @@ std::uint32_t halvable_axes(int ndim, const std::uint64_t* shape, std::uint32_t 
 
 // One lattice. Axes are its own, the active ones first, unless said otherwise.
 struct Lattice {
-    std::uint32_t n_active = 0; // 0: the top
+    std::uint32_t n_active = 0;          // 0: the top
     std::array<std::uint32_t, 4> axis{}; // of the field, by axis of the lattice
     Extents extent{};
     Extents field_stride{};  // between its points in the field, in values
     Extents stride{};        // between its points in an array of its own, which has the field's order of axes
     Extents coarse_stride{}; // the same in an array of the next coarser lattice
-    std::array<std::uint32_t, 4> edge{}; // of a full tile
+    std::array<std::uint32_t, 4> edge{};  // of a full tile
     std::array<std::uint32_t, 4> group{}; // edges of a group, in half coordinates
-    Extents count{}; // tiles along each axis
+    Extents count{};                      // tiles along each axis
     std::uint64_t n_tiles = 0;
     std::uint64_t first_tile = 0; // number, in the archive, of its first tile
 

@@ -174,8 +174,7 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
         if (total != rans_total)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the frequencies of table ", t, " add up to ", total);
         for (const std::uint32_t s : {alphabet.zero(), alphabet.escape(0), alphabet.escape(-1), alphabet.missing()})
-            if (model.frequency[t][s] == 0)
-                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: table ", t, " lacks symbol ", s);
+            if (model.frequency[t][s] == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: table ", t, " lacks symbol ", s);
     }
     for (auto& g : model.significant) {
         g = static_cast<std::uint16_t>(in.take(12));
@@ -220,7 +219,8 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
     for (const Context& c : contexts) all += share(c);
     for (const Context& c : contexts) {
         const std::uint64_t middle = before + share(c) / 2;
-        model.table[c.number] = static_cast<std::uint8_t>(std::min<std::uint64_t>(K - 1, middle * K / std::max<std::uint64_t>(all, 1)));
+        model.table[c.number] =
+            static_cast<std::uint8_t>(std::min<std::uint64_t>(K - 1, middle * K / std::max<std::uint64_t>(all, 1)));
         before += share(c);
     }
 
@@ -258,7 +258,9 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
     for (std::size_t row = n_activities; row < n_contexts; row += n_activities) {
         bool none = true;
         for (std::size_t i = row; i < row + n_activities; ++i) none = none && !occurs[i];
-        if (none) std::copy_n(model.table.begin() + static_cast<std::ptrdiff_t>(row - n_activities), n_activities, model.table.begin() + static_cast<std::ptrdiff_t>(row));
+        if (none)
+            std::copy_n(model.table.begin() + static_cast<std::ptrdiff_t>(row - n_activities), n_activities,
+                        model.table.begin() + static_cast<std::ptrdiff_t>(row));
     }
 
     for (std::size_t c = 0; c < n_group_contexts; ++c) {

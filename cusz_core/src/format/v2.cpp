@@ -78,7 +78,8 @@ void write_header(void* archive, const Layout& layout, const Coding& c, std::siz
     write_common_coding(archive, c);
     put(archive, draft_at, static_cast<std::uint8_t>(draft));
     put(archive, halved_at, static_cast<std::uint8_t>(c.spline.halved));
-    put(archive, interpolation_at, static_cast<std::uint8_t>(c.spline.cubic | c.spline.alpha << 1 | c.spline.beta << 4));
+    put(archive, interpolation_at,
+        static_cast<std::uint8_t>(c.spline.cubic | c.spline.alpha << 1 | c.spline.beta << 4));
     put(archive, n_special_at, c.n_special);
     put(archive, model_bytes_at, static_cast<std::uint64_t>(model_bytes));
     put(archive, n_unpredictable_at, c.n_unpredictable);

@@ -1,4 +1,5 @@
-// Version 2 of the format, not frozen yet: the header of an archive of the spline pipeline (docs/format_v2.md, section 1).
+// Version 2 of the format, not frozen yet: the header of an archive of the spline pipeline (docs/format_v2.md, section
+// 1).
 #pragma once
 
 #include <cstddef>
