@@ -160,13 +160,45 @@ struct Lanes {
         std::memcpy(at, &v, sizeof v);
     }
     // The values at even and odd places of two vectors, and back.
-    static Values evens(Values a, Values b) { return __builtin_shuffle(a, b, counted() * 2); }
-    static Values odds(Values a, Values b) { return __builtin_shuffle(a, b, counted() * 2 + 1); }
+    static Values evens(Values a, Values b) {
+        if constexpr (n == 2)
+            return __builtin_shufflevector(a, b, 0, 2);
+        else if constexpr (n == 4)
+            return __builtin_shufflevector(a, b, 0, 2, 4, 6);
+        else if constexpr (n == 8)
+            return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+        else
+            return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    }
+    static Values odds(Values a, Values b) {
+        if constexpr (n == 2)
+            return __builtin_shufflevector(a, b, 1, 3);
+        else if constexpr (n == 4)
+            return __builtin_shufflevector(a, b, 1, 3, 5, 7);
+        else if constexpr (n == 8)
+            return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+        else
+            return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    }
     static Values interleaved_low(Values a, Values b) {
-        return __builtin_shuffle(a, b, (counted() >> 1) + (counted() & 1) * Int{n});
+        if constexpr (n == 2)
+            return __builtin_shufflevector(a, b, 0, 2);
+        else if constexpr (n == 4)
+            return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+        else if constexpr (n == 8)
+            return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+        else
+            return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     }
     static Values interleaved_high(Values a, Values b) {
-        return __builtin_shuffle(a, b, (counted() >> 1) + (counted() & 1) * Int{n} + Int{n / 2});
+        if constexpr (n == 2)
+            return __builtin_shufflevector(a, b, 1, 3);
+        else if constexpr (n == 4)
+            return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+        else if constexpr (n == 8)
+            return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+        else
+            return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
     static Ints counted() {
         Ints v{};
