@@ -290,9 +290,11 @@ def some_model(tables: int, symbols: dict[int, int], seed: int = 0) -> reference
 def test_models_are_read_as_written(tables: int) -> None:
     frequencies = np.zeros((tables, 195), np.int64)
     for table in range(tables):
-        frequencies[table, table * 12 : table * 12 + 14] = [1, 2, 3, 0, 4, 1000, 0, 2000, 1, 1, 1, 500, 500, 83]
+        frequencies[table, table * 11 : table * 11 + 14] = [1, 2, 3, 0, 4, 1000, 0, 2000, 1, 1, 1, 500, 500, 79]
+        frequencies[table, [32, 192, 193, 194]] += 1
+        frequencies[table, 32] += 4096 - frequencies[table].sum()
     frequencies[-1] = 0
-    frequencies[-1, 194] = 4096
+    frequencies[-1, [32, 192, 193, 194]] = [1, 4093, 1, 1]
     model = replace(some_model(tables, {5: 4096}), frequencies=frequencies)
     section = reference.model_section(model)
     again = reference.read_model(section)
@@ -303,13 +305,20 @@ def test_models_are_read_as_written(tables: int) -> None:
             reference.read_model(wrong)
 
 
-ONLY_ESCAPES = {32: 4000, 192: 48, 193: 48}
-NO_ESCAPES = {31: 100, 32: 3896, 33: 100}
-NO_CODE_0 = {31: 2048, 33: 2048}
-ESCAPES_WITHOUT_CODE_0 = {192: 2048, 193: 2048}
+ONLY_ESCAPES = {32: 4000, 192: 40, 193: 40, 194: 16}
+MANY_SPECIAL = {32: 1, 192: 1, 193: 1, 194: 4093}
 
 
-@pytest.mark.parametrize("symbols", [ONLY_ESCAPES, NO_ESCAPES, NO_CODE_0, ESCAPES_WITHOUT_CODE_0], ids=str)
+@pytest.mark.parametrize("symbol", [32, 192, 193, 194])
+def test_symbols_that_every_table_has(symbol: int) -> None:
+    frequencies = some_model(2, ONLY_ESCAPES).frequencies
+    model = replace(some_model(2, ONLY_ESCAPES), frequencies=frequencies)
+    frequencies[1, [symbol, 40]] = [0, frequencies[1, symbol]]
+    with pytest.raises(reference.FormatError, match="symbol"):
+        reference.read_model(reference.model_section(model))
+
+
+@pytest.mark.parametrize("symbols", [ONLY_ESCAPES, MANY_SPECIAL], ids=str)
 @pytest.mark.parametrize("fill", [None, 0.25])
 def test_models_without_some_symbols(symbols: dict[int, int], fill: float | None) -> None:
     x = strewn((90, 100), F64, [math.nan, 0.25, 1e200], 300)
@@ -410,7 +419,7 @@ class Pointwise:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("shape", "axes", "cubic"),
-    [((5000,), 1, True), ((70, 81), 3, True), ((18, 17, 20), 7, False), ((3, 40, 50), 3, False), ((5, 6, 7), 7, True)],
+    [((5000,), 1, True), ((70, 81), 3, True), ((18, 17, 20), 7, False), ((3, 40, 50), 3, False), ((30, 20, 6), 4, True), ((30, 9, 20), 5, True), ((5, 6, 7), 7, True)],
     ids=str,
 )
 def test_points_are_predicted_as_the_document_says(
@@ -430,10 +439,11 @@ def test_points_are_predicted_as_the_document_says(
         magnitude[support.integers(n, 0, 300, next(seeds)) == 0] = 255
         return reference.Level(values.view(ty.bits), values, magnitude.reshape(extents))
 
-    coarser = random_level(reference.halved(lattice.extents, lattice.active))
+    coarser = random_level(reference.halved(reference.extents_of(shape), lattice.active_in_field))
+    numbered_anew = coarser.each(lattice.from_field_order)
     with np.errstate(all="ignore"):
         for tile in reference.LatticeInWork(plan, lattice, coarser).tiles():
-            points = Pointwise(tile, coarser)
+            points = Pointwise(tile, numbered_anew)
             for number in range(1, len(tile.phases) + 1):
                 phase = tile.begin_phase(number)
                 n = phase.position.size
@@ -442,7 +452,7 @@ def test_points_are_predicted_as_the_document_says(
                     x = tuple(int(c) + begin for c, (begin, _) in zip(local, tile.ranges, strict=True))[::-1]
                     assert len(points.odd(x)) == number
                     assert phase.p[j] == points.p(x, True)[0]
-                    assert phase.context[j] == points.context(x, coarser.magnitudes)
+                    assert phase.context[j] == points.context(x, numbered_anew.magnitudes)
                 code = support.integers(n, -20, 21, next(seeds)) * (support.integers(n, 0, 2, next(seeds)))
                 special = support.integers(n, 0, 200, next(seeds)) == 0
                 code[special] = 0
@@ -455,13 +465,14 @@ def test_tiles() -> None:
         ((100, 100), 3): (1, 1, 64, 64),
         ((100, 100, 100), 7): (1, 8, 16, 32),
         ((100, 100, 100), 1): (1, 4, 8, 100),
-        ((64, 64, 64), 2): (1, 8, 64, 8),
+        ((64, 64, 64), 2): (1, 8, 8, 64),
+        ((70, 3, 65), 4): (1, 3, 16, 70),
         ((3, 100, 100), 3): (1, 1, 64, 64),
-        ((8, 5, 1, 9), 5): (1, 8, 5, 9),
+        ((8, 5, 1, 9), 5): (1, 5, 8, 9),
     }
     for (shape, axes), tile in wanted.items():
-        extents = reference.extents_of(shape)
-        assert reference.tile_edges(extents, reference.active_axes(extents, axes)) == tile
+        lattices, _ = reference.pyramid(reference.extents_of(shape), axes)
+        assert lattices[0].tile == tile
 
 
 def test_coding_order() -> None:
@@ -518,6 +529,55 @@ def test_accepted_codes_are_within_the_bound(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# How the writer chooses the model
+
+
+def test_log() -> None:
+    for n in [*range(1, 5000), 2**20 - 1, 2**20, 2**20 + 1]:
+        assert reference.log(n) == math.floor(256 * math.log2(n))
+
+
+def test_sizes_of_symbols() -> None:
+    sizes = reference.SIZES.tolist()
+    assert [sizes[symbol] for symbol in (31, 32, 33, 35, 194)] == [256, 0, 256, 512, 0]
+    assert sizes[64] == math.floor(256 * math.log2(5)) + 256 * 3  # the code 32 and those up to 39
+    assert sizes[65] == math.floor(256 * math.log2(6)) + 256 * 3
+    assert sizes[192:194] == [256 * 20, 256 * 21]
+
+
+def test_normalised_frequencies() -> None:
+    def normalised(weights: dict[int, int]) -> dict[int, int]:
+        given: NDArray = np.zeros(195, np.int64)
+        for symbol, weight in weights.items():
+            given[symbol] = weight
+        frequencies = reference.normalised(given)
+        assert frequencies.sum() == 4096
+        return {symbol: int(frequencies[symbol]) for symbol in np.flatnonzero(frequencies).tolist()}
+
+    assert normalised({}) == {32: 4093, 192: 1, 193: 1, 194: 1}
+    assert normalised({5: 7, 32: 7}) == {5: 2045, 32: 2048, 192: 1, 193: 1, 194: 1}
+    many = dict.fromkeys(range(100), 1) | {150: 10**6}
+    assert normalised(many) == {**dict.fromkeys(range(100), 1), 150: 4096 - 103, 192: 1, 193: 1, 194: 1}
+
+
+def test_models_without_values() -> None:
+    model = reference.choose_model(reference.Counts())
+    assert len(model.frequencies) == 1
+    assert not model.table_of.any()
+    assert (model.significant == 2048).all()
+
+
+def test_contexts_that_do_not_occur() -> None:
+    occurring: NDArray = np.full(648, -1)
+    occurring[[3, 13, 40]] = [2, 1, 4]
+    tables = reference.tables_of_all(occurring)
+    assert tables[:14].tolist() == [0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]
+    assert tables[14:36].tolist() == [1] * 4 + [2, 2, 2, 2, 1, 1, 1, 1, 1] * 2
+    assert tables[36:42].tolist() == [1, 1, 1, 1, 4, 4]
+    assert tables[45:54].tolist() == tables[36:45].tolist()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Damage
 
 
@@ -538,12 +598,12 @@ def resealed(archive: bytes) -> bytes:
     except reference.FormatError:
         return archive
     body_at = 128 + int.from_bytes(archive[112:120], "little")
-    if body_at + 4 > len(archive) or n_tiles > len(archive):
+    if body_at + 8 > len(archive) or n_tiles > len(archive):
         return archive
     body = archive[body_at:]
-    top_bytes = int.from_bytes(body[:4], "little")
-    top = resealed_v1(body[4 : 4 + top_bytes])
-    stored_top = reference.to_whole(body[:4] + top, 4)
+    top_bytes = int.from_bytes(body[:8], "little")
+    top = resealed_v1(body[8 : 8 + top_bytes])
+    stored_top = reference.to_whole(body[:8] + top, 4)
     index = np.frombuffer(body[len(stored_top) :][: 2 * n_tiles].ljust(2 * n_tiles, b"\0"), "<u2").tolist()
     at = len(stored_top) + 4 * -(-n_tiles // 2)
     payloads = []
@@ -593,7 +653,7 @@ def test_resealing_restores_archives(victim: bytes) -> None:
     body_at = 128 + int.from_bytes(victim[112:120], "little")
     unsealed = bytearray(victim)
     unsealed[40:48] = bytes(8)
-    unsealed[body_at + 4 + 40 : body_at + 4 + 48] = bytes(8)
+    unsealed[body_at + 8 + 40 : body_at + 8 + 48] = bytes(8)
     assert resealed(bytes(unsealed)) == victim
 
 
@@ -646,7 +706,7 @@ def parts_of_tile(payload: bytes) -> list[str]:
 def rebuilt(archive: bytes, payloads: list[bytes], top: bytes) -> bytes:
     body_at = 128 + int.from_bytes(archive[112:120], "little")
     index = np.array([len(payload) // 2 for payload in payloads], np.uint16)
-    body = reference.to_whole(struct.pack("<I", len(top)) + top, 4)
+    body = reference.to_whole(struct.pack("<Q", len(top)) + top, 4)
     body += reference.to_whole(reference.units_of(index), 4) + reference.to_whole(b"".join(payloads), 4)
     lengths = struct.pack("<QQ", len(body), len(body))
     return resealed(archive[:88] + lengths + archive[104:body_at] + body)
@@ -701,6 +761,7 @@ REFUSED: dict[str, Callable[[bytes], bytes]] = {
     "too many verbatim values": with_tile("verbatim", lambda p: p[:2] + b"\xff\xff" + p[4:]),
     "a verbatim value of class 0": with_tile("verbatim", lambda p: p[:4] + b"\0\0" + p[6:]),
     "a verbatim value beyond the tile": with_tile("verbatim", lambda p: p[:4] + b"\0\x20" + p[6:]),
+    "no verbatim values, but their bit": with_tile("verbatim", lambda p: p[:2] + bytes(2) + p[4:]),
     "a top of another length": with_top(lambda top: top + bytes(4)),
     "a top of a shorter length": with_top(lambda top: top[:-4]),
     "a top of version 2": with_top(lambda top: top[:4] + b"\2" + top[5:]),
