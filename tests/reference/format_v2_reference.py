@@ -315,8 +315,8 @@ class Phase:
 
 
 class LatticeInWork:
-    """A lattice while its tiles are coded or decoded. The coarser one has the field's order of axes, as it has itself in
-    the end (`finished`)."""
+    """A lattice while its tiles are coded or decoded. The coarser one has the field's order of axes, as has what comes
+    out in the end (`finished`)."""
 
     def __init__(self, plan: Plan, lattice: Lattice, coarser: Level) -> None:
         self.plan, self.lattice, self.ty = plan, lattice, plan.ty
