@@ -97,9 +97,9 @@ class Parameters:
         lossless: "none", or "zstd" for a further lossless stage.
         fill: a value that stands for "no data", such as 1e20; None: there is none. It is cast to the field's type and
             compared by its bits.
-        predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it, from
-            coarse to fine; for smooth fields. Its archives have format version 2, which is a draft: later versions of
-            cusz may not read them. (Where there is nothing to halve, they are the same as for "lorenzo".)
+        predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it,
+            from coarse to fine; for smooth fields. Its archives have format version 2, which is a draft: later
+            releases may not read them. (Where there is nothing to halve, they are the same as for "lorenzo".)
 
     Raises:
         ParameterError: a value out of its legal range.
