@@ -1,21 +1,20 @@
 """Version 2 of the archive format, docs/format_v2.md, as a program: written from that document alone, simple and slow.
 
 As format_v1_reference.py is for version 1, from which it takes what the documents share (symbols, checksums, the top).
-Section numbers are those of the document. There is no zstd stage here. How a writer chooses its model is not part of
-the document yet: `choose_model` is this program's own.
+Section numbers are those of the document. There is no zstd stage here.
 """
 
 import functools
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import format_v1_reference as v1
 import numpy as np
 from format_v1_reference import Array, Box, FormatError, Type, require, volume
 
-__all__ = ["FormatError", "Model", "choose_model", "decode", "encode", "halvable"]
+__all__ = ["Counts", "FormatError", "Model", "choose_model", "decode", "encode", "halvable"]
 
 VERSION, DRAFT = 2, 1
 SPLINE, RANS = 1, 1  # ids of predictor family and entropy coder
@@ -34,8 +33,11 @@ T_LIMIT = 1048575  # largest |t| that is quantised
 SPECIAL_MAGNITUDE = 255
 ALPHABET = v1.Alphabet(5)
 CODE_0 = ALPHABET.R  # its symbol
+IN_EVERY_TABLE = (CODE_0, *ALPHABET.escapes, ALPHABET.missing)
 CONTEXTS, ROW = 648, 9
 GROUP_CONTEXTS = 16
+MAX_TABLES = 16
+TOP_LENGTH_BYTES = 8
 SCALE_BITS = 12
 SCALE = 1 << SCALE_BITS
 LOWEST_STATE = 1 << 16
@@ -49,12 +51,24 @@ Ranges = tuple[tuple[int, int], ...]  # (begin, end) along each array axis
 
 @dataclass(frozen=True)
 class Lattice:
-    """One that is coded. Axis a of the document is array axis 3 - a."""
+    """One that is coded. Arrays of it, and all that follows from `extents`, have the axes that are numbered anew:
+    array axis 3 - j is the field's axis axes[j]."""
 
     index: int
+    axes: tuple[int, ...]  # the active ones first
     extents: Box
-    active: tuple[int, ...]
+    active: tuple[int, ...]  # 0, or 0 and 1, or 0 to 2
     tile: Box
+
+    @property
+    def active_in_field(self) -> tuple[int, ...]:
+        return tuple(self.axes[j] for j in self.active)
+
+    def from_field_order(self, array: Array) -> Array:
+        return np.ascontiguousarray(array.transpose(array_axes(self.axes)))
+
+    def to_field_order(self, array: Array) -> Array:
+        return np.ascontiguousarray(array.transpose(np.argsort(array_axes(self.axes))))
 
     def tiles(self) -> Iterator[Ranges]:
         """In raster order."""
@@ -105,11 +119,23 @@ def halved(extents: Box, active: tuple[int, ...]) -> Box:
     return e3, e2, e1, e0
 
 
+def array_axes(axes: tuple[int, ...]) -> list[int]:
+    return [3 - a for a in axes[::-1]]
+
+
+def lattice_of(index: int, extents: Box, active: tuple[int, ...]) -> Lattice:
+    """From the field's axes."""
+    axes = (*active, *(a for a in range(4) if a not in active))
+    e3, e2, e1, e0 = (extents[axis] for axis in array_axes(axes))
+    numbered_anew = tuple(range(len(active)))
+    return Lattice(index, axes, (e3, e2, e1, e0), numbered_anew, tile_edges((e3, e2, e1, e0), numbered_anew))
+
+
 def pyramid(extents: Box, mask: int) -> tuple[list[Lattice], Box]:
-    """The lattices below the top, from lattice 0 on, and the extents of the top."""
+    """The lattices below the top, from lattice 0 on, and the extents of the top, by the field's axes."""
     lattices = []
     while active := active_axes(extents, mask):
-        lattices.append(Lattice(len(lattices), extents, active, tile_edges(extents, active)))
+        lattices.append(lattice_of(len(lattices), extents, active))
         extents = halved(extents, active)
     return lattices, extents
 
@@ -236,6 +262,9 @@ class Level:
     values: Array  # to predict from
     magnitudes: Array
 
+    def each(self, change: Callable[[Array], Array]) -> "Level":
+        return Level(change(self.bits), change(self.values), change(self.magnitudes))
+
 
 def top_level(decoded: Array, pattern: int, ty: Type) -> Level:
     bits = decoded.view(ty.bits)
@@ -286,10 +315,12 @@ class Phase:
 
 
 class LatticeInWork:
-    """A lattice while its tiles are coded or decoded."""
+    """A lattice while its tiles are coded or decoded. The coarser one has the field's order of axes, as has what comes
+    out in the end (`finished`)."""
 
     def __init__(self, plan: Plan, lattice: Lattice, coarser: Level) -> None:
         self.plan, self.lattice, self.ty = plan, lattice, plan.ty
+        coarser = coarser.each(lattice.from_field_order)
         self.bound = plan.bound(lattice.index)
         self.P = saturated(sums_around(coarser.magnitudes, lattice.active))
         class_0 = points_of_class(0, lattice.active)
@@ -307,6 +338,9 @@ class LatticeInWork:
     def tiles(self) -> Iterator["TileInWork"]:
         for ranges in self.lattice.tiles():
             yield TileInWork(self, ranges)
+
+    def finished(self) -> Level:
+        return self.level.each(self.lattice.to_field_order)
 
     def four(self, c: int, a: int, ranges: Ranges, own: dict[int, Array]) -> list[Array]:
         """v0 to v3 of class c along its odd axis a. `own`: the values of the tile's own classes."""
@@ -575,45 +609,117 @@ def read_model(section: bytes) -> Model:
             if w:
                 frequencies[table, symbol] = (1 << (w - 1)) + reader.take(w - 1)
         require(frequencies[table].sum() == SCALE, "a table's sum")
+        require(frequencies[table, IN_EVERY_TABLE].all(), "a table without a symbol that all have")
     significant = np.array([reader.take(SCALE_BITS) for _ in range(GROUP_CONTEXTS)])
     require(significant.min() >= 1, "a frequency of groups")
     reader.finish(32)
     return Model(table_of.ravel(), frequencies, significant)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Section 10: how the writer chooses the model
+
+
+def log(n: int) -> int:
+    """floor(256 log2(n)), of n from 1 on"""
+    whole = n.bit_length() - 1
+    mantissa = n << 31 >> whole
+    result = whole
+    for _ in range(8):
+        mantissa = mantissa * mantissa >> 31
+        result <<= 1
+        if mantissa >= 1 << 32:
+            mantissa >>= 1
+            result |= 1
+    return result
+
+
+def size_of(symbol: int) -> int:
+    if symbol == ALPHABET.missing:
+        return 0
+    base, extra_bits = ALPHABET.meaning(symbol)
+    return log(1 + abs(base >> extra_bits)) + 256 * extra_bits
+
+
+SIZES = np.array([size_of(symbol) for symbol in range(ALPHABET.size)])
+COSTS = np.array([4096] + [3072 - log(f) for f in range(1, SCALE + 1)])  # by frequency
+
+
+@dataclass
+class Counts:
+    """Weights of symbols by context, and of groups that are not significant or are."""
+
+    symbols: Array = field(default_factory=lambda: np.zeros((CONTEXTS, ALPHABET.size), np.int64))
+    groups: Array = field(default_factory=lambda: np.zeros((GROUP_CONTEXTS, 2), np.int64))
+
+    def add(self, phase: "CodedPhase", weight: int) -> None:
+        np.add.at(self.symbols, (phase.context, phase.symbol), weight)
+        np.add.at(self.groups, (phase.group_context, phase.significant.astype(np.int64)), weight)
+
+
 def normalised(weights: Array) -> Array:
-    """Frequencies with the sum 4096, at least 1 for every weight that is not 0."""
+    """Frequencies with the sum 4096."""
     total = int(weights.sum())
-    frequencies = np.array([max(weight * SCALE // total, 1) if weight else 0 for weight in weights.tolist()])
-    while frequencies.sum() > SCALE:
-        frequencies[np.argmax(frequencies)] -= 1
-    frequencies[np.argmax(frequencies)] += SCALE - frequencies.sum()
+    frequencies = np.array([max(1, (SCALE * w + total // 2) // total) if w else 0 for w in weights.tolist()])
+    for symbol in IN_EVERY_TABLE:
+        frequencies[symbol] = max(frequencies[symbol], 1)
+    while (too_many := int(frequencies.sum()) - SCALE) != 0:
+        largest = int(np.argmax(frequencies))
+        if too_many < 0:
+            frequencies[largest] -= too_many
+        else:
+            frequencies[largest] -= min(too_many, max(1, int(frequencies[largest]) // 64))
     return frequencies
 
 
-def symbol_magnitudes() -> Array:
-    meanings = [ALPHABET.meaning(symbol) for symbol in range(ALPHABET.size - 1)]
-    return np.array([abs(base).bit_length() if extra < 20 else 20 for base, extra in meanings] + [0])
+def frequencies_of_tables(weights: Array, table_of: Array, K: int) -> Array:
+    return np.array([normalised(weights[table_of == table].sum(axis=0)) for table in range(K)])
 
 
-def choose_model(counts: Array, group_counts: Array) -> Model:
-    """From the counts of symbols by context (648 x 195) and of groups that are not significant or are (16 x 2).
-    Contexts share a table if the mean magnitudes of their codes are near each other."""
-    seen = counts.sum(axis=1)
-    mean = (counts * symbol_magnitudes()).sum(axis=1) / np.maximum(seen, 1)
-    kind = np.digitize(mean, [0.25, 1.0, 3.0])
-    kinds = np.unique(kind[seen > 0]).tolist() or [0]
-    frequencies = []
-    for each in kinds:
-        weights = counts[(kind == each) & (seen > 0)].sum(axis=0)
-        weights[list(ALPHABET.escapes)] += 1
-        weights[CODE_0] += 1
-        frequencies.append(normalised(weights))
-    table_of = np.zeros(CONTEXTS, np.int64)
+def first_tables(weights: Array, occurring: list[int], K: int) -> Array:
+    """By the mean sizes of the contexts' symbols, so that tables have about the same share of all; -1 where none."""
+    n = weights.sum(axis=1)
+    z = (weights * SIZES).sum(axis=1)
+    share = z + 26 * n
+    table_of = np.full(CONTEXTS, -1)
+    before = 0
+    for context in sorted(occurring, key=lambda context: (int(z[context] // n[context]), context)):
+        middle = before + int(share[context]) // 2
+        table_of[context] = min(K - 1, middle * K // int(share.sum()))
+        before += int(share[context])
+    return table_of
+
+
+def tables_of_all(table_of: Array) -> Array:
+    """Also those of contexts that do not occur, which have -1."""
+    occurs = table_of >= 0
+    result = table_of.copy()
     for context in range(CONTEXTS):
-        table_of[context] = kinds.index(kind[context]) if seen[context] else table_of[context - 1]
-    share = group_counts[:, 1] * SCALE // np.maximum(group_counts.sum(axis=1), 1)
-    return Model(table_of, np.array(frequencies), np.clip(share, 1, SCALE - 1))
+        if not occurs[context]:
+            result[context] = result[context - 1] if context else 0
+    rows = result.reshape(-1, ROW)
+    for row in range(1, len(rows)):
+        if not occurs.reshape(-1, ROW)[row].any():
+            rows[row] = rows[row - 1]
+    return result
+
+
+def choose_model(counts: Counts) -> Model:
+    weights = counts.symbols
+    occurring = np.flatnonzero(weights.any(axis=1)).tolist()
+    K = max(1, min(MAX_TABLES, len(occurring), int(weights.sum()) // 4096 + 2))
+    table_of = first_tables(weights, occurring, K)
+    for _ in range(2):
+        frequencies = frequencies_of_tables(weights, table_of, K)
+        costs = weights[occurring] @ COSTS[frequencies].T  # by context and table
+        table_of[occurring] = np.argmin(costs, axis=1)
+    frequencies = frequencies_of_tables(weights, table_of, K)
+
+    significant = []
+    for other, s in counts.groups.tolist():
+        G = other + s
+        significant.append(min(max((SCALE * s + G // 2) // G, 1), SCALE - 1) if G else SCALE // 2)
+    return Model(tables_of_all(table_of), frequencies, np.array(significant))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -651,25 +757,6 @@ class CodedTile:
     n_unpredictable: int = 0
 
 
-class Unrepresentable(Exception):
-    """A tile that the model has no symbols for, so that it is stored raw."""
-
-
-def drop_unrepresentable(phase: Phase, model: Model, code: Array, special: Array, verbatim: Array) -> None:
-    """Makes values verbatim, in place, for which there is neither a symbol nor an escape."""
-    coded = significant_groups(phase, code, special)[phase.group]
-    table = model.table_of[phase.context]
-    escape = np.where(code < 0, ALPHABET.escapes[1], ALPHABET.escapes[0])
-    has_symbol = model.frequencies[table, ALPHABET.symbol(code, special)] > 0
-    has_escape = ~special & (model.frequencies[table, escape] > 0)
-    lost = coded & ~has_symbol & ~has_escape
-    if (model.frequencies[table[lost], CODE_0] == 0).any():
-        raise Unrepresentable
-    code[lost] = 0
-    verbatim |= lost
-    special &= ~lost
-
-
 def significant_groups(phase: Phase, code: Array, special: Array) -> Array:
     return np.bincount(phase.group, weights=(code != 0) | special) > 0
 
@@ -688,30 +775,25 @@ def coded_phase(phase: Phase, code: Array, special: Array, model: Model | None) 
 
 
 def code_tile(tile: TileInWork, bits: Array, model: Model | None) -> CodedTile:
-    """Codes a tile, of the field's `bits`. Without a model none is stored raw, and no payload is made."""
+    """Codes a tile, of the field's `bits`. Without a model it is of kind 0, and no payload is made."""
     plan = tile.around.plan
     positions = tile.coded_positions()
-    if positions.size and (bits.ravel()[positions] == plan.pattern).all():
+    if model is not None and positions.size and (bits.ravel()[positions] == plan.pattern).all():
         tile.finish_without_codes(True, False, bits)
         return CodedTile(TILE_SPECIAL, payload=struct.pack("<H", TILE_SPECIAL), n_special=positions.size)
 
     coded = CodedTile()
-    try:
-        for number in range(1, len(tile.phases) + 1):
-            phase = tile.begin_phase(number)
-            d_bits = bits.ravel()[phase.position]
-            special = d_bits == plan.pattern
-            code, accepted = quantise(d_bits.view(plan.ty.value), phase.p, tile.around.bound)
-            verbatim = ~accepted & ~special
-            code[special | verbatim] = 0
-            if model is not None:
-                drop_unrepresentable(phase, model, code, special, verbatim)
-            coded.phases.append(coded_phase(phase, code, special, model))
-            coded.verbatim = np.sort(np.concatenate([coded.verbatim, phase.position[verbatim]]))
-            coded.n_special += int(special.sum())
-            tile.end_phase(phase, code, special, verbatim, d_bits)
-    except Unrepresentable:
-        return raw_tile(tile, bits)
+    for number in range(1, len(tile.phases) + 1):
+        phase = tile.begin_phase(number)
+        d_bits = bits.ravel()[phase.position]
+        special = d_bits == plan.pattern
+        code, accepted = quantise(d_bits.view(plan.ty.value), phase.p, tile.around.bound)
+        verbatim = ~accepted & ~special
+        code[special | verbatim] = 0
+        coded.phases.append(coded_phase(phase, code, special, model))
+        coded.verbatim = np.sort(np.concatenate([coded.verbatim, phase.position[verbatim]]))
+        coded.n_special += int(special.sum())
+        tile.end_phase(phase, code, special, verbatim, d_bits)
 
     coded.n_unpredictable = coded.verbatim.size
     coded.empty = not coded.verbatim.size and not any(phase.significant.any() for phase in coded.phases)
@@ -787,9 +869,9 @@ def checksum(top: bytes, payloads: Sequence[bytes]) -> int:
 
 
 def field_of(plan: Plan, bits: Array, i: int) -> Array:
-    """The points of lattice i, or of the top."""
+    """The points of lattice i, or of the top, in the field's order."""
     for lattice in plan.lattices[:i]:
-        bits = bits[points_of_class(0, lattice.active)]
+        bits = bits[points_of_class(0, lattice.active_in_field)]
     return np.ascontiguousarray(bits)
 
 
@@ -798,22 +880,24 @@ def code_tiles(plan: Plan, bits: Array, top: Level, model: Model | None) -> list
     level = top
     for lattice in reversed(plan.lattices):
         work = LatticeInWork(plan, lattice, level)
-        of_lattice = field_of(plan, bits, lattice.index)
+        of_lattice = lattice.from_field_order(field_of(plan, bits, lattice.index))
         for tile in work.tiles():
             tiles.append(code_tile(tile, np.ascontiguousarray(of_lattice[slices(tile.ranges)]), model))
             tile.store()
-        level = work.level
+        level = work.finished()
     return tiles
 
 
-def count_symbols(tiles: list[CodedTile]) -> tuple[Array, Array]:
-    counts = np.zeros((CONTEXTS, ALPHABET.size), np.int64)
-    group_counts = np.zeros((GROUP_CONTEXTS, 2), np.int64)
-    for tile in tiles:
-        for phase in [] if tile.empty else tile.phases:
-            np.add.at(counts, (phase.context, phase.symbol), 1)
-            np.add.at(group_counts, (phase.group_context, phase.significant.astype(np.int64)), 1)
-    return counts, group_counts
+def count_symbols(plan: Plan, tiles: list[CodedTile]) -> Counts:
+    """Of tiles that were coded without a model."""
+    counts = Counts()
+    n_coarse = len(tiles) - plan.lattices[0].tile_count()
+    k = v1.log2_rate(len(tiles) - n_coarse)
+    for number, tile in enumerate(tiles):
+        if number < n_coarse or v1.in_sample(number - n_coarse, k):
+            for phase in tile.phases:
+                counts.add(phase, 1 if number < n_coarse else 1 << k)
+    return counts
 
 
 def default_axes(shape: Sequence[int]) -> int:
@@ -861,12 +945,12 @@ def encode(
         top_archive = v1.encode(top_field, plan.top_bound, fill=fill)
         top = top_level(v1.decode(top_archive), pattern, ty)
         if model is None:
-            model = choose_model(*count_symbols(code_tiles(plan, bits, top, None)))
+            model = choose_model(count_symbols(plan, code_tiles(plan, bits, top, None)))
         tiles = code_tiles(plan, bits, top, model)
 
     payloads = [tile.payload for tile in tiles]
     index = np.array([len(payload) // UNIT for payload in payloads], np.uint16)
-    stored_top = to_whole(struct.pack("<I", len(top_archive)) + top_archive, 4)
+    stored_top = to_whole(struct.pack("<Q", len(top_archive)) + top_archive, 4)
     body = stored_top + to_whole(units_of(index), 4) + to_whole(b"".join(payloads), 4)
     section = model_section(model)
     n_special = sum(tile.n_special for tile in tiles)
@@ -977,11 +1061,16 @@ def decode_tile(tile: TileInWork, payload: bytes, model: Model) -> None:
     is_verbatim: Array = np.zeros(stored_bits.size, np.bool_)
     if head >> VERBATIM_BIT & 1:
         n = reader.unit()
+        require(n > 0, "no verbatim values, but the bit for them")
         verbatim = reader.array(np.uint16, n).astype(np.int64)
         require((np.diff(verbatim) > 0).all() and np.isin(verbatim, positions).all(), "positions of verbatim values")
         is_verbatim[verbatim] = True
         stored_bits[verbatim] = reader.array(ty.bits, n)
-    extra_bits = BitReader(reader.take(UNIT * reader.unit()) if head >> EXTRA_BIT & 1 else b"", "extra bits")
+    extra = b""
+    if head >> EXTRA_BIT & 1:
+        extra = reader.take(UNIT * reader.unit())
+        require(extra, "no extra bits, but the bit for them")
+    extra_bits = BitReader(extra, "extra bits")
     states = reader.array(np.uint32, 1 << log2_lanes).tolist()
     require(len(reader.rest) % UNIT == 0, "half a unit")
     decoder = RansDecoder(states, reader.array(np.uint16, len(reader.rest) // UNIT).tolist(), model)
@@ -1070,12 +1159,13 @@ def read_archive(archive: bytes) -> PyramidArchive:
     model = read_model(archive[model_at:body_at])
 
     body = archive[body_at:]
-    require(len(body) >= 4, "a body without a top")
-    (top_bytes,) = struct.unpack("<I", body[:4])
-    stored_top, rest = body[: 4 + top_bytes + -top_bytes % 4], body[4 + top_bytes + -top_bytes % 4 :]
-    top = stored_top[4 : 4 + top_bytes]
-    require(len(top) == top_bytes and len(stored_top) % 4 == 0, "a top of another length")
-    require(not any(stored_top[4 + top_bytes :]), "padding is not 0")
+    require(len(body) >= TOP_LENGTH_BYTES, "a body without a top")
+    (top_bytes,) = struct.unpack("<Q", body[:TOP_LENGTH_BYTES])
+    top_end = TOP_LENGTH_BYTES + top_bytes
+    require(top_end + -top_end % 4 <= len(body), "a top of another length")
+    stored_top, rest = body[: top_end + -top_end % 4], body[top_end + -top_end % 4 :]
+    top = stored_top[TOP_LENGTH_BYTES:top_end]
+    require(not any(stored_top[top_end:]), "padding is not 0")
     n_tiles = plan.tile_count()
     index_bytes = 4 * -(-n_tiles // 2)
     require(len(rest) >= index_bytes, "a body without a tile index")
@@ -1114,5 +1204,5 @@ def decode(archive: bytes) -> Array:
             for tile in work.tiles():
                 decode_tile(tile, next(payloads), parsed.model)
                 tile.store()
-            level = work.level
+            level = work.finished()
     return level.bits.view(plan.ty.value).reshape(parsed.shape)

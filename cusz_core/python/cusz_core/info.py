@@ -16,7 +16,8 @@ __all__ = ["ArchiveInfo", "Sections", "inspect"]
 
 @dataclasses.dataclass(frozen=True)
 class Sections:
-    """Sizes in bytes of an archive's parts; index and payload before the lossless stage."""
+    """Sizes in bytes of an archive's parts: codebook or model of the coder; index and payload before the lossless
+    stage. (The payload of a pyramid, predictor "spline", includes its top.)"""
 
     header: int
     codebook: int
@@ -29,9 +30,9 @@ class ArchiveInfo:
     """Properties of an archive, from its header.
 
     Attributes:
-        version: format version.
+        version: format version: 1, or 2 if the predictor is "spline".
         kind: "tiled" (quantised and coded) or "raw" (stored unchanged, as coding would not have made it smaller).
-        predictor, coder: "lorenzo" and "huffman"; None for raw archives.
+        predictor, coder: "lorenzo" and "huffman", or "spline" and "rans"; None for raw archives.
         shape, dtype: of the field.
         mode: "abs" or "rel"; "abs" for raw archives.
         eb: the bound as requested: absolute, or relative to the value range; 0 for raw archives.

@@ -33,7 +33,7 @@ __all__ = [
 Mode = Literal["abs", "rel"]
 Backend = Literal["auto", "cpu", "cuda"]
 Lossless = Literal["none", "zstd"]
-Predictor = Literal["lorenzo"]
+Predictor = Literal["lorenzo", "spline"]
 
 REAL, INTEGER = 0, 1  # cusz_type
 WORK = 0  # cusz_decides
@@ -97,7 +97,9 @@ class Parameters:
         lossless: "none", or "zstd" for a further lossless stage.
         fill: a value that stands for "no data", such as 1e20; None: there is none. It is cast to the field's type and
             compared by its bits.
-        predictor: what predicts a value from its neighbours: "lorenzo".
+        predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it,
+            from coarse to fine; for smooth fields. Its archives have format version 2, which is a draft: later
+            releases may not read them. (Where there is nothing to halve, they are the same as for "lorenzo".)
 
     Raises:
         ParameterError: a value out of its legal range.

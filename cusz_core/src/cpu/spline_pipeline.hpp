@@ -557,6 +557,14 @@ struct SplinePipeline {
         });
     }
 
+    // As with codes that are all 0: a prediction of -0 gives 0.
+    static void reconstruct_without_codes(SplineTile<T>& tile, std::uint32_t c) {
+        for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+            T* const row = tile.value + tile.box[c].at(0, y, z, w);
+            for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) row[x] += T{0};
+        });
+    }
+
     static void read(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const std::uint16_t* payload,
                      std::uint32_t n_units, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
                      const Destination<T>& destination, SplineTile<T>& tile, const RansReading& reading,
@@ -602,6 +610,8 @@ struct SplinePipeline {
                 if (!decoder.good()) corrupt_tile(tile_number, "codewords end early");
                 for_classes(tile, phase, [&](std::uint32_t c) { reconstruct_class(q, tile, c); });
                 if (!put_verbatim(tile, q, phase)) corrupt_tile(tile_number, "a verbatim value has a code");
+            } else if (n_units == 0) {
+                for_classes(tile, phase, [&](std::uint32_t c) { reconstruct_without_codes(tile, c); });
             } else if (kind == special) {
                 for_classes(tile, phase, [&](std::uint32_t c) {
                     for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
