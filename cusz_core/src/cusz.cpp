@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -351,12 +349,6 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_
         coding.has_fill = params.has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params.fill);
         coding.eb = coding.eb_abs = params.eb;
-        coding.spline = {15, true, 2, 1};
-        if (const char* k = std::getenv("CUSZ_SPLINE")) { // TEMPORARY
-            unsigned halved = 15, cubic = 1, alpha = 0, beta = 0;
-            std::sscanf(k, "%u,%u,%u,%u", &halved, &cubic, &alpha, &beta);
-            coding.spline = {halved, cubic != 0, alpha, beta};
-        }
         *archive_bytes = write_archive(workers, layout, coding, from, to);
     });
 }
