@@ -2,6 +2,7 @@
 // (docs/format_v2.md, sections 7 and 8).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,8 @@
 #include "rans_tables.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
+
+__extension__ typedef unsigned __int128 Wide; // for the high half of a product
 
 // Codes entries backwards: those of the last run first. Each run starts with lane 0.
 class RansEncoder {
@@ -70,7 +73,7 @@ private:
         const std::uint32_t full = x > of.most; // without a branch, which would be mispredicted
         words -= full;
         x >>= 16 * full;
-        const auto quotient = static_cast<std::uint32_t>(static_cast<unsigned __int128>(x) * of.reciprocal >> 64);
+        const auto quotient = static_cast<std::uint32_t>(static_cast<Wide>(x) * of.reciprocal >> 64);
         state = x + quotient * of.complement + of.bias;
     }
 
@@ -86,8 +89,8 @@ public:
     static constexpr std::uint32_t margin = 64;
 
     RansDecoder(const RansReading& reading, std::uint32_t lanes, const std::uint16_t* words, const std::uint16_t* end)
-        : reading_(reading), lanes_(lanes), words_(words), end_(end) {
-        for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+        : reading_(reading), lanes_(std::min(lanes, most_lanes)), words_(words), end_(end) {
+        for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
             state_[lane] = words_[0] | std::uint32_t{words_[1]} << 16;
             good_ = good_ && state_[lane] >= rans_low;
             words_ += 2;

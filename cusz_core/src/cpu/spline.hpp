@@ -362,7 +362,7 @@ void find_contexts(SplineTile<T>& tile, std::uint32_t c) {
 
 constexpr std::uint8_t magnitude_of(std::int32_t code) {
     if (code == missing_code) return special_magnitude;
-    const int bits = std::bit_width(static_cast<std::uint32_t>(code < 0 ? -code : code));
+    const auto bits = std::bit_width(static_cast<std::uint32_t>(code < 0 ? -code : code));
     return static_cast<std::uint8_t>(bits < 9 ? bits : 9);
 }
 

@@ -54,7 +54,7 @@ private:
 
 // 2^-8 bits: the largest x with 2^(x / 256) <= n, for n >= 1.
 constexpr std::uint32_t log2_256(std::uint32_t n) {
-    const int whole = std::bit_width(n) - 1;
+    const int whole = static_cast<int>(std::bit_width(n)) - 1;
     std::uint64_t mantissa = std::uint64_t{n} << (31 - whole); // 1 to 2, in units of 2^-31
     std::uint32_t result = static_cast<std::uint32_t>(whole);
     for (int i = 0; i < 8; ++i) {
@@ -133,7 +133,7 @@ std::vector<std::byte> RansModel::bytes() const {
         out.put(last - first, 8);
         for (std::uint32_t s = first; s <= last; ++s) {
             const std::uint32_t f = frequency[t][s];
-            const int width = std::bit_width(f);
+            const int width = static_cast<int>(std::bit_width(f));
             out.put(static_cast<std::uint32_t>(width), 4);
             if (width > 1) out.put(f ^ 1u << (width - 1), width - 1);
         }

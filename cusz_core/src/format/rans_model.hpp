@@ -28,7 +28,7 @@ constexpr std::uint32_t row_of(std::size_t lattice, std::uint32_t phase) {
 // The context of a group whose values' S + N add up to this.
 constexpr std::uint32_t group_context(std::uint32_t sum) {
     if (sum == 0) return 0;
-    const int bits = std::bit_width(sum);
+    const int bits = static_cast<int>(std::bit_width(sum));
     const int half_octave = 2 * (bits - 1) + (bits > 1 ? static_cast<int>(sum >> (bits - 2) & 1) : 0);
     return static_cast<std::uint32_t>(half_octave < 4 ? 1 : half_octave > 18 ? 15 : half_octave - 3);
 }
