@@ -185,68 +185,76 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
 }
 
 RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
-    const auto weight = [&](std::uint32_t c, std::size_t s) {
-        return std::uint64_t{counts.symbol[c][s]} * (c < row_of(1, 1) ? rate : 1);
-    };
     RansModel model;
-    // The contexts that occur, by the mean size of their codes.
+    // The contexts that occur, with their symbols that do.
+    struct Symbol {
+        std::uint32_t number;
+        std::uint64_t weight;
+    };
     struct Context {
         std::uint32_t number;
-        std::uint64_t n, size; // size: sum over its codes
+        std::uint64_t n = 0, size = 0;   // size: sum over its codes
+        std::size_t first = 0, last = 0; // of its symbols
         std::uint64_t mean() const { return size / n; }
+        std::uint64_t share() const { return size + n * 26; }
     };
+    std::vector<Symbol> symbols;
     std::vector<Context> contexts;
     std::uint64_t n_values = 0;
     for (std::uint32_t c = 0; c < n_contexts; ++c) {
-        Context context{c, 0, 0};
+        Context context{.number = c, .first = symbols.size()};
+        const auto& of_context = counts.symbol[c];
+        if (std::all_of(of_context.begin(), of_context.end(), [](std::uint32_t n) { return n == 0; })) continue;
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
-            context.n += weight(c, s);
-            context.size += weight(c, s) * weight_of(s);
+            if (of_context[s] == 0) continue;
+            const std::uint64_t weight = std::uint64_t{of_context[s]} * (c < row_of(1, 1) ? rate : 1);
+            symbols.push_back({s, weight});
+            context.n += weight;
+            context.size += weight * weight_of(s);
         }
+        context.last = symbols.size();
         n_values += context.n;
-        if (context.n > 0) contexts.push_back(context);
+        contexts.push_back(context);
     }
     std::stable_sort(contexts.begin(), contexts.end(),
                      [](const Context& a, const Context& b) { return a.mean() < b.mean(); });
-    const std::uint64_t affordable = n_values / 4096 + 2;
-    model.n_tables = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(std::min<std::uint64_t>(affordable, contexts.size()), 1, most_tables));
-    const std::uint32_t K = model.n_tables;
+    const std::uint64_t affordable = std::min<std::uint64_t>(n_values / 4096 + 2, contexts.size());
+    model.n_tables = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(affordable, 1, most_tables));
+    const std::uint32_t n_tables = model.n_tables;
 
     // At first every table gets about the same share of the bits.
     std::uint64_t all = 0, before = 0;
-    const auto share = [](const Context& c) { return c.size + c.n * 26; };
-    for (const Context& c : contexts) all += share(c);
+    for (const Context& c : contexts) all += c.share();
     for (const Context& c : contexts) {
-        const std::uint64_t middle = before + share(c) / 2;
-        model.table[c.number] =
-            static_cast<std::uint8_t>(std::min<std::uint64_t>(K - 1, middle * K / std::max<std::uint64_t>(all, 1)));
-        before += share(c);
+        const std::uint64_t place = (before + c.share() / 2) * n_tables / std::max<std::uint64_t>(all, 1);
+        model.table[c.number] = static_cast<std::uint8_t>(std::min<std::uint64_t>(n_tables - 1, place));
+        before += c.share();
     }
 
     std::array<bool, n_symbols> needed{};
-    needed[alphabet.zero()] = needed[alphabet.escape(0)] = needed[alphabet.escape(-1)] = true;
-    needed[alphabet.missing()] = true;
+    for (const std::uint32_t s : {alphabet.zero(), alphabet.escape(0), alphabet.escape(-1), alphabet.missing()})
+        needed[s] = true;
     const auto make_tables = [&] {
-        std::vector<Histogram> merged(K);
+        std::vector<Histogram> merged(n_tables);
         for (const Context& c : contexts)
-            for (std::size_t s = 0; s < n_symbols; ++s) merged[model.table[c.number]][s] += weight(c.number, s);
-        for (std::uint32_t t = 0; t < K; ++t) model.frequency[t] = normalised(merged[t], needed);
+            for (std::size_t i = c.first; i < c.last; ++i)
+                merged[model.table[c.number]][symbols[i].number] += symbols[i].weight;
+        for (std::uint32_t t = 0; t < n_tables; ++t) model.frequency[t] = normalised(merged[t], needed);
     };
     make_tables();
     // Then contexts go to the table that codes them shortest, twice.
-    for (int round = 0; round < 2 && K > 1; ++round) {
-        std::array<std::array<std::uint32_t, n_symbols>, most_tables> bits{};
-        for (std::uint32_t t = 0; t < K; ++t)
-            for (std::size_t s = 0; s < n_symbols; ++s)
-                bits[t][s] = model.frequency[t][s] == 0 ? 16 * 256 : 12 * 256 - log2_256(model.frequency[t][s]);
+    for (int round = 0; round < 2 && n_tables > 1; ++round) {
+        std::array<std::array<std::uint32_t, most_tables>, n_symbols> bits{};
+        for (std::size_t s = 0; s < n_symbols; ++s)
+            for (std::uint32_t t = 0; t < n_tables; ++t)
+                bits[s][t] = model.frequency[t][s] == 0 ? 16 * 256 : 12 * 256 - log2_256(model.frequency[t][s]);
         for (const Context& c : contexts) {
             std::array<std::uint64_t, most_tables> cost{};
-            for (std::size_t s = 0; s < n_symbols; ++s)
-                if (const std::uint64_t n = weight(c.number, s); n > 0)
-                    for (std::uint32_t t = 0; t < K; ++t) cost[t] += n * bits[t][s];
+            for (std::size_t i = c.first; i < c.last; ++i)
+                for (std::uint32_t t = 0; t < most_tables; ++t)
+                    cost[t] += symbols[i].weight * bits[symbols[i].number][t];
             model.table[c.number] =
-                static_cast<std::uint8_t>(std::min_element(cost.begin(), cost.begin() + K) - cost.begin());
+                static_cast<std::uint8_t>(std::min_element(cost.begin(), cost.begin() + n_tables) - cost.begin());
         }
         make_tables();
     }
