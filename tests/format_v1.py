@@ -37,6 +37,12 @@ def tiles(archive: bytes | bytearray, codebook_bytes: int, n_tiles: int) -> list
     return found
 
 
+def parts(archive: bytes | bytearray, codebook_bytes: int, n_tiles: int) -> list[tuple[bytes, int]]:
+    """What the payload checksum covers, and how many words of it."""
+    places = tiles(archive, codebook_bytes, n_tiles)
+    return [(bytes(archive[at : at + 4 * words]), words) for at, words in places if at + 4 * words <= len(archive)]
+
+
 # --------------------------------------------------------------------------------------------------------- tile header
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import cusz_core as cusz
 import support
 from cusz_core import backends
-from formats import FORMATS, seal
+from formats import form_of, seal
 from support import F32, F64
 
 # -------------------------------------------------------------------------------------------------------- cases
@@ -78,18 +78,49 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
+def pyramid(dtype: np.dtype) -> np.ndarray:
+    """Tiles of all kinds in several lattices: coded, with verbatim values and extra bits, special, raw, empty."""
+    x = np.zeros((20, 1100), dtype)
+    x[:, :300] = support.smooth((20, 300), dtype)
+    x[3::7, 5:200:31] = [np.nan, np.inf, 1e30, 5e3, -1e4, 1e20, -0.0]
+    x[:, 300:600] = np.nan
+    x[:, 600:900] = support.random_bits((20, 300), dtype)
+    return x
+
+
+#: Version 2, a draft.
+DRAFT_CASES: dict[str, tuple[Any, ...]] = {
+    f"spline_{name}_{dtype.name}": (make, dtype, eb, {"predictor": "spline", **options})
+    for dtype in (F32, F64)
+    for name, (make, eb, options) in {
+        "noisy": (noisy, 1e-1, {"fill": 1e20}),
+        "tiles": (pyramid, 1e-1, {}),
+        "ripples": (ripples, 1e-2, {}),
+        "line": (far, 0.125, {}),
+        "flat": (lambda t: np.full((9, 17, 33), t.type(2.5)), 1e-3, {}),
+        "packed": (waves, 1e-2, {"lossless": "zstd"}),
+    }.items()
+    if options.get("lossless", "none") in backends.lossless_stages()  # type: ignore[attr-defined]
+}
+
+
 def archive_of(name: str) -> bytes:
-    make, dtype, eb, options = CASES[name]
+    make, dtype, eb, options = (CASES | DRAFT_CASES)[name]
     return cusz.compress(make(dtype), eb, **options, threads=1)
 
 
 def mutants(archive: bytes, seed: int, count: int):
-    """(what was done, archive): every bit of what is in front of the payloads, then `count` random changes."""
+    """(what was done, archive): every bit of what is in front of the payloads (of large models every few bits), then
+    `count` random changes."""
     info = cusz.inspect(archive)
-    form = FORMATS[info.version]
+    form = form_of(info.version)
     coding_header = form.CODEBOOK_AT - form.CODING_HEADER_AT
     front = min(len(archive), sum((info.sections.header, info.sections.codebook, info.sections.index)))
+    model = range(8 * form.CODEBOOK_AT, 8 * (form.CODEBOOK_AT + info.sections.codebook))
+    stride = max(1, len(model) // 1000)
     for bit in range(8 * min(front + 16, len(archive))):
+        if bit in model and bit % stride != 0:
+            continue
         mutant = bytearray(archive)
         mutant[bit // 8] ^= 1 << bit % 8
         yield f"bit {bit}", mutant

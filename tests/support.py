@@ -7,6 +7,8 @@ import fcntl
 import itertools
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -146,6 +148,30 @@ def same_bits(x: NDArray, y: NDArray) -> bool:
     return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
 
 
+def boxes(shape: tuple[int, ...], seed: int, how_many: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(start, count) of the whole, of single values, thin and any ones."""
+    random = np.random.default_rng(seed)
+    found = [((0,) * len(shape), shape)]
+    if 0 in shape:
+        return found
+    for i in range(how_many):
+        start = [int(random.integers(n)) for n in shape]
+        count = [1 + int(random.integers(n - s)) for s, n in zip(start, shape, strict=True)]
+        if i % 4 == 0:  # one plane, or one value
+            count = [1 if random.random() < 0.5 else c for c in count]
+        if i % 4 == 1:  # to the end of an axis, from its beginning
+            axis = int(random.integers(len(shape)))
+            start[axis], count[axis] = 0, shape[axis]
+        found.append((tuple(start), tuple(count)))
+    found.append((tuple(n - 1 for n in shape), (1,) * len(shape)))
+    found.append((tuple(n // 2 for n in shape), (0,) * len(shape)))
+    return found
+
+
+def part(x: NDArray, start: tuple[int, ...], count: tuple[int, ...]) -> NDArray:
+    return np.ascontiguousarray(x[tuple(slice(s, s + c) for s, c in zip(start, count, strict=True))])
+
+
 # ------------------------------------------------------------------------------------------------------ oracle
 
 
@@ -230,6 +256,18 @@ def round_trip(seed: int) -> tuple[bytes, bytes]:
     """An archive and what it decodes to, made with three threads. (Here, where processes that are spawned find it.)"""
     archive = cusz.compress(smooth((40, 50, 60), F32, seed), 1e-3, threads=3)
     return archive, cusz.decompress(archive, threads=3).tobytes()
+
+
+def printed(code: str, instruction_set: str) -> str:
+    """What Python code prints in a process that asks for an instruction set."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CUSZ_SIMD": instruction_set},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    ).stdout
 
 
 def not_installed(requirement: str, stderr: str) -> None:

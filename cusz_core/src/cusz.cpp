@@ -17,6 +17,7 @@
 #include "errors.hpp"
 #include "float_mode.hpp"
 #include "format/frame.hpp"
+#include "format/pyramid.hpp"
 #include "format/tiling.hpp"
 #include "framing.hpp"
 #include "lossless.hpp"
@@ -379,7 +380,6 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         i.predictor = i.coder = CUSZ_NO_STAGE;
         if (frame.kind == CUSZ_KIND_TILED) {
             const Coding& c = frame.coding;
-            const Tiling tiling(layout.ndim, layout.shape.data());
             i.mode = c.mode;
             i.predictor = c.predictor;
             i.coder = c.coder;
@@ -391,10 +391,17 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
             i.step = c.step;
             i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
             i.codebook_bytes = frame.model_bytes;
-            i.n_tiles = tiling.n_tiles();
+            if (frame.version == 1) {
+                const Tiling tiling(layout.ndim, layout.shape.data());
+                i.n_tiles = tiling.n_tiles();
+                tiling.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
+            } else {
+                const Pyramid pyramid(layout.ndim, layout.shape.data(), c.spline.halved);
+                i.n_tiles = pyramid.n_tiles;
+                pyramid.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
+            }
             i.index_bytes = (i.n_tiles + 1) / 2 * 4;
             i.payload_bytes = c.body_bytes - i.index_bytes;
-            tiling.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
             i.n_special = c.n_special;
             i.n_out_of_range = c.n_out_of_range;
             i.n_unpredictable = c.n_unpredictable;

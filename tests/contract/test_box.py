@@ -8,35 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import cusz_core as cusz
 from field_kinds import KINDS
-from support import ALL_SHAPES, DTYPES, F32, F64, bits, same_bits, smooth
-
-
-def boxes(shape: tuple[int, ...], seed: int, how_many: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(start, count) of the whole, of single values, thin and any ones."""
-    random = np.random.default_rng(seed)
-    found = [((0,) * len(shape), shape)]
-    if 0 in shape:
-        return found
-    for i in range(how_many):
-        start = [int(random.integers(n)) for n in shape]
-        count = [1 + int(random.integers(n - s)) for s, n in zip(start, shape, strict=True)]
-        if i % 4 == 0:  # one plane, or one value
-            count = [1 if random.random() < 0.5 else c for c in count]
-        if i % 4 == 1:  # to the end of an axis, from its beginning
-            axis = int(random.integers(len(shape)))
-            start[axis], count[axis] = 0, shape[axis]
-        found.append((tuple(start), tuple(count)))
-    found.append((tuple(n - 1 for n in shape), (1,) * len(shape)))
-    found.append((tuple(n // 2 for n in shape), (0,) * len(shape)))
-    return found
-
-
-def part(x: NDArray, start: tuple[int, ...], count: tuple[int, ...]) -> NDArray:
-    return np.ascontiguousarray(x[tuple(slice(s, s + c) for s, c in zip(start, count, strict=True))])
+from support import ALL_SHAPES, DTYPES, F32, F64, bits, boxes, part, same_bits, smooth
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

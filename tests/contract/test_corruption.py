@@ -26,6 +26,11 @@ def small_fields():
     z, y, x = (i * (i - n) for i, n in zip(np.indices((9, 17, 33)), (9, 17, 33), strict=True))
     ripples = (z * y * x).astype(F64) / 16
     flat = np.full((9, 17, 33), 2.5, F32)
+    pyramid = support.smooth((9, 10, 14), F32)
+    pyramid.reshape(-1)[[3, 70, 200, 300]] = [np.nan, np.inf, 1e30, 300]
+    pyramid.reshape(-1)[800:830] = 1e20
+    line = support.smooth((600,), F64)
+    line[100:110] *= 1e4
     return {
         "noisy": (noisy, 1e-1, {"fill": 1e20}),
         "dead": (dead, 1e-1, {}),
@@ -35,6 +40,8 @@ def small_fields():
         "flat": (flat, 1e-3, {}),
         "raw": (np.arange(20, dtype=F32), 0.0, {}),
         "empty": (np.zeros((3, 0), F64), 0.0, {}),
+        "pyramid": (pyramid, 1e-1, {"fill": 1e20, "predictor": "spline"}),
+        "line": (line, 1e-2, {"predictor": "spline"}),
     }
 
 

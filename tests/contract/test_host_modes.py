@@ -7,8 +7,6 @@ import ctypes
 import ctypes.util
 import os
 import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +14,7 @@ import pytest
 
 import cusz_core as cusz
 import support
+from support import printed
 
 MXCSR_AT, ENVIRONMENT_BYTES = 28, 32  # in glibc's fenv_t on x86-64
 FLUSH_TO_ZERO, DENORMALS_ARE_ZERO, ROUND_UP = 0x8000, 0x0040, 0x4000
@@ -136,18 +135,6 @@ def expected_instruction_set(wanted: str) -> str:
     if has_avx512 and (wanted == "avx512" or ("avx512_fp16" in flags and wanted == "")):
         return "avx512"
     return "avx2" if has_avx2 and wanted != "baseline" else "baseline"
-
-
-def printed(code: str, instruction_set: str) -> str:
-    """What Python code prints in a process that asks for an instruction set."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "CUSZ_SIMD": instruction_set},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    ).stdout
 
 
 @on_x86_linux

@@ -21,6 +21,7 @@ from cusz_core import backends
 
 PROGRAM = Path(hostile.__file__)
 MUTANTS = 3000  # random ones, of each archive
+ALL_CASES = [*hostile.CASES, *hostile.DRAFT_CASES]
 
 
 def seal(archive, info):
@@ -28,7 +29,7 @@ def seal(archive, info):
     formats.seal(archive, info.version, info.sections.codebook, info.tiles)
 
 
-@pytest.mark.parametrize("name", hostile.CASES)
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_checksums_are_those_of_the_specification(name):
     archive = hostile.archive_of(name)
     info = cusz.inspect(archive)
@@ -122,11 +123,11 @@ def run(names, seed, count, folder, instruction_set=""):
 
 @pytest.fixture(scope="module")
 def of_the_baseline(tmp_path_factory):
-    return run(hostile.CASES, 1, MUTANTS, tmp_path_factory.mktemp("baseline"), "baseline")
+    return run(ALL_CASES, 1, MUTANTS, tmp_path_factory.mktemp("baseline"), "baseline")
 
 
 def test_no_archive_harms_its_reader(of_the_baseline):
-    assert list(of_the_baseline) == list(hostile.CASES)
+    assert list(of_the_baseline) == ALL_CASES
     for name, (decoded, refused, _) in of_the_baseline.items():
         assert refused > 300, name
         assert decoded > 0, name
@@ -134,12 +135,12 @@ def test_no_archive_harms_its_reader(of_the_baseline):
 
 @pytest.mark.parametrize("instruction_set", ["avx2", "avx512"])
 def test_instruction_sets_agree_on_what_is_refused(instruction_set, of_the_baseline, tmp_path):
-    assert run(hostile.CASES, 1, MUTANTS, tmp_path, instruction_set) == of_the_baseline
+    assert run(ALL_CASES, 1, MUTANTS, tmp_path, instruction_set) == of_the_baseline
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3, 4])
-@pytest.mark.parametrize("name", hostile.CASES)
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_no_archive_harms_its_reader_at_length(name, seed, tmp_path):
     run([name], seed, 30000, tmp_path)
 

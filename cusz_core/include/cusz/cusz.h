@@ -114,7 +114,7 @@ typedef struct cusz_info {
     uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections; of index and payload before the
                                                                           lossless stage */
     uint64_t tile_shape[CUSZ_MAX_NDIM]; /* full tile, in the field's dimensions; zeros for raw archives */
-    uint64_t n_tiles;
+    uint64_t n_tiles;         /* of all resolutions, if the predictor is CUSZ_PREDICTOR_SPLINE; tile_shape: the finest */
     uint64_t n_special;       /* values equal to fill, or NaN, stored as a symbol alone */
     uint64_t n_out_of_range;  /* quantisation codes beyond the alphabet */
     uint64_t n_unpredictable; /* values stored verbatim, including those of raw tiles */

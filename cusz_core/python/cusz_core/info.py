@@ -43,8 +43,8 @@ class ArchiveInfo:
         fill: the value that stands for "no data", or None.
         raw_bytes, archive_bytes: sizes of the field and of the archive.
         sections: sizes of the archive's parts.
-        tile_shape: extents of a full tile; zeros for raw archives.
-        tiles: number of tiles.
+        tile_shape: extents of a full tile, with "spline" at the finest resolution; zeros for raw archives.
+        tiles: number of tiles, with "spline" of all resolutions.
         special: values stored as fill, or as NaN where there is no fill.
         out_of_range: quantisation codes beyond the alphabet.
         unpredictable: values stored verbatim.

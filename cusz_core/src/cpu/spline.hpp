@@ -351,7 +351,10 @@ void find_contexts(SplineTile<T>& tile, std::uint32_t c) {
             for (std::uint32_t i = 0; i < n_touching; ++i) q = add_saturated(q, load_bytes(touching[i] + at + x));
             const Bytes p = load_bytes(parents + x), both = add_saturated(p, q), s = load_bytes(spread + x);
             Bytes activity{};
-            for (int j = 0; j < 7; ++j) activity -= reinterpret_cast<Bytes>(both >= static_cast<std::uint8_t>(1 << j));
+            for (int j = 0; j < 7; ++j) {
+                const auto least = static_cast<std::uint8_t>(1 << j); // named, as GCC's sanitizers see an int otherwise
+                activity -= reinterpret_cast<Bytes>(both >= least);
+            }
             const Bytes special = reinterpret_cast<Bytes>((p == 255) | (q == 255));
             activity = (activity & ~special) | (special & 8);
             store_bytes(context + x, s * static_cast<std::uint8_t>(n_activities) + activity);

@@ -108,4 +108,11 @@ Extents Pyramid::top_shape() const {
     return shape;
 }
 
+void Pyramid::tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const {
+    Extents edge{}; // by axis of the field
+    for (std::size_t j = 0; j < 4; ++j) edge[lattices[0].axis[j]] = lattices[0].edge[j];
+    std::size_t axis = 0;
+    for (int i = ndim - 1; i >= 0; --i) out[i] = shape[i] == 1 ? 1 : edge[axis++];
+}
+
 } // namespace cusz

@@ -60,6 +60,8 @@ struct Pyramid {
     std::size_t n_coded() const { return lattices.size() - 1; }
     const Lattice& top() const { return lattices.back(); }
     Extents top_shape() const; // slowest first, as a field's
+    // Extents of a full tile of lattice 0, in the field's dimensions.
+    void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;
     // Points of the field from one point of lattice i to the next, along axis a of the field.
     std::uint64_t scale(std::size_t i, std::uint32_t a) const;
 };

@@ -1,0 +1,351 @@
+"""What is promised of every archive, for those with predictor="spline" (format version 2, a draft)."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import cusz_core as cusz
+import field_kinds
+import format_v2 as v2
+import formats
+import support
+from cusz_core import backends
+from support import ALL_SHAPES, DTYPES, F32, F64, boxes, part, printed, same_bits, smooth
+
+needs_zstd = pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
+
+
+def check(x: NDArray, eb: float, mode: str = "abs", **options: Any) -> bytes:
+    return support.check_contract(x, eb, mode, predictor="spline", **options)
+
+
+def spline(x: NDArray, eb: float, mode: Any = "abs", **options: Any) -> bytes:
+    return cusz.compress(x, eb, mode, predictor="spline", **{"threads": 1, **options})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The bound
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
+def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    x = smooth(shape, dtype, seed=len(shape))
+    for eb, mode in ((1e-1, "abs"), (1e-4, "rel")):
+        archive = check(x, eb, mode)
+        info = cusz.inspect(archive)
+        if max(shape) < 5 or 0 in shape:  # nothing to halve
+            assert archive == cusz.compress(x, eb, mode, threads=1)  # type: ignore[arg-type]
+        elif x.size > 1000:
+            assert (info.version, info.predictor, info.coder, info.out_of_range) == (2, "spline", "rans", 0)
+            assert sum((info.sections.header, info.sections.codebook, info.sections.index, info.sections.payload)) == (
+                len(archive)
+            )
+    assert same_bits(x, cusz.decompress(check(x, 0.0)))
+
+
+#: Every kind meets both types and, among them, the dimensions.
+KINDS_AND_SHAPES = [
+    (kind, ((9000,), (70, 130), (17, 33, 65), (3, 7, 9, 33))[(i + j) % 4], dtype)
+    for i, kind in enumerate(field_kinds.KINDS)
+    for j, dtype in enumerate(DTYPES)
+]
+
+
+@pytest.mark.parametrize(("kind", "shape", "dtype"), KINDS_AND_SHAPES, ids=str)
+def test_every_kind_of_field(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    how = field_kinds.KINDS[kind]
+    check(how.make(shape, dtype), how.eb, how.mode, **how.options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("exponent", [-300, -45, -38, -20, -7, -1, 0, 3, 30, 38, 300])
+def test_any_bound(exponent: int, dtype: np.dtype) -> None:
+    for shape in ((4097,), (65, 70), (9, 17, 33), (2, 9, 17, 33)):
+        x = smooth(shape, dtype, seed=3)
+        for factor in (1.0, 3.7):
+            check(x, factor * 10.0**exponent)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("eb", [1e-3, 1 / 3, 7e-5, 2.0**-12, 1.7e6])
+def test_values_halfway_between_two_steps(eb: float, dtype: np.dtype) -> None:
+    """d = (k + 1/2) * 2 eb and its neighbours, among predictions that are multiples of eb."""
+    k = np.concatenate([support.integers(9000, -5, 5, 1), support.integers(9000, -(2**18), 2**18, 2)])
+    x = ((k + 0.5) * (2 * eb)).astype(dtype)
+    towards = np.where(support.integers(x.size, 0, 2, 3) == 1, np.inf, -np.inf).astype(dtype)
+    for y in (x, np.nextafter(x, towards), x.reshape(150, 120), (k * eb).astype(dtype)):
+        check(y, eb)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_largest_and_the_smallest_values(dtype: np.dtype) -> None:
+    """Predictions overflow, differences do, bounds are limited."""
+    limits = np.finfo(dtype)
+    n = 3 * 700
+    extremes = np.array([limits.min, limits.max, 0, 1, -1, limits.max / 3, limits.min / 7] * 300, dtype)
+    tiny = (support.integers(n, -100, 100) * np.float64(limits.smallest_subnormal)).astype(dtype)
+    for shape in ((n,), (42, 50), (10, 14, 15)):
+        for eb in (0.3, 1.0, 1e-6):
+            check(extremes.reshape(shape), eb, "rel")
+        for eb in (1e30, float(np.finfo(F32).max), float(np.finfo(F64).max)):
+            check(extremes.reshape(shape), eb)
+        for eb in (float(limits.smallest_subnormal), float(limits.tiny), 1e-300, 1e-3):
+            check(tiny.reshape(shape), eb)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**31 - 1),
+    shape=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    digits=st.integers(1, 40),
+    exponent=st.integers(-60, 60),
+    mode=st.sampled_from(["abs", "rel"]),
+    eb=st.one_of(st.floats(1e-12, 1e3), st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)),
+)
+def test_any_values_of_few_digits(
+    dtype: np.dtype, seed: int, shape: list[int], digits: int, exponent: int, mode: str, eb: float
+) -> None:
+    n = math.prod(shape)
+    x = np.ldexp(support.integers(n, -(2**digits), 2**digits, seed).astype(np.float64), exponent)
+    x = x.astype(dtype).reshape(shape)
+    check(x, eb, mode)
+    check(x, float(np.ldexp(1.0, exponent)))
+    check(x, float(np.ldexp(1.0, exponent - 1)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Special values
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("fill", [None, 1e20, -9999.9, 0.0, -0.0, math.nan, math.inf])
+def test_special_values(fill: float | None, dtype: np.dtype) -> None:
+    for number, shape in enumerate([(5000,), (70, 71), (9, 17, 33), (2, 9, 17, 33)]):
+        for density in (1, 2, 300):
+            x = smooth(shape, dtype)
+            flat = x.reshape(-1)
+            where = support.integers(x.size, 0, density, 8) == 0
+            flat[where] = dtype.type(math.nan if fill is None else fill)
+            flat[3 + number :: 97] = -math.nan
+            flat[4 + number :: 197] = math.inf
+            flat[5 + number :: 197] = -math.inf
+            support.bits(flat)[6::199] |= support.bits(np.array([math.nan], dtype))[0] | 5  # other payloads
+            for eb, mode in ((1e-3, "abs"), (1e-3, "rel"), (1e21, "abs")):
+                check(x, eb, mode, fill=fill)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e20, 0.0, -0.0])
+def test_nothing_but_one_value(value: float, dtype: np.dtype) -> None:
+    for shape in ((1,), (4,), (10000,), (100, 70), (17, 33, 65), (2, 9, 17, 33)):
+        x = np.full(shape, value, dtype)
+        for fill in (None, value):
+            for mode in ("abs", "rel"):
+                y = cusz.decompress(check(x, 1e-3, mode, fill=fill))
+                if value != 0 or fill is not None:
+                    assert same_bits(x, y)
+        x.reshape(-1)[x.size // 2] = 3.25
+        check(x, 1e-3, fill=1e20)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same bytes, however they are made
+
+
+def varied_fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
+    for dtype in DTYPES:
+        for shape in ((40_000,), (300, 170), (40, 50, 60), (3, 20, 33, 17), (2000, 3), (3, 4, 700), (1, 6, 7)):
+            x = smooth(shape, dtype)
+            yield f"smooth {shape} {dtype}", x, 1e-3, "rel", None
+            yield f"coarse {shape} {dtype}", x, 0.5, "abs", None
+            flat = x.copy().reshape(-1)
+            flat[::113] = math.nan
+            flat[1::227] = 1e20
+            flat[2::451] *= dtype.type(1e9)
+            flat[flat.size // 4 : flat.size // 3] = support.random_bits((flat.size // 3 - flat.size // 4,), dtype)
+            flat[flat.size // 2 : flat.size // 2 + flat.size // 9] = 1e20
+            yield f"varied {shape} {dtype}", flat.reshape(shape), 1e-2, "abs", 1e20
+        tiny = float(np.finfo(dtype).tiny)
+        waves = smooth((40, 50), F64)
+        yield f"subnormal {dtype}", (waves / np.abs(waves).max() * 64 * tiny).astype(dtype), tiny, "abs", None
+
+
+def test_any_number_of_threads() -> None:
+    for name, x, eb, mode, fill in varied_fields():
+        archives = [spline(x, eb, mode, fill=fill, threads=n) for n in (1, 2, 3)]
+        assert archives[1] == archives[0], name
+        assert archives[2] == archives[0], name
+        wanted = cusz.decompress(archives[0], threads=1)
+        for n in (2, 3):
+            assert same_bits(cusz.decompress(archives[0], threads=n), wanted), name
+
+
+DIGESTS = """
+import hashlib
+import sys
+sys.path[:0] = {paths!r}
+import cusz_core as cusz
+from contract import test_spline
+for name, x, eb, mode, fill in test_spline.varied_fields():
+    archive = test_spline.spline(x, eb, mode, fill=fill)
+    print(name, hashlib.sha256(archive + cusz.decompress(archive, threads=1).tobytes()).hexdigest())
+"""
+
+
+def test_the_instruction_set_does_not_matter() -> None:
+    """Some of the runs are the same where the processor does not have all."""
+    code = DIGESTS.format(paths=[os.path.dirname(os.path.dirname(os.path.abspath(__file__)))])
+    digests = [printed(code, simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
+    assert len(digests[0]) == sum(1 for _ in varied_fields())
+    assert digests[1] == digests[0]
+    assert digests[2] == digests[0]
+
+
+def test_earlier_calls_leave_no_trace() -> None:
+    """Scratch memory is reused: what it held before must not matter."""
+    fields = list(varied_fields())
+    wanted = []
+    for _, x, eb, mode, fill in fields:
+        cusz.release_scratch()
+        wanted.append(spline(x, eb, mode, fill=fill))
+    for (name, x, eb, mode, fill), archive in zip(reversed(fields), reversed(wanted), strict=True):
+        assert spline(x, eb, mode, fill=fill) == archive, name
+
+
+def test_layout_in_memory_does_not_matter() -> None:
+    x = smooth((40, 50, 60), F32)
+    wanted = spline(x, 1e-3)
+    strided = np.zeros((40, 50, 120), np.float32)[:, :, ::2]
+    strided[:] = x
+    unaligned = np.frombuffer(b"-" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
+    for same in (strided, np.asfortranarray(x), x[::-1][::-1], unaligned):
+        assert spline(same, 1e-3) == wanted
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Boxes
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "shape", [(9000,), (4097,), (70, 130), (200, 3), (17, 33, 65), (40, 5, 9), (3, 9, 17, 33)], ids=str
+)
+def test_boxes(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    x = field_kinds.mixture(shape, dtype)
+    for archive in (spline(x, 1e-2, fill=1e20), spline(smooth(shape, dtype), 0.5), spline(x, 1e-5)):
+        whole = cusz.decompress(archive, threads=1)
+        for number, (start, count) in enumerate(boxes(shape, 7, 20)):
+            box = cusz.decompress_box(archive, start, count, threads=1 + number % 3)
+            assert same_bits(box, part(whole, start, count)), (start, count)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    slices=st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 3))] * 3),
+    seed=st.integers(0, 3),
+    order=st.permutations(range(3)),
+)
+def test_boxes_into_part_of_a_larger_array(
+    slices: tuple[tuple[int, int, int], ...], seed: int, order: tuple[int, ...]
+) -> None:
+    """Any positive strides, whatever the order of the axes in memory; nothing else of that array is touched."""
+    archive = spline(smooth((41, 41, 80), F64, seed), 1e-2)
+    whole = cusz.decompress(archive, threads=1)
+    start = tuple(s for s, _, _ in slices)
+    count = tuple(min(c, n - s) for (s, c, _), n in zip(slices, whole.shape, strict=True))
+    steps = [step for _, _, step in slices]
+    extents = [2 + c * step for c, step in zip(count, steps, strict=True)]
+    larger = np.full([extents[axis] for axis in order], 7.0).transpose(np.argsort(order))
+    where = tuple(slice(1, 1 + c * step, step) for c, step in zip(count, steps, strict=True))
+    expected = larger.copy()
+    expected[where] = part(whole, start, count)
+    cusz.decompress_box(archive, start, out=larger[where], threads=1)
+    assert same_bits(np.ascontiguousarray(larger), np.ascontiguousarray(expected))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Archives of version 1, other drafts, the lossless stage
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (4,), (3, 0, 9), (1, 1, 1, 1), (4, 1, 3, 4), (2, 2)], ids=str)
+def test_what_cannot_be_halved_has_version_1(shape: tuple[int, ...]) -> None:
+    x = smooth(shape, F32)
+    for eb, mode in ((0.1, "abs"), (1e-3, "rel")):
+        archive = check(x, eb, mode)
+        assert cusz.inspect(archive).version == 1
+        assert archive == cusz.compress(x, eb, mode, threads=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_is_raw_has_version_1(dtype: np.dtype) -> None:
+    x = smooth((40, 50), dtype)
+    for raw, eb, mode in (
+        (x, 0.0, "abs"),
+        (x, 1e-310, "abs"),
+        (np.full((40, 50), 3, dtype), 0.1, "rel"),
+        (np.full((40, 50), np.nan, dtype), 0.1, "rel"),
+    ):
+        info = cusz.inspect(check(raw, eb, mode))
+        assert (info.version, info.kind, info.predictor, info.archive_bytes) == (1, "raw", None, x.nbytes + 48)
+
+
+def test_other_drafts_are_refused_by_name() -> None:
+    archive = bytearray(spline(smooth((40, 50), F32), 1e-2))
+    info = cusz.inspect(archive)
+    newer = cusz.ArchiveTooNewError
+    for draft, error in ((0, cusz.UnsupportedError), (v2.DRAFT + 1, newer), (255, newer)):
+        other = archive.copy()
+        other[v2.DRAFT_AT] = draft
+        for sealed in (False, True):
+            if sealed:
+                formats.seal(other, 2, info.sections.codebook, info.tiles)
+            for read in (cusz.inspect, cusz.decompress, cusz.check):
+                with pytest.raises(error, match=rf"draft {draft}\b.* draft {v2.DRAFT}\b"):
+                    read(other)
+
+
+def test_checksums_are_those_of_the_specification() -> None:
+    for name, x, eb, mode, fill in varied_fields():
+        archive = spline(x, eb, mode, fill=fill)
+        info = cusz.inspect(archive)
+        sealed = bytearray(archive)
+        struct.pack_into("<Q", sealed, formats.PAYLOAD_CHECKSUM_AT, 0)
+        formats.seal(sealed, info.version, info.sections.codebook, info.tiles)
+        assert sealed == archive, name
+
+
+def test_inspection() -> None:
+    """Tiles of all resolutions are counted: those of 40 x 50 x 60 values, 20 x 25 x 30, 10 x 13 x 15, 5 x 7 x 8, and
+    3 x 4 x 4, which is not halved any further."""
+    info = cusz.inspect(spline(smooth((40, 50, 60), F32), 1e-2))
+    assert (info.version, info.predictor, info.coder, info.bins) == (2, "spline", "rans", 64)
+    assert (info.tile_shape, info.tiles) == ((8, 16, 32), 40 + 6 + 1 + 1)
+    assert info.sections.index == 2 * info.tiles
+    info = cusz.inspect(spline(smooth((1, 300, 3), F32), 1e-2))
+    assert (info.tile_shape, info.tiles) == ((1, 300, 3), 7)
+
+
+@needs_zstd
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_lossless_stage(dtype: np.dtype) -> None:
+    waves = (np.indices((40, 50, 60)).sum(axis=0) % 32).astype(dtype)  # repeats: zstd has something to find
+    for x, eb in ((waves, 1e-2), (smooth((5000,), dtype), 1e-3), (np.zeros((70, 70), dtype), 1e-2), (waves[:0], 0.1)):
+        plain, packed = check(x, eb), check(x, eb, lossless="zstd")
+        assert len(packed) <= len(plain)
+        assert same_bits(cusz.decompress(packed), cusz.decompress(plain))
+        if x.size:
+            assert same_bits(cusz.decompress_box(packed, (1,) * x.ndim), cusz.decompress_box(plain, (1,) * x.ndim))
+    info = cusz.inspect(spline(waves, 1e-2, lossless="zstd"))
+    assert (info.version, info.lossless) == (2, "zstd")
