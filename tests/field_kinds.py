@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 import support
 from support import DTYPES, F32, hashes, integers, smooth
 
-#: Single values, exactly full tiles (4096; 64x64; 8x16x32; 1x8x16x32), clipped, thin, odd and long ones.
+#: Single values, exactly full tiles (4096; 64x64; 8x16x32; 1x8x16x32), clipped, thin, odd and long ones; the last has
+#: tiles of two volumes, each with some of the planes (2x32x5x12).
 SHAPES: list[tuple[int, ...]] = [
     *[(1,), (31,), (63,), (65,), (4096,), (5000,), (8193,)],
     *[(1, 1), (64, 64), (70, 130), (1000, 3), (3, 700), (1, 4097)],
     *[(3, 5, 7), (8, 16, 32), (9, 17, 33), (16, 32, 40), (1, 1800, 36), (100, 10, 3), (300, 1, 3)],
-    *[(1, 8, 16, 32), (2, 9, 17, 33), (3, 2, 2, 512), (3, 3, 3, 151), (4, 3, 5, 40)],
+    *[(1, 8, 16, 32), (2, 9, 17, 33), (3, 2, 2, 512), (3, 3, 3, 151), (4, 3, 5, 40), (3, 40, 5, 12)],
 ]
 
 

@@ -147,6 +147,7 @@ class Library:
             ("simt_work", ctypes.c_ulong, [c_void_p]),
             ("simt_report", c_char_p, []),
             ("simt_clear", None, []),
+            ("simt_sum_before", c_int, [c_void_p, c_uint64, c_void_p]),
         ):
             function = getattr(c, name)
             function.restype, function.argtypes = result, arguments

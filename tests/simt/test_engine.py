@@ -385,6 +385,25 @@ def test_several_blocks_scan_the_index(simt: Library, context: Context) -> None:
     assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
 
 
+OWN_SUM, SUM_TO_END = 1 << 62, 2 << 62  # of block.cuh's look_back
+
+
+@pytest.mark.parametrize("part", [1, 31, 32, 33, 64, 65, 66, 100])
+def test_a_look_back_beyond_a_warp(simt: Library, part: int) -> None:
+    """So many blocks are never under way at once here."""
+    for complete in {None, 0, 1, part - 34, part - 33, part - 32, part - 2, part - 1}:
+        if complete is not None and not 0 <= complete < part:
+            continue
+        states = [OWN_SUM | 3**k % 1000 for k in range(part)]  # each part's own sum
+        wanted = sum(state - OWN_SUM for state in states)
+        if complete is not None:
+            wanted = 10**6 + sum(state - OWN_SUM for state in states[complete + 1 :])
+            states[complete] = SUM_TO_END | 10**6
+        with simt.memory(DEVICE, np.array(states, np.uint64)) as memory, simt.memory(DEVICE, 8) as result:
+            simt.call("simt_sum_before", memory.pointer, part, result.pointer)
+            assert int.from_bytes(result.get(), "little") == wanted
+
+
 # ---- Kernels
 
 
@@ -453,7 +472,7 @@ def places(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.mark.usefixtures("hidden")
 @support.cases(
     "name, dtype, places",
-    ["smooth_rel", "mixture", "raw_tiles", "lossless"],
+    ["smooth_rel", "mixture", "raw_tiles", "incompressible", "lossless"],
     DTYPES,
     PAIRS_OF_PLACES,
     indirect=["places"],

@@ -236,6 +236,48 @@ def test_masks_that_leave_nothing(simt: Library, reused: Context, dtype: np.dtyp
         assert status == Status.CORRUPT, what
 
 
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_tile_headers_that_are_not_legal(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """In one field each, of tiles that could be decoded all the same. Both engines have the check from v1.hpp."""
+    x = support.integers(16 * 16 * 32, -9, 10).astype(dtype).reshape(16, 16, 32)
+    x[8:] = 1
+    data = reused.compress(x, 0.25, backend=CPU)
+    info = reused.info_of(data)
+    coded, flat = (at for at, _ in tiles(data, info))
+    headers = [struct.unpack_from("<I", data, at)[0] for at in (coded, flat)]
+    assert [v1.ALL_ZERO.of(header) for header in headers] == [0, 1]
+    assert not any(bits.of(header) for bits in (v1.MASK, v1.MISSING, v1.OUTLIERS) for header in headers)
+    for at, bits, value in (
+        *[(coded, v1.KIND, 3), (coded, v1.FINE_MASK, 1), (coded, v1.RESERVED, 1)],
+        *[(flat, v1.KIND, 3), (flat, v1.FINE_MASK, 1), (flat, v1.RESERVED, 1)],
+        *[(flat, v1.WIDTH, 1), (flat, v1.BASE, 1), (flat, v1.MISSING, 1), (flat, v1.PREDICTOR, 6)],
+    ):
+        mutant = bytearray(data)
+        change_header(mutant, at, lambda header, bits=bits, value=value: bits.put(header, value))
+        seal(mutant, info)
+        for place in (HOST, DEVICE):
+            expected = (Status.CORRUPT, f"corrupt archive: tile {int(at == flat)}: bad tile header")
+            assert outcome(reused, bytes(mutant), x.nbytes, place) == expected, f"{bits} is {value}"
+        assert simt.report == ""
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_lengths_that_raw_and_special_tiles_do_not_have(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    x = support.smooth((20, 16, 32), dtype)
+    x[8:16] = np.nan
+    x[16:] = KINDS["incompressible"].make((4, 16, 32), dtype)
+    data = reused.compress(x, 1e-2, backend=CPU)
+    info = reused.info_of(data)
+    payloads = [list(struct.unpack_from(f"<{words}I", data, at)) for at, words in tiles(data, info)]
+    assert [v1.KIND.of(payload[0]) for payload in payloads] == [v1.CODED, v1.SPECIAL, v1.RAW]
+    for number, changed in ((1, [*payloads[1], 0]), (2, [*payloads[2], 0]), (2, payloads[2][:-1])):
+        mutant = with_payload(data, info, number, changed)
+        for place in (HOST, DEVICE):
+            expected = (Status.CORRUPT, f"corrupt archive: tile {number}: bad tile header or length")
+            assert outcome(reused, mutant, x.nbytes, place) == expected
+        assert simt.report == ""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_checks_are_those_of_the_cpu(simt: Library, reused: Context, name: str) -> None:
     """Of archives whose checksums do not fit, and of those where only they do."""
@@ -304,8 +346,13 @@ def test_entries_of_the_index_that_no_tile_has(simt: Library, reused: Context) -
             struct.pack_into("<H", mutant, info.header_bytes + info.codebook_bytes + 2 * t, entry)
         seal(mutant, info)
         for place, what in ((HOST, f" has {n} words"), (DEVICE, ": bad length in the tile index")):
-            expected = (Status.CORRUPT, f"corrupt archive: tile {tile}{what}")
-            assert outcome(reused, bytes(mutant), x.nbytes, place) == expected
+            backend = CPU if place == HOST else 0
+            with simt.memory(place, bytes(mutant)) as archive, simt.memory(place, b"\x5c" * x.nbytes) as field:
+                with pytest.raises(Failure) as failure:
+                    reused.decompress_into(field, archive, backend=backend)
+                assert field.get() == b"\x5c" * x.nbytes
+            assert failure.value.status == Status.CORRUPT
+            assert failure.value.message == f"corrupt archive: tile {tile}{what}"
         assert simt.report == ""
 
 

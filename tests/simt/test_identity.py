@@ -129,6 +129,34 @@ def test_codes_beyond_the_sample(simt: Library, reused: Context, dtype: np.dtype
     assert reused.info_of(archive).n_tiles > 128  # a sample
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_codebook_of_one_symbol(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """All codes of the one group that is coded are the same, and this alphabet has no escapes."""
+    x = np.clip(np.arange(4096) - 63, 0, 64).astype(dtype)
+    archive = check_identity(reused, x, 0.25, bins=128)
+    info = reused.info_of(archive)
+    codebook = np.frombuffer(archive, np.uint8, info.codebook_bytes, info.header_bytes)
+    assert np.count_nonzero(codebook) == 1
+
+
+def zeros_in_cubes(cubes: int, dtype: np.dtype) -> NDArray:
+    """One tile, clipped to rows of odd length, whose codes are zero in so many subgroups (2x2x2) and nowhere else."""
+    x = np.where(support.integers(8 * 16 * 31, 0, 2) == 0, 1, -1).astype(dtype).reshape(8, 16, 31)
+    places = [(z, y, 4 * i + y % 4) for y in range(0, 16, 2) for z in range(0, 8, 2) for i in range(7)]
+    for z, y, begin in places[:cubes]:
+        x[z : z + 2, y : y + 2, begin : begin + 2] = 0
+    return x
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_fine_masks_are_tried_where_zeros_are_adjacent(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """In more than half as many pairs as there are subgroups. What lies behind the tile's last value does not count."""
+    for cubes, fine in ((127, 0), (128, 0), (129, 1)):  # of 512, each with two pairs at even positions
+        archive = check_identity(reused, zeros_in_cubes(cubes, dtype), 0.5)
+        (header,) = tile_headers(archive, reused.info_of(archive))
+        assert v1.FINE_MASK.of(header) == fine
+
+
 @pytest.mark.parametrize("fill", [np.nan, np.inf, -0.0, 0.0, 1e300])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fills_of_every_sort(simt: Library, reused: Context, dtype: np.dtype, fill: float) -> None:

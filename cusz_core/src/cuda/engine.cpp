@@ -322,10 +322,8 @@ private:
             return TileBatch{tiling, batch.first_tile, batch.n_tiles, batch.first_value};
         };
         std::uint64_t layers = tiling.layers(), kept = no_batch;
-        const auto make_room = [&] {
-            release_batch();
-            kept = no_batch;
-        };
+        // Called before any batch is kept: the first one, of either pass, needs no less memory than those after it.
+        const auto make_room = [&] { release_batch(); };
         const std::uint64_t most_words = (capacity_bytes - index_bytes) / 4;
         const auto capacity_of = [&](const Batch& batch) {
             return std::min(most_words, batch.n_tiles + batch.n_values * words_of<T>);

@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(decode_threads<T>, 2)
     std::uint64_t checksum = 0;
     for (std::uint64_t number = std::uint64_t{blockIdx.x} * decode_warps<T> + warp(); number < a.batch.n_tiles;
          number += std::uint64_t{gridDim.x} * decode_warps<T>) {
-        __syncwarp(); // all reads of the previous tile are done
+        __syncwarp(); // all reads of the previous tile are done; the sums below do not order memory
         const std::uint64_t first = number / tiles_of_start * tiles_of_start;
         const std::uint64_t begin = a.starts[number / tiles_of_start] +
                                     warp_sum(first + lane() < number ? std::uint32_t{a.index[first + lane()]} : 0u);

@@ -188,8 +188,7 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipe
     }
     if (significance.fine)
         for (std::uint32_t i = threadIdx.x; i < max_tile_values; i += block_threads)
-            if (tile.subgroup.test(i) && tile.significant_subgroup.test(i))
-                put_bits(memory.word, fine_at, tile.subgroup.rank_of(i), {1, 1});
+            if (tile.significant_subgroup.test(i)) put_bits(memory.word, fine_at, tile.subgroup.rank_of(i), {1, 1});
     if (!significance.all_zero) encoder.write(model, memory.coder, memory.word, codes_at);
     if (n_out_of_range > 0)
         write_outliers(memory.word, out_of_range_at, tile.out_of_range, n,
