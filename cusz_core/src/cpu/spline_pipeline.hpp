@@ -259,7 +259,7 @@ struct SplinePipeline {
         bool any_significant = false;
     };
 
-    // Predicts and codes all phases. counts, writing: one of them may be null.
+    // Predicts and codes all phases: counts what is coded, or lists it for writing; the other one is null.
     static void code_phases(const SplineCoder<T>& coder, std::size_t i, SplineTile<T>& tile, RansCounts* counts,
                             const RansWriting* writing, Entries& entries) {
         const Lattice& lattice = coder.pyramid.lattices[i];
@@ -272,7 +272,6 @@ struct SplinePipeline {
                 quantise_class(q, tile, c, false);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
-            if (counts == nullptr && writing == nullptr) continue;
             for_classes(tile, phase, [&](std::uint32_t c) { find_contexts(tile, c); });
             entries.run[entries.n_runs++] = at;
             std::uint32_t values = 0;
