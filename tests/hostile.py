@@ -90,7 +90,7 @@ def pyramid(dtype: np.dtype) -> np.ndarray:
 
 #: Version 2, a draft.
 DRAFT_CASES: dict[str, tuple[Any, ...]] = {
-    f"spline_{name}_{dtype.name}": (make, dtype, eb, {"predictor": "spline", **options})
+    f"spline_{name}_{dtype.name}": (make, dtype, eb, options | {"predictor": "spline"})  # type: ignore[operator]
     for dtype in (F32, F64)
     for name, (make, eb, options) in {
         "noisy": (noisy, 1e-1, {"fill": 1e20}),

@@ -51,7 +51,7 @@ struct Case {
     std::vector<std::uint64_t> shape;
     Kind kind;
     double eb;
-    int mode, bins, lossless, has_fill;
+    int mode, bins, lossless, has_fill, predictor;
 };
 
 std::vector<Case> cases(bool few) {
@@ -68,8 +68,9 @@ std::vector<Case> cases(bool few) {
                 all.push_back(
                     {shape, static_cast<Kind>(kind), eb, h % 3 == 0 ? CUSZ_REL : CUSZ_ABS,
                      h % 5 == 0 ? 64 << (h >> 8) % 8 : 64,
-                     h % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE,
-                     static_cast<Kind>(kind) == Kind::missing || h % 7 == 0});
+                     (h >> 24) % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE,
+                     static_cast<Kind>(kind) == Kind::missing || h % 7 == 0,
+                     (h >> 20) % 2 == 0 ? CUSZ_PREDICTOR_SPLINE : CUSZ_PREDICTOR_LORENZO});
             }
     return all;
 }
@@ -94,6 +95,7 @@ Bytes round_trip(cusz_context* context, const Case& c, std::uint64_t seed) {
     params.mode = c.mode;
     params.bins = c.bins;
     params.lossless = c.lossless;
+    params.predictor = c.predictor;
     params.has_fill = c.has_fill;
     params.fill = 1e20;
     std::size_t capacity = 0, size[2] = {};
@@ -139,7 +141,7 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
             const std::size_t bit = hash(h + k) % (8 * reach);
             bytes[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
         }
-        cusz_test::seal(bytes.get(), good.size, CUSZ_FORMAT_VERSION);
+        cusz_test::seal(bytes.get(), good.size, good.data[cusz::version_at]);
         cusz_info info{};
         info.struct_bytes = sizeof info;
         if (cusz_inspect(context, bytes.get(), good.size, &info) != CUSZ_OK || info.raw_bytes > 1 << 24) continue;

@@ -9,6 +9,7 @@
 #include "format/checksum.hpp"
 #include "format/header.hpp"
 #include "seal_v1.hpp"
+#include "seal_v2.hpp"
 
 namespace cusz_test {
 
@@ -16,14 +17,16 @@ namespace cusz_test {
 // archive's before it was damaged; each further version is a further case.
 inline void seal(std::uint8_t* archive, std::size_t size, unsigned version) {
     using namespace cusz;
-    if (size < raw_header_bytes || version != 1) return;
+    if (size < raw_header_bytes || version < 1 || version > 2) return;
     const bool tiled = archive[kind_at] == CUSZ_KIND_TILED;
-    const auto front = tiled ? v1::body_offset(archive, size) : raw_header_bytes;
+    const auto front = !tiled         ? std::optional(raw_header_bytes)
+                       : version == 1 ? v1::body_offset(archive, size)
+                                      : v2::body_offset(archive, size);
     if (!front) return;
 
     std::optional<std::uint64_t> sum = 0;
     if (tiled && archive[v1::lossless_at] == CUSZ_LOSSLESS_NONE) {
-        sum = v1::sum_of_tiles(archive, size, *front);
+        sum = version == 1 ? v1::sum_of_tiles(archive, size, *front) : v2::sum_of_tiles(archive, size, *front);
     } else {
         for (std::uint64_t p = 0; p < piece_count(size - *front); ++p)
             *sum += piece(p, archive + *front, size - *front);

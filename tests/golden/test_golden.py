@@ -14,9 +14,8 @@ import cusz_core as cusz
 import format_v1 as v1
 import formats
 import support
-from cusz_core import _native
 
-CURRENT = _native.FORMAT_VERSION  # that is written
+CURRENT = max(formats.FORMATS)  # the newest one that is frozen
 VERSIONS = sorted(int(path.name[1:]) for path in HERE.glob("v*"))
 
 
