@@ -315,6 +315,7 @@ template <class Use>
 void with_pipeline(cusz_predictor predictor, const Use& use) {
     switch (predictor) {
     case CUSZ_PREDICTOR_LORENZO: return use(Pipeline<Lorenzo, HuffmanCoder>{});
+    case CUSZ_PREDICTOR_SPLINE: break; // on the CPU alone
     }
     fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
 }
