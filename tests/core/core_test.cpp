@@ -65,12 +65,12 @@ std::vector<Case> cases(bool few) {
             for (const double eb : {0.0, 1e-4, 1e-2, 1e300}) {
                 const std::uint64_t h = hash(++number);
                 if (few && h % 4 != 0) continue;
-                all.push_back(
-                    {shape, static_cast<Kind>(kind), eb, h % 3 == 0 ? CUSZ_REL : CUSZ_ABS,
-                     h % 5 == 0 ? 64 << (h >> 8) % 8 : 64,
-                     (h >> 24) % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE,
-                     static_cast<Kind>(kind) == Kind::missing || h % 7 == 0,
-                     (h >> 20) % 2 == 0 ? CUSZ_PREDICTOR_SPLINE : CUSZ_PREDICTOR_LORENZO});
+                all.push_back({shape, static_cast<Kind>(kind), eb, h % 3 == 0 ? CUSZ_REL : CUSZ_ABS,
+                               h % 5 == 0 ? 64 << (h >> 8) % 8 : 64,
+                               (h >> 24) % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD
+                                                                                           : CUSZ_LOSSLESS_NONE,
+                               static_cast<Kind>(kind) == Kind::missing || h % 7 == 0,
+                               (h >> 20) % 2 == 0 ? CUSZ_PREDICTOR_SPLINE : CUSZ_PREDICTOR_LORENZO});
             }
     return all;
 }

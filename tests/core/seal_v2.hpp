@@ -54,7 +54,8 @@ inline std::optional<std::uint64_t> sum_of_tiles(std::uint8_t* archive, std::siz
     const std::size_t index = front + 8 + static_cast<std::size_t>(top + 3) / 4 * 4;
     const std::uint64_t n_tiles = cusz::Pyramid(ndim, shape.data(), halved).n_tiles;
     if (index > size) return std::nullopt;
-    std::uint64_t at = index + (n_tiles + 1) / 2 * 4, sum = part_of_units(n_tiles, archive + front, (index - front) / 2);
+    std::uint64_t at = index + (n_tiles + 1) / 2 * 4,
+                  sum = part_of_units(n_tiles, archive + front, (index - front) / 2);
     for (std::uint64_t t = 0; t < n_tiles && index + 2 * t + 2 <= size; ++t) {
         const auto units = cusz::get<std::uint16_t>(archive, static_cast<std::size_t>(index + 2 * t));
         if (at + 2u * units > size) break;

@@ -114,9 +114,9 @@ typedef struct cusz_info {
     uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections; of index and payload before the
                                                                           lossless stage */
     uint64_t tile_shape[CUSZ_MAX_NDIM]; /* full tile, in the field's dimensions; zeros for raw archives */
-    uint64_t n_tiles;         /* of all resolutions, if the predictor is CUSZ_PREDICTOR_SPLINE; tile_shape: the finest */
-    uint64_t n_special;       /* values equal to fill, or NaN, stored as a symbol alone */
-    uint64_t n_out_of_range;  /* quantisation codes beyond the alphabet */
+    uint64_t n_tiles;        /* of all resolutions, if the predictor is CUSZ_PREDICTOR_SPLINE; tile_shape: the finest */
+    uint64_t n_special;      /* values equal to fill, or NaN, stored as a symbol alone */
+    uint64_t n_out_of_range; /* quantisation codes beyond the alphabet */
     uint64_t n_unpredictable; /* values stored verbatim, including those of raw tiles */
     int32_t predictor;        /* cusz_predictor, or CUSZ_NO_STAGE */
     int32_t coder;            /* cusz_coder, or CUSZ_NO_STAGE */
