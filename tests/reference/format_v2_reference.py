@@ -963,7 +963,7 @@ def encode(
     )
     following = coding_header + section
     archive = header(ty, x.shape, checksum(stored_top, payloads), following) + body
-    return archive if even_if_longer or len(archive) < len(raw) else raw
+    return archive if even_if_longer or len(archive) < len(raw) else v1.encode(x, eb, mode, fill=fill)
 
 
 def header(ty: Type, shape: Sequence[int], payload_checksum: int, following: bytes) -> bytes:
