@@ -36,7 +36,7 @@ from v2_cases import (
 import support
 from support import DTYPES, F32, F64, random_bits, same_bits, smooth
 
-settings.register_profile("format v2", deadline=None, max_examples=60, derandomize=True)
+settings.register_profile("format v2", deadline=None, max_examples=30, derandomize=True)
 FEW = settings.get_profile("format v2")
 
 
