@@ -46,14 +46,18 @@ def test_behind_the_lossless_stage() -> None:
 SLICES = st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 3))] * 3)
 
 
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 @settings(max_examples=150, deadline=None)
 @given(slices=SLICES, seed=st.integers(0, 9), order=st.permutations(range(3)))
 def test_into_part_of_a_larger_array(
-    slices: tuple[tuple[int, int, int], ...], seed: int, order: tuple[int, ...]
+    slices: tuple[tuple[int, int, int], ...],
+    seed: int,
+    order: tuple[int, ...],
+    predictor: cusz.parameters.Predictor,
 ) -> None:
     """Any positive strides, whatever the order of the axes in memory; nothing else of that array is touched."""
     whole = smooth((41, 41, 80), F64, seed)
-    archive = cusz.compress(whole, 1e-2, threads=1)
+    archive = cusz.compress(whole, 1e-2, threads=1, predictor=predictor)
     whole = cusz.decompress(archive, threads=1)
     start = tuple(s for s, _, _ in slices)
     count = tuple(min(c, n - s) for (s, c, _), n in zip(slices, whole.shape, strict=True))

@@ -251,30 +251,6 @@ def test_boxes(shape: tuple[int, ...], dtype: np.dtype) -> None:
             assert same_bits(box, part(whole, start, count)), (start, count)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
-@given(
-    slices=st.tuples(*[st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 3))] * 3),
-    seed=st.integers(0, 3),
-    order=st.permutations(range(3)),
-)
-def test_boxes_into_part_of_a_larger_array(
-    slices: tuple[tuple[int, int, int], ...], seed: int, order: tuple[int, ...]
-) -> None:
-    """Any positive strides, whatever the order of the axes in memory; nothing else of that array is touched."""
-    archive = spline(smooth((41, 41, 80), F64, seed), 1e-2)
-    whole = cusz.decompress(archive, threads=1)
-    start = tuple(s for s, _, _ in slices)
-    count = tuple(min(c, n - s) for (s, c, _), n in zip(slices, whole.shape, strict=True))
-    steps = [step for _, _, step in slices]
-    extents = [2 + c * step for c, step in zip(count, steps, strict=True)]
-    larger = np.full([extents[axis] for axis in order], 7.0).transpose(np.argsort(order))
-    where = tuple(slice(1, 1 + c * step, step) for c, step in zip(count, steps, strict=True))
-    expected = larger.copy()
-    expected[where] = part(whole, start, count)
-    cusz.decompress_box(archive, start, out=larger[where], threads=1)
-    assert same_bits(np.ascontiguousarray(larger), np.ascontiguousarray(expected))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Archives of version 1, other drafts, the lossless stage
 
