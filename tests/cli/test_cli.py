@@ -112,6 +112,8 @@ def test_options_reach_the_library(run, folder):
     )
     assert run("compress", "f.npy", *options, "-o", "f.cusz")[0] == 0
     assert (folder / "f.cusz").read_bytes() == cusz.compress(x, 0.01, bins=256, fill=1e20)
+    assert run("compress", "f.npy", "--eb", 0.01, "--fill", "1e20", "--predictor", "spline", "-o", "s.cusz")[0] == 0
+    assert (folder / "s.cusz").read_bytes() == cusz.compress(x, 0.01, fill=1e20, predictor="spline")
 
 
 def test_fortran_order_is_kept_right(run, folder):
@@ -161,6 +163,10 @@ def test_inspect(run):
         "tiles     12 of 8x16x32",
         "(verified)",
     ):
+        assert words in out
+    run("compress", "x.npy", "--eb", "1e-3", "--predictor", "spline", "-o", "spline.cusz")
+    out = run("inspect", "spline.cusz", "--check")[1]
+    for words in ("tiled, format version 2\n", "coding    spline, rans, ", "(verified)"):
         assert words in out
     run("compress", "x.npy", "--eb", "0", "-o", "raw.cusz")
     assert "every value is exact" in run("inspect", "raw.cusz")[1]

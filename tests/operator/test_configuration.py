@@ -36,13 +36,17 @@ def temperatures(file: Path) -> list[NDArray[Any]]:
     return steps
 
 
-@pytest.mark.parametrize("suffix", ["xml", "yaml"])
-def test_cpp_application(suffix: str, programs: Path, program: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "predictor"), [("xml", None), ("yaml", None), ("xml", "spline")])
+def test_cpp_application(suffix: str, predictor: str | None, programs: Path, program: Callable, tmp_path: Path) -> None:
     heat = programs / "heat_xml"
     if not heat.exists():
         pytest.skip("this ADIOS2 has no MPI for C++")
+    config = (APPS / f"heat_xml.{suffix}").read_text(encoding="utf-8")
+    if predictor is not None:
+        config = config.replace("</operation>", f'<parameter key="predictor" value="{predictor}"/></operation>')
+    (tmp_path / f"config.{suffix}").write_text(config, encoding="utf-8")
     program(["mpirun", "-n", "2", heat, tmp_path / "raw.bp", "-", *SIZE])
-    program(["mpirun", "-n", "2", heat, tmp_path / "compressed.bp", APPS / f"heat_xml.{suffix}", *SIZE])
+    program(["mpirun", "-n", "2", heat, tmp_path / "compressed.bp", tmp_path / f"config.{suffix}", *SIZE])
 
     before, after = temperatures(tmp_path / "raw.bp"), temperatures(tmp_path / "compressed.bp")
     assert len(before) == len(after) == 3
@@ -52,6 +56,7 @@ def test_cpp_application(suffix: str, programs: Path, program: Callable, tmp_pat
     blocks = [b for b in cusz_operator.inspect_bp(tmp_path / "compressed.bp") if b["variable"] == "temperature"]
     assert [(b["step"], b["writer"]) for b in blocks] == [(step, rank) for step in range(3) for rank in range(2)]
     assert all(b["operator"] == "cusz" and b["eb_abs"] == EB and b["ratio"] > 4 for b in blocks)
+    assert {b["version"] for b in blocks} == {1 if predictor is None else 2}
 
 
 APPLICATION = """
@@ -104,16 +109,26 @@ def test_python_application(engine: str, program: Callable, tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("engine", ["BP5", "BP4"])
-@pytest.mark.parametrize("form", ["xml", "yaml"])
-def test_bpls_tells_minimum_and_maximum(engine: str, form: str, program: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "form", "predictor", "version"),
+    [
+        ("BP5", "xml", "spline", 2),
+        ("BP5", "yaml", "lorenzo", 1),
+        ("BP4", "xml", "lorenzo", 1),
+        ("BP4", "yaml", "spline", 2),
+    ],
+)
+def test_bpls_tells_minimum_and_maximum(
+    engine: str, form: str, predictor: str, version: int, program: Callable, tmp_path: Path
+) -> None:
     """With what `cusz config` prints, they are those of the values that were put."""
     command = [sys.executable, "-m", "cusz_core", "config", "--variable", "T", "--eb", "0.1", "--io", "simulation"]
     config, output = tmp_path / f"config.{form}", tmp_path / "out.bp"
-    config.write_text(program([*command, "--engine", engine, "--format", form]).stdout, encoding="utf-8")
+    command += ["--engine", engine, "--format", form, "--predictor", predictor]
+    config.write_text(program(command).stdout, encoding="utf-8")
     np.save(f"{output}.npy", np.linspace(-2.5, 3.75, 6400, dtype=np.float32).reshape(80, 80))
     program([sys.executable, "-c", APPLICATION, config, output])
     (block, _) = cusz_operator.inspect_bp(output)
-    assert (block["operator"], block["kind"]) == ("cusz", "tiled")
+    assert (block["operator"], block["kind"], block["version"]) == ("cusz", "tiled", version)
     (line,) = program(["bpls", "-l", output]).stdout.splitlines()
     assert re.search(r"\bT\b.* = -2\.5 / 3\.75$", line)

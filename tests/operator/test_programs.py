@@ -13,12 +13,15 @@ import cusz_operator
 LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 
 
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 @pytest.mark.parametrize(
     ("case", "engine"),
     [("ghosts", "BP5"), ("random", "BP5"), ("random", "BP4"), ("odd", "BP5"), ("odd", "BP4"), ("column", "BP4")],
 )
-def test_blocks_of_a_cpp_program(case: str, engine: str, programs: Path, program: Callable, tmp_path: Path) -> None:
-    program([programs / "blocks", case, tmp_path, engine])
+def test_blocks_of_a_cpp_program(
+    case: str, engine: str, predictor: str, programs: Path, program: Callable, tmp_path: Path
+) -> None:
+    program([programs / "blocks", case, tmp_path, engine, predictor])
 
 
 def test_column_major_blocks_compress_when_the_order_is_told(programs: Path, program: Callable, tmp_path: Path) -> None:
@@ -27,15 +30,15 @@ def test_column_major_blocks_compress_when_the_order_is_told(programs: Path, pro
     assert ratio["column"] > 2 * ratio["row"] > 2
 
 
-@pytest.mark.parametrize("engine", ["BP4", "BP5"])
+@pytest.mark.parametrize(("engine", "predictor"), [("BP4", "lorenzo"), ("BP4", "spline"), ("BP5", "lorenzo")])
 def test_incompressible_blocks_stay_inside_adios2s_buffers(
-    engine: str, programs: Path, program: Callable, tmp_path: Path
+    engine: str, predictor: str, programs: Path, program: Callable, tmp_path: Path
 ) -> None:
     """BP4 reserves the raw size and little more, and nothing but a memory checker would notice one byte too many."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         pytest.skip("valgrind is not installed (Debian: valgrind)")
-    command = [valgrind, "--quiet", "--error-exitcode=99", programs / "blocks", "random", tmp_path, engine]
+    command = [valgrind, "--quiet", "--error-exitcode=99", programs / "blocks", "random", tmp_path, engine, predictor]
     program(command, env={"OMP_NUM_THREADS": "1"}, timeout=300)
     for file in tmp_path.glob("random*.bp"):
         kinds = {b["count"][0]: b["kind"] for b in cusz_operator.inspect_bp(file) if b["operator"]}

@@ -44,8 +44,10 @@ def whole_first_steps(file: Path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", ["BP5_0_Sync.bp", "BP4_1_Sync.bp"])
 def test_bpls_shows_the_values(name: str, written: Callable[[int], Path], shown_by_bpls: Callable) -> None:
     file = written(2) / name
-    expected = whole_first_steps(file)["u3"]
-    assert support.same_bits(np.array(shown_by_bpls(file, "u3", 3), np.float32), expected.reshape(-1))
+    expected = whole_first_steps(file)
+    for variable in ("u3", "u3_spline"):
+        shown = np.array(shown_by_bpls(file, variable, 3), np.float32)
+        assert support.same_bits(shown, expected[variable].reshape(-1))
 
 
 SERIAL_READ = """
@@ -143,6 +145,7 @@ def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path]) -> No
                 assert (b["operator"], b["raw_bytes"], b["mode"]) == ("cusz", raw_bytes, b["mode"])
                 assert b["archive_bytes"] <= raw_bytes + 48
                 assert (b["eb"], b["mode"]) == ((case.eb, case.mode) if b["kind"] == "tiled" else (0, "abs"))
+                assert b["version"] == case.version or (b["version"] == 1 and b["ratio"] < 1.3)
             if name.startswith("BP5"):
                 wrote = [rank for rank in range(ranks) if (b["start"], b["count"]) in case.blocks(rank, ranks)]
                 assert b["writer"] in wrote
@@ -153,9 +156,9 @@ def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path]) -> No
     assert "start" not in by_name["local"]
     assert by_name["local"]["operator"] == "cusz"
     assert (by_name["scalar"]["count"], by_name["scalar"]["operator"]) == ((), "none or other")
-    for name in ("u3", "v5", "u6"):  # 3-D, 5-D and 6-D
+    for name in ("u3", "v5", "u6", "u3_spline", "v5_spline", "u6_spline"):  # 3-D, 5-D and 6-D
         assert by_name[name]["ratio"] > 1.5
-    for name in ("incompressible", "exact", "constant"):
+    for name in ("incompressible", "exact", "constant", "incompressible_spline", "constant_spline"):
         assert by_name[name]["kind"] == "raw"
     assert by_name["v2"]["bins"] == 1024
     assert by_name["u3"]["bins"] == 64

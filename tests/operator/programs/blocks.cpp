@@ -1,4 +1,4 @@
-// Blocks that only a C++ program can put: blocks CASE FOLDER ENGINE
+// Blocks that only a C++ program can put: blocks CASE FOLDER ENGINE [PREDICTOR]
 //
 //     ghosts    memory selections (a field with ghost cells), 1-D to 3-D, float and double, several steps and bounds
 //               (not in BP4, which ignores memory selections of variables with any operator)
@@ -23,8 +23,11 @@ namespace {
 
 using Dims = adios2::Dims;
 
+std::string predictor = "lorenzo";
+
 adios2::Params plugin(const std::string& accuracy, const adios2::Params& more = {}) {
-    adios2::Params parameters = {{"PluginName", "cusz"}, {"PluginLibrary", "cusz_operator"}, {"accuracy", accuracy}};
+    adios2::Params parameters = {
+        {"PluginName", "cusz"}, {"PluginLibrary", "cusz_operator"}, {"accuracy", accuracy}, {"predictor", predictor}};
     parameters.insert(more.begin(), more.end());
     return parameters;
 }
@@ -328,10 +331,11 @@ void run(const std::string& what, const std::string& folder, const std::string& 
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 4) {
-        std::cerr << "usage: blocks CASE FOLDER ENGINE\n";
+    if (argc != 4 && argc != 5) {
+        std::cerr << "usage: blocks CASE FOLDER ENGINE [PREDICTOR]\n";
         return 2;
     }
+    if (argc == 5) predictor = argv[4];
     try {
         run(argv[1], argv[2], argv[3]);
     } catch (const std::exception& error) {

@@ -44,7 +44,8 @@ def put_all(out: cusz_operator.Writer, step: int, rank: int, ranks: int) -> None
             continue
         for box in case.blocks(rank, ranks):
             block = inside(values(case.name, step), box)  # not contiguous, some of them
-            out.put(case.name, block, case.shape, box[0], eb=case.eb, mode=case.mode, fill=case.fill)
+            how = {"eb": case.eb, "mode": case.mode, "fill": case.fill, "predictor": case.parameters.get("predictor")}
+            out.put(case.name, block, case.shape, box[0], **how)
 
 
 def read_and_check(comm: Any, step: Any, i: int) -> Iterator[tuple[Case, NDArray]]:
