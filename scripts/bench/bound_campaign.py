@@ -5,10 +5,11 @@
     scripts/bench/bound_campaign.py --every 40              # one cell in forty, for tests
     scripts/bench/bound_campaign.py --peers --docs          # with other compressors; rewrites docs/reliability.md
 
-A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed twice, the second time with a
-different number of threads and, on x86-64, with subnormals flushed to zero as by a host built with -Ofast: the bytes
-must be the same. --peers needs .venv-peers (made by scripts/bench/peers.py); the peers are given absolute bounds, in a
-process that may crash. The cells are the same everywhere: nothing is random.
+A cell is a kind of field, a type, a shape, a bound and a mode. Every cell is compressed with either predictor, and with
+each of them again: with a different number of threads and, on x86-64, with subnormals flushed to zero as by a host
+built with -Ofast, and by the other instruction sets. The bytes, and the decompressed fields, must be the same. --peers
+needs .venv-peers (made by scripts/bench/peers.py); the peers are given absolute bounds, in a process that may crash.
+The cells are the same everywhere: nothing is random.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import contextlib
 import ctypes
 import ctypes.util
 import dataclasses
+import hashlib
 import json
 import math
 import multiprocessing
 import os
 import platform
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -278,6 +281,7 @@ class Outcome:
     violations: int = 0
     worst: float = 0.0  # the largest error over the bound, of finite values
     note: str = ""
+    has_pyramid: bool = False  # ours
 
 
 def judge(cell: Cell, x: Array, y: Array) -> Outcome:
@@ -313,19 +317,65 @@ def subnormals_flushed() -> Iterator[None]:
         libm.fesetenv(before)
 
 
-def ours(cell: Cell) -> Outcome:
+#: The predictors, by what they are called in the table.
+OURS = {"cusz": "lorenzo", "cusz spline": "spline"}
+#: What CUSZ_SIMD may ask for; where the processor lacks one, it gets the one before.
+INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
+
+
+def ours(cell: Cell, predictor: str, elsewhere: tuple[str, ...] = ()) -> Outcome:
+    """`elsewhere`: digests of what other instruction sets made of the cell."""
     import cusz_core
 
     x, eb = cell.field(), cell.eb  # read beforehand: the host's own arithmetic flushes, too
-    archive = cusz_core.compress(x, eb, cell.mode, fill=cell.fill, threads=1)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"fill": cell.fill, "predictor": predictor}
+    archive = cusz_core.compress(x, eb, cell.mode, threads=1, **options)  # type: ignore[call-overload]
     with subnormals_flushed():
-        again = cusz_core.compress(x, eb, cell.mode, fill=cell.fill, threads=3)  # type: ignore[arg-type]
+        again = cusz_core.compress(x, eb, cell.mode, threads=3, **options)  # type: ignore[call-overload]
         y = cusz_core.decompress(archive, threads=2)
     if again != archive:
         return Outcome("checked", x.size, note="other bytes with other threads and subnormals flushed")
+    if any(each != digest(archive, y) for each in elsewhere):
+        return Outcome("checked", x.size, note="other bytes with another instruction set")
     if len(archive) > x.nbytes + 48:
         return Outcome("checked", x.size, note="larger than the field plus 48 bytes")
-    return judge(cell, x, y)
+    has_pyramid = cusz_core.inspect(archive).version == 2
+    return dataclasses.replace(judge(cell, x, y), has_pyramid=has_pyramid)
+
+
+def digest(archive: bytes, y: Array) -> str:
+    return hashlib.sha256(archive + y.tobytes()).hexdigest()
+
+
+def print_digests(todo: list[Cell]) -> None:
+    """For each cell a line with those of the predictors."""
+    import cusz_core
+
+    for cell in todo:
+        x, words = cell.field(), []
+        for predictor in OURS.values():
+            archive = cusz_core.compress(  # type: ignore[call-overload]
+                x, cell.eb, cell.mode, fill=cell.fill, threads=1, predictor=predictor
+            )
+            words.append(digest(archive, cusz_core.decompress(archive, threads=1)))
+        print(*words)
+
+
+def digests_elsewhere(every: int) -> Iterator[list[tuple[str, ...]]]:
+    """For each cell and predictor the digests of the other instruction sets, made in processes of their own."""
+    import cusz_core.embedding
+
+    here = cusz_core.embedding.instruction_set()
+    command = [sys.executable, __file__, "--digests", "--every", str(every)]
+    with contextlib.ExitStack() as stack:
+        outputs = []
+        for name in INSTRUCTION_SETS:
+            if name != here:
+                environment = {**os.environ, "CUSZ_SIMD": name}
+                other = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+                outputs.append(stack.enter_context(other).stdout or [])
+        for lines in zip(*outputs, strict=True):
+            yield list(zip(*(line.split() for line in lines), strict=True))
 
 
 # -------------------------------------------------------------------------------------------------------- peers
@@ -388,10 +438,12 @@ class Total:
     broken: Counter[str] = dataclasses.field(default_factory=Counter)  # cells, by kind
     values: int = 0
     worst: float = 0.0
+    pyramids: int = 0
     examples: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, cell: Cell, outcome: Outcome) -> None:
         self.status[outcome.status] += 1
+        self.pyramids += outcome.has_pyramid
         if outcome.violations:
             self.broken[cell.kind] += 1
             self.values += outcome.violations
@@ -418,6 +470,11 @@ def table(totals: list[Total], n: int) -> str:
             f"| {total.tool} | {total.status['checked']} | {total.status['refused']} | {total.status['crashed']} | "
             f"{sum(total.broken.values())}{f' ({kinds})' if kinds else ''} | {total.values} | {total.worst:.7g} |"
         )
+    rows += [
+        f"\n{total.pyramids} archives of {total.tool} hold a pyramid (format version 2); its others have version 1."
+        for total in totals
+        if total.pyramids
+    ]
     return "\n".join(rows)
 
 
@@ -427,23 +484,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", action="store_true", help="count the violations of the others as well")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/reliability.md")
     parser.add_argument("--json", type=Path, help="write the totals")
+    parser.add_argument("--digests", action="store_true", help="print digests of our archives and fields; no check")
     options = parser.parse_args(arguments)
+    todo = cells(options.every)
+    if options.digests:
+        print_digests(todo)
+        return 0
     if options.peers and Path(sys.prefix) != PEERS:
         if not (PEERS / "bin/python").exists():
             print("error: there is no .venv-peers\nremedy: Run scripts/bench/peers.py once.", file=sys.stderr)
             return 1
         os.execv(PEERS / "bin/python", [str(PEERS / "bin/python"), __file__, *(arguments or sys.argv[1:])])
 
-    todo = cells(options.every)
-    total = Total("cusz")
-    for cell in todo:
-        total.add(cell, ours(cell))
-    totals = [total]
+    mine = {predictor: Total(name) for name, predictor in OURS.items()}
+    for cell, elsewhere in zip(todo, digests_elsewhere(options.every), strict=True):
+        for (predictor, total), digests in zip(mine.items(), elsewhere, strict=True):
+            total.add(cell, ours(cell, predictor, digests))
+    totals = [*mine.values()]
     if options.peers:
         from comparison.tools import TOOLS
 
         for tool in TOOLS:
-            if tool.name == "cusz" or tool.missing() is not None:
+            if tool.name in OURS or tool.missing() is not None:
                 continue
             print(tool.name, file=sys.stderr)
             totals.append(Total(tool.name))
@@ -451,15 +513,16 @@ def main(arguments: list[str] | None = None) -> int:
                 totals[-1].add(cell, outcome)
     report = table(totals, len(todo))
     print(report)
-    for example in total.examples:
-        print(f"BROKEN {example}", file=sys.stderr)
+    for total in mine.values():
+        for example in total.examples:
+            print(f"BROKEN {total.tool}: {example}", file=sys.stderr)
     if options.json:
         options.json.write_text(json.dumps([vars(total) for total in totals], indent=1))
     if options.docs:
         page = DOCS.read_text()
         before, _, after = page.partition(MARKS[0])
         DOCS.write_text(f"{before}{MARKS[0]}\n\n{report}\n\n{MARKS[1]}{after.partition(MARKS[1])[2]}")
-    return 1 if total.values or total.status["checked"] != len(todo) else 0
+    return 1 if any(total.values or total.status["checked"] != len(todo) for total in mine.values()) else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`scripts/bench/bound_campaign.py`: its check finds what is wrong, and a short form of it finds nothing."""
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -49,4 +50,14 @@ def test_one_cell_in_forty_has_no_value_beyond_its_bound(campaign, capsys):
     assert campaign.main(["--every", "40"]) == 0
     said = capsys.readouterr().out
     assert "288 cells" in said
-    assert "| cusz | 288 | 0 | 0 | 0 | 0 |" in said
+    for name in campaign.OURS:
+        assert f"| {name} | 288 | 0 | 0 | 0 | 0 |" in said
+    pyramids = re.findall(r"^(\d+) archives of cusz spline hold a pyramid", said, re.MULTILINE)
+    assert int(*pyramids) > 150
+
+
+def test_other_bytes_are_found(campaign):
+    cell = next(cell for cell in campaign.cells(7) if cell.kind == "smooth" and cell.bound == "1e-2")
+    for predictor in campaign.OURS.values():
+        assert campaign.ours(cell, predictor, ()).note == ""
+        assert "another instruction set" in campaign.ours(cell, predictor, ("0123",)).note
