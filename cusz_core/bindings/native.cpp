@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "../src/float_mode.hpp"
 #include "cusz/cusz.h"
 #include "device_memory.hpp"
 #include "dlpack.hpp"
@@ -253,6 +254,7 @@ struct Archive {
 
 // Sets parameters by key; those that are None keep their defaults.
 void make_params(cusz_params* params, const nb::dict& values) {
+    const cusz::FloatMode mode; // Python writes a subnormal number as 0.0 where the host flushes them
     cusz_params_init(new (params) cusz_params);
     for (auto [key, value] : values) {
         if (value.is_none()) continue;

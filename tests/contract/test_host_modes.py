@@ -79,6 +79,19 @@ def test_the_hosts_floating_point_mode_does_not_matter(bits: int, threads: int) 
         assert back_again.tobytes() == back.tobytes()
 
 
+@on_x86_linux
+def test_subnormal_parameters_arrive_where_the_host_flushes_them() -> None:
+    subnormal = 1e-310
+    x = support.smooth((40, 50, 60), support.F64)
+    x[0, 0, :3] = subnormal, subnormal, 1e308
+    archive = cusz.compress(x, subnormal, "rel", fill=subnormal)
+    info = cusz.inspect(archive)
+    assert (info.kind, info.eb, info.fill) == ("tiled", subnormal, subnormal)
+    with floating_point_mode(FLUSH_TO_ZERO | DENORMALS_ARE_ZERO):
+        again = cusz.compress(x, subnormal, "rel", fill=subnormal)
+    assert again == archive
+
+
 DIGESTS = """
 import hashlib
 import sys
