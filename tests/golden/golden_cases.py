@@ -1,16 +1,20 @@
 """The fields and parameters of the golden archives.
 
 Every field comes from integer arithmetic alone, so it is the same on every machine and with every version of numpy.
-Between them the archives have every part of the format: all types, ranks and modes, clipped and thin tiles, masks and
-fine masks, all-zero tiles, all predictors, missing values, both kinds of outliers, with either reach, raw tiles, large
-alphabets, a sampled codebook with escapes from it, raw archives.
+Between them the archives of a version have every part of it. Version 1: all types, ranks and modes, clipped and thin
+tiles, masks and fine masks, all-zero tiles, all predictors, missing values, both kinds of outliers, with either reach,
+raw tiles, large alphabets, a sampled codebook with escapes from it, raw archives. Version 2: what has one to three axes
+to halve, or none, even and odd extents, tops of either kind, tiles of every kind, with any number of lanes, verbatim
+values, escapes, several tables from all tiles or a sample. As long as a version is a draft, it has no files, and
+tests/reference compares its cases with an implementation of the document.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +154,109 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         f"{_name}_incompressible": Case(lambda t=_dtype: support.random_bits((500,), t, 12), 1e-30),
         f"{_name}_empty": Case(lambda t=_dtype: np.zeros((3, 0, 2), t), 1e-3),
     }
+
+
+# ---------------------------------------------------------------------------------------------------------- version 2
+
+
+def strewn(shape: tuple[int, ...], dtype: np.dtype, values: list[float], one_in: int) -> NDArray:
+    """A smooth field with other values strewn in."""
+    x = smooth(shape, dtype)
+    flat = x.reshape(-1)
+    where = np.flatnonzero(integers(x.size, 0, one_in, 1) == 0)
+    flat[where] = np.resize(np.array(values).astype(dtype), where.size)
+    return x
+
+
+def tiles_of_every_kind(dtype: np.dtype) -> NDArray:
+    x = np.zeros((10, 1900), dtype)
+    x[:, :300] = smooth((10, 300), dtype)
+    x[:, 400:900] = np.nan
+    x[:, 900:1300] = support.random_bits((10, 400), dtype)
+    x[:, 1400:1700] = strewn((10, 300), dtype, [1e30, 2e3, np.nan], 40)
+    return x
+
+
+def lake(dtype: np.dtype, fill: float) -> NDArray:
+    """Values of fill as a region and strewn; some that are near it, and another kind of hole."""
+    x = strewn((40, 45), dtype, [fill, fill, np.nan, 1.0, -0.0], 20)
+    x[10:30, 20:] = fill
+    x[:20, :20] = np.round(x[:20, :20] * 8) / 8
+    return x
+
+
+def many_tiles(dtype: np.dtype) -> NDArray:
+    """132 of them, of which not all are counted."""
+    x = np.zeros((9, 17, 1025), dtype)
+    x[:, :, 300:420] = smooth((9, 17, 120), dtype)
+    x[::4, ::5] *= 100
+    x[::5, 1::7, ::50] = np.nan
+    return x
+
+
+def near_largest(dtype: np.dtype) -> NDArray:
+    x = smooth((30, 40), dtype)
+    largest = np.finfo(dtype).max
+    return np.where(x > 0, largest, -largest) * (1 - np.abs(x) / 8192).astype(dtype)
+
+
+def subnormal(dtype: np.dtype) -> NDArray:
+    unit = np.finfo(dtype).smallest_subnormal
+    return integers(1200, -(2**20), 2**20, 8).reshape(30, 40).astype(dtype) * unit
+
+
+def whole(shape: tuple[int, ...], dtype: np.dtype, largest: int = 30) -> NDArray:
+    """Integers: for bounds of 1/2 and 1, many are at the bound from their predictions."""
+    return integers(math.prod(shape), -largest, largest + 1).astype(dtype).reshape(shape)
+
+
+SPLINE_CASES: dict[str, Case] = {}
+for _dtype, _name in ((F32, "f32"), (F64, "f64")):
+    _tiny, _largest = float(np.finfo(_dtype).tiny), float(np.finfo(_dtype).max)
+    _cases = {
+        "1d": Case(lambda t=_dtype: smooth((8200,), t), 1e-2),
+        "2d": Case(lambda t=_dtype: smooth((70, 81), t), 1e-3, "rel"),
+        "3d": Case(lambda t=_dtype: smooth((9, 17, 35), t), 1e-3, "rel"),
+        "4d": Case(lambda t=_dtype: smooth((3, 9, 10, 11), t), 1e-2),
+        "4d_four_axes": Case(lambda t=_dtype: smooth((5, 6, 7, 8), t), 1e-2),
+        "4d_one_axis": Case(lambda t=_dtype: smooth((2, 3, 4, 90), t), 1e-2),
+        "even": Case(lambda t=_dtype: smooth((8, 16, 32), t), 0.1),
+        "odd": Case(lambda t=_dtype: smooth((33, 65), t), 0.1),
+        "thin": Case(lambda t=_dtype: smooth((700, 3), t), 1e-2),
+        "flat": Case(lambda t=_dtype: smooth((3, 700), t), 1e-2),
+        "sheet": Case(lambda t=_dtype: smooth((1, 40, 1, 50), t), 1e-2),
+        "smallest_pyramid": Case(lambda t=_dtype: np.zeros((5, 5, 5), t), 1e-3),
+        "extents_of_4": Case(lambda t=_dtype: smooth((4, 120, 4), t), 1e-2),
+        "nothing_to_halve": Case(lambda t=_dtype: smooth((4, 3, 4, 2), t), 1e-1),
+        "one_value": Case(lambda t=_dtype: np.full((1, 1), t.type(3.25)), 1e-3),
+        "empty": Case(lambda t=_dtype: np.zeros((3, 0, 2), t), 1e-3),
+        "nan_inf": Case(lambda t=_dtype: nan_and_infinities(t)[:, :, :20], 1e-2),
+        "fill": Case(lambda t=_dtype: ocean(t), 1e-3, "rel", {"fill": 1e20}),
+        "fill_of_zero": Case(lambda t=_dtype: lake(t, -0.0), 0.125, "abs", {"fill": -0.0}),
+        "fill_of_infinity": Case(lambda t=_dtype: lake(t, np.inf), 1e-4, "rel", {"fill": np.inf}),
+        "fill_among_values": Case(lambda t=_dtype: lake(t, 0.125), 0.125, "abs", {"fill": 0.125}),
+        "all_nan": Case(lambda t=_dtype: np.full((5000,), t.type(np.nan)), 1e-3),
+        "all_fill": Case(lambda t=_dtype: np.full((9, 17, 33), t.type(-9999)), 1e-3, "abs", {"fill": -9999.0}),
+        "tiles": Case(lambda t=_dtype: tiles_of_every_kind(t), 1e-2),
+        "spikes": Case(lambda t=_dtype: spikes(t)[:, :, :15], 1e-2),
+        "steep": Case(lambda t=_dtype: steep(t), 8.0 if _dtype == F32 else 2.0**30),
+        "far": Case(lambda t=_dtype: far(t)[:6000], 0.5),
+        "whole": Case(lambda t=_dtype: whole((40, 50), t), 0.5),
+        "whole_far": Case(lambda t=_dtype: whole((17, 10, 9), t, 3000), 1.0),
+        "near_largest": Case(lambda t=_dtype: near_largest(t), 1e-5, "rel"),
+        "largest_bound": Case(lambda t=_dtype: near_largest(t), _largest),
+        "subnormal": Case(lambda t=_dtype: subnormal(t), _tiny),
+        "many_tiles": Case(lambda t=_dtype: many_tiles(t), 1e-2),
+        "large_top": Case(lambda t=_dtype: smooth((4, 4, 4, 150), t), 0.1),
+        "constant": Case(lambda t=_dtype: np.full((20, 30), t.type(2.5)), 1e-3),
+        "lossless": Case(lambda t=_dtype: smooth((7, 11), t), 0.0),
+        "incompressible": Case(lambda t=_dtype: support.random_bits((500,), t, 12), 1e-30),
+        "random_bits": Case(lambda t=_dtype: support.random_bits((40, 50), t), 1e-3),
+    }
+    SPLINE_CASES |= {
+        f"{_name}_{name}": replace(case, options={"predictor": "spline", **case.options})
+        for name, case in _cases.items()
+    }
+
+#: By version. A field of SPLINE_CASES that has no pyramid, or gains nothing by it, has an archive of version 1.
+CASES_OF = {1: CASES, 2: SPLINE_CASES}

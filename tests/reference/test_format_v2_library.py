@@ -12,6 +12,7 @@ import format_v1_reference as v1
 import format_v2_reference as reference
 import numpy as np
 import pytest
+from golden_cases import SPLINE_CASES
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -26,11 +27,11 @@ from v2_cases import (
     resealed,
     smooth_fields,
     strewn,
-    with_all_parts,
 )
 
 import cusz_core as cusz
 import support
+from cusz_core import backends
 from field_kinds import KINDS, SHAPES
 from support import DTYPES, F32, F64, integers, random_bits, same_bits, smooth
 
@@ -88,15 +89,41 @@ def test_same_archives(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> No
     agree(how.make(shape, dtype), how.eb, how.mode, how.options.get("fill"))
 
 
-def test_all_parts_occur() -> None:
-    partly_zero = np.zeros((200, 200), F64)
-    partly_zero[150:, 150:] = smooth((50, 50), F64)
-    top_of_192_values = smooth((4, 4, 4, 600), F32)
-    fields = [(with_all_parts(), 1e-4), (partly_zero, 1e-2), (large_field(), 1e-3), (top_of_192_values, 0.1)]
-    assert set().union(*(parts_of(agree(x, eb)) for x, eb in fields)) == {
+@pytest.mark.parametrize("name", SPLINE_CASES)
+def test_golden_cases(name: str) -> None:
+    case = SPLINE_CASES[name]
+    x = case.make()
+    cusz.verify(x, agree(x, case.eb, case.mode, case.options.get("fill")))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_golden_cases_have_all_parts(dtype: np.dtype) -> None:
+    cases = ((case, x) for case in SPLINE_CASES.values() if (x := case.make()).dtype == dtype)
+    archives = [case.compress(x) for case, x in cases]
+    kinds = {(info.version, info.kind) for info in map(cusz.inspect, archives)}
+    assert kinds == {(1, "raw"), (1, "tiled"), (2, "tiled")}
+    pyramids = [archive for archive in archives if archive[4] == 2]
+    assert set().union(*map(parts_of, pyramids)) == {
         *("tables", "top of kind 0", "top of kind 1", "empty", "kind 0", "kind 1", "kind 2"),
         *("lanes 1", "lanes 2", "lanes 4", "verbatim", "extra bits"),
     }
+    assert {choices_in(archive)["axes"].bit_count() for archive in pyramids} == {1, 2, 3}
+    assert {cusz.inspect(archive).mode for archive in pyramids} == {"abs", "rel"}
+
+
+@pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
+@pytest.mark.parametrize("name", ["f32_all_fill", "f64_tiles", "f32_constant"])
+def test_the_lossless_stage(name: str) -> None:
+    """The reference does not undo it, but checks everything else."""
+    case = SPLINE_CASES[name]
+    x = case.make()
+    plain, packed = case.compress(x), case.compress(x, lossless="zstd")
+    assert len(packed) < len(plain)
+    assert packed[8:40] == plain[8:40]
+    assert (packed[50], packed[51:96], packed[104:128]) == (1, plain[51:96], plain[104:128])
+    with pytest.raises(RuntimeError, match="zstd"):
+        reference.decode(packed)
+    assert same_bits(cusz.decompress(packed), reference.decode(plain))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -131,16 +158,6 @@ def test_huge_and_tiny_values(dtype: np.dtype) -> None:
         subnormal = (x * limits.smallest_subnormal * 1000).astype(dtype)
     for eb in (tiny / 2, tiny, 2 * tiny, 1e-3):
         agree(subnormal, eb)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_model_from_a_sample(dtype: np.dtype) -> None:
-    """From 128 tiles of lattice 0 on, not all of them are counted."""
-    x = np.zeros((1100, 700), dtype)
-    x[:, 300:400] = smooth((1100, 100), dtype)
-    x[::97] *= 100
-    x[5::101, 3::7] = np.nan
-    assert agree(x, 1e-2)[4] == 2
 
 
 @settings(FEW)
