@@ -18,7 +18,7 @@ import cusz_core as cusz
 import support
 
 X = support.smooth((12, 20, 30), support.F32)
-OURS = tools.TOOLS[0]
+OURS, SPLINE = tools.TOOLS[:2]
 INSTALLED = [tool for tool in tools.TOOLS if tool.missing() is None]
 
 
@@ -90,16 +90,16 @@ def test_a_tool_that_breaks_its_bound_is_counted():
     assert "3" in report.kept({"rows": [row]})
 
 
-@pytest.mark.parametrize("mode", ["rel", "abs"])
+@pytest.mark.parametrize(("tool", "predictor", "mode"), [(OURS, "lorenzo", "rel"), (SPLINE, "spline", "abs")])
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
-def test_ours_keeps_it(dtype, mode):
+def test_ours_keeps_it(dtype, tool, predictor, mode):
     x = X.astype(dtype)
     x[0, 0, :5] = [np.nan, np.inf, -np.inf, 1e20, 1e20]
-    rows = measure.measure([Field("x", x, 1e20)], plan(OURS, mode=mode, ebs=[1e-2, 1e-4]))
+    rows = measure.measure([Field("x", x, 1e20)], plan(tool, mode=mode, ebs=[1e-2, 1e-4]))
     assert [(row["eb"], row["threads"]) for row in rows] == [(1e-2, 1), (1e-2, 2), (1e-4, 1), (1e-4, 2)]
     for row in rows:
         assert (row["violations"], row["error"]) == (0, None)
-        archive = cusz.compress(x, row["eb"], mode, fill=1e20)
+        archive = cusz.compress(x, row["eb"], mode, fill=1e20, predictor=predictor)
         info = cusz.inspect(archive)
         assert (row["eb_abs"], row["ratio"], row["bit_rate"]) == (info.eb_abs, info.ratio, info.bit_rate)
         checked = cusz.verify(x, archive)
@@ -119,6 +119,36 @@ def test_every_installed_tool_comes_close(tool, shape):
             if tool.refuses(field) is None:
                 assert row["error"] is None
                 assert 0.01 < row["max_error_over_eb"] < 1.01
+
+
+class Tighter(tools._Cusz):
+    """Keeps a third of the bound."""
+
+    def __init__(self, task, buffers):
+        super().__init__(dataclasses.replace(task, mode="abs", eb=task.eb_abs / 3), buffers)
+
+
+def test_ratio_at_equal_psnr():
+    yardstick = fake(tools.YARDSTICK, Tighter)
+    bound = support.absolute_bound(X, 1e-2, "rel")
+    rows = measure.measure([Field("x", X)], plan(OURS, SPLINE, yardstick, threads=[1]))
+    ours, spline, theirs = ({**row, "compress_mbps": 1.0, "decompress_mbps": 1.0} for row in rows)
+    archive = cusz.compress(X, bound / 3)
+    assert cusz.verify(X, archive).psnr == theirs["psnr"] > ours["psnr"] + 5
+    assert ours["ratio_at_psnr"] == pytest.approx(cusz.inspect(archive).ratio, rel=0.01)
+    assert spline["ratio_at_psnr"] < spline["ratio"]
+    assert theirs["ratio_at_psnr"] is None
+    said = report.at_equal_psnr({"rows": [ours, spline, theirs]})
+    assert f"| x | 0.01 | {theirs['psnr']:.1f} | 1.00 | " in said
+    assert "| geometric mean |  |  | 1.00 | " in said
+    assert report.at_equal_psnr({"rows": [ours, spline]}) == ""
+
+
+def test_interpolated_ratios():
+    assert measure.interpolated([(-3.0, 8.0), (math.inf, 1.0), (1.0, 2.0), (5.0, 1.0)]) == pytest.approx(8 ** (1 / 2))
+    assert measure.interpolated([(-3.0, 8.0), (0.01, 5.0)]) == 5.0
+    assert measure.interpolated([(-3.0, 8.0), (-1.0, 5.0)]) is None
+    assert measure.interpolated([]) is None
 
 
 def test_memory():
@@ -267,8 +297,9 @@ def test_mistakes(run, words, message):
     assert message in err
 
 
-def test_a_broken_bound_of_ours_is_an_error(run, monkeypatch):
-    monkeypatch.setattr(tools, "TOOLS", [dataclasses.replace(CARELESS, name="cusz")])
+@pytest.mark.parametrize("name", tools.OURS)
+def test_a_broken_bound_of_ours_is_an_error(run, monkeypatch, name):
+    monkeypatch.setattr(tools, "TOOLS", [dataclasses.replace(CARELESS, name=name)])
     code, _, err = run("x.npy", "--eb", "1e-2")
     assert code == 1
     assert "3 values beyond the bound" in err

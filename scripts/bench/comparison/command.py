@@ -12,8 +12,8 @@ from cusz_core.command_line import DTYPES, number
 from cusz_core.errors import CuszError, ParameterError
 
 from . import fields, figures, measure, pfpl, report, tools
-from .report import OURS, Document, shortened, write_json
-from .tools import Tool
+from .report import Document, shortened, write_json
+from .tools import OURS, Tool
 
 DESCRIPTION = """
 Compresses fields with cusz and with whichever other compressors are installed: ratio, PSNR, exact count of the values
@@ -148,9 +148,11 @@ def _write_docs(document: Document, path: Path) -> None:
 
 def _require_our_bound(document: Document) -> None:
     for row in document["rows"]:
-        if row["tool"] == OURS and (row["error"] is not None or row["violations"]):
+        if row["tool"] in OURS and (row["error"] is not None or row["violations"]):
             what = row["error"] or f"{row['violations']} values beyond the bound"
-            raise CuszError(f"{row['dataset']}, {row['eb']:g}: {what}. This must not be: please report it")
+            raise CuszError(
+                f"{row['dataset']}, {row['eb']:g}, {row['tool']}: {what}. This must not be: please report it"
+            )
 
 
 def _say(text: str) -> None:

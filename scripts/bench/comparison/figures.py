@@ -14,7 +14,8 @@ from typing import Any
 from cusz_core.errors import UnsupportedError
 
 from .measure import Row
-from .report import OURS, Document, Results, geometric_mean
+from .report import Document, Results, geometric_mean
+from .tools import OURS
 
 _COLOURS = [
     "#000000",
@@ -27,8 +28,9 @@ _COLOURS = [
     "#8A8A8A",
     "#B8A800",
     "#6A3D9A",
+    "#7B3F00",
 ]
-_MARKERS = "osDv^P*X<>"
+_MARKERS = "osDv^P*X<>h"
 _COLUMNS = 4
 
 
@@ -69,8 +71,8 @@ def _style(results: Results, tool: str) -> dict[str, Any]:
     return {
         "color": _COLOURS[i % len(_COLOURS)],
         "marker": _MARKERS[i % len(_MARKERS)],
-        "linewidth": 2 if tool == OURS else 1,
-        "zorder": 3 if tool == OURS else 2,
+        "linewidth": 2 if tool in OURS else 1,
+        "zorder": 3 if tool in OURS else 2,
         "markersize": 5,
         "label": tool,
         "clip_on": False,

@@ -24,7 +24,7 @@ import cusz_core
 from cusz_core import embedding
 
 from .fields import Array, Field
-from .tools import Buffers, Codec, Mode, Task, Tool
+from .tools import OURS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -34,16 +34,20 @@ T = TypeVar("T")
 _PATHS = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", ""))
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _PATHS))}
 
+#: How near, in dB, a PSNR has to come to another to count as equal, and the most bounds that are tried for it.
+SAME_PSNR, MOST_BOUNDS = 0.02, 6
+
 #: Seconds for which calls are repeated to be timed.
 SHORT = 0.02
 
 #: The columns of a row, in CSV order. Speeds are in 10^6 raw bytes a second, medians. If a tool failed, all from
-#: `ratio` to the last number are None and `error` says why.
+#: `ratio` to the last number are None and `error` says why. `ratio_at_psnr` is in our rows: the ratio at the PSNR that
+#: YARDSTICK has in the same case; None if that was not measured, or no such bound was found.
 COLUMNS = (
     *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "tool", "version", "threads"),
     *("ratio", "bit_rate", "psnr", "max_error_over_eb", "violations"),
     *("compress_mbps", "decompress_mbps", "compress_spread", "decompress_spread"),
-    *("peak_bytes", "decompress_peak_bytes", "error"),
+    *("peak_bytes", "decompress_peak_bytes", "ratio_at_psnr", "error"),
 )
 
 
@@ -99,6 +103,20 @@ def quality(original: Array, decoded: Array, eb_abs: float, fill: float | None =
         errors.largest / eb_abs if eb_abs else math.inf * bool(errors.largest),
         errors.psnr(limits.min, limits.max, limits.values),
     )
+
+
+def interpolated(points: Iterable[tuple[float, float]]) -> float | None:
+    """The ratio at 0 dB, its logarithm interpolated between the nearest points (dB, ratio) on both sides; or that of a
+    point that is there; or None."""
+    finite = sorted((abs(db), db, ratio) for db, ratio in points if math.isfinite(db))
+    if finite and finite[0][0] <= SAME_PSNR:
+        return finite[0][2]
+    below = next(((db, ratio) for _, db, ratio in finite if db < 0), None)
+    above = next(((db, ratio) for _, db, ratio in finite if db > 0), None)
+    if below is None or above is None:
+        return None
+    share = -below[0] / (above[0] - below[0])
+    return float(below[1] ** (1 - share) * above[1] ** share)
 
 
 # --------------------------------------------------------------------------------------------------------- memory
@@ -196,6 +214,22 @@ class _Run:
         self.compress_seconds.append(_seconds(codec.compress))
         self.decompress_seconds.append(_seconds(lambda: codec.decompress(archive)))
 
+    def ratio_at(self, psnr: float) -> float | None:
+        """The ratio that this tool has at a PSNR: log(ratio) is interpolated between the nearest of a few bounds, which
+        are sought by secants over the logarithm of the bound. None if no bounds on both sides were found."""
+        buffers = Buffers(self.task.x)
+        bound, slope = self.task.eb_abs, -1.0  # of the PSNR over 20 log10(bound)
+        points = [(self.row["psnr"] - psnr, self.row["ratio"])]
+        while abs(missed := points[-1][0]) > SAME_PSNR and math.isfinite(missed) and len(points) <= MOST_BOUNDS:
+            step = min(max(-points[-1][0] / slope, -20.0), 20.0)
+            bound *= 10 ** (step / 20)
+            codec = self.tool.codec(dataclasses.replace(self.task, mode="abs", eb=bound, eb_abs=bound), buffers)
+            archive = bytes(codec.compress())
+            found = quality(self.task.x, codec.decompress(archive), bound, self.task.fill).psnr
+            points.append((found - psnr, self.task.x.nbytes / len(archive)))
+            slope = min(max((points[-1][0] - points[-2][0]) / step, -2.0), -0.25)
+        return interpolated(points)
+
     def finish(self) -> Row:
         self.codec = None
         if self.row["error"] is not None:
@@ -252,7 +286,22 @@ def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str]
         for run in runs:
             say(f"{field.name} {eb:g}: round {n + 1} of {plan.repeat}, {run.tool.name}")
             run.attempt(run.time_once)
+    _compare_at_equal_psnr(runs, say)
     return [run.finish() for run in runs]
+
+
+def _compare_at_equal_psnr(runs: Sequence[_Run], say: Say) -> None:
+    """Enters `ratio_at_psnr` in our rows, where the yardstick has a result."""
+    psnr = next((run.row["psnr"] for run in runs if run.tool.name == YARDSTICK and run.row["error"] is None), math.nan)
+    if not math.isfinite(psnr):
+        return
+    for name in OURS:
+        mine = [run for run in runs if run.tool.name == name and run.row["error"] is None]
+        if mine:
+            say(f"{mine[0].row['dataset']} {mine[0].task.eb:g}: {name} at the PSNR of {YARDSTICK}")
+            ratio = mine[0].ratio_at(psnr)
+            for run in mine:
+                run.row["ratio_at_psnr"] = ratio
 
 
 def _tasks(field: Field, eb: float, plan: Plan, max_threads: int) -> list[Task]:

@@ -13,15 +13,15 @@ from cusz_core.embedding import json_value
 from cusz_core.errors import ParameterError
 
 from .measure import COLUMNS, Row
+from .tools import OURS, YARDSTICK
 
-OURS = "cusz"
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 Document = dict[str, Any]  # {"head": ..., "rows": [...]}
 Key = tuple[str, str, float]  # dataset, dtype, bound
 
 _NUMBERS = COLUMNS[COLUMNS.index("ratio") : -1]
-_SHORTENED = {"ratio", "bit_rate", "psnr", *(c for c in COLUMNS if c.endswith(("_mbps", "_spread")))}
+_SHORTENED = {"ratio", "ratio_at_psnr", "bit_rate", "psnr", *(c for c in COLUMNS if c.endswith(("_mbps", "_spread")))}
 
 
 # ---------------------------------------------------------------------------------------------------------- files
@@ -48,7 +48,7 @@ def read_json(path: Path) -> Document:
     try:
         document: Document = json.loads(path.read_text())
         for row in document["rows"]:
-            row.update({key: float(row[key]) for key in _NUMBERS if isinstance(row[key], str)})
+            row.update({key: float(row[key]) for key in _NUMBERS if isinstance(row.get(key), str)})
     except (ValueError, KeyError, TypeError) as error:
         raise ParameterError(f"{path} is not what --json writes: {error!r}") from None
     return document
@@ -135,7 +135,8 @@ class Results:
         self.mode = document_mode(document)
         self.threads = sorted({row["threads"] for row in self.rows})
         self.tools = list(dict.fromkeys(row["tool"] for row in self.rows))
-        self.peers = [tool for tool in self.tools if tool != OURS]
+        self.ours = [tool for tool in self.tools if tool in OURS]
+        self.peers = [tool for tool in self.tools if tool not in OURS]
         self.cases: list[Key] = list(dict.fromkeys(self._key(row) for row in self.rows))
         self._found = {(*self._key(row), row["tool"], row["threads"]): row for row in self.rows}
 
@@ -155,36 +156,41 @@ class Results:
             lines.append([case[0], f"{case[2]:g}", *("–" if row is None else cell(row) for row in rows)])
         return _table(["field", self.mode, *tools], lines)
 
-    def factors(self, case: Key, peer: str, threads: int) -> tuple[float, float, float] | None:
-        """Our compress speed, decompress speed and ratio over those of a peer."""
-        ours, theirs = self.get(case, OURS, threads), self.get(case, peer, threads)
-        if ours is None or theirs is None:
+    def factors(self, case: Key, ours: str, peer: str, threads: int) -> tuple[float, float, float] | None:
+        """Compress speed, decompress speed and ratio of one of our tools over those of a peer."""
+        mine, theirs = self.get(case, ours, threads), self.get(case, peer, threads)
+        if mine is None or theirs is None:
             return None
-        compress, decompress, ratio = (ours[c] / theirs[c] for c in ("compress_mbps", "decompress_mbps", "ratio"))
+        compress, decompress, ratio = (mine[c] / theirs[c] for c in ("compress_mbps", "decompress_mbps", "ratio"))
         return compress, decompress, ratio
+
+    def all_factors(self, ours: str, peer: str, threads: int) -> list[tuple[float, float, float]]:
+        return [f for case in self.cases if (f := self.factors(case, ours, peer, threads)) is not None]
 
 
 def factors(document: Document) -> str:
     """Ours relative to every peer, for every field and bound, with one thread (or the fewest measured)."""
     results = Results(document)
-    if OURS not in results.tools or not results.peers:
+    if not results.peers:
         return ""
     threads = results.threads[0]
-    lines = []
-    for case in results.cases:
-        found = [results.factors(case, peer, threads) for peer in results.peers]
-        lines.append([case[0], f"{case[2]:g}", *(_factors_cell(f) for f in found)])
-    means = [_factors_cell(_means(results, peer, threads)) for peer in results.peers]
-    lines.append(["geometric mean", "", *means])
-    return _table(["field", results.mode, *(f"{OURS} / {peer}" for peer in results.peers)], lines)
+    tables = []
+    for ours in results.ours:
+        lines = []
+        for case in results.cases:
+            found = [results.factors(case, ours, peer, threads) for peer in results.peers]
+            lines.append([case[0], f"{case[2]:g}", *(_factors_cell(f) for f in found)])
+        means = [_factors_cell(_means(results.all_factors(ours, peer, threads))) for peer in results.peers]
+        lines.append(["geometric mean", "", *means])
+        tables.append(_table(["field", results.mode, *(f"{ours} / {peer}" for peer in results.peers)], lines))
+    return "\n\n".join(tables)
 
 
 def _factors_cell(found: tuple[float, float, float] | None) -> str:
     return "–" if found is None else " / ".join(significant(f) for f in found)
 
 
-def _means(results: Results, peer: str, threads: int) -> tuple[float, float, float] | None:
-    found = [f for case in results.cases if (f := results.factors(case, peer, threads)) is not None]
+def _means(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float] | None:
     if not found:
         return None
     compress, decompress, ratio = (geometric_mean(values) for values in zip(*found, strict=True))
@@ -200,13 +206,39 @@ def summary(document: Document) -> str:
     """A line for each peer: geometric mean, smallest and largest factor over all fields and bounds."""
     results = Results(document)
     threads = results.threads[0] if results.threads else 1
+    tables = []
+    for ours in results.ours:
+        lines = []
+        for peer in results.peers:
+            found = results.all_factors(ours, peer, threads)
+            if found:
+                lines.append([peer, *(_mean_and_range(values) for values in zip(*found, strict=True)), str(len(found))])
+        head = [f"{ours} relative to", "compress speed", "decompress speed", "ratio", "fields and bounds"]
+        tables += [_table(head, lines)] if lines else []
+    return "\n\n".join(tables)
+
+
+def at_equal_psnr(document: Document) -> str:
+    """Our ratios at the PSNR that the yardstick has under a bound, over its ratio."""
+    results = Results(document)
+    threads = results.threads[0] if results.threads else 1
     lines = []
-    for peer in results.peers:
-        found = [f for case in results.cases if (f := results.factors(case, peer, threads)) is not None]
-        if found:
-            lines.append([peer, *(_mean_and_range(values) for values in zip(*found, strict=True)), str(len(found))])
-    head = [f"{OURS} relative to", "compress speed", "decompress speed", "ratio", "fields and bounds"]
-    return _table(head, lines) if lines else ""
+    columns: list[list[float]] = [[] for _ in results.ours]
+    for case in results.cases:
+        theirs = results.get(case, YARDSTICK, threads)
+        rows = [results.get(case, ours, threads) for ours in results.ours]
+        ratios = [None if row is None else row.get("ratio_at_psnr") for row in rows]
+        if theirs is None or not any(ratios):
+            continue
+        found = [None if ratio is None else ratio / theirs["ratio"] for ratio in ratios]
+        for column, factor in zip(columns, found, strict=True):
+            column += [] if factor is None else [factor]
+        lines.append([case[0], f"{case[2]:g}", f"{theirs['psnr']:.1f}", *map(significant, found)])
+    if not lines:
+        return ""
+    lines.append(["geometric mean", "", "", *(significant(geometric_mean(c) if c else None) for c in columns)])
+    head = ["field", results.mode, f"PSNR of {YARDSTICK}", *(f"{ours} / {YARDSTICK}" for ours in results.ours)]
+    return _table(head, lines)
 
 
 def _mean_and_range(values: Sequence[float]) -> str:
@@ -291,10 +323,15 @@ def full(document: Document) -> str:
         "## cusz relative to others: compress speed / decompress speed / ratio",
         factors(document),
         summary(document),
+        *_with_title(f"## Ratio at the PSNR of {YARDSTICK}, over its ratio", at_equal_psnr(document)),
         "## Who kept the bound",
         kept(document),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _with_title(title: str, table: str) -> list[str]:
+    return [title, table] if table else []
 
 
 def compact(document: Document, figures: str = "figures") -> str:
@@ -312,6 +349,11 @@ def compact(document: Document, figures: str = "figures") -> str:
         summary(document),
         "Ratio; * marks rows with values beyond the bound.",
         results.by_case(results.tools, one, _ratio_cell),
+        *_with_title(
+            f"Ratio at equal PSNR: that of cusz under the bound that gives the PSNR of {YARDSTICK}, over the ratio of "
+            f"{YARDSTICK}.",
+            at_equal_psnr(document),
+        ),
         "MB/s, compress / decompress, one thread.",
         results.by_case(results.tools, one, _speed_cell),
         *(text for n in more for text in (f"MB/s, {n} threads.", results.by_case(several, n, _speed_cell))),

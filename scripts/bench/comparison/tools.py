@@ -135,6 +135,8 @@ def _module(name: str) -> Any:
 
 
 class _Cusz(Codec):
+    predictor: cusz_core.parameters.Predictor = "lorenzo"
+
     def compress(self) -> Any:
         return cusz_core.compress(
             self.x,
@@ -142,11 +144,16 @@ class _Cusz(Codec):
             self.task.mode,
             fill=self.task.fill,
             threads=self.task.threads,
+            predictor=self.predictor,
             out=self.buffers.archive,
         )
 
     def decompress(self, archive: bytes) -> Array:
         return cusz_core.decompress(archive, out=self.buffers.field, threads=self.task.threads)
+
+
+class _CuszSpline(_Cusz):
+    predictor = "spline"
 
 
 class _CuszTool(Tool):
@@ -400,6 +407,11 @@ _REUSES = "writes into reused memory"
 _GIVEN_ABS = "is given the absolute bound, so no range pass is in its time"
 _OWN_RANGE = "works the range out itself"
 _NO_CHECK = "none: nothing is checked after rounding"
+_OWN_TIMES = f"{_OWN_RANGE}; {_REUSES}; checksums on in both directions; no lossless stage"
+
+#: Names of our tools, and of the one at whose PSNR their ratios are compared with its own.
+OURS = ("cusz", "cusz spline")
+YARDSTICK = "SZ3 default"
 
 TOOLS: list[Tool] = [
     _CuszTool(
@@ -408,7 +420,16 @@ TOOLS: list[Tool] = [
         package="",
         module="cusz_core",
         bound="every value, exactly",
-        timed=f"{_OWN_RANGE}; {_REUSES}; checksums on in both directions; no lossless stage",
+        timed=_OWN_TIMES,
+        max_threads=1024,
+    ),
+    _CuszTool(
+        name="cusz spline",
+        codec=_CuszSpline,
+        package="",
+        module="cusz_core",
+        bound="every value, exactly",
+        timed=f"predictor = spline, whose format is a draft; {_OWN_TIMES}",
         max_threads=1024,
     ),
     Tool(
