@@ -302,21 +302,21 @@ def backends() -> list[str]:
     return [backend.name for backend in cusz.devices() if backend.available]
 
 
-def engine_row(x: Array, threads: int, repeat: int) -> Row:
+def engine_row(x: Array, predictor: cusz.parameters.Predictor, threads: int, repeat: int) -> Row:
     """Tables 5, 7, 8: one thread and `threads` of them, and the pass over the field that finds its range."""
-    one = sdrbench.measure(x, VALREL, threads=1, backend="cpu", repeat=repeat)
+    one = sdrbench.measure(x, VALREL, threads=1, backend="cpu", predictor=predictor, repeat=repeat)
     row = {**one, "range_gbps": gbps(x, sdrbench.seconds(lambda: cusz.value_range(x, threads=1), repeat))}
     if threads > 1:
-        many = sdrbench.measure(x, VALREL, threads=threads, backend="cpu", repeat=repeat)
+        many = sdrbench.measure(x, VALREL, threads=threads, backend="cpu", predictor=predictor, repeat=repeat)
         row |= {f"threads_{what}": many[what] for what in ("compress_gbps", "decompress_gbps")}
     return row
 
 
-def engine_curve(x: Array) -> list[Row]:
+def engine_curve(x: Array, predictor: cusz.parameters.Predictor) -> list[Row]:
     """Figures 6 to 8."""
     rows = []
     for eb in BOUNDS:
-        archive = cusz.compress(x, eb, "rel")
+        archive = cusz.compress(x, eb, "rel", predictor=predictor)
         rows.append({"eb": eb, "rate": 8 * len(archive) / x.size, "psnr": cusz.verify(x, archive).psnr})
     return rows
 
@@ -479,10 +479,12 @@ def field_row(field: Field, first: bool, here: Row, apart: Apart, options: argpa
     row |= {
         "percentiles": percentiles(x),
         "reference": reference_row(x, repeat),
-        "engine": engine_row(x, options.threads, repeat),
+        "engine": engine_row(x, "lorenzo", options.threads, repeat),
+        "spline": engine_row(x, "spline", options.threads, repeat),
         "chunks": chunk_rows(x, repeat) if first else [],
         "reference_curve": reference_curve(x) if curves else [],
-        "engine_curve": engine_curve(x) if curves else [],
+        "engine_curve": engine_curve(x, "lorenzo") if curves else [],
+        "spline_curve": engine_curve(x, "spline") if curves else [],
         "zfp": zfp_curve(x, 1) if here["zfp"]["version"] else [],
         "sz14": apart(sz14_row, x, repeat) if here["sz14"]["version"] else {"error": here["sz14"]["missing"]},
     }

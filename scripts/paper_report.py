@@ -180,6 +180,10 @@ class Results:
         self.fields = [row for row in document["fields"] if "error" not in row]
         self.datasets = [name for name in DATASETS if any(row["dataset"] == name for row in self.fields)]
 
+        # Earlier results do not have the spline pipeline.
+        self.has_spline = bool(self.fields) and all("spline" in row for row in self.fields)
+        self.engines = {"engine": "engine"} | ({"spline": "engine, spline"} if self.has_spline else {})
+
     def of(self, dataset: str) -> list[Row]:
         return [row for row in self.fields if row["dataset"] == dataset]
 
@@ -333,7 +337,7 @@ def rates(results: Results) -> str:
         fields = results.of(dataset)
         near = zfp_near(fields)
         zfp = ["–"] * 3 if near is None else [f"{near[0]:.2f}", f"{32 / near[0]:.1f}", f"{near[1]:.1f}"]
-        for name, key in (("reference", "reference"), ("engine", "engine")):
+        for key, name in {"reference": "reference", **results.engines}.items():
             rate = mean(row[key].get("rate", row[key].get("bit_rate")) for row in fields)
             psnr = reference.mean_psnr([row[key]["psnr"] for row in fields])
             factor = "–" if near is None else f"{near[0] / rate:.2f}"
@@ -390,13 +394,14 @@ def breakdown(results: Results) -> str:
                 number(stage(fields, ["inflate", "reverse"])),
             ]
         )
-        for name, prefix in (("1 thread", ""), (f"{results.head['threads']} threads", "threads_")):
-            if f"{prefix}compress_gbps" in fields[0]["engine"]:
-                speeds = [
-                    number(throughput(row["engine"][f"{prefix}{what}_gbps"] for row in fields))
-                    for what in ("compress", "decompress")
-                ]
-                rows.append(["", f"engine, CPU, {name}", *["–"] * 4, speeds[0], "–", "–", speeds[1]])
+        for key, engine in results.engines.items():
+            for name, prefix in (("1 thread", ""), (f"{results.head['threads']} threads", "threads_")):
+                if f"{prefix}compress_gbps" in fields[0][key]:
+                    speeds = [
+                        number(throughput(row[key][f"{prefix}{what}_gbps"] for row in fields))
+                        for what in ("compress", "decompress")
+                    ]
+                    rows.append(["", f"{engine}, CPU, {name}", *["–"] * 4, speeds[0], "–", "–", speeds[1]])
         rows += gpu_breakdown(results, dataset)
         rows.append(["", "SZ-1.4 here, 1 thread", *["–"] * 4, *peer_speeds([row["sz14"] for row in fields])])
         near = zfp_near(fields)
@@ -445,12 +450,13 @@ def qualities(results: Results) -> str:
         fields = results.of(dataset)
         for field in fields:
             known = PSNR[dataset].get(paper_name(field["field"], PSNR[dataset]) or "-")
-            rows.append([dataset, f"`{field['field']}`", *psnr_cells(known), *own_cells([field])])
+            rows.append([dataset, f"`{field['field']}`", *psnr_cells(known), *own_cells([field], results)])
         if fields:
-            rows.append([dataset, "average", *psnr_cells(PSNR[dataset][""]), *own_cells(fields)])
+            rows.append([dataset, "average", *psnr_cells(PSNR[dataset][""]), *own_cells(fields, results)])
     columns = [
         *("dataset", "field", "paper: SZ-1.4", "paper: cuSZ", "paper: difference"),
         *("SZ-1.4 here", "reference", "engine", "difference of the engine"),
+        *(["engine, spline"] if results.has_spline else []),
     ]
     return table(columns, rows)
 
@@ -459,12 +465,13 @@ def psnr_cells(known: tuple[float, float] | None) -> list[str]:
     return ["–"] * 3 if known is None else [f"{known[0]:.2f}", f"{known[1]:.2f}", f"{known[1] - known[0]:+.2f}"]
 
 
-def own_cells(fields: Sequence[Row]) -> list[str]:
-    ours = {key: reference.mean_psnr([row[key]["psnr"] for row in fields]) for key in ("reference", "engine")}
+def own_cells(fields: Sequence[Row], results: Results) -> list[str]:
+    ours = {key: reference.mean_psnr([row[key]["psnr"] for row in fields]) for key in ("reference", *results.engines)}
     errors = [row["sz14"]["error"] for row in fields if "error" in row["sz14"]]
     sz14 = None if errors else reference.mean_psnr([row["sz14"]["psnr"] for row in fields])
     difference = "–" if sz14 is None or math.isinf(ours["engine"]) else f"{ours['engine'] - sz14:+.2f}"
-    return [errors[0] if errors else decibels(sz14), decibels(ours["reference"]), decibels(ours["engine"]), difference]
+    cells = [errors[0] if errors else decibels(sz14), decibels(ours["reference"]), decibels(ours["engine"]), difference]
+    return cells + ([decibels(ours["spline"])] if results.has_spline else [])
 
 
 def near_zero(results: Results) -> str:
@@ -504,12 +511,12 @@ def bounds(results: Results) -> str:
                 percent(outliers / values),
                 beyond,
                 f"{max(row['reference']['max_error_over_eb'] for row in fields):.9f}",
-                f"{max(row['engine']['max_error_over_eb'] for row in fields):.9f}",
+                *(f"{max(row[key]['max_error_over_eb'] for row in fields):.9f}" for key in results.engines),
             ]
         )
     columns = [
         *("dataset", "fields", "10^6 values", "reference: outliers", "reference: values beyond the bound"),
-        *("reference: largest error / bound", "engine: largest error / bound"),
+        *("reference: largest error / bound", *(f"{name}: largest error / bound" for name in results.engines.values())),
     ]
     return table(columns, rows)
 
@@ -536,7 +543,7 @@ PAPER_SHAPES = {
 
 # ------------------------------------------------------------------------------------------------------------- figures
 
-COLOURS = {"engine": "#000000", "reference": "#009E73", "zfp": "#D55E00", "SZ-1.4": "#0072B2"}
+COLOURS = {"engine": "#000000", "spline": "#CC79A7", "reference": "#009E73", "zfp": "#D55E00", "SZ-1.4": "#0072B2"}
 Axes = Any
 
 
@@ -582,7 +589,7 @@ def _curves(results: Results, dataset: str, path: Path) -> None:
         panel.set_visible(False)
     for n, (panel, field) in enumerate(zip(panels.flat, fields, strict=False)):
         for name, key, style in LINES:
-            _line(panel, field[key], COLOURS[name], style)
+            _line(panel, field.get(key, []), COLOURS[name], style)
         _grid(panel)
         panel.set_title(field["field"], fontsize=8, pad=3)
         if n + columns >= len(fields):
@@ -590,12 +597,22 @@ def _curves(results: Results, dataset: str, path: Path) -> None:
             panel.tick_params(labelbottom=True)
     for panel in panels[:, 0]:
         panel.set_ylabel("PSNR, dB")
-    _legend(figure, [name for name, key, _ in LINES if any(field[key] for field in fields)])
+    _legend(figure, [name for name, key, _ in LINES if any(field.get(key) for field in fields)])
     _save(figure, path)
 
 
-LINES = (("zfp", "zfp", "^--"), ("reference", "reference_curve", "s-"), ("engine", "engine_curve", "o-"))
-LABELS = {"zfp": "zfp, fixed rate", "reference": "cuSZ, the paper's setting (reference)", "engine": "cusz (engine)"}
+LINES = (
+    ("zfp", "zfp", "^--"),
+    ("reference", "reference_curve", "s-"),
+    ("engine", "engine_curve", "o-"),
+    ("spline", "spline_curve", "D-"),
+)
+LABELS = {
+    "zfp": "zfp, fixed rate",
+    "reference": "cuSZ, the paper's setting (reference)",
+    "engine": "cusz (engine)",
+    "spline": "cusz (engine), spline",
+}
 
 
 def _line(panel: Axes, rows: Sequence[Row], colour: str, style: str) -> None:
@@ -632,7 +649,7 @@ def _overall(results: Results, path: Path) -> None:
     for panel, dataset in zip(panels.flat, datasets, strict=True):
         fields = results.of(dataset)
         for name, key, style in LINES:
-            _line(panel, averages([field[key] for field in fields]), COLOURS[name], style)
+            _line(panel, averages([field.get(key, []) for field in fields]), COLOURS[name], style)
         bits, _, psnr, zbits, _, zpsnr = RATES[dataset]
         panel.plot([bits], [psnr], "x", color=COLOURS["reference"], markersize=8, markeredgewidth=2)
         panel.plot([zbits], [zpsnr], "x", color=COLOURS["zfp"], markersize=8, markeredgewidth=2)
@@ -640,7 +657,8 @@ def _overall(results: Results, path: Path) -> None:
         panel.set_xlabel("bits per value, mean")
         _grid(panel)
     panels[0, 0].set_ylabel("PSNR of the mean squared error, dB")
-    _legend(figure, [name for name, key, _ in LINES if any(row[key] for d in datasets for row in results.of(d))])
+    drawn = [row for dataset in datasets for row in results.of(dataset)]
+    _legend(figure, [name for name, key, _ in LINES if any(row.get(key) for row in drawn)])
     _save(figure, path)
 
 
@@ -721,6 +739,11 @@ def report(results: Results, figures: Sequence[tuple[str, str]]) -> str:
     where = f"The fields are {'files of SDRBench.' if head['sdrbench'] else PROXIES}"
     skipped = "".join(f"- left out: {row['dataset']} `{row['field']}`: {row['error']}\n" for row in results.skipped)
     skipped += "\n" if skipped else ""
+    spline = (
+        " **Spline**: the same with `predictor = spline`, which interpolates ([draft of its format](../format_v2.md))."
+        if results.has_spline
+        else ""
+    )
     source = results.document["codebooks"]
     codebook_source = (
         f"Of {source['dataset']}, `{source['field']}`, in milliseconds." if source else "No field was there."
@@ -738,7 +761,7 @@ Three things are measured:
 - **reference**: `scripts/paper_reference.py`, the paper's algorithm in its exact setting (tiles of 8 x 8 x 8, 16 x 16
   and 32 with a padding of zeros, 1024 bins, one unlimited codebook, codewords in 32- or 64-bit words, chunks to
   deflate), in NumPy. Its ratios and PSNR are the algorithm's; its speed is that of NumPy on one core.
-- **engine**: `cusz_core`, whose tiles, codes and format are its own ([format](../format.md)).
+- **engine**: `cusz_core`, whose tiles, codes and format are its own ([format](../format.md)).{spline}
 - **zfp** ({results.peer("zfp")}) in fixed-rate mode, the one that cuZFP has.
 - **SZ-1.4** ({results.peer("sz14")}) without regression, with 1024 bins and gzip at best speed: the paper's setting of
   SZ-1.4.13.5.
@@ -862,6 +885,13 @@ def summary(results: Results) -> str:
             f"At about 85 dB zfp's fixed rate takes {span(references)} times the bits of the paper's algorithm, and "
             f"{span(engines)} times those of the engine; in the paper {span(papers)} times (Table 5)."
         )
+    if results.has_spline:
+        gains = [
+            mean(row["engine"]["bit_rate"] for row in fields) / mean(row["spline"]["bit_rate"] for row in fields)
+            for dataset in results.datasets
+            if (fields := results.of(dataset))
+        ]
+        lines.append(f"The engine takes {span(gains, '.2f')} times the bits of its spline pipeline at the same bound.")
     narrow = sum(row["reference"]["word"] == 32 for row in results.fields)
     lines.append(f"32-bit words hold the codewords of {narrow} of {len(results.fields)} fields (Table 4).")
     beside = [row for row in results.fields if row["dataset"] in PSNR and "error" not in row["sz14"]]
@@ -873,7 +903,7 @@ def summary(results: Results) -> str:
         )
     beyond = sum(row["reference"]["beyond_bound"] for row in results.fields)
     values = sum(values_of(row) for row in results.fields)
-    most = max((row["engine"]["max_error_over_eb"] for row in results.fields), default=0)
+    most = max((row[key]["max_error_over_eb"] for row in results.fields for key in results.engines), default=0)
     lines.append(
         f"In f32 arithmetic the paper's algorithm misses the bound on {beyond} of {values} values, the engine on none: "
         f"its largest error is {most:.9f} times the bound."

@@ -148,7 +148,13 @@ def seconds(call: Callable[[], object], repeat: int) -> float:
 
 
 def measure(
-    x: Array, eb: float, *, threads: int | None = None, backend: str = "auto", repeat: int = 3
+    x: Array,
+    eb: float,
+    *,
+    threads: int | None = None,
+    backend: str = "auto",
+    predictor: str = "lorenzo",
+    repeat: int = 3,
 ) -> dict[str, Any]:
     """One field at one bound relative to its range, on host memory.
 
@@ -160,10 +166,11 @@ def measure(
         cusz.BoundError: a value came back beyond the bound.
     """
     options: dict[str, Any] = {"threads": threads, "backend": backend}
-    archive = bytes(cusz.compress(x, eb, "rel", **options))
+    how = {**options, "predictor": predictor}
+    archive = bytes(cusz.compress(x, eb, "rel", **how))
     found = cusz.verify(x, archive, threads=threads)
     out, back = np.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8), np.empty_like(x)
-    compress = seconds(lambda: cusz.compress(x, eb, "rel", out=out, **options), repeat)
+    compress = seconds(lambda: cusz.compress(x, eb, "rel", out=out, **how), repeat)
     decompress = seconds(lambda: cusz.decompress(archive, out=back, **options), repeat)
     return {
         "ratio": found.ratio,

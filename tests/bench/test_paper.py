@@ -109,6 +109,9 @@ def test_a_run_writes_a_report_with_everything(paper, report, out):
         archive = cusz.compress(field.x, 1e-4, "rel")
         assert row["engine"]["ratio"] == field.x.nbytes / len(archive)
         assert row["engine"]["max_error_over_eb"] <= 1
+        archive = cusz.compress(field.x, 1e-4, "rel", predictor="spline")
+        assert row["spline"]["ratio"] == field.x.nbytes / len(archive)
+        assert row["spline"]["max_error_over_eb"] <= 1
         assert row["reference"]["rate"] == paper.reference.compress(field.x, 1e-4).rate
         assert row["zfp"] == []
         assert row["sz14"] == {"error": "not installed"}
@@ -116,6 +119,10 @@ def test_a_run_writes_a_report_with_everything(paper, report, out):
     assert rows["Hurricane", "QCLOUD"]["percentiles"]["within eb of 0"] > 0.5
     assert rows["HACC", "x"]["chunks"][0]["threads"] == -(-2500 // 64)
     assert [row["bins"] for row in document["codebooks"]["rows"]] == list(report.CODEBOOK)
+
+    for name in ("| engine, spline |", "| engine, spline, CPU, 1 thread |", "engine, spline: largest error / bound"):
+        assert name in text
+    assert "times the bits of its spline pipeline" in text
 
     # the same report from the same numbers
     again = out.parent / "again"
@@ -144,6 +151,15 @@ def test_rates_of_zfp_and_psnr_beside_the_papers(report, out):
     folder = out.parent / "drawn"
     folder.mkdir()
     assert len(report.draw(results, folder)) == 4
+
+
+def test_results_from_before_the_spline_pipeline(report, out):
+    document = json.loads((out / "results.json").read_text())
+    for row in document["fields"]:
+        row.pop("spline", None)
+        row.pop("spline_curve", None)
+    assert "spline" not in report.report(report.Results(document), [])
+    assert len(report.draw(report.Results(document), out)) == 4
 
 
 def test_a_gpu_gives_rows_of_its_own(paper, report, out, monkeypatch):
