@@ -583,6 +583,7 @@ class BitReader:
         require(self.rest == 0, f"{self.what}: padding is not 0")
 
 
+@functools.lru_cache(maxsize=16)  # tests read the same one thousands of times
 def read_model(section: bytes) -> Model:
     reader = BitReader(section, "a model")
     K = 1 + reader.take(4)

@@ -83,10 +83,17 @@ SOME = [
 ]
 
 
-@support.cases("kind, shape, dtype", KINDS, SHAPES, DTYPES, few=SOME)
+@pytest.mark.parametrize(("kind", "shape", "dtype"), SOME, ids=str)
 def test_same_archives(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     how = KINDS[kind]
     agree(how.make(shape, dtype), how.eb, how.mode, how.options.get("fill"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_archives_of_all_shapes(kind: str) -> None:
+    for shape, dtype in itertools.product(SHAPES, DTYPES):
+        test_same_archives(kind, shape, dtype)
 
 
 @pytest.mark.parametrize("name", SPLINE_CASES)
