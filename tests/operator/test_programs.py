@@ -48,7 +48,7 @@ def test_incompressible_blocks_stay_inside_adios2s_buffers(
 
 def test_no_allocation_that_fails_costs_data(programs: Path, program: Callable) -> None:
     done = program([programs / "allocations", LIBRARY])
-    assert done.stdout.count("one by one") == 4
+    assert done.stdout.count("one by one") == 8
     reports = done.stderr.splitlines()
     assert len(reports) == len(set(reports)) or "a block is stored raw" in done.stderr
     assert any("could not be compressed and is stored raw: out of memory" in line for line in reports)

@@ -19,6 +19,8 @@ from layer import written_by_layer
 
 pytest.importorskip("adios2")
 
+BY_EITHER_PREDICTOR = pytest.mark.parametrize("file", ["lorenzo", "spline"], indirect=True)
+
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("readers", [1, 2, 3, 7])
@@ -44,10 +46,10 @@ def written_by_four(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> tuple[Path, np.ndarray]:
+def file(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, np.ndarray]:
     """T in two blocks, which leave rows 20 to 24 out; S at the second step alone."""
     x = support.smooth((30, 40), support.F32)
-    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, predictor=getattr(request, "param", "lorenzo")) as out:
         for step in range(2):
             with out.step():
                 out.put("T", x[:20], x.shape)
@@ -57,6 +59,7 @@ def file(tmp_path: Path) -> tuple[Path, np.ndarray]:
     return tmp_path / "run.bp", x
 
 
+@BY_EITHER_PREDICTOR
 def test_reading(file: tuple[Path, np.ndarray]) -> None:
     path, x = file
     with cz.Reader(path) as run:
@@ -106,6 +109,7 @@ def test_a_shape_that_changes_where_a_variable_is_not_in_every_step(engine: Any,
                 assert not support.violations(x[: step.index], step.read("in more blocks"), 1e-3)
 
 
+@BY_EITHER_PREDICTOR
 def test_damage_is_an_error_or_does_not_matter(file: tuple[Path, np.ndarray]) -> None:
     path, _ = file
     with cz.Reader(path) as run:

@@ -114,7 +114,7 @@ Outcome round_trip(long fail_at, bool all_after, bool odd, const adios2::Params&
     return {failed, n};
 }
 
-void run(const char* library) {
+void run(const char* library, const char* predictor) {
     void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) throw std::runtime_error(dlerror());
     create = reinterpret_cast<decltype(create)>(dlsym(handle, "OperatorCreate"));
@@ -124,7 +124,7 @@ void run(const char* library) {
     if (release == nullptr) throw std::runtime_error("no cusz_operator_release_scratch");
 
     const adios2::Params parameters = {
-        {"accuracy", "1e-3"}, {"threads", "1"}, {"an-unknown-parameter-of-some-length", "1"}};
+        {"accuracy", "1e-3"}, {"threads", "1"}, {"predictor", predictor}, {"an-unknown-parameter-of-some-length", "1"}};
     const adios2::Params extra = {{"EngineName", "output"}, {"VariableName", "a variable with a name of some length"}};
     for (const bool all_after : {true, false}) {
         for (const bool odd : {true, false}) {
@@ -136,8 +136,8 @@ void run(const char* library) {
                 if (!outcome.failed) break;
                 raw += outcome.bytes > 12000;
             }
-            std::cout << k << " allocations failed one by one" << (all_after ? " with all after them" : "") << ", "
-                      << raw << " blocks were stored raw\n";
+            std::cout << predictor << ": " << k << " allocations failed one by one"
+                      << (all_after ? " with all after them" : "") << ", " << raw << " blocks were stored raw\n";
             if (k < 5 || raw == 0) throw std::runtime_error("the failures did not reach the plugin");
         }
     }
@@ -148,7 +148,7 @@ void run(const char* library) {
 int main(int argc, char** argv) {
     if (argc != 2) return 2;
     try {
-        run(argv[1]);
+        for (const char* predictor : {"lorenzo", "spline"}) run(argv[1], predictor);
     } catch (const std::exception& error) {
         std::cerr << "allocations: " << error.what() << '\n';
         return 1;
