@@ -66,6 +66,9 @@ constexpr std::uint32_t log2_256(std::uint32_t n) {
     return result;
 }
 
+// How many 2^-8 bits something of this frequency takes.
+constexpr std::uint32_t size_of(std::uint32_t frequency) { return rans_bits * 256 - log2_256(frequency); }
+
 // About how many 2^-8 bits a code of this symbol has above code 0: log2(1 + |code|).
 constexpr std::uint32_t weight_of(std::uint32_t symbol) {
     if (symbol == alphabet.missing()) return 0;
@@ -182,6 +185,27 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
     }
     in.finish();
     return model;
+}
+
+std::uint64_t coded_size(const RansModel& model, const RansCounts& counts) {
+    std::array<std::array<std::uint32_t, n_symbols>, most_tables> bits{};
+    for (std::uint32_t t = 0; t < model.n_tables; ++t)
+        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            const bool escapes = model.frequency[t][s] == 0;
+            const std::uint32_t coded = escapes ? alphabet.escape(alphabet.meaning(s).leading) : s;
+            bits[t][s] = size_of(model.frequency[t][coded]) + 256 * alphabet.meaning(coded).extra_bits;
+        }
+    std::uint64_t size = 0;
+    for (std::uint32_t c = 0; c < n_contexts; ++c)
+        for (std::uint32_t s = 0; s < n_symbols; ++s)
+            size += std::uint64_t{counts.symbol[c][s]} * bits[model.table[c]][s];
+    for (std::size_t c = 0; c < n_group_contexts; ++c)
+        for (const auto& of_lattice : counts.group) {
+            const std::uint32_t g = model.significant[c];
+            size += std::uint64_t{of_lattice[c][0]} * size_of(rans_total - g);
+            size += std::uint64_t{of_lattice[c][1]} * size_of(g);
+        }
+    return size;
 }
 
 RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
