@@ -187,7 +187,7 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
     return model;
 }
 
-std::uint64_t coded_size(const RansModel& model, const RansCounts& counts) {
+std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts& counts) {
     std::array<std::array<std::uint32_t, n_symbols>, most_tables> bits{};
     for (std::uint32_t t = 0; t < model.n_tables; ++t)
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
@@ -195,15 +195,15 @@ std::uint64_t coded_size(const RansModel& model, const RansCounts& counts) {
             const std::uint32_t coded = escapes ? alphabet.escape(alphabet.meaning(s).leading) : s;
             bits[t][s] = size_of(model.frequency[t][coded]) + 256 * alphabet.meaning(coded).extra_bits;
         }
-    std::uint64_t size = 0;
+    std::array<std::uint64_t, 3> size{};
     for (std::uint32_t c = 0; c < n_contexts; ++c)
         for (std::uint32_t s = 0; s < n_symbols; ++s)
-            size += std::uint64_t{counts.symbol[c][s]} * bits[model.table[c]][s];
+            size[c / row_of(1, 1)] += std::uint64_t{counts.symbol[c][s]} * bits[model.table[c]][s];
     for (std::size_t c = 0; c < n_group_contexts; ++c)
-        for (const auto& of_lattice : counts.group) {
+        for (std::size_t i = 0; i < 2; ++i) {
             const std::uint32_t g = model.significant[c];
-            size += std::uint64_t{of_lattice[c][0]} * size_of(rans_total - g);
-            size += std::uint64_t{of_lattice[c][1]} * size_of(g);
+            size[i] += std::uint64_t{counts.group[i][c][0]} * size_of(rans_total - g);
+            size[i] += std::uint64_t{counts.group[i][c][1]} * size_of(g);
         }
     return size;
 }

@@ -29,7 +29,6 @@ public:
     Tiling(int ndim, const std::uint64_t* shape);
 
     constexpr std::uint64_t n_tiles() const { return n_tiles_; }
-    constexpr const std::array<std::uint64_t, 4>& extents() const { return extent_; } // by axis
     constexpr int dimensions() const { return dimensions_; } // dimensions of extent > 1; at least 1
     // Edges along axis 0 are at most 64, and powers of two where shorter than a full tile's.
     constexpr const std::array<std::uint32_t, 4>& group() const { return group_; }
