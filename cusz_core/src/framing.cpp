@@ -179,16 +179,13 @@ Selection whole(const Layout& layout, void* field) {
     return all;
 }
 
-// With predictor auto, the spline pipeline, which takes longer, has to save a tenth of the bytes.
-bool pays(const Forecast& forecast) { return forecast.spline_bytes <= forecast.lorenzo_bytes / 10 * 9; }
-
 // coding: with bound and step settled. Nothing if the archive would have version 1.
 std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& layout, Coding coding, const void* field,
                                          std::byte* archive) {
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // it has to be shorter than a raw one
     if (v2::header_bytes > most) return std::nullopt;
     const Forecast forecast = workers.cpu.forecast(layout, coding, field);
-    if (coding.predictor == CUSZ_PREDICTOR_AUTO && !pays(forecast)) return std::nullopt;
+    if (coding.predictor == CUSZ_PREDICTOR_AUTO && !forecast.spline_pays()) return std::nullopt;
     coding.predictor = CUSZ_PREDICTOR_SPLINE;
     coding.spline = forecast.spline;
     const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.spline.halved);

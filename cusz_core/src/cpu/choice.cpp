@@ -118,7 +118,7 @@ public:
         const SplineCoder<T> coder = coder_of<T>(pyramid, coding);
         const Boxes boxes = boxes_of(pyramid);
         counted_ = {};
-        memory_.counts = {};
+        memory_.counts.clear();
         for (std::uint64_t j = 0; j < n_; ++j) count_box(coder, boxes, sampled(j, std::min(n_, boxes.number), boxes.number));
         const RansModel model = choose_model(memory_.counts, 1);
         const auto size = coded_size(model, memory_.counts);
@@ -220,16 +220,18 @@ private:
         for (std::uint64_t w = begin[3]; w < end[3]; ++w)
             for (std::uint64_t z = begin[2]; z < end[2]; ++z)
                 for (std::uint64_t y = begin[1]; y < end[1]; ++y) {
-                    const T* const from = field + y * lattice.field_stride[1] + z * lattice.field_stride[2] +
-                                          w * lattice.field_stride[3];
-                    const std::uint64_t to = y * lattice.stride[1] + z * lattice.stride[2] + w * lattice.stride[3];
+                    const T* from = field + begin[0] * lattice.field_stride[0] + y * lattice.field_stride[1] +
+                                    z * lattice.field_stride[2] + w * lattice.field_stride[3];
+                    std::uint64_t to = begin[0] * lattice.stride[0] + y * lattice.stride[1] + z * lattice.stride[2] +
+                                       w * lattice.stride[3];
                     for (std::uint64_t x = begin[0]; x < end[0]; ++x) {
-                        const T original = from[x * lattice.field_stride[0]], t = original * q.inv;
-                        const bool is_special = bits_of(original) == q.special;
-                        if (std::abs(t) <= Traits<T>::quantum_limit && !is_special)
-                            last = ((t + Traits<T>::rounder) - Traits<T>::rounder) * q.step;
-                        arrays.value[to + x * lattice.stride[0]] = last;
-                        arrays.magnitude[to + x * lattice.stride[0]] = is_special ? special_magnitude : std::uint8_t{0};
+                        const T t = *from * q.inv, back = ((t + Traits<T>::rounder) - Traits<T>::rounder) * q.step;
+                        const bool is_special = bits_of(*from) == q.special;
+                        if (std::abs(t) <= Traits<T>::quantum_limit && !is_special) last = back;
+                        arrays.value[to] = last;
+                        arrays.magnitude[to] = is_special ? special_magnitude : std::uint8_t{0};
+                        from += lattice.field_stride[0];
+                        to += lattice.stride[0];
                     }
                 }
     }
@@ -258,9 +260,12 @@ private:
             const ClassBox& box = tile.box[1u << j];
             for (std::uint32_t w = 0; w < box.n[3]; ++w)
                 for (std::uint32_t z = 0; z < box.n[2]; ++z)
-                    for (std::uint32_t y = 0; y < box.n[1]; ++y)
-                        for (std::uint32_t x = 0; x < box.n[0]; ++x)
-                            counted_.roughness[lattice.axis[j]] += tile.magnitude[box.at(x, y, z, w)] & 15;
+                    for (std::uint32_t y = 0; y < box.n[1]; ++y) {
+                        const std::uint8_t* const row = tile.magnitude + box.at(0, y, z, w);
+                        std::uint32_t sum = 0;
+                        for (std::uint32_t x = 0; x < box.n[0]; ++x) sum += row[x] & 15u;
+                        counted_.roughness[lattice.axis[j]] += sum;
+                    }
         }
     }
 
@@ -276,6 +281,7 @@ private:
 template <class T>
 Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory) {
     Sampler<T> sampler(layout, coding, field, memory);
+    const bool is_open = coding.predictor == CUSZ_PREDICTOR_AUTO;
     Forecast best;
     best.lorenzo_bytes = sampler.lorenzo_bytes();
 
@@ -300,14 +306,24 @@ Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field,
         best.spline_bytes = bytes;
         return true;
     };
-    for (std::uint32_t a = 0; a < 4; ++a) {
+    // Layered fields: without the axis along which they are least smooth, and so on.
+    for (bool better = true; better;) {
+        const Extents& roughness = sampler.roughness();
+        std::uint32_t roughest = 0, smoothest = 0;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            if ((best.spline.halved >> a & 1) == 0) continue;
+            if (roughness[a] > roughness[roughest]) roughest = a;
+            if (roughness[a] < roughness[smoothest] || (best.spline.halved >> smoothest & 1) == 0) smoothest = a;
+        }
         Spline spline = best.spline;
-        spline.halved &= ~(1u << a);
-        if (spline.halved != best.spline.halved && spline.halved != 0) attempt(spline);
+        spline.halved &= ~(1u << roughest);
+        better = roughness[roughest] / 9 > roughness[smoothest] / 8 && attempt(spline);
     }
+    if (is_open && best.spline_bytes / 21 > best.lorenzo_bytes / 20) return best;
     Spline other = best.spline;
     other.cubic = !other.cubic;
     attempt(other);
+    if (is_open && !best.spline_pays()) return best;
     attempt(with_bounds(best.spline, best.spline.alpha == 0));
     return best;
 }

@@ -41,10 +41,8 @@ struct Worker {
             return made(f64);
     }
     RansCounts& cleared_counts() {
-        if (counts)
-            *counts = {};
-        else
-            counts = std::make_unique<RansCounts>();
+        if (!counts) counts = std::make_unique<RansCounts>();
+        counts->clear();
         return *counts;
     }
     std::size_t bytes() const {

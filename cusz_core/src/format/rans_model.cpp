@@ -99,6 +99,17 @@ Frequencies normalised(const Histogram& counts, const std::array<bool, n_symbols
 
 } // namespace
 
+void RansCounts::clear() {
+    for (auto& of_context : symbol) of_context.fill(0);
+    group = {};
+}
+
+bool RansCounts::has(std::uint32_t context) const {
+    std::uint32_t any = 0;
+    for (const std::uint32_t n : symbol[context]) any |= n;
+    return any != 0;
+}
+
 void RansCounts::add(const RansCounts& other) {
     for (std::size_t c = 0; c < n_contexts; ++c)
         for (std::size_t s = 0; s < n_symbols; ++s) symbol[c][s] += other.symbol[c][s];
@@ -196,9 +207,13 @@ std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts
             bits[t][s] = size_of(model.frequency[t][coded]) + 256 * alphabet.meaning(coded).extra_bits;
         }
     std::array<std::uint64_t, 3> size{};
-    for (std::uint32_t c = 0; c < n_contexts; ++c)
-        for (std::uint32_t s = 0; s < n_symbols; ++s)
-            size[c / row_of(1, 1)] += std::uint64_t{counts.symbol[c][s]} * bits[model.table[c]][s];
+    for (std::uint32_t c = 0; c < n_contexts; ++c) {
+        if (!counts.has(c)) continue;
+        const auto& of_table = bits[model.table[c]];
+        std::uint64_t sum = 0;
+        for (std::uint32_t s = 0; s < n_symbols; ++s) sum += std::uint64_t{counts.symbol[c][s]} * of_table[s];
+        size[c / row_of(1, 1)] += sum;
+    }
     for (std::size_t c = 0; c < n_group_contexts; ++c)
         for (std::size_t i = 0; i < 2; ++i) {
             const std::uint32_t g = model.significant[c];
@@ -228,7 +243,7 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
     for (std::uint32_t c = 0; c < n_contexts; ++c) {
         Context context{.number = c, .first = symbols.size()};
         const auto& of_context = counts.symbol[c];
-        if (std::all_of(of_context.begin(), of_context.end(), [](std::uint32_t n) { return n == 0; })) continue;
+        if (!counts.has(c)) continue;
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
             if (of_context[s] == 0) continue;
             const std::uint64_t weight = std::uint64_t{of_context[s]} * (c < row_of(1, 1) ? rate : 1);

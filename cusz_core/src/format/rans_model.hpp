@@ -49,7 +49,9 @@ struct RansCounts {
     // By lattice: 0, and the coarser ones.
     std::array<std::array<std::array<std::uint32_t, 2>, n_group_contexts>, 2> group{};
 
+    void clear();
     void add(const RansCounts& other);
+    bool has(std::uint32_t context) const; // whether anything is counted there
 };
 
 // The size of what was counted, coded with this model, in 2^-8 bits: of lattice 0, lattice 1 (with the groups' flags of
