@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -82,9 +83,10 @@ struct Counted {
 template <class T>
 class Sampler {
 public:
-    Sampler(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory)
+    // n: tiles that are looked at.
+    Sampler(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory, std::uint64_t n)
         : layout_(layout), coding_(coding), field_(field), memory_(memory), tiling_(layout.ndim, layout.shape.data()),
-          n_(std::min(tiling_.n_tiles(), std::clamp<std::uint64_t>(tiling_.n_tiles() / 512, 8, 32))) {}
+          n_(std::min(tiling_.n_tiles(), n)) {}
 
     // Bytes of the archive of version 1.
     std::uint64_t lorenzo_bytes() {
@@ -119,18 +121,17 @@ public:
         const Boxes boxes = boxes_of(pyramid);
         counted_ = {};
         memory_.counts.clear();
-        for (std::uint64_t j = 0; j < n_; ++j) count_box(coder, boxes, sampled(j, std::min(n_, boxes.number), boxes.number));
+        const std::uint64_t n = std::min(n_, boxes.number);
+        for (std::uint64_t j = 0; j < n; ++j) count_box(coder, boxes, sampled(j, n, boxes.number));
         const RansModel model = choose_model(memory_.counts, 1);
         const auto size = coded_size(model, memory_.counts);
-        // The coarsest lattices, which are not counted: values become harder to predict at the rate that they do up to
-        // there.
-        const std::uint64_t here = size[2] / std::max<std::uint64_t>(counted_.values[2], 1),
-                            before = size[1] / std::max<std::uint64_t>(counted_.values[1], 1);
-        const std::uint64_t rate = std::min<std::uint64_t>(std::max(here, 2 * here - std::min(2 * here, before)), 8 * 256 * sizeof(T));
-        const std::uint64_t coarse = pyramid.lattices[boxes.n_coded()].values() * rate / 256;
         const std::uint64_t bits = (size[0] + size[1] + size[2]) / 256 + counted_.bits;
+        // Coarser lattices are not counted. From lattice to lattice, values become harder to predict.
+        const auto rate = [&](std::size_t i) { return size[i] / std::max<std::uint64_t>(counted_.values[i], 1); };
+        const std::uint64_t most = 256 * 8 * sizeof(T), next = std::min(2 * std::max(rate(2), rate(1)) - rate(1), most);
+        const std::uint64_t coarser = pyramid.lattices[boxes.n_coded()].values() * next / 256;
         return v2::header_bytes + model.bytes().size() +
-               (scaled(bits, layout_.values, counted_.in_field) + coarse) / 8;
+               (scaled(bits, layout_.values, counted_.in_field) + coarser) / 8;
     }
 
     // By the last spline_bytes.
@@ -274,19 +275,18 @@ private:
     const T* field_;
     const SampleMemory<T>& memory_;
     Tiling tiling_;
-    std::uint64_t n_; // tiles that are looked at
+    std::uint64_t n_;
     Counted counted_;
 };
 
+// The best way found to interpolate. is_open: gives up where the spline pipeline does not seem to pay.
 template <class T>
-Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory) {
-    Sampler<T> sampler(layout, coding, field, memory);
-    const bool is_open = coding.predictor == CUSZ_PREDICTOR_AUTO;
+Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
     Forecast best;
     best.lorenzo_bytes = sampler.lorenzo_bytes();
-
-    // What is right for most fields. Smooth ones gain by a smaller bound for coarser lattices (up to a sixth); data
-    // along one axis (particles, time series) lose by it, and by curves.
+    const auto halvable = [&](std::uint32_t wanted) { return halvable_axes(layout.ndim, layout.shape.data(), wanted); };
+    // Smooth fields gain by a smaller bound for coarser lattices (up to a sixth); data along one axis (particles, time
+    // series) lose by it, and most by curves.
     const bool is_line = extents_of(layout.ndim, layout.shape.data())[1] == 1,
                is_smooth = best.lorenzo_bytes < layout.values / 8;
     const auto with_bounds = [](Spline spline, bool smaller) {
@@ -294,7 +294,7 @@ Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field,
         spline.beta = smaller ? 2 : 0;  // 3 or 1
         return spline;
     };
-    best.spline.halved = halvable_axes(layout.ndim, layout.shape.data(), 15);
+    best.spline.halved = halvable(15);
     best.spline.cubic = !is_line;
     best.spline = with_bounds(best.spline, is_smooth && !is_line);
     best.spline_bytes = sampler.spline_bytes(best.spline);
@@ -306,26 +306,42 @@ Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field,
         best.spline_bytes = bytes;
         return true;
     };
-    // Layered fields: without the axis along which they are least smooth, and so on.
+    // Layered fields: without the axis along which they are roughest, with a fourth one in its place or not.
+    std::uint32_t left_out = 0;
     for (bool better = true; better;) {
         const Extents& roughness = sampler.roughness();
-        std::uint32_t roughest = 0, smoothest = 0;
+        const auto is_rougher = [&](std::uint32_t a, std::uint32_t b) { return roughness[a] / 9 > roughness[b] / 8; };
+        const std::uint32_t halved = best.spline.halved;
+        std::uint32_t roughest = static_cast<std::uint32_t>(std::countr_zero(halved)), smoothest = roughest;
         for (std::uint32_t a = 0; a < 4; ++a) {
-            if ((best.spline.halved >> a & 1) == 0) continue;
-            if (roughness[a] > roughness[roughest]) roughest = a;
-            if (roughness[a] < roughness[smoothest] || (best.spline.halved >> smoothest & 1) == 0) smoothest = a;
+            if ((halved >> a & 1) != 0 && roughness[a] > roughness[roughest]) roughest = a;
+            if ((halved >> a & 1) != 0 && roughness[a] < roughness[smoothest]) smoothest = a;
         }
+        if (!is_rougher(roughest, smoothest)) break;
+        left_out |= 1u << roughest;
         Spline spline = best.spline;
-        spline.halved &= ~(1u << roughest);
-        better = roughness[roughest] / 9 > roughness[smoothest] / 8 && attempt(spline);
+        spline.halved = halvable(15 & ~left_out);
+        better = attempt(spline);
+        if (better || spline.halved == (halved & ~left_out)) continue;
+        spline.halved = halved & ~left_out;
+        better = attempt(spline);
     }
     if (is_open && best.spline_bytes / 21 > best.lorenzo_bytes / 20) return best;
     Spline other = best.spline;
     other.cubic = !other.cubic;
     attempt(other);
-    if (is_open && !best.spline_pays()) return best;
-    attempt(with_bounds(best.spline, best.spline.alpha == 0));
+    if (!is_open || best.spline_pays()) attempt(with_bounds(best.spline, best.spline.alpha == 0));
     return best;
+}
+
+template <class T>
+Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory) {
+    const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (256 * max_tile_values), 16, 64);
+    if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
+        const Forecast quick = best_spline(layout, Sampler<T>(layout, coding, field, memory, n / 2), true);
+        if (!quick.spline_pays()) return quick;
+    }
+    return best_spline(layout, Sampler<T>(layout, coding, field, memory, n), false);
 }
 
 } // namespace
