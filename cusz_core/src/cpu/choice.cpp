@@ -298,7 +298,6 @@ Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
     best.spline.cubic = !is_line;
     best.spline = with_bounds(best.spline, is_smooth && !is_line);
     best.spline_bytes = sampler.spline_bytes(best.spline);
-    // SHOW
     const auto attempt = [&](const Spline& spline) {
         const std::uint64_t bytes = sampler.spline_bytes(spline);
         if (bytes >= best.spline_bytes) return false;
