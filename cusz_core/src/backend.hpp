@@ -75,8 +75,8 @@ public:
                                    int threads) = 0;
 
     // Encodes a non-empty field with error bound coding.eb > 0 into the body of a tiled archive; coding provides
-    // predictor, mode, r, eb and special, and bound and step if they are known. Returns nothing if that takes more than `capacity` bytes or the bound
-    // requires a raw archive; the memory may have been written to.
+    // predictor, mode, r, eb and special, and bound and step if they are known. Returns nothing if that takes more than
+    // `capacity` bytes or the bound requires a raw archive; the memory may have been written to.
     virtual std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
                                             const Target& body, std::uint64_t capacity) = 0;
 
