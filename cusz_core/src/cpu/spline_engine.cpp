@@ -40,9 +40,8 @@ struct Worker {
         else
             return made(f64);
     }
-    RansCounts& cleared_counts() {
+    RansCounts& made_counts() {
         if (!counts) counts = std::make_unique<RansCounts>();
-        counts->clear();
         return *counts;
     }
     std::size_t bytes() const {
@@ -108,7 +107,7 @@ private:
     template <class T>
     SampleMemory<T> sample_memory(Tile<T>& tile) {
         make_workers(1);
-        return {tile, worker(0).tile<T>(), worker(0).cleared_counts(), lattices_};
+        return {tile, worker(0).tile<T>(), worker(0).made_counts(), lattices_};
     }
 
     template <class T>
@@ -246,7 +245,7 @@ private:
     RansModel count(const SplineCoder<T>& coder, const T* field, const std::vector<LatticeArrays<T>>& arrays,
                     int threads) {
         const Pyramid& pyramid = coder.pyramid;
-        for (int thread = 0; thread < threads; ++thread) worker(thread).cleared_counts();
+        for (int thread = 0; thread < threads; ++thread) worker(thread).made_counts().clear();
         const Sample sample(pyramid.lattices[0].n_tiles, default_r);
         for (std::size_t i = pyramid.n_coded(); i-- > 0;) {
             const Parts parts(pyramid.lattices[i].n_tiles, threads);

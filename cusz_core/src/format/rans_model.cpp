@@ -100,7 +100,7 @@ Frequencies normalised(const Histogram& counts, const std::array<bool, n_symbols
 } // namespace
 
 void RansCounts::clear() {
-    for (auto& of_context : symbol) of_context.fill(0);
+    std::memset(symbol.data(), 0, sizeof symbol); // not `= {}`, which would make another one first
     group = {};
 }
 
