@@ -133,8 +133,8 @@ public:
     virtual std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
                                                     const Top& top, const void* field, int threads, std::byte* target,
                                                     std::uint64_t capacity) = 0;
-    // What a sample says of both pipelines' archives, and of how to interpolate. coding: with bound and step settled;
-    // with predictor spline, the archive of version 1 is left out.
+    // What a sample of the field says of both pipelines' archives, and of how to interpolate. coding: with bound and
+    // step settled; with predictor auto, it is a shorter look unless the spline pipeline pays.
     virtual Forecast forecast(const Layout& layout, const Coding& coding, const void* field) = 0;
     // Decodes a box of it; without memory to put it in, only the payload checksum is verified.
     virtual void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,

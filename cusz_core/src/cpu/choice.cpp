@@ -28,7 +28,7 @@ std::uint64_t sampled(std::uint64_t j, std::uint64_t n, std::uint64_t n_tiles) {
     return begin + ((j + 1) * 0x9E3779B97F4A7C15u >> 32) % (end - begin);
 }
 
-// size * whole / part, where the product may have more than 64 bits.
+// size * whole / part, for a part of less than 2^20.
 std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uint64_t part) {
     return size / part * whole + size % part * whole / part;
 }
@@ -71,13 +71,13 @@ Boxes boxes_of(const Pyramid& pyramid, const Extents& edge) {
     return boxes;
 }
 
-// What the codes of version 2 that were counted are from.
+// What is counted of version 2's archive besides symbols and flags.
 struct Counted {
     std::array<std::uint64_t, 3> values{}; // coded ones, by lattice: 0, 1, and the coarser ones
-    std::uint64_t in_field = 0;            // of lattice 0, and of those between its points
-    std::uint64_t bits = 0;                // of all but symbols and flags of groups
-    Extents roughness{};                   // magnitudes of what is predicted along each axis of the field
-    std::uint64_t n_significant = 0;       // groups
+    std::uint64_t in_field = 0;            // points of lattice 0
+    std::uint64_t bits = 0;                // of what is neither
+    Extents roughness{};                   // magnitudes of what is predicted along each axis of the field alone
+    std::uint64_t n_significant = 0;       // groups so far
 };
 
 template <class T>
