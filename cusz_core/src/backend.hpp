@@ -75,8 +75,8 @@ public:
                                    int threads) = 0;
 
     // Encodes a non-empty field with error bound coding.eb > 0 into the body of a tiled archive; coding provides
-    // predictor, mode, r, eb and special. Returns nothing if that takes more than `capacity` bytes or the bound
-    // requires a raw archive; the memory may have been written to.
+    // predictor, mode, r, eb and special, and bound and step if they are known. Returns nothing if that takes more than
+    // `capacity` bytes or the bound requires a raw archive; the memory may have been written to.
     virtual std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
                                             const Target& body, std::uint64_t capacity) = 0;
 
@@ -95,8 +95,9 @@ public:
     virtual void release_scratch() = 0;
 };
 
-// Sets coding.eb_abs and coding.step; a step of 0 means that the field has to be stored raw.
+// Sets coding.eb_abs and coding.step, unless they are known; a step of 0 means that the field has to be stored raw.
 inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding, const Source& field, int threads) {
+    if (coding.step != 0) return;
     coding.eb_abs = coding.eb;
     if (coding.mode == CUSZ_REL) {
         const ValueRange range = backend.value_range(layout.dtype, layout.values, field, coding.special, threads);
@@ -112,6 +113,15 @@ struct Top {
     const void* values = nullptr;
 };
 
+// Estimated lengths of archives, and the best way found to interpolate.
+struct Forecast {
+    Spline spline;
+    std::uint64_t spline_bytes = 0, lorenzo_bytes = 0;
+
+    // The spline pipeline takes longer: it has to save a tenth of the bytes.
+    bool spline_pays() const { return spline_bytes <= lorenzo_bytes / 10 * 9; }
+};
+
 // The CPU backend can also decode part of a field, and has the spline pipeline.
 class HostBackend : public Backend {
 public:
@@ -123,6 +133,9 @@ public:
     virtual std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
                                                     const Top& top, const void* field, int threads, std::byte* target,
                                                     std::uint64_t capacity) = 0;
+    // What a sample of the field says of both pipelines' archives, and of how to interpolate. coding: with bound and
+    // step settled; with predictor auto, it is a shorter look unless the spline pipeline pays.
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const void* field) = 0;
     // Decodes a box of it; without memory to put it in, only the payload checksum is verified.
     virtual void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
                                     int threads, const Selection& box) = 0;

@@ -179,26 +179,15 @@ Selection whole(const Layout& layout, void* field) {
     return all;
 }
 
-// How a field is interpolated. Measured on the fields of scripts/bench: smooth ones gain by a smaller bound for coarser
-// lattices (up to a sixth), data along one axis (particles, time series) lose by it, and by curves.
-Spline choose_spline(const Layout& layout) {
-    const Extents extent = extents_of(layout.ndim, layout.shape.data());
-    Spline spline;
-    spline.halved = halvable_axes(layout.ndim, layout.shape.data(), 15);
-    spline.cubic = extent[1] > 1;
-    spline.alpha = extent[1] > 1 ? 1 : 0;
-    spline.beta = extent[1] > 1 ? 2 : 0;
-    return spline;
-}
-
-// Nothing if the archive would have version 1.
+// coding: with bound and step settled. Nothing if the archive would have version 1.
 std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& layout, Coding coding, const void* field,
                                          std::byte* archive) {
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // it has to be shorter than a raw one
-    coding.spline = choose_spline(layout);
-    if (coding.spline.halved == 0 || v2::header_bytes > most) return std::nullopt;
-    resolve_bound(workers.cpu, layout, coding, {field}, workers.threads);
-    if (coding.step == 0) return std::nullopt;
+    if (v2::header_bytes > most) return std::nullopt;
+    const Forecast forecast = workers.cpu.forecast(layout, coding, field);
+    if (coding.predictor == CUSZ_PREDICTOR_AUTO && !forecast.spline_pays()) return std::nullopt;
+    coding.predictor = CUSZ_PREDICTOR_SPLINE;
+    coding.spline = forecast.spline;
     const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.spline.halved);
     coding.coder = CUSZ_CODER_RANS;
     const cusz_lossless lossless = std::exchange(coding.lossless, CUSZ_LOSSLESS_NONE);
@@ -256,10 +245,16 @@ void read_pyramid_to(const Workers& workers, Frame frame, const Source& body, co
 
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {
-    if (given.predictor == CUSZ_PREDICTOR_SPLINE && given.eb > 0 && layout.values > 0) {
-        if (const auto bytes = write_pyramid_from(workers, layout, given, field, archive)) return *bytes;
-    }
     Coding coding = given;
+    // A field in device memory is not sampled.
+    if (coding.predictor == CUSZ_PREDICTOR_AUTO && field.on_device()) coding.predictor = CUSZ_PREDICTOR_LORENZO;
+    if (coding.predictor != CUSZ_PREDICTOR_LORENZO && coding.eb > 0 &&
+        halvable_axes(layout.ndim, layout.shape.data(), 15) != 0 && layout.values > 0) {
+        Backend& backend = field.on_device() ? workers.backend : workers.cpu;
+        resolve_bound(backend, layout, coding, field, workers.threads);
+        if (coding.step != 0)
+            if (const auto bytes = write_pyramid_from(workers, layout, coding, field, archive)) return *bytes;
+    }
     coding.predictor = CUSZ_PREDICTOR_LORENZO;
     return write_tiles(workers, layout, coding, field, archive);
 }

@@ -52,7 +52,7 @@ bool is_threads(double n) { return n >= 0 && n <= max_threads; }
 constexpr const char* modes[] = {"abs", "rel", nullptr};
 constexpr const char* backends[] = {"auto", "cpu", "cuda", nullptr};
 constexpr const char* lossless_stages[] = {"none", "zstd", nullptr};
-constexpr const char* predictors[] = {"lorenzo", "spline", nullptr};
+constexpr const char* predictors[] = {"lorenzo", "spline", "auto", nullptr};
 
 // Additions must have 0 as their default: programs that do not know them have 0 in their place, or nothing.
 constexpr Row table[] = {
@@ -74,8 +74,8 @@ constexpr Row table[] = {
               nullptr, CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
      .real = &cusz_params::fill,
      .is_given = &cusz_params::has_fill},
-    choice(&cusz_params::predictor, "predictor", predictors, "'lorenzo' or 'spline'", CUSZ_DECIDES_ARCHIVE,
-           "what predicts a value from its neighbours"),
+    choice(&cusz_params::predictor, "predictor", predictors, "'lorenzo', 'spline' or 'auto'", CUSZ_DECIDES_ARCHIVE,
+           "what predicts a value from its neighbours; auto: the spline where it saves a tenth"),
 };
 
 std::int32_t n_choices(const Row& row) {

@@ -69,7 +69,11 @@ typedef enum cusz_kind { CUSZ_KIND_RAW = 0, CUSZ_KIND_TILED = 1 } cusz_kind;
 
 /* How a tiled archive is coded; the numbers are those in its header. CUSZ_NO_STAGE: for raw archives. */
 #define CUSZ_NO_STAGE (-1)
-typedef enum cusz_predictor { CUSZ_PREDICTOR_LORENZO = 0, CUSZ_PREDICTOR_SPLINE = 1 } cusz_predictor;
+typedef enum cusz_predictor {
+    CUSZ_PREDICTOR_LORENZO = 0,
+    CUSZ_PREDICTOR_SPLINE = 1,
+    CUSZ_PREDICTOR_AUTO = 2 /* in parameters alone: one of the others */
+} cusz_predictor;
 typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0, CUSZ_CODER_RANS = 1 } cusz_coder;
 
 /* Compression parameters. Fill with cusz_params_init(), then change what is needed. If the program knows fewer members

@@ -33,7 +33,7 @@ __all__ = [
 Mode = Literal["abs", "rel"]
 Backend = Literal["auto", "cpu", "cuda"]
 Lossless = Literal["none", "zstd"]
-Predictor = Literal["lorenzo", "spline"]
+Predictor = Literal["lorenzo", "spline", "auto"]
 
 REAL, INTEGER = 0, 1  # cusz_type
 WORK = 0  # cusz_decides
@@ -99,7 +99,9 @@ class Parameters:
             compared by its bits.
         predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it,
             from coarse to fine; for smooth fields. Its archives have format version 2, which is a draft: later
-            releases may not read them. (Where there is nothing to halve, they are the same as for "lorenzo".)
+            releases may not read them. (Where there is nothing to halve, they are the same as for "lorenzo".) "auto":
+            "spline" where a sample of the field says that it saves at least a tenth of the archive, else "lorenzo",
+            and always "lorenzo" for a field in device memory; `inspect` says which.
 
     Raises:
         ParameterError: a value out of its legal range.

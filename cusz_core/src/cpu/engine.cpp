@@ -100,6 +100,13 @@ public:
         return spline().compress(layout, coding, pyramid, top, field, threads, target, capacity);
     }
 
+    Forecast forecast(const Layout& layout, const Coding& coding, const void* field) override {
+        make_workers(1);
+        if (layout.dtype == CUSZ_F32)
+            return spline().forecast(layout, coding, static_cast<const float*>(field), worker(0).tile<float>());
+        return spline().forecast(layout, coding, static_cast<const double*>(field), worker(0).tile<double>());
+    }
+
     void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
                             int threads, const Selection& box) override {
         spline().decompress(frame, pyramid, top, body, threads, box);

@@ -53,7 +53,8 @@ const Kernels& choose() {
 const PipelineKernels<Huffman>& Kernels::of(cusz_predictor predictor) const {
     switch (predictor) {
     case CUSZ_PREDICTOR_LORENZO: return lorenzo;
-    case CUSZ_PREDICTOR_SPLINE: break; // it has kernels of another shape
+    case CUSZ_PREDICTOR_SPLINE: // it has kernels of another shape
+    case CUSZ_PREDICTOR_AUTO: break;
     }
     fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
 }

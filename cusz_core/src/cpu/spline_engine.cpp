@@ -10,6 +10,7 @@
 #include "../format/sample.hpp"
 #include "../format/tiling.hpp"
 #include "../format/v2.hpp"
+#include "choice.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
 #include "segment.hpp"
@@ -38,6 +39,10 @@ struct Worker {
             return made(f32);
         else
             return made(f64);
+    }
+    RansCounts& made_counts() {
+        if (!counts) counts = std::make_unique<RansCounts>();
+        return *counts;
     }
     std::size_t bytes() const {
         return (f32 ? sizeof *f32 + f32->bytes() : 0) + (f64 ? sizeof *f64 + f64->bytes() : 0) +
@@ -79,6 +84,13 @@ public:
             decompress_as<double>(frame, pyramid, top, body, threads, box);
     }
 
+    Forecast forecast(const Layout& layout, const Coding& coding, const float* field, Tile<float>& tile) override {
+        return cpu::forecast(layout, coding, field, sample_memory(tile));
+    }
+    Forecast forecast(const Layout& layout, const Coding& coding, const double* field, Tile<double>& tile) override {
+        return cpu::forecast(layout, coding, field, sample_memory(tile));
+    }
+
     std::size_t scratch_bytes() const override {
         std::size_t bytes = lattices_.bytes() + (writing_ ? sizeof *writing_ : 0) + (reading_ ? sizeof *reading_ : 0);
         for (const Worker& worker : workers_) bytes += worker.bytes();
@@ -93,21 +105,17 @@ private:
     }
 
     template <class T>
+    SampleMemory<T> sample_memory(Tile<T>& tile) {
+        make_workers(1);
+        return {tile, worker(0).tile<T>(), worker(0).made_counts(), lattices_};
+    }
+
+    template <class T>
     static const SplineKernels<T>& stages() {
         if constexpr (sizeof(T) == 4)
             return kernels().spline_f32;
         else
             return kernels().spline_f64;
-    }
-
-    template <class T>
-    static SplineCoder<T> coder_of(const Pyramid& pyramid, const Coding& coding) {
-        SplineCoder<T> coder{pyramid, {}, coding.spline.cubic};
-        for (std::size_t i = 0; i < pyramid.lattices.size(); ++i) {
-            coder.quantiser.push_back(quantiser_of(static_cast<T>(coding.step / 2), coding.spline.divisor(i)));
-            coder.quantiser[i].special = static_cast<typename Traits<T>::Bits>(coding.special);
-        }
-        return coder;
     }
 
     // Arrays for all lattices but the field; the top's are filled.
@@ -237,13 +245,7 @@ private:
     RansModel count(const SplineCoder<T>& coder, const T* field, const std::vector<LatticeArrays<T>>& arrays,
                     int threads) {
         const Pyramid& pyramid = coder.pyramid;
-        for (int thread = 0; thread < threads; ++thread) {
-            auto& counts = worker(thread).counts;
-            if (counts)
-                *counts = {};
-            else
-                counts = std::make_unique<RansCounts>();
-        }
+        for (int thread = 0; thread < threads; ++thread) worker(thread).made_counts().clear();
         const Sample sample(pyramid.lattices[0].n_tiles, default_r);
         for (std::size_t i = pyramid.n_coded(); i-- > 0;) {
             const Parts parts(pyramid.lattices[i].n_tiles, threads);

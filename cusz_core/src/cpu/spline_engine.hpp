@@ -7,6 +7,8 @@
 
 #include "../backend.hpp"
 #include "../format/pyramid.hpp"
+#include "spline_kernels.hpp"
+#include "tile.hpp"
 
 namespace cusz::cpu {
 
@@ -20,8 +22,22 @@ public:
                                             std::uint64_t capacity) = 0;
     virtual void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
                             int threads, const Selection& box) = 0;
+    // As HostBackend::forecast. tile: memory.
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const float* field, Tile<float>& tile) = 0;
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const double* field, Tile<double>& tile) = 0;
     virtual std::size_t scratch_bytes() const = 0;
 };
+
+// What the tiles of a pyramid share; coding: with bound, step and spline settled.
+template <class T>
+SplineCoder<T> coder_of(const Pyramid& pyramid, const Coding& coding) {
+    SplineCoder<T> coder{pyramid, {}, coding.spline.cubic};
+    for (std::size_t i = 0; i < pyramid.lattices.size(); ++i) {
+        coder.quantiser.push_back(quantiser_of(static_cast<T>(coding.step / 2), coding.spline.divisor(i)));
+        coder.quantiser[i].special = static_cast<typename Traits<T>::Bits>(coding.special);
+    }
+    return coder;
+}
 
 std::unique_ptr<SplineEngine> make_spline_engine();
 

@@ -315,7 +315,8 @@ template <class Use>
 void with_pipeline(cusz_predictor predictor, const Use& use) {
     switch (predictor) {
     case CUSZ_PREDICTOR_LORENZO: return use(Pipeline<Lorenzo, HuffmanCoder>{});
-    case CUSZ_PREDICTOR_SPLINE: break; // on the CPU alone
+    case CUSZ_PREDICTOR_SPLINE: // on the CPU alone
+    case CUSZ_PREDICTOR_AUTO: break;
     }
     fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
 }

@@ -66,6 +66,9 @@ constexpr std::uint32_t log2_256(std::uint32_t n) {
     return result;
 }
 
+// How many 2^-8 bits something of this frequency takes.
+constexpr std::uint32_t size_of(std::uint32_t frequency) { return rans_bits * 256 - log2_256(frequency); }
+
 // About how many 2^-8 bits a code of this symbol has above code 0: log2(1 + |code|).
 constexpr std::uint32_t weight_of(std::uint32_t symbol) {
     if (symbol == alphabet.missing()) return 0;
@@ -95,6 +98,17 @@ Frequencies normalised(const Histogram& counts, const std::array<bool, n_symbols
 }
 
 } // namespace
+
+void RansCounts::clear() {
+    std::memset(symbol.data(), 0, sizeof symbol); // not `= {}`, which would make another one first
+    group = {};
+}
+
+bool RansCounts::has(std::uint32_t context) const {
+    std::uint32_t any = 0;
+    for (const std::uint32_t n : symbol[context]) any |= n;
+    return any != 0;
+}
 
 void RansCounts::add(const RansCounts& other) {
     for (std::size_t c = 0; c < n_contexts; ++c)
@@ -184,6 +198,31 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
     return model;
 }
 
+std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts& counts) {
+    std::array<std::array<std::uint32_t, n_symbols>, most_tables> bits{};
+    for (std::uint32_t t = 0; t < model.n_tables; ++t)
+        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            const bool escapes = model.frequency[t][s] == 0;
+            const std::uint32_t coded = escapes ? alphabet.escape(alphabet.meaning(s).leading) : s;
+            bits[t][s] = size_of(model.frequency[t][coded]) + 256 * alphabet.meaning(coded).extra_bits;
+        }
+    std::array<std::uint64_t, 3> size{};
+    for (std::uint32_t c = 0; c < n_contexts; ++c) {
+        if (!counts.has(c)) continue;
+        const auto& of_table = bits[model.table[c]];
+        std::uint64_t sum = 0;
+        for (std::uint32_t s = 0; s < n_symbols; ++s) sum += std::uint64_t{counts.symbol[c][s]} * of_table[s];
+        size[c / row_of(1, 1)] += sum;
+    }
+    for (std::size_t c = 0; c < n_group_contexts; ++c)
+        for (std::size_t i = 0; i < 2; ++i) {
+            const std::uint32_t g = model.significant[c];
+            size[i] += std::uint64_t{counts.group[i][c][0]} * size_of(rans_total - g);
+            size[i] += std::uint64_t{counts.group[i][c][1]} * size_of(g);
+        }
+    return size;
+}
+
 RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
     RansModel model;
     // The contexts that occur, with their symbols that do.
@@ -204,7 +243,7 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
     for (std::uint32_t c = 0; c < n_contexts; ++c) {
         Context context{.number = c, .first = symbols.size()};
         const auto& of_context = counts.symbol[c];
-        if (std::all_of(of_context.begin(), of_context.end(), [](std::uint32_t n) { return n == 0; })) continue;
+        if (!counts.has(c)) continue;
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
             if (of_context[s] == 0) continue;
             const std::uint64_t weight = std::uint64_t{of_context[s]} * (c < row_of(1, 1) ? rate : 1);

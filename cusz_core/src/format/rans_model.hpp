@@ -49,8 +49,14 @@ struct RansCounts {
     // By lattice: 0, and the coarser ones.
     std::array<std::array<std::array<std::uint32_t, 2>, n_group_contexts>, 2> group{};
 
+    void clear();
     void add(const RansCounts& other);
+    bool has(std::uint32_t context) const; // whether anything is counted there
 };
+
+// The size of what was counted, coded with this model, in 2^-8 bits: of lattice 0, lattice 1 (with the groups' flags of
+// all but lattice 0), and the coarser ones.
+std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts& counts);
 
 // rate: of the sample of lattice 0; the coarser ones are counted whole.
 RansModel choose_model(const RansCounts& counts, std::uint32_t rate);

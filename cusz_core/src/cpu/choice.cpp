@@ -1,0 +1,355 @@
+#include "choice.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "../codebook.hpp"
+#include "../format/sample.hpp"
+#include "../format/v1.hpp"
+#include "../format/v2.hpp"
+#include "kernels.hpp"
+#include "spline_engine.hpp"
+
+namespace cusz::cpu {
+
+namespace {
+
+// All sizes are whole numbers, of bits or of 2^-8 bits, and follow from counts of codes: they do not depend on the
+// processor or the number of threads.
+
+// Number j of n tiles that are spread over a field: one of each of n runs of the same length.
+std::uint64_t sampled(std::uint64_t j, std::uint64_t n, std::uint64_t n_tiles) {
+    const std::uint64_t begin = n_tiles * j / n, end = n_tiles * (j + 1) / n;
+    return begin + ((j + 1) * 0x9E3779B97F4A7C15u >> 32) % (end - begin);
+}
+
+// size * whole / part, for a part of less than 2^20.
+std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uint64_t part) {
+    return size / part * whole + size % part * whole / part;
+}
+
+// Boxes of a field in lattice 0 and coarser ones. By the field's axes.
+struct Boxes {
+    std::vector<Extents> edge; // by lattice; the last one is only predicted from
+    Extents count{};           // boxes along each axis
+    std::uint64_t number = 1;  // of boxes
+
+    std::size_t n_coded() const { return edge.size() - 1; }
+    std::uint64_t stride(std::size_t i, std::uint32_t a) const { // of the array of a box in lattice i
+        std::uint64_t stride = 1;
+        for (std::uint32_t b = 0; b < a; ++b) stride *= width(i, b);
+        return stride;
+    }
+    // Positions in that array: the box, perhaps one like it before it, and two behind.
+    std::uint64_t width(std::size_t i, std::size_t a) const { return 2 * edge[i][a] + 2; }
+};
+
+// Boxes in as many lattices as all their corners are points of.
+Boxes boxes_of(const Pyramid& pyramid, const Extents& edge) {
+    Boxes boxes{.edge = {edge}};
+    const Lattice& field = pyramid.lattices[0];
+    for (std::size_t j = 0; j < 4; ++j) {
+        const std::uint32_t a = field.axis[j];
+        boxes.count[a] = (field.extent[j] - 1) / edge[a] + 1;
+        boxes.number *= boxes.count[a];
+    }
+    for (std::size_t i = 0; i < pyramid.n_coded(); ++i) {
+        const Lattice& lattice = pyramid.lattices[i];
+        Extents next = boxes.edge.back();
+        for (std::uint32_t j = 0; j < lattice.n_active; ++j) {
+            const std::uint32_t a = lattice.axis[j];
+            if (next[a] % 2 != 0 && boxes.count[a] > 1) return boxes;
+            next[a] = (next[a] + 1) / 2;
+        }
+        boxes.edge.push_back(next);
+    }
+    return boxes;
+}
+
+// What is counted of version 2's archive besides symbols and flags.
+struct Counted {
+    std::array<std::uint64_t, 3> values{}; // coded ones, by lattice: 0, 1, and the coarser ones
+    std::uint64_t in_field = 0;            // points of lattice 0
+    std::uint64_t bits = 0;                // of what is neither
+    Extents roughness{};                   // magnitudes of what is predicted along each axis of the field alone
+    std::uint64_t n_significant = 0;       // groups so far
+};
+
+template <class T>
+class Sampler {
+public:
+    // n: tiles that are looked at.
+    Sampler(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory, std::uint64_t n)
+        : layout_(layout), coding_(coding), field_(field), memory_(memory), tiling_(layout.ndim, layout.shape.data()),
+          n_(std::min(tiling_.n_tiles(), n)) {}
+
+    // Bytes of the archive of version 1.
+    std::uint64_t lorenzo_bytes() {
+        Quantiser<T> q = Quantiser<T>::from_bound(coding_.eb_abs);
+        q.special = static_cast<typename Traits<T>::Bits>(coding_.special);
+        const TileCoder<T> coder{tiling_, q};
+        const Alphabet alphabet(coding_.r);
+        Histogram histogram(coding_.r);
+        std::uint64_t bits = 0, counted = 0;
+        for (std::uint64_t j = 0; j < n_; ++j) {
+            const PreparedTile prepared = kernels().lorenzo.of<T>().prepare(
+                coder, alphabet.reach(), sampled(j, n_, tiling_.n_tiles()), field_, memory_.tile);
+            histogram.add(prepared.code, prepared.n);
+            // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
+            bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;
+            counted += memory_.tile.n_values();
+        }
+        const std::vector<std::uint64_t> weights = histogram.weights(Sample(1, coding_.r));
+        const std::vector<std::uint8_t> lengths = code_lengths(weights, alphabet);
+        for (std::uint32_t s = 0; s < alphabet.size(); ++s)
+            bits += weights[s] * (lengths[s] + alphabet.meaning(s).extra_bits);
+        return std::min(v1::body_offset(coding_.r) + scaled(bits, layout_.values, counted) / 8,
+                        layout_.bytes() + raw_header_bytes);
+    }
+
+    // Bytes of the archive of version 2.
+    std::uint64_t spline_bytes(const Spline& spline) {
+        const Pyramid pyramid(layout_.ndim, layout_.shape.data(), spline.halved);
+        Coding coding = coding_;
+        coding.spline = spline;
+        const SplineCoder<T> coder = coder_of<T>(pyramid, coding);
+        const Boxes boxes = boxes_of(pyramid);
+        counted_ = {};
+        memory_.counts.clear();
+        const std::uint64_t n = std::min(n_, boxes.number);
+        for (std::uint64_t j = 0; j < n; ++j) count_box(coder, boxes, sampled(j, n, boxes.number));
+        const RansModel model = choose_model(memory_.counts, 1);
+        const auto size = coded_size(model, memory_.counts);
+        const std::uint64_t bits = (size[0] + size[1] + size[2]) / 256 + counted_.bits;
+        // Coarser lattices are not counted. From lattice to lattice, values become harder to predict.
+        const auto rate = [&](std::size_t i) { return size[i] / std::max<std::uint64_t>(counted_.values[i], 1); };
+        const std::uint64_t most = 256 * 8 * sizeof(T), next = std::min(2 * std::max(rate(2), rate(1)) - rate(1), most);
+        const std::uint64_t coarser = pyramid.lattices[boxes.n_coded()].values() * next / 256;
+        return v2::header_bytes + model.bytes().size() +
+               (scaled(bits, layout_.values, counted_.in_field) + coarser) / 8;
+    }
+
+    // By the last spline_bytes.
+    const Extents& roughness() const { return counted_.roughness; }
+
+private:
+    static const SplineKernels<T>& stages() {
+        if constexpr (sizeof(T) == 4)
+            return kernels().spline_f32;
+        else
+            return kernels().spline_f64;
+    }
+
+    // Version 1's tiles, where they can be halved.
+    Boxes boxes_of(const Pyramid& pyramid) const {
+        Extents edge{};
+        const TileBox tile = tiling_.box(0);
+        std::copy(tile.edge.begin(), tile.edge.end(), edge.begin());
+        Boxes boxes = cpu::boxes_of(pyramid, edge);
+        if (boxes.n_coded() > 1) return boxes;
+        const Lattice& lattice = pyramid.lattices[0];
+        for (std::size_t j = 0; j < 4; ++j) edge[lattice.axis[j]] = lattice.edge[j];
+        return cpu::boxes_of(pyramid, edge);
+    }
+
+    // Counts a box in all lattices. Predictions for it look at points around it: there, and in the coarsest of the
+    // lattices, values that are quantised by themselves stand for reconstructed ones.
+    void count_box(const SplineCoder<T>& coder, const Boxes& boxes, std::uint64_t number) {
+        Extents index{};
+        for (std::size_t a = 0; a < 4; ++a) {
+            index[a] = number % boxes.count[a];
+            number /= boxes.count[a];
+        }
+        std::uint64_t room = 0;
+        for (std::size_t i = 1; i <= boxes.n_coded(); ++i) room += boxes.stride(i, 3) * boxes.width(i, 3);
+        auto* value = memory_.lattices.template reserve<T>(room + lane_room + (room + lane_room) / sizeof(T) + 1);
+        auto* magnitude = reinterpret_cast<std::uint8_t*>(value + room + lane_room);
+        std::vector<LatticeArrays<T>> arrays(boxes.n_coded() + 1);
+
+        // As if the field began at the box before: positions in it are those in the arrays.
+        Pyramid local = coder.pyramid;
+        const T* field = field_;
+        for (std::size_t j = 0; j < 4; ++j) {
+            const Lattice& lattice = local.lattices[0];
+            const std::uint32_t a = lattice.axis[j];
+            if (index[a] > 1) field += (index[a] - 1) * boxes.edge[0][a] * lattice.field_stride[j];
+        }
+        for (std::size_t i = 0; i <= boxes.n_coded(); ++i) {
+            Lattice& lattice = local.lattices[i];
+            lattice.n_tiles = 1;
+            for (std::size_t j = 0; j < 4; ++j) {
+                const std::uint32_t a = lattice.axis[j];
+                if (index[a] > 1) lattice.extent[j] -= (index[a] - 1) * boxes.edge[i][a];
+                lattice.edge[j] = static_cast<std::uint32_t>(boxes.edge[i][a]);
+                lattice.count[j] = 2;
+                lattice.n_tiles += std::uint64_t{index[a] > 0} << j;
+                lattice.stride[j] = boxes.stride(i, a);
+                if (i < boxes.n_coded()) lattice.coarse_stride[j] = boxes.stride(i + 1, a);
+            }
+            if (i == 0) continue;
+            arrays[i] = {value, magnitude};
+            value += boxes.stride(i, 3) * boxes.width(i, 3);
+            magnitude += boxes.stride(i, 3) * boxes.width(i, 3);
+            put_quantised(lattice, local.lattices[i - 1], coder.quantiser[i], field, arrays[i]);
+        }
+        const SplineCoder<T> boxed{local, coder.quantiser, coder.cubic};
+        for (std::size_t i = boxes.n_coded(); i-- > 0;) {
+            stages().count(boxed, i, local.lattices[i].n_tiles - 1, field, arrays[i + 1], arrays[i],
+                           memory_.spline_tile, &memory_.counts);
+            count_rest(i);
+        }
+        note_roughness(local.lattices[0]);
+    }
+
+    // Fills the arrays of the last box of a lattice, with what lies around it along the axes active in the finer one.
+    static void put_quantised(const Lattice& lattice, const Lattice& finer, const Quantiser<T>& q, const T* field,
+                              const LatticeArrays<T>& arrays) {
+        const LatticeTile tile = tile_of(lattice, lattice.n_tiles - 1);
+        Extents begin = tile.origin, end{};
+        for (std::size_t j = 0; j < 4; ++j) {
+            const auto* const last_active = finer.axis.begin() + finer.n_active;
+            const bool around = std::find(finer.axis.begin(), last_active, lattice.axis[j]) != last_active;
+            if (around && begin[j] > 0) --begin[j];
+            end[j] = std::min(tile.origin[j] + tile.edge[j] + (around ? 2 : 0), lattice.extent[j]);
+        }
+        T last = 0;
+        for (std::uint64_t w = begin[3]; w < end[3]; ++w)
+            for (std::uint64_t z = begin[2]; z < end[2]; ++z)
+                for (std::uint64_t y = begin[1]; y < end[1]; ++y) {
+                    const T* from = field + begin[0] * lattice.field_stride[0] + y * lattice.field_stride[1] +
+                                    z * lattice.field_stride[2] + w * lattice.field_stride[3];
+                    std::uint64_t to = begin[0] * lattice.stride[0] + y * lattice.stride[1] + z * lattice.stride[2] +
+                                       w * lattice.stride[3];
+                    for (std::uint64_t x = begin[0]; x < end[0]; ++x) {
+                        const T t = *from * q.inv, back = ((t + Traits<T>::rounder) - Traits<T>::rounder) * q.step;
+                        const bool is_special = bits_of(*from) == q.special;
+                        if (std::abs(t) <= Traits<T>::quantum_limit && !is_special) last = back;
+                        arrays.value[to] = last;
+                        arrays.magnitude[to] = is_special ? special_magnitude : std::uint8_t{0};
+                        from += lattice.field_stride[0];
+                        to += lattice.stride[0];
+                    }
+                }
+    }
+
+    // What a tile of lattice i takes besides symbols and flags.
+    void count_rest(std::size_t i) {
+        const SplineTile<T>& tile = memory_.spline_tile;
+        const std::uint64_t points = tile.place.points();
+        counted_.values[std::min<std::size_t>(i, 2)] += points - tile.box[0].points();
+        if (i == 0) counted_.in_field += points;
+        std::uint64_t significant = 0;
+        for (const auto& of_lattice : memory_.counts.group)
+            for (const auto& of_context : of_lattice) significant += of_context[1];
+        const std::uint64_t groups = significant - std::exchange(counted_.n_significant, significant);
+        // Entry of the index, header, and states, of whose 32 bits about 8 say something; of larger tiles than this
+        // one in coarser lattices.
+        const std::uint64_t lanes = groups <= 16 ? 1 : groups <= 32 ? 2 : 4, verbatim = tile.n_verbatim;
+        const std::uint64_t bits = 16 + (groups + verbatim > 0 ? 16 + 24 * lanes : 0);
+        counted_.bits += bits * points / max_tile_values + verbatim * (16 + 8 * sizeof(T));
+    }
+
+    // Magnitudes of the values between two neighbours along one axis.
+    void note_roughness(const Lattice& lattice) {
+        const SplineTile<T>& tile = memory_.spline_tile;
+        for (std::uint32_t j = 0; j < tile.n_active; ++j) {
+            const ClassBox& box = tile.box[1u << j];
+            for (std::uint32_t w = 0; w < box.n[3]; ++w)
+                for (std::uint32_t z = 0; z < box.n[2]; ++z)
+                    for (std::uint32_t y = 0; y < box.n[1]; ++y) {
+                        const std::uint8_t* const row = tile.magnitude + box.at(0, y, z, w);
+                        std::uint32_t sum = 0;
+                        for (std::uint32_t x = 0; x < box.n[0]; ++x) sum += row[x] & 15u;
+                        counted_.roughness[lattice.axis[j]] += sum;
+                    }
+        }
+    }
+
+    const Layout& layout_;
+    const Coding& coding_;
+    const T* field_;
+    const SampleMemory<T>& memory_;
+    Tiling tiling_;
+    std::uint64_t n_;
+    Counted counted_;
+};
+
+// The best way found to interpolate. is_open: gives up where the spline pipeline does not seem to pay.
+template <class T>
+Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
+    Forecast best;
+    best.lorenzo_bytes = sampler.lorenzo_bytes();
+    const auto halvable = [&](std::uint32_t wanted) { return halvable_axes(layout.ndim, layout.shape.data(), wanted); };
+    // Smooth fields gain by a smaller bound for coarser lattices (up to a sixth); data along one axis (particles, time
+    // series) lose by it, and most by curves.
+    const bool is_line = extents_of(layout.ndim, layout.shape.data())[1] == 1,
+               is_smooth = best.lorenzo_bytes < layout.values / 8;
+    const auto with_bounds = [](Spline spline, bool smaller) {
+        spline.alpha = smaller ? 1 : 0; // 1.25 or 1
+        spline.beta = smaller ? 2 : 0;  // 3 or 1
+        return spline;
+    };
+    best.spline.halved = halvable(15);
+    best.spline.cubic = !is_line;
+    best.spline = with_bounds(best.spline, is_smooth && !is_line);
+    best.spline_bytes = sampler.spline_bytes(best.spline);
+    const auto attempt = [&](const Spline& spline) {
+        const std::uint64_t bytes = sampler.spline_bytes(spline);
+        if (bytes >= best.spline_bytes) return false;
+        best.spline = spline;
+        best.spline_bytes = bytes;
+        return true;
+    };
+    // Layered fields: without the axis along which they are roughest, with a fourth one in its place or not.
+    std::uint32_t left_out = 0;
+    for (bool better = true; better;) {
+        const Extents& roughness = sampler.roughness();
+        const auto is_rougher = [&](std::uint32_t a, std::uint32_t b) { return roughness[a] / 9 > roughness[b] / 8; };
+        const std::uint32_t halved = best.spline.halved;
+        std::uint32_t roughest = static_cast<std::uint32_t>(std::countr_zero(halved)), smoothest = roughest;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            if ((halved >> a & 1) != 0 && roughness[a] > roughness[roughest]) roughest = a;
+            if ((halved >> a & 1) != 0 && roughness[a] < roughness[smoothest]) smoothest = a;
+        }
+        if (!is_rougher(roughest, smoothest)) break;
+        left_out |= 1u << roughest;
+        Spline spline = best.spline;
+        spline.halved = halvable(15 & ~left_out);
+        better = attempt(spline);
+        if (better || spline.halved == (halved & ~left_out)) continue;
+        spline.halved = halved & ~left_out;
+        better = attempt(spline);
+    }
+    if (is_open && best.spline_bytes / 21 > best.lorenzo_bytes / 20) return best;
+    Spline other = best.spline;
+    other.cubic = !other.cubic;
+    attempt(other);
+    if (!is_open || best.spline_pays()) attempt(with_bounds(best.spline, best.spline.alpha == 0));
+    return best;
+}
+
+template <class T>
+Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory) {
+    const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (256 * max_tile_values), 16, 64);
+    if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
+        const Forecast quick = best_spline(layout, Sampler<T>(layout, coding, field, memory, n / 2), true);
+        if (!quick.spline_pays()) return quick;
+    }
+    return best_spline(layout, Sampler<T>(layout, coding, field, memory, n), false);
+}
+
+} // namespace
+
+Forecast forecast(const Layout& layout, const Coding& coding, const float* field, const SampleMemory<float>& memory) {
+    return forecast_of(layout, coding, field, memory);
+}
+Forecast forecast(const Layout& layout, const Coding& coding, const double* field, const SampleMemory<double>& memory) {
+    return forecast_of(layout, coding, field, memory);
+}
+
+} // namespace cusz::cpu

@@ -1,0 +1,25 @@
+// How long a field's archive would be in either pipeline, from a sample of its tiles, and how it is best interpolated
+// (docs/format_v2.md, section 10).
+#pragma once
+
+#include "../backend.hpp"
+#include "../format/rans_model.hpp"
+#include "spline_kernels.hpp"
+#include "tile.hpp"
+
+namespace cusz::cpu {
+
+// One thread's memory, which the sample is worked on in.
+template <class T>
+struct SampleMemory {
+    Tile<T>& tile;
+    SplineTile<T>& spline_tile;
+    RansCounts& counts;
+    Buffer& lattices;
+};
+
+// As HostBackend::forecast.
+Forecast forecast(const Layout& layout, const Coding& coding, const float* field, const SampleMemory<float>& memory);
+Forecast forecast(const Layout& layout, const Coding& coding, const double* field, const SampleMemory<double>& memory);
+
+} // namespace cusz::cpu

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Measures what predictor="auto" chooses and what choosing costs.
+
+    .venv/bin/python scripts/bench/choice.py                             # the fields of compare.py
+    .venv/bin/python scripts/bench/choice.py turbulence density.npy --rel 1e-3
+
+For every field and relative bound: bytes per value of the archives for "lorenzo", "spline" and "auto"; the second as a
+share of the first; what "auto" took, and whether the rule (the spline pipeline where it saves a tenth) would have taken
+the other by the archives' real sizes; and the processor time of "auto" above that of what it took, in per cent. (The
+spline pipeline always looks at a sample, so there this is only the first, shorter look.) One thread, the best of some
+runs, alternating.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from comparison import fields
+
+import cusz_core as cusz
+from cusz_core.command_line import Parser, exit_code_of
+
+PREDICTORS: tuple[Literal["lorenzo", "spline", "auto"], ...] = ("lorenzo", "spline", "auto")
+LEAST_SAVING = 0.1
+
+
+def measured(field: fields.Field, rel: float, repeat: int) -> dict[str, Any]:
+    x = field.x
+    # To an absolute bound: determining the range costs all of them the same.
+    lowest, highest = cusz.value_range(x, fill=field.fill)[:2]
+    eb = rel * (highest - lowest)
+    out = np.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8)
+    seconds: dict[str, list[float]] = {predictor: [] for predictor in PREDICTORS}
+    bytes_of: dict[str, int] = {}
+    took = None
+    for _ in range(repeat + 1):
+        for predictor in PREDICTORS:
+            begin = time.process_time()
+            archive = cusz.compress(x, eb, fill=field.fill, predictor=predictor, threads=1, out=out)
+            seconds[predictor].append(time.process_time() - begin)
+            bytes_of[predictor] = len(archive)
+            if predictor == "auto":
+                took = cusz.inspect(archive).predictor
+    best = {predictor: min(times[1:]) for predictor, times in seconds.items()}
+    pays = bytes_of["spline"] <= (1 - LEAST_SAVING) * bytes_of["lorenzo"]
+    return {
+        "field": field.name,
+        "rel": rel,
+        **{f"{predictor}_bytes_per_value": n / x.size for predictor, n in bytes_of.items()},
+        "spline_over_lorenzo": bytes_of["spline"] / bytes_of["lorenzo"],
+        "took": took,
+        "as_by_size": (took == "spline") == pays,
+        "cost_percent": 100 * (best["auto"] / best[took or "lorenzo"] - 1),
+    }
+
+
+def rows(names: Sequence[str], rels: Sequence[float], repeat: int) -> Iterator[dict[str, Any]]:
+    for field in fields.load(fields.chosen(names)):
+        for rel in rels:
+            yield measured(field, rel, repeat)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    def run() -> int:
+        parser = Parser(prog="choice.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("fields", nargs="*", metavar="FIELD", help="a generated field or a .npy file")
+        parser.add_argument("--rel", nargs="+", type=float, default=[1e-2, 1e-3, 1e-4], help="bounds")
+        parser.add_argument("--repeat", type=int, default=3, help="timed runs (default: 3)")
+        parser.add_argument("--json", type=Path, help="writes the rows to this file, too")
+        options = parser.parse_args(words)
+        found = []
+        for row in rows(options.fields, options.rel, options.repeat):
+            found.append(row)
+            print(
+                f"{row['field'][:24]:24s} {row['rel']:6g}"
+                + "".join(f"  {p} {row[p + '_bytes_per_value']:7.4f}" for p in PREDICTORS)
+                + f"  spline/lorenzo {row['spline_over_lorenzo']:5.3f}  took {row['took']}"
+                + ("" if row["as_by_size"] else " (not by size)")
+                + f"  cost {row['cost_percent']:5.1f} %",
+                flush=True,
+            )
+        if options.json:
+            options.json.write_text(json.dumps(found))
+        return 0
+
+    return exit_code_of("choice.py", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""`scripts/bench/choice.py`: a small run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import support
+
+SCRIPT = Path(__file__).parents[2] / "scripts/bench/choice.py"
+
+
+def test_a_small_run(tmp_path):
+    waves = np.cos(np.arange(60)[:, None, None] / 9 + np.arange(50)[:, None] / 8 + np.arange(70) / 7)
+    np.save(tmp_path / "waves.npy", waves.astype(np.float32))
+    np.save(tmp_path / "noise.npy", support.integers(90_000, 0, 2**16).reshape(300, 300).astype(np.float64))
+    command = [sys.executable, SCRIPT, tmp_path / "waves.npy", tmp_path / "noise.npy", "--rel", "1e-2", "1e-3",
+               "--repeat", "1", "--json", tmp_path / "rows.json"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 4
+    found = json.loads((tmp_path / "rows.json").read_text())
+    assert [(row["field"], row["rel"], row["took"]) for row in found] == [
+        (name, rel, took) for name, took in (("waves", "spline"), ("noise", "lorenzo")) for rel in (1e-2, 1e-3)
+    ]
+    for row in found:
+        assert row["as_by_size"]
+        assert row["auto_bytes_per_value"] == row[row["took"] + "_bytes_per_value"]
+        assert (row["spline_over_lorenzo"] <= 0.9) == (row["took"] == "spline")

@@ -1,0 +1,237 @@
+"""predictor="auto" takes the spline pipeline where it saves a tenth, and either way the spline pipeline is set to the
+field."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import cusz_core as cusz
+import field_kinds
+import support
+from contract.test_host_modes import DENORMALS_ARE_ZERO, FLUSH_TO_ZERO, ROUND_UP, floating_point_mode, on_x86_linux
+from support import ALL_SHAPES, DTYPES, F32, F64, printed, smooth
+
+
+def compressed(x: NDArray, eb: float, mode: Any, predictor: Any, **options: Any) -> bytes:
+    return cusz.compress(x, eb, mode, predictor=predictor, **{"threads": 1, **options})
+
+
+def is_one_of_the_others(x: NDArray, eb: float, mode: str = "abs", **options: Any) -> int:
+    """Checks an archive for predictor="auto" and returns its format version."""
+    archive = support.check_contract(x, eb, mode, predictor="auto", **options)
+    info = cusz.inspect(archive)
+    assert info.predictor in ("lorenzo", "spline", None)
+    assert archive == compressed(x, eb, mode, "spline" if info.version == 2 else "lorenzo", **options)
+    return info.version
+
+
+def waves(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+    """Long smooth waves along every axis."""
+    total = np.zeros(shape)
+    for axis, extent in enumerate(shape):
+        wave = np.cos(np.arange(extent) / (9 + 4 * axis) + axis)
+        total = total + wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return total.astype(dtype)
+
+
+def noise(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+    return (support.integers(math.prod(shape), 0, 2**16).reshape(shape) / 2**16).astype(dtype)
+
+
+def layered(shape: tuple[int, ...], axis: int, dtype: np.dtype) -> NDArray:
+    """Smooth, but for one axis along which it jumps."""
+    jumps = support.integers(shape[axis], -50, 50, 7) / 5.0
+    return (waves(shape, F64) + jumps.reshape([-1 if a == axis else 1 for a in range(len(shape))])).astype(dtype)
+
+
+BIG = [(40000,), (300, 250), (60, 70, 80), (3, 40, 50, 60)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", BIG, ids=str)
+def test_smooth_fields_are_interpolated(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    for eb, mode in ((1e-2, "rel"), (1e-3, "abs")):
+        x = waves(shape, dtype)
+        assert is_one_of_the_others(x, eb, mode) == 2
+        assert len(compressed(x, eb, mode, "spline")) <= 0.9 * len(compressed(x, eb, mode, "lorenzo"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", BIG, ids=str)
+def test_noise_is_not(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    x = noise(shape, dtype)
+    for eb, mode in ((1e-2, "rel"), (1e-3, "abs"), (1e-4, "rel")):
+        assert is_one_of_the_others(x, eb, mode) == 1
+        assert len(compressed(x, eb, mode, "spline")) > 0.9 * len(compressed(x, eb, mode, "lorenzo"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_leaves_nothing_to_choose(dtype: np.dtype) -> None:
+    nan, fill = np.full((40, 50, 60), np.nan, dtype), np.full((300, 200), 1e20, dtype)
+    constant = np.full((40, 50, 60), 3, dtype)
+    for x, eb, mode, options in (
+        (nan, 0.1, "abs", {}),
+        (nan, 0.1, "rel", {}),
+        (fill, 0.1, "abs", {"fill": 1e20}),
+        (constant, 0.1, "rel", {}),
+        (waves((40, 50), dtype), 0.0, "abs", {}),
+        (waves((40, 50), dtype), 1e-310, "abs", {}),
+        (waves((6, 7), dtype), 1e-3, "rel", {}),
+        (waves((9,), dtype), 1e-3, "abs", {}),
+        (waves((4, 3, 2), dtype), 0.1, "abs", {}),
+        (waves((0, 9), dtype), 0.1, "abs", {}),
+    ):
+        assert is_one_of_the_others(x, eb, mode, **options) == 1
+    # Every tile of it takes two bytes instead of ten.
+    assert is_one_of_the_others(constant, 0.1) == 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", ALL_SHAPES, ids=str)
+def test_every_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    x = smooth(shape, dtype, seed=len(shape))
+    for eb, mode in ((1e-1, "abs"), (1e-4, "rel")):
+        is_one_of_the_others(x, eb, mode)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", field_kinds.KINDS, ids=str)
+def test_every_kind_of_field(kind: str, dtype: np.dtype) -> None:
+    how = field_kinds.KINDS[kind]
+    for shape in ((9000,), (70, 130), (17, 33, 65), (3, 7, 9, 33)):
+        is_one_of_the_others(how.make(shape, dtype), how.eb, how.mode, **how.options)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**31 - 1),
+    shape=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    digits=st.integers(1, 40),
+    special=st.sampled_from([0, 0.01, 0.5]),
+    mode=st.sampled_from(["abs", "rel"]),
+    eb=st.floats(1e-9, 1e3),
+)
+def test_any_values(
+    dtype: np.dtype, seed: int, shape: list[int], digits: int, special: float, mode: str, eb: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-(2**digits), 2**digits, shape).astype(dtype).cumsum(axis=-1, dtype=dtype)
+    x[rng.random(shape) < special] = rng.choice([np.nan, np.inf, -np.inf, 1e20])
+    is_one_of_the_others(x, eb, mode, fill=rng.choice([None, 1e20]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How the spline pipeline interpolates
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_axis_of_layers_is_left_out(axis: int, dtype: np.dtype) -> None:
+    x = layered((60, 70, 80), axis, dtype)
+    archive = compressed(x, 1e-2, "abs", "spline")
+    info = cusz.inspect(archive)
+    assert [extent == 1 for extent in info.tile_shape] == [a == axis for a in range(3)]
+    assert len(archive) < 0.6 * len(compressed(x, 1e-2, "abs", "lorenzo"))
+    assert is_one_of_the_others(x, 1e-2) == 2
+
+
+def test_a_fourth_axis_takes_its_place() -> None:
+    x = layered((20, 21, 22, 23), 3, F32)
+    info = cusz.inspect(compressed(x, 1e-2, "abs", "spline"))
+    assert (info.tile_shape[3], info.tile_shape[0] > 1) == (1, True)
+    x = layered((20, 21, 22, 23), 0, F32)
+    assert cusz.inspect(compressed(x, 1e-2, "abs", "spline")).tile_shape[0] == 1
+
+
+def test_all_axes_are_halved_where_they_are_alike() -> None:
+    assert cusz.inspect(compressed(waves((60, 70, 80), F32), 1e-2, "abs", "spline")).tile_shape == (8, 16, 32)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nothing but the field and the parameters decides
+
+
+def fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
+    """Of both kinds, large enough that not all of them is looked at, and close to what separates them."""
+    for dtype in DTYPES:
+        for shape in ((200_000,), (400, 500), (60, 70, 80), (3, 40, 50, 60)):
+            for name, x in (("waves", waves(shape, dtype)), ("noise", noise(shape, dtype))):
+                yield f"{name} {shape} {dtype}", x, 1e-3, "rel", None
+            for share in (1e-3, 1e-2):
+                x = (waves(shape, F64) + share * noise(shape, F64)).astype(dtype)
+                x.reshape(-1)[::977] = 1e20
+                x.reshape(-1)[5::1511] = np.nan
+                yield f"mixture {share} {shape} {dtype}", x, 1e-3, "rel", 1e20
+        yield f"layers {dtype}", layered((60, 70, 80), 0, dtype), 1e-2, "abs", None
+        tiny = float(np.finfo(dtype).tiny)
+        yield f"subnormal {dtype}", (waves((60, 70, 80), F64) * 64 * tiny).astype(dtype), tiny, "abs", None
+
+
+def test_both_are_chosen() -> None:
+    versions = [cusz.inspect(compressed(x, eb, mode, "auto", fill=fill)).version for _, x, eb, mode, fill in fields()]
+    assert set(versions) == {1, 2}
+
+
+def test_any_number_of_threads_and_any_earlier_call() -> None:
+    before = b""
+    for name, x, eb, mode, fill in fields():
+        for predictor in ("auto", "spline"):
+            cusz.release_scratch()
+            archive = compressed(x, eb, mode, predictor, fill=fill)
+            if before:
+                cusz.decompress(before, threads=2)
+            for threads in (2, 3):
+                assert compressed(x, eb, mode, predictor, fill=fill, threads=threads) == archive, name
+            before = archive
+
+
+@on_x86_linux
+@pytest.mark.parametrize("bits", [FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_UP], ids=["flush to zero", "round up"])
+def test_the_hosts_floating_point_mode_does_not_matter(bits: int) -> None:
+    for name, x, eb, mode, fill in fields():
+        archive = compressed(x, eb, mode, "auto", fill=fill)
+        with floating_point_mode(bits):
+            again = compressed(x, eb, mode, "auto", fill=fill)
+        assert again == archive, name
+
+
+DIGESTS = """
+import hashlib
+import sys
+sys.path[:0] = {paths!r}
+from contract import test_choice
+for name, x, eb, mode, fill in test_choice.fields():
+    for predictor in ("auto", "spline"):
+        archive = test_choice.compressed(x, eb, mode, predictor, fill=fill)
+        print(name, predictor, hashlib.sha256(archive).hexdigest())
+"""
+
+
+def test_the_instruction_set_does_not_matter() -> None:
+    """Some of the runs are the same where the processor does not have all."""
+    code = DIGESTS.format(paths=[os.path.dirname(os.path.dirname(os.path.abspath(__file__)))])
+    digests = [printed(code, simd).splitlines() for simd in ("baseline", "avx2", "avx512")]
+    assert len(digests[0]) == 2 * sum(1 for _ in fields())
+    assert digests[1] == digests[0]
+    assert digests[2] == digests[0]
+
+
+def test_scratch_memory_does_not_grow_with_calls() -> None:
+    cases = list(fields())
+    for _ in range(2):
+        for _, x, eb, mode, fill in cases:
+            compressed(x, eb, mode, "auto", fill=fill)
+    kept = cusz.scratch_bytes()
+    for _, x, eb, mode, fill in cases:
+        compressed(x, eb, mode, "auto", fill=fill)
+        assert cusz.scratch_bytes() == kept
