@@ -110,7 +110,8 @@ public:
         }
     }
 
-    void symbols(const std::uint8_t* table, std::uint32_t n, std::uint8_t* symbol) {
+    // place, slots: of contexts in their row, and where each one's slots begin.
+    void symbols(const std::uint8_t* place, const std::uint32_t* slots, std::uint32_t n, std::uint8_t* symbol) {
         for (std::uint32_t from = 0; from < n && good_; from += margin) { // in pieces that take at most `margin` words
             const std::uint32_t to = from + margin < n ? from + margin : n;
             const std::uint16_t* words =
@@ -119,25 +120,25 @@ public:
             if (lanes_ == 4) {
                 std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3], j = from;
                 for (; j + 4 <= to; j += 4) {
-                    const std::uint8_t s0 = next(of_slot, table[j], a, words),
-                                       s1 = next(of_slot, table[j + 1], b, words),
-                                       s2 = next(of_slot, table[j + 2], c, words),
-                                       s3 = next(of_slot, table[j + 3], d, words);
+                    const std::uint8_t s0 = next(of_slot + slots[place[j]], a, words),
+                                       s1 = next(of_slot + slots[place[j + 1]], b, words),
+                                       s2 = next(of_slot + slots[place[j + 2]], c, words),
+                                       s3 = next(of_slot + slots[place[j + 3]], d, words);
                     symbol[j] = s0;
                     symbol[j + 1] = s1;
                     symbol[j + 2] = s2;
                     symbol[j + 3] = s3;
                 }
-                if (j < to) symbol[j] = next(of_slot, table[j], a, words);
-                if (j + 1 < to) symbol[j + 1] = next(of_slot, table[j + 1], b, words);
-                if (j + 2 < to) symbol[j + 2] = next(of_slot, table[j + 2], c, words);
+                if (j < to) symbol[j] = next(of_slot + slots[place[j]], a, words);
+                if (j + 1 < to) symbol[j + 1] = next(of_slot + slots[place[j + 1]], b, words);
+                if (j + 2 < to) symbol[j + 2] = next(of_slot + slots[place[j + 2]], c, words);
                 state_[0] = a;
                 state_[1] = b;
                 state_[2] = c;
                 state_[3] = d;
             } else {
                 for (std::uint32_t j = from; j < to; ++j)
-                    symbol[j] = next(of_slot, table[j], state_[j % lanes_], words);
+                    symbol[j] = next(of_slot + slots[place[j]], state_[j % lanes_], words);
             }
             words_ = words;
             good_ = words_ <= end_;
@@ -158,9 +159,9 @@ private:
         x = x << 16 * low | (*words & (0 - low));
         words += low;
     }
-    [[gnu::always_inline]] static std::uint8_t next(const std::uint32_t* of_slot, std::uint32_t table, std::uint32_t& x,
+    [[gnu::always_inline]] static std::uint8_t next(const std::uint32_t* of_slot, std::uint32_t& x,
                                                     const std::uint16_t*& words) {
-        const std::uint32_t of = of_slot[table * rans_total + x % rans_total];
+        const std::uint32_t of = of_slot[x % rans_total];
         x = ((of >> 8 & 0xFFF) + 1) * (x >> rans_bits) + (of >> 20);
         renew(x, words);
         return static_cast<std::uint8_t>(of);

@@ -11,6 +11,13 @@ namespace cusz::cpu {
 inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
 inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
 
+// The engine keeps the place of a context in its row as S * 16 + N.
+inline constexpr std::uint32_t n_rows = n_contexts / n_places, engine_places = n_spreads * 16;
+constexpr std::uint32_t context_of(std::uint32_t row, std::uint32_t engine_place) {
+    return row * n_places + (engine_place >> 4) * n_activities + (engine_place & 15);
+}
+constexpr bool is_context(std::uint32_t engine_place) { return (engine_place & 15) < n_activities; }
+
 // To code a symbol: a state above `most` first gives up 16 bits; x is then x + (x * reciprocal >> 64) * complement +
 // bias. x * reciprocal >> 64 is x / frequency, exactly for all 32-bit x; for frequency 1 it is x - 1, which the bias
 // makes good.
@@ -45,15 +52,18 @@ struct RansWriting {
             of_entry[(most_tables + c) * 256] = {rans_total - g, 0};
             of_entry[(most_tables + c) * 256 + 1] = {g, rans_total - g};
         }
-        for (std::uint32_t c = 0; c < n_contexts; ++c)
-            for (std::uint32_t s = 0; s < n_direct; ++s)
-                entry_of[c * n_direct + s] =
-                    static_cast<std::uint16_t>(model.table[c] << 8 | coded_as[model.table[c]][s]);
+        for (std::uint32_t row = 0; row < n_rows; ++row)
+            for (std::uint32_t place = 0; place < engine_places; ++place)
+                for (std::uint32_t s = 0; s < n_direct && is_context(place); ++s) {
+                    const std::uint8_t table = model.table[context_of(row, place)];
+                    entry_of[row][place * n_direct + s] = static_cast<std::uint16_t>(table << 8 | coded_as[table][s]);
+                }
     }
     RansModel model;
     RansInterval of_entry[n_coding_tables * 256]{};
     std::uint8_t coded_as[most_tables][n_symbols]; // the symbol, or the escape if its frequency is 0
-    std::uint16_t entry_of[n_contexts * n_direct]; // of a code that has a symbol of its own, by context and symbol
+    // Of a code that has a symbol of its own, by row, place and symbol.
+    std::uint16_t entry_of[n_rows][engine_places * n_direct]{};
 };
 
 struct RansReading {
@@ -65,10 +75,14 @@ struct RansReading {
                 for (std::uint32_t i = 0; i < model.frequency[t][s]; ++i)
                     of_slot[t * rans_total + slot++] = s | (model.frequency[t][s] - 1u) << 8 | i << 20;
         }
+        for (std::uint32_t row = 0; row < n_rows; ++row)
+            for (std::uint32_t place = 0; place < engine_places; ++place)
+                if (is_context(place)) slots_of[row][place] = model.table[context_of(row, place)] * rans_total;
     }
     RansModel model;
     // By table and slot: symbol (8 bits), its frequency less 1 (12 bits), slot less its start (12 bits).
     std::uint32_t of_slot[most_tables * rans_total]{};
+    std::uint32_t slots_of[n_rows][engine_places]{}; // where a context's table begins there, by row and place
 };
 
 } // namespace cusz::cpu
