@@ -20,6 +20,16 @@ struct SplinePipeline {
     static constexpr std::uint32_t most_of_group = 64; // values
     enum TileKind : std::uint32_t { coded = 0, special = 1, raw = 2 };
 
+    // Calls use(geometry), a constant.
+    template <class Use>
+    static void with_geometry_of(const SplineTile<T>& tile, const Use& use) {
+        switch (tile.geometry) {
+        case Geometry::any: return use(std::integral_constant<Geometry, Geometry::any>{});
+        case Geometry::full_2d: return use(std::integral_constant<Geometry, Geometry::full_2d>{});
+        case Geometry::full_3d: return use(std::integral_constant<Geometry, Geometry::full_3d>{});
+        }
+    }
+
     // A group: its first half coordinates, and its extents.
     struct Group {
         std::array<std::uint32_t, 4> first, n;
@@ -319,13 +329,8 @@ struct SplinePipeline {
     // Predicts and codes all phases: counts what is coded, or lists it for writing; the other one is null.
     static void code_phases(const SplineCoder<T>& coder, std::size_t i, const T* field, SplineTile<T>& tile,
                             RansCounts* counts, const RansWriting* writing, Entries& entries) {
-        switch (tile.geometry) {
-        case Geometry::any: return code_phases_of<Geometry::any>(coder, i, field, tile, counts, writing, entries);
-        case Geometry::full_2d:
-            return code_phases_of<Geometry::full_2d>(coder, i, field, tile, counts, writing, entries);
-        case Geometry::full_3d:
-            return code_phases_of<Geometry::full_3d>(coder, i, field, tile, counts, writing, entries);
-        }
+        with_geometry_of(
+            tile, [&](auto geometry) { code_phases_of<geometry>(coder, i, field, tile, counts, writing, entries); });
     }
 
     template <Geometry geometry>
@@ -694,30 +699,72 @@ struct SplinePipeline {
         return payload;
     }
 
-    static void read(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const std::uint16_t* units,
-                     std::uint32_t n_units, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
-                     const Destination<T>& destination, SplineTile<T>& tile, const RansReading& reading,
+    // A tile that is decoded, side by side with others.
+    struct Reading {
+        SplineTile<T>* tile = nullptr;
+        std::uint64_t number = 0; // in the archive
+        Payload payload;
+        RansDecoder decoder;
+        BitReader extra{nullptr, nullptr};
+        std::uint32_t n_groups = 0, n_values = 0; // of a phase; the latter in significant groups
+    };
+
+    static void read(const SplineCoder<T>& coder, std::size_t i, const SplinePayload* payloads,
+                     std::uint32_t n_payloads, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
+                     const Destination<T>& destination, const SplineTiles<T>& tiles, const RansReading& reading,
                      std::vector<Patch>& patches) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
-        tile.begin(lattice, number);
-        const Payload payload = read_header(lattice.first_tile + number, units, n_units, tile);
-        load_coarse<T>(lattice, {coarse.value, coarse.magnitude}, tile);
-        if (payload.has_codes) {
-            const Coded from{coder, i, lattice.first_tile + number, payload, units + n_units, reading};
-            switch (tile.geometry) {
-            case Geometry::any: read_coded<Geometry::any>(from, tile); break;
-            case Geometry::full_2d: read_coded<Geometry::full_2d>(from, tile); break;
-            case Geometry::full_3d: read_coded<Geometry::full_3d>(from, tile); break;
+        Reading coded[tiles_at_once];
+        std::uint32_t n_coded = 0;
+        for (std::uint32_t j = 0; j < n_payloads; ++j) {
+            const auto [number, units, n_units] = payloads[j];
+            Reading& of = coded[n_coded];
+            of.tile = tiles[j].get();
+            of.number = lattice.first_tile + number;
+            of.tile->begin(lattice, number);
+            of.payload = read_header(of.number, units, n_units, *of.tile);
+            load_coarse<T>(lattice, {coarse.value, coarse.magnitude}, *of.tile);
+            if (of.payload.has_codes) {
+                of.decoder = RansDecoder(reading, of.payload.lanes, of.payload.rest, units + n_units);
+                of.extra = BitReader(of.payload.extra, of.payload.extra_end);
+                sum_parents(*of.tile);
+                ++n_coded;
+            } else {
+                read_without_codes(coder, lattice, q, of.payload, *of.tile);
             }
-        } else {
-            read_without_codes(coder, lattice, q, payload, tile);
         }
-        store(lattice, tile, coarse, fine);
-        if (fine.value == nullptr) put_out(lattice, tile, coarse, q, destination);
+        for (std::uint32_t phase = 1; phase <= lattice.n_active && n_coded > 0; ++phase) {
+            const std::uint32_t row = row_of(i, phase) / n_places;
+            RansDecoder::Symbols symbols[tiles_at_once];
+            for (std::uint32_t j = 0; j < n_coded; ++j) {
+                Reading& of = coded[j];
+                with_geometry_of(*of.tile, [&](auto geometry) { begin_phase<geometry>(coder, i, phase, of); });
+                symbols[j] = {&of.decoder, of.tile->place_coded, of.tile->symbol, of.n_values};
+            }
+            RansDecoder::symbols(symbols, n_coded, reading.slots_of[row]);
+            for (std::uint32_t j = 0; j < n_coded; ++j)
+                with_geometry_of(*coded[j].tile,
+                                 [&](auto geometry) { end_phase<geometry>(lattice, q, phase, coded[j]); });
+        }
+        for (std::uint32_t j = 0; j < n_coded; ++j)
+            if (!coded[j].decoder.finished() || !coded[j].extra.finished())
+                corrupt_tile(coded[j].number, "codewords do not end where the payload does");
+        for (std::uint32_t j = 0; j < n_payloads; ++j) {
+            store(lattice, *tiles[j], coarse, fine);
+            if (fine.value == nullptr) put_out(lattice, *tiles[j], coarse, q, destination);
+            list_patches(coder, i, *tiles[j], patches);
+        }
+    }
+
+    // Verbatim values that are not finite are not among those to predict from.
+    static void list_patches(const SplineCoder<T>& coder, std::size_t i, const SplineTile<T>& tile,
+                             std::vector<Patch>& patches) {
+        const Lattice& lattice = coder.pyramid.lattices[i];
         for (std::uint32_t j = 0; j < tile.n_verbatim; ++j) {
             const T value = std::bit_cast<T>(tile.verbatim[j]);
-            if (std::abs(value) <= std::numeric_limits<T>::max() || tile.verbatim[j] == q.special) continue;
+            if (std::abs(value) <= std::numeric_limits<T>::max() || tile.verbatim[j] == coder.quantiser[i].special)
+                continue;
             Patch patch{{}, tile.verbatim[j]};
             std::uint32_t rest = tile.verbatim_at[j];
             for (std::size_t a = 0; a < 4; ++a, rest /= tile.place.edge[a - 1])
@@ -757,37 +804,6 @@ struct SplinePipeline {
             if (phase < tile.n_active)
                 for_classes<Geometry::any>(tile, phase, [&](std::uint32_t c) { continue_rows(lattice, tile, c); });
         }
-    }
-
-    struct Coded {
-        const SplineCoder<T>& coder;
-        std::size_t i;
-        std::uint64_t tile_number;
-        const Payload& payload;
-        const std::uint16_t* end;
-        const RansReading& reading;
-    };
-    template <Geometry geometry>
-    static void read_coded(const Coded& from, SplineTile<T>& tile) {
-        const Lattice& lattice = from.coder.pyramid.lattices[from.i];
-        const Quantiser<T>& q = from.coder.quantiser[from.i];
-        RansDecoder decoder(from.reading, from.payload.lanes, from.payload.rest, from.end);
-        BitReader extra(from.payload.extra, from.payload.extra_end);
-        sum_parents(tile);
-        for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
-            for_classes<geometry>(tile, phase, [&](auto c) {
-                predict<true>(from.coder, q, tile, c);
-                find_contexts<geometry>(tile, c);
-            });
-            read_codes<geometry>(lattice, tile, phase, row_of(from.i, phase) / n_places, from.reading, decoder, extra);
-            if (!decoder.good()) corrupt_tile(from.tile_number, "codewords end early");
-            for_classes<geometry>(tile, phase, [&](auto c) { reconstruct_class<geometry>(q, tile, c); });
-            if (!put_verbatim(tile, q, phase)) corrupt_tile(from.tile_number, "a verbatim value has a code");
-            if (phase < tile.n_active)
-                for_classes<geometry>(tile, phase, [&](auto c) { continue_rows(lattice, tile, c); });
-        }
-        if (!decoder.finished() || !extra.finished())
-            corrupt_tile(from.tile_number, "codewords do not end where the payload does");
     }
 
     template <class Take>
@@ -835,31 +851,54 @@ struct SplinePipeline {
         return true;
     }
 
+    // Up to the symbols of a phase: predictions, contexts, and which groups are significant.
     template <Geometry geometry>
-    static void read_codes(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase, std::uint32_t row,
-                           const RansReading& reading, RansDecoder& decoder, BitReader& extra) {
+    static void begin_phase(const SplineCoder<T>& coder, std::size_t i, std::uint32_t phase, Reading& of) {
+        const Lattice& lattice = coder.pyramid.lattices[i];
+        SplineTile<T>& tile = *of.tile;
+        for_classes<geometry>(tile, phase, [&](auto c) {
+            predict<true>(coder, coder.quantiser[i], tile, c);
+            find_contexts<geometry>(tile, c);
+        });
         for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t from, std::uint32_t to, auto n) {
             copy_row(tile.in_order.place + to, tile.context + from, n);
         });
-        const std::uint32_t n_groups = list_groups<geometry>(lattice, tile, phase);
-        std::uint32_t first = 0, n_values = 0;
-        for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++])
+        of.n_groups = list_groups<geometry>(lattice, tile, phase);
+        std::uint32_t first = 0;
+        for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++])
             tile.group_context[j] =
                 static_cast<std::uint8_t>(context_of_group(tile.in_order.place + first, tile.group_size[j]));
-        decoder.flags(tile.group_context, n_groups, tile.flag);
-        if (!decoder.good()) return;
-        first = 0;
-        for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
-            std::memcpy(tile.place_coded + n_values, tile.in_order.place + first, most_of_group);
-            n_values += tile.flag[j] != 0 ? tile.group_size[j] : 0u;
+        of.decoder.flags(tile.group_context, of.n_groups, tile.flag);
+        if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
+        first = of.n_values = 0;
+        for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
+            std::memcpy(tile.place_coded + of.n_values, tile.in_order.place + first, most_of_group);
+            of.n_values += tile.flag[j] != 0 ? tile.group_size[j] : 0u;
         }
-        decoder.symbols(tile.place_coded, reading.slots_of[row], n_values, tile.symbol);
-        if (!decoder.good()) return;
+    }
+
+    // From the symbols of a phase on: codes and values.
+    template <Geometry geometry>
+    static void end_phase(const Lattice& lattice, const Quantiser<T>& q, std::uint32_t phase, Reading& of) {
+        SplineTile<T>& tile = *of.tile;
+        if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
         std::uint8_t bits_set = 0;
-        for (std::uint32_t v = 0; v < n_values; ++v) bits_set |= tile.symbol[v];
+        for (std::uint32_t v = 0; v < of.n_values; ++v) bits_set |= tile.symbol[v];
         tile.has_large = tile.has_special || (bits_set & (256 - n_direct)) != 0;
-        if (tile.has_large) return spread_large<geometry>(lattice, tile, phase, n_groups, n_values, extra);
-        first = n_values = 0;
+        if (tile.has_large)
+            spread_large<geometry>(lattice, tile, phase, of.n_groups, of.n_values, of.extra);
+        else
+            spread_direct<geometry>(lattice, tile, phase, of.n_groups);
+        for_classes<geometry>(tile, phase, [&](auto c) { reconstruct_class<geometry>(q, tile, c); });
+        if (!put_verbatim(tile, q, phase)) corrupt_tile(of.number, "a verbatim value has a code");
+        if (phase < tile.n_active) for_classes<geometry>(tile, phase, [&](auto c) { continue_rows(lattice, tile, c); });
+    }
+
+    // Codes that have symbols of their own.
+    template <Geometry geometry>
+    static void spread_direct(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase,
+                              std::uint32_t n_groups) {
+        std::uint32_t first = 0, n_values = 0;
         for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
             if (tile.flag[j] != 0) {
                 std::memcpy(tile.in_order.direct + first, tile.symbol + n_values, most_of_group);
