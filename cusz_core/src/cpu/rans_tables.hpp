@@ -1,6 +1,7 @@
 // The rANS coder's tables, for either direction (docs/format_v2.md, sections 7 and 8).
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "../format/rans_model.hpp"
@@ -34,6 +35,34 @@ struct RansInterval {
           bias(static_cast<std::uint16_t>(start + (frequency == 1 ? rans_total - 1 : 0))) {}
 };
 
+// Symbols of codes up to some magnitude, and symbols' meanings, looked up.
+struct SymbolTables {
+    struct Symbol {
+        std::uint8_t symbol, extra_bits;
+    };
+    struct Meaning {
+        std::int32_t first; // the code if the extra bits are 0
+        std::uint32_t extra_bits;
+    };
+    static constexpr std::uint32_t reach = 1024;
+    std::array<Symbol, 2 * reach> of_code{}; // by code + reach
+    std::array<Meaning, n_symbols> meaning{};
+
+    constexpr SymbolTables() {
+        constexpr Alphabet alphabet(default_r);
+        for (std::uint32_t i = 0; i < 2 * reach; ++i) {
+            const std::uint32_t s = alphabet.symbol(static_cast<std::int32_t>(i) - static_cast<std::int32_t>(reach));
+            of_code[i] = {static_cast<std::uint8_t>(s), static_cast<std::uint8_t>(alphabet.meaning(s).extra_bits)};
+        }
+        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            const auto [leading, bits] = alphabet.meaning(s);
+            meaning[s] = {static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits), bits};
+        }
+        meaning[alphabet.missing()] = {missing_code, 0};
+    }
+};
+inline constexpr SymbolTables symbol_tables{};
+
 struct RansWriting {
     void set(const RansModel& of) {
         model = of;
@@ -55,13 +84,14 @@ struct RansWriting {
         for (std::uint32_t row = 0; row < n_rows; ++row)
             for (std::uint32_t place = 0; place < engine_places; ++place)
                 for (std::uint32_t s = 0; s < n_direct && is_context(place); ++s) {
-                    const std::uint8_t table = model.table[context_of(row, place)];
+                    const std::uint8_t table = table_of[row][place] = model.table[context_of(row, place)];
                     entry_of[row][place * n_direct + s] = static_cast<std::uint16_t>(table << 8 | coded_as[table][s]);
                 }
     }
     RansModel model;
     RansInterval of_entry[n_coding_tables * 256]{};
-    std::uint8_t coded_as[most_tables][n_symbols]; // the symbol, or the escape if its frequency is 0
+    std::uint8_t coded_as[most_tables][n_symbols];  // the symbol, or the escape if its frequency is 0
+    std::uint8_t table_of[n_rows][engine_places]{}; // by row and place
     // Of a code that has a symbol of its own, by row, place and symbol.
     std::uint16_t entry_of[n_rows][engine_places * n_direct]{};
 };

@@ -56,7 +56,7 @@ struct SplinePayload {
     std::uint32_t n = 0;
 };
 // Tiles that are decoded side by side, since each one's codewords are a chain of dependent steps.
-inline constexpr std::uint32_t tiles_at_once = 4;
+inline constexpr std::uint32_t tiles_at_once = 8;
 template <class T>
 using SplineTiles = std::array<std::unique_ptr<SplineTile<T>>, tiles_at_once>;
 

@@ -302,15 +302,16 @@ struct SplinePipeline {
     class BitWriter {
     public:
         explicit BitWriter(std::uint16_t* units) : first_(units), at_(units) {}
+        // At most 20 bits. Writes up to 4 units beyond them.
         void put(std::uint32_t value, std::uint32_t bits) {
             held_ |= std::uint64_t{value} << n_;
             n_ += bits;
-            for (; n_ >= 16; n_ -= 16, held_ >>= 16) *at_++ = static_cast<std::uint16_t>(held_);
+            std::memcpy(at_, &held_, sizeof held_);
+            at_ += n_ / 16;
+            held_ >>= n_ / 16 * 16;
+            n_ %= 16;
         }
-        std::uint32_t finish() {
-            if (n_ > 0) *at_++ = static_cast<std::uint16_t>(held_);
-            return static_cast<std::uint32_t>(at_ - first_);
-        }
+        std::uint32_t finish() const { return static_cast<std::uint32_t>(at_ - first_) + (n_ > 0); }
 
     private:
         std::uint16_t *first_, *at_;
@@ -426,14 +427,29 @@ struct SplinePipeline {
     template <Geometry geometry>
     [[gnu::noinline]] static void list_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                              const std::uint8_t* place, std::uint32_t row, const RansWriting& writing,
-                                             std::uint16_t* entry, BitWriter& extra, Entries& entries) {
-        for_codes_of<geometry>(tile, box, g, [&](std::uint32_t x, std::int32_t code) {
-            const std::uint32_t table = writing.model.table[context_of(row, place[x])];
-            std::uint32_t s = static_cast<std::uint32_t>(code) + alphabet.zero();
-            if (s < n_direct) s = writing.coded_as[table][s];
-            if (s >= n_direct) s = put_large(writing, table, code, extra, entries);
+                                             std::uint16_t* entry, BitWriter& given, Entries& entries) {
+        BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
+        std::int32_t codes[most_of_group];
+        for_codes_of<geometry>(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
+        const std::uint32_t n = g.values();
+        for (std::uint32_t x = 0; x < n; ++x) {
+            const std::int32_t code = codes[x];
+            const std::uint32_t table = writing.table_of[row][place[x]],
+                                i = static_cast<std::uint32_t>(code) + SymbolTables::reach;
+            std::uint32_t s;
+            if (i < 2 * SymbolTables::reach && is_own(writing, table, symbol_tables.of_code[i].symbol)) {
+                const auto [symbol, bits] = symbol_tables.of_code[i];
+                s = symbol;
+                extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
+            } else {
+                s = put_large(writing, table, code, extra, entries);
+            }
             entry[x] = static_cast<std::uint16_t>(table << 8 | s);
-        });
+        }
+        given = extra;
+    }
+    static bool is_own(const RansWriting& writing, std::uint32_t table, std::uint32_t s) {
+        return writing.coded_as[table][s] == s;
     }
 
     // The symbol of a code that has extra bits, or of a special value; puts the bits.
@@ -592,26 +608,38 @@ struct SplinePipeline {
 
     class BitReader {
     public:
-        BitReader(const std::uint16_t* at, const std::uint16_t* end) : at_(at), end_(end) {}
-        // Zeros beyond the end, where good() becomes false.
-        std::uint32_t take(std::uint32_t bits) {
-            for (; n_ < bits; n_ += 16) {
-                if (at_ < end_)
-                    held_ |= std::uint64_t{*at_++} << n_;
-                else
-                    good_ = false;
+        BitReader() = default;
+        // Reads up to RansDecoder::margin units beyond the end.
+        BitReader(const std::uint16_t* units, const std::uint16_t* end)
+            : units_(units), end_(static_cast<std::size_t>(end - units) * 16) {}
+        // Codes from symbols; those beyond the end are 0, and good() becomes false.
+        void codes(const std::uint8_t* symbol, std::uint32_t n, std::int32_t* code) {
+            constexpr std::uint32_t at_once = RansDecoder::margin * 16 / 32; // of at most 20 bits each
+            std::size_t at = at_;
+            for (std::uint32_t from = 0; from < n; from += at_once) {
+                const std::uint32_t to = std::min(from + at_once, n);
+                for (std::uint32_t j = from; j < to; ++j) {
+                    const auto [first, bits] = symbol_tables.meaning[symbol[j]];
+                    std::uint64_t here;
+                    std::memcpy(&here, units_ + at / 16, sizeof here);
+                    code[j] = first | static_cast<std::int32_t>(here >> at % 16 & ((1u << bits) - 1));
+                    at += bits;
+                }
+                if (at <= end_) continue;
+                good_ = false;
+                at = end_;
+                std::fill(code + from, code + n, 0);
+                break;
             }
-            const auto value = static_cast<std::uint32_t>(held_ & ((std::uint64_t{1} << bits) - 1));
-            held_ >>= bits;
-            n_ -= bits;
-            return value;
+            at_ = at;
         }
-        bool finished() const { return good_ && at_ == end_ && held_ == 0; }
+        bool finished() const {
+            return good_ && (at_ + 15) / 16 * 16 == end_ && (at_ == end_ || units_[at_ / 16] >> at_ % 16 == 0);
+        }
 
     private:
-        const std::uint16_t *at_, *end_;
-        std::uint64_t held_ = 0;
-        std::uint32_t n_ = 0;
+        const std::uint16_t* units_ = nullptr;
+        std::size_t at_ = 0, end_ = 0; // bits
         bool good_ = true;
     };
 
@@ -663,13 +691,13 @@ struct SplinePipeline {
         TileKind kind = coded;
         bool has_codes = false; // not all of them are 0
         std::uint32_t lanes = 1;
-        const std::uint16_t *extra = nullptr, *extra_end = nullptr;
-        const std::uint16_t* rest = nullptr; // states and words, or values
+        const std::uint16_t *extra = nullptr, *extra_end = nullptr; // bits
+        const std::uint16_t* rest = nullptr;                        // states and words, or values
     };
     static Payload read_header(std::uint64_t tile_number, const std::uint16_t* units, std::uint32_t n_units,
                                SplineTile<T>& tile) {
         Payload payload;
-        payload.rest = units;
+        payload.rest = payload.extra = payload.extra_end = units;
         if (n_units == 0) return payload;
         const std::uint32_t header = units[0], n = n_coded(tile);
         std::uint32_t at = 1;
@@ -705,7 +733,7 @@ struct SplinePipeline {
         std::uint64_t number = 0; // in the archive
         Payload payload;
         RansDecoder decoder;
-        BitReader extra{nullptr, nullptr};
+        BitReader extra;
         std::uint32_t n_groups = 0, n_values = 0; // of a phase; the latter in significant groups
     };
 
@@ -916,19 +944,8 @@ struct SplinePipeline {
     template <Geometry geometry>
     [[gnu::noinline]] static void spread_large(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase,
                                                std::uint32_t n_groups, std::uint32_t n_values, BitReader& extra) {
-        for (std::uint32_t v = 0; v < n_values; ++v) {
-            const std::uint32_t s = tile.symbol[v];
-            if (s < n_direct) {
-                tile.decoded[v] = static_cast<std::int32_t>(s - alphabet.zero());
-            } else if (s == alphabet.missing()) {
-                tile.decoded[v] = missing_code;
-                tile.has_special = true;
-            } else {
-                const auto [leading, bits] = alphabet.meaning(s);
-                tile.decoded[v] =
-                    static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra.take(bits));
-            }
-        }
+        extra.codes(tile.symbol, n_values, tile.decoded);
+        for (std::uint32_t v = 0; v < n_values; ++v) tile.has_special |= tile.symbol[v] == alphabet.missing();
         std::uint32_t first = 0;
         n_values = 0;
         for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
