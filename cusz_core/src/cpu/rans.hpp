@@ -141,7 +141,10 @@ public:
     static void symbols(Symbols* of, std::uint32_t n_tiles, const std::uint32_t* slots) {
         std::uint32_t done[most_at_once] = {};
 #ifdef __AVX512F__
-        side_by_side(of, n_tiles, slots, done);
+        if (n_tiles > 4)
+            side_by_side<2>(of, n_tiles, slots, done);
+        else if (n_tiles > 1)
+            side_by_side<1>(of, n_tiles, slots, done);
 #endif
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             RansDecoder& decoder = *of[t].decoder;
@@ -189,17 +192,18 @@ private:
 #ifdef __AVX512F__
     // Whole steps (a symbol of each lane) of at least two tiles at a time: four tiles to a vector, a tile's lanes in
     // 128 bits of it. done: symbols decoded.
+    template <std::uint32_t n_vectors>
     static void side_by_side(Symbols* of, std::uint32_t n_tiles, const std::uint32_t* slots, std::uint32_t* done) {
-        constexpr std::uint32_t n_vectors = most_at_once / 4;
+        constexpr std::uint32_t room = 4 * n_vectors;
         alignas(64) std::uint32_t states[n_vectors][16] = {};
-        const std::uint16_t* words[most_at_once];
-        const std::uint8_t* place[most_at_once];
-        std::uint8_t* symbol[most_at_once];
-        std::uint32_t lanes[most_at_once] = {}, steps[most_at_once] = {};
+        const std::uint16_t* words[room];
+        const std::uint8_t* place[room];
+        std::uint8_t* symbol[room];
+        std::uint32_t lanes[room] = {}, steps[room] = {};
         alignas(16) static constexpr std::uint16_t nothing[8] = {};
         std::uint8_t spare[16];
         const std::uint32_t* const of_slot = of[0].decoder->reading_->of_slot;
-        for (std::uint32_t t = 0; t < most_at_once; ++t) {
+        for (std::uint32_t t = 0; t < room; ++t) {
             words[t] = nothing;
             place[t] = reinterpret_cast<const std::uint8_t*>(nothing);
             symbol[t] = spare;
@@ -215,8 +219,8 @@ private:
         __m512i x[n_vectors];
         for (std::uint32_t v = 0; v < n_vectors; ++v) x[v] = _mm512_load_si512(states[v]);
         for (std::uint32_t step = 0;;) {
-            std::uint32_t until = UINT32_MAX, n_active = 0, active[n_vectors] = {}, advance[most_at_once] = {};
-            for (std::uint32_t t = 0; t < most_at_once; ++t) {
+            std::uint32_t until = UINT32_MAX, n_active = 0, active[n_vectors] = {}, advance[room] = {};
+            for (std::uint32_t t = 0; t < room; ++t) {
                 if (steps[t] <= step) continue;
                 active[t / 4] |= ((1u << lanes[t]) - 1) << t % 4 * 4;
                 advance[t] = lanes[t];

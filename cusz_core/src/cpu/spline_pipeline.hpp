@@ -319,10 +319,13 @@ struct SplinePipeline {
         std::uint32_t n_ = 0;
     };
 
-    // Entries to be coded, in their order: for each phase its groups' flags, then the symbols of significant ones.
+    // What is to be coded of a phase, in tile.flag_entry and tile.entry.
+    struct PhaseEntries {
+        std::uint32_t first_flag = 0, n_flags = 0, first_value = 0, n_values = 0;
+    };
     struct Entries {
-        std::uint32_t run[2 * most_active_axes + 1] = {}; // where each begins, and the end
-        std::uint32_t n_runs = 0, n_values = 0, n_extra = 0;
+        PhaseEntries phase[most_active_axes];
+        std::uint32_t n_values = 0, n_extra = 0;
         std::uint32_t n_special = 0;
         bool any_significant = false;
     };
@@ -340,7 +343,7 @@ struct SplinePipeline {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
         const T* const end = end_of(coder, field);
-        std::uint32_t at = 0;
+        std::uint32_t flags = 0, values = 0;
         BitWriter extra(tile.extra);
         sum_parents(tile);
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
@@ -354,11 +357,10 @@ struct SplinePipeline {
                 copy_row(tile.in_order.place + to, tile.context + from, n);
                 copy_row(tile.in_order.direct + to, tile.direct + from, n);
             });
-            entries.run[entries.n_runs++] = at;
-            std::uint32_t values = 0, first = 0;
+            PhaseEntries& of_phase = entries.phase[phase - 1];
+            of_phase = {flags, 0, values, 0};
+            std::uint32_t first = 0;
             const std::uint32_t row = row_of(i, phase) / n_places;
-            // The values of the phase, after the flags, whose number is known once all groups were seen.
-            std::uint16_t* const value_entry = tile.entry + max_tile_values;
             for_groups<geometry>(lattice, tile, phase, [&](auto c, const Group& g) {
                 const std::uint32_t n = g.values();
                 const std::uint8_t* const place = tile.in_order.place + first;
@@ -367,7 +369,7 @@ struct SplinePipeline {
                 const std::uint32_t context = context_of_group(place, n);
                 const auto [significant, all_direct] = look_at_group(direct, n);
                 if (counts != nullptr) ++counts->group[i > 0][context][significant];
-                tile.entry[at++] = static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
+                tile.flag_entry[flags++] = static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
                 if (!significant) return;
                 entries.any_significant = true;
                 if (counts != nullptr) {
@@ -376,18 +378,16 @@ struct SplinePipeline {
                     else
                         count_large<geometry>(tile, box_of<geometry>(tile, c), g, place, row, *counts);
                 } else {
-                    if (!all_direct || !list_direct(place, direct, n, writing->entry_of[row], value_entry + values))
+                    if (!all_direct || !list_direct(place, direct, n, writing->entry_of[row], tile.entry + values))
                         list_large<geometry>(tile, box_of<geometry>(tile, c), g, place, row, *writing,
-                                             value_entry + values, extra, entries);
+                                             tile.entry + values, extra, entries);
                     values += n;
                 }
             });
-            entries.run[entries.n_runs++] = at;
-            if (writing != nullptr) std::memmove(tile.entry + at, value_entry, values * 2);
-            at += values;
-            entries.n_values += values;
+            of_phase.n_flags = flags - of_phase.first_flag;
+            of_phase.n_values = values - of_phase.first_value;
         }
-        entries.run[entries.n_runs] = at;
+        entries.n_values = values;
         entries.n_extra = extra.finish();
     }
 
@@ -534,8 +534,11 @@ struct SplinePipeline {
         payload[0] = static_cast<std::uint16_t>(header);
         std::uint16_t* const end = tile.words + std::size(tile.words);
         RansEncoder encoder(writing, lanes, end);
-        for (std::uint32_t r = entries.n_runs; r-- > 0;)
-            encoder.run(tile.entry + entries.run[r], entries.run[r + 1] - entries.run[r]);
+        for (std::uint32_t phase = tile.n_active; phase-- > 0;) {
+            const PhaseEntries& of = entries.phase[phase];
+            encoder.run(tile.entry + of.first_value, of.n_values);
+            encoder.run(tile.flag_entry + of.first_flag, of.n_flags);
+        }
         const std::uint16_t* const words = encoder.finish();
         const auto n_words = static_cast<std::uint32_t>(end - words);
         if (at + n_words < 1 + n * units_of_value) {
