@@ -83,13 +83,32 @@ private:
     std::uint16_t* words_;
 };
 
+#ifdef __AVX512F__
+// By the lanes of a tile that take a word: the bytes of the words for each lane, in order.
+struct WordsToLanes {
+    alignas(16) std::uint8_t control[16][16];
+    constexpr WordsToLanes() : control() {
+        for (std::uint32_t taken = 0; taken < 16; ++taken)
+            for (std::uint32_t lane = 0, word = 0; lane < 4; ++lane) {
+                const bool takes = (taken >> lane & 1) != 0;
+                for (std::uint32_t byte = 0; byte < 4; ++byte)
+                    control[taken][4 * lane + byte] =
+                        static_cast<std::uint8_t>(takes && byte < 2 ? 2 * word + byte : 0x80);
+                word += takes;
+            }
+    }
+};
+inline constexpr WordsToLanes words_to_lanes{};
+#endif
+
 class RansDecoder {
 public:
     // From the states on. Reads up to `margin` words beyond the end.
     static constexpr std::uint32_t margin = 64;
 
+    RansDecoder() = default;
     RansDecoder(const RansReading& reading, std::uint32_t lanes, const std::uint16_t* words, const std::uint16_t* end)
-        : reading_(reading), lanes_(std::min(lanes, most_lanes)), words_(words), end_(end) {
+        : reading_(&reading), lanes_(std::min(lanes, most_lanes)), words_(words), end_(end) {
         for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
             state_[lane] = words_[0] | std::uint32_t{words_[1]} << 16;
             good_ = good_ && state_[lane] >= rans_low;
@@ -100,8 +119,8 @@ public:
     // Whether symbol 1 of groups with these contexts was coded.
     void flags(const std::uint8_t* context, std::uint32_t n, std::uint8_t* flag) {
         for (std::uint32_t j = 0; j < n && good_; ++j) {
-            std::uint32_t& x = state_[j % lanes_];
-            const std::uint32_t g = reading_.model.significant[context[j]], slot = x % rans_total;
+            std::uint32_t& x = state_[j & (lanes_ - 1)];
+            const std::uint32_t g = reading_->model.significant[context[j]], slot = x % rans_total;
             flag[j] = slot >= rans_total - g;
             x = flag[j] != 0 ? g * (x >> rans_bits) + slot - (rans_total - g)
                              : (rans_total - g) * (x >> rans_bits) + slot;
@@ -110,37 +129,31 @@ public:
         }
     }
 
-    void symbols(const std::uint8_t* table, std::uint32_t n, std::uint8_t* symbol) {
-        for (std::uint32_t from = 0; from < n && good_; from += margin) { // in pieces that take at most `margin` words
-            const std::uint32_t to = from + margin < n ? from + margin : n;
-            const std::uint16_t* words =
-                words_; // not the member, which stores of bytes might change, as far as C++ knows
-            const std::uint32_t* const of_slot = reading_.of_slot;
-            if (lanes_ == 4) {
-                std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3], j = from;
-                for (; j + 4 <= to; j += 4) {
-                    const std::uint8_t s0 = next(of_slot, table[j], a, words),
-                                       s1 = next(of_slot, table[j + 1], b, words),
-                                       s2 = next(of_slot, table[j + 2], c, words),
-                                       s3 = next(of_slot, table[j + 3], d, words);
-                    symbol[j] = s0;
-                    symbol[j + 1] = s1;
-                    symbol[j + 2] = s2;
-                    symbol[j + 3] = s3;
-                }
-                if (j < to) symbol[j] = next(of_slot, table[j], a, words);
-                if (j + 1 < to) symbol[j + 1] = next(of_slot, table[j + 1], b, words);
-                if (j + 2 < to) symbol[j + 2] = next(of_slot, table[j + 2], c, words);
-                state_[0] = a;
-                state_[1] = b;
-                state_[2] = c;
-                state_[3] = d;
-            } else {
-                for (std::uint32_t j = from; j < to; ++j)
-                    symbol[j] = next(of_slot, table[j], state_[j % lanes_], words);
-            }
-            words_ = words;
-            good_ = words_ <= end_;
+    // n symbols of a phase to come. place, slots: of contexts in their row, and where each one's slots begin.
+    struct Symbols {
+        RansDecoder* decoder = nullptr;
+        const std::uint8_t* place = nullptr;
+        std::uint8_t* symbol = nullptr; // some more may be written
+        std::uint32_t n = 0;
+    };
+    // Those of several tiles at once.
+    static constexpr std::uint32_t most_at_once = 8;
+    static void symbols(Symbols* of, std::uint32_t n_tiles, const std::uint32_t* slots) {
+        std::uint32_t done[most_at_once] = {};
+#ifdef __AVX512F__
+        if (n_tiles > 4)
+            side_by_side<2>(of, n_tiles, slots, done);
+        else if (n_tiles > 1)
+            side_by_side<1>(of, n_tiles, slots, done);
+#endif
+        for (std::uint32_t t = 0; t < n_tiles; ++t) {
+            RansDecoder& decoder = *of[t].decoder;
+            if (decoder.lanes_ == 4)
+                decoder.symbols_of<4>(of[t], done[t], slots);
+            else if (decoder.lanes_ == 2)
+                decoder.symbols_of<2>(of[t], done[t], slots);
+            else
+                decoder.symbols_of<1>(of[t], done[t], slots);
         }
     }
 
@@ -153,24 +166,146 @@ public:
     bool good() const { return good_; }
 
 private:
+    // The symbols of one tile from number `done` on, which is lane 0's.
+    template <std::uint32_t lanes>
+    void symbols_of(const Symbols& of, std::uint32_t done, const std::uint32_t* slots) {
+        std::uint32_t x[lanes];
+        for (std::uint32_t l = 0; l < lanes; ++l) x[l] = state_[l];
+        // Not the members, which stores of bytes might change, as far as C++ knows.
+        const std::uint16_t* words = words_;
+        const std::uint32_t* const of_slot = reading_->of_slot;
+        const std::uint32_t n = of.n;
+        while (done < n && good_) { // in pieces that take at most `margin` words
+            const std::uint32_t to = std::min(done + margin, n);
+            for (; done + lanes <= to; done += lanes)
+                for (std::uint32_t l = 0; l < lanes; ++l)
+                    of.symbol[done + l] = next(of_slot + slots[of.place[done + l]], x[l], words);
+            if (to == n)
+                for (std::uint32_t l = 0; l < lanes && done < n; ++l, ++done)
+                    of.symbol[done] = next(of_slot + slots[of.place[done]], x[l], words);
+            good_ = words <= end_;
+        }
+        for (std::uint32_t l = 0; l < lanes; ++l) state_[l] = x[l];
+        words_ = words;
+    }
+
+#ifdef __AVX512F__
+    // Whole steps (a symbol of each lane) of at least two tiles at a time: four tiles to a vector, a tile's lanes in
+    // 128 bits of it. done: symbols decoded.
+    template <std::uint32_t n_vectors>
+    static void side_by_side(Symbols* of, std::uint32_t n_tiles, const std::uint32_t* slots, std::uint32_t* done) {
+        constexpr std::uint32_t room = 4 * n_vectors;
+        alignas(64) std::uint32_t states[n_vectors][16] = {};
+        const std::uint16_t* words[room];
+        const std::uint8_t* place[room];
+        std::uint8_t* symbol[room];
+        std::uint32_t lanes[room] = {}, steps[room] = {};
+        alignas(16) static constexpr std::uint16_t nothing[8] = {};
+        std::uint8_t spare[16];
+        const std::uint32_t* const of_slot = of[0].decoder->reading_->of_slot;
+        for (std::uint32_t t = 0; t < room; ++t) {
+            words[t] = nothing;
+            place[t] = reinterpret_cast<const std::uint8_t*>(nothing);
+            symbol[t] = spare;
+            if (t >= n_tiles) continue;
+            const RansDecoder& decoder = *of[t].decoder;
+            lanes[t] = decoder.lanes_;
+            steps[t] = decoder.good_ ? of[t].n / lanes[t] : 0;
+            std::memcpy(states[t / 4] + t % 4 * 4, decoder.state_, sizeof decoder.state_);
+            words[t] = decoder.words_;
+            place[t] = of[t].place;
+            symbol[t] = of[t].symbol;
+        }
+        __m512i x[n_vectors];
+        for (std::uint32_t v = 0; v < n_vectors; ++v) x[v] = _mm512_load_si512(states[v]);
+        for (std::uint32_t step = 0;;) {
+            std::uint32_t until = UINT32_MAX, n_active = 0, active[n_vectors] = {}, advance[room] = {};
+            for (std::uint32_t t = 0; t < room; ++t) {
+                if (steps[t] <= step) continue;
+                active[t / 4] |= ((1u << lanes[t]) - 1) << t % 4 * 4;
+                advance[t] = lanes[t];
+                until = std::min(until, steps[t]);
+                ++n_active;
+            }
+            if (n_active < 2) break;
+            until = std::min(until, step + margin / most_lanes);
+            for (; step < until; ++step)
+                for (std::uint32_t v = 0; v < n_vectors; ++v) {
+                    const std::uint32_t t = 4 * v;
+                    const auto mask = static_cast<__mmask16>(active[v]);
+                    std::uint32_t four[4];
+                    for (std::uint32_t i = 0; i < 4; ++i) {
+                        std::memcpy(four + i, place[t + i], 4);
+                        place[t + i] += advance[t + i];
+                    }
+                    const __m512i places =
+                        _mm512_cvtepu8_epi32(_mm_set_epi32(static_cast<int>(four[3]), static_cast<int>(four[2]),
+                                                           static_cast<int>(four[1]), static_cast<int>(four[0])));
+                    const __m512i first = _mm512_mask_i32gather_epi32(__m512i{}, mask, places, slots, 4);
+                    const __m512i at =
+                        _mm512_add_epi32(first, _mm512_and_si512(x[v], _mm512_set1_epi32(rans_total - 1)));
+                    const __m512i slot = _mm512_mask_i32gather_epi32(__m512i{}, mask, at, of_slot, 4);
+                    const __m512i frequency = _mm512_add_epi32(
+                        _mm512_and_si512(_mm512_srli_epi32(slot, 8), _mm512_set1_epi32(0xFFF)), _mm512_set1_epi32(1));
+                    const __m512i next = _mm512_add_epi32(
+                        _mm512_mullo_epi32(frequency, _mm512_srli_epi32(x[v], rans_bits)), _mm512_srli_epi32(slot, 20));
+                    const std::uint32_t low =
+                        _mm512_mask_cmplt_epu32_mask(mask, next, _mm512_set1_epi32(static_cast<int>(rans_low)));
+                    __m128i part[4];
+                    for (std::uint32_t i = 0; i < 4; ++i) {
+                        const std::uint32_t low_of_tile = low >> 4 * i & 15;
+                        const __m128i four_words = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words[t + i]));
+                        part[i] = _mm_shuffle_epi8(four_words, _mm_load_si128(reinterpret_cast<const __m128i*>(
+                                                                   words_to_lanes.control[low_of_tile])));
+                        words[t + i] += std::popcount(low_of_tile);
+                    }
+                    const __m512i renewed = _mm512_inserti64x4(
+                        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(part[0]), part[1], 1)),
+                        _mm256_inserti128_si256(_mm256_castsi128_si256(part[2]), part[3], 1), 1);
+                    const __m512i after =
+                        _mm512_or_si512(_mm512_mask_slli_epi32(next, static_cast<__mmask16>(low), next, 16), renewed);
+                    x[v] = _mm512_mask_mov_epi32(x[v], mask, after);
+                    alignas(16) std::uint32_t bytes[4];
+                    _mm_store_si128(reinterpret_cast<__m128i*>(bytes), _mm512_cvtepi32_epi8(slot));
+                    for (std::uint32_t i = 0; i < 4; ++i) {
+                        std::memcpy(symbol[t + i], bytes + i, 4);
+                        symbol[t + i] += advance[t + i];
+                    }
+                }
+            for (std::uint32_t t = 0; t < n_tiles; ++t)
+                if (words[t] > of[t].decoder->end_ && advance[t] > 0) { // this one is corrupt
+                    of[t].decoder->good_ = false;
+                    steps[t] = 0;
+                }
+        }
+        for (std::uint32_t v = 0; v < n_vectors; ++v) _mm512_store_si512(states[v], x[v]);
+        for (std::uint32_t t = 0; t < n_tiles; ++t) {
+            RansDecoder& decoder = *of[t].decoder;
+            std::memcpy(decoder.state_, states[t / 4] + t % 4 * 4, sizeof decoder.state_);
+            decoder.words_ = words[t];
+            done[t] = static_cast<std::uint32_t>(symbol[t] - of[t].symbol);
+        }
+    }
+#endif
+
     [[gnu::always_inline]] static void renew(std::uint32_t& x, const std::uint16_t*& words) {
         const std::uint32_t low = x < rans_low; // without a branch, which would be mispredicted
         x = x << 16 * low | (*words & (0 - low));
         words += low;
     }
-    [[gnu::always_inline]] static std::uint8_t next(const std::uint32_t* of_slot, std::uint32_t table, std::uint32_t& x,
+    [[gnu::always_inline]] static std::uint8_t next(const std::uint32_t* of_slot, std::uint32_t& x,
                                                     const std::uint16_t*& words) {
-        const std::uint32_t of = of_slot[table * rans_total + x % rans_total];
+        const std::uint32_t of = of_slot[x % rans_total];
         x = ((of >> 8 & 0xFFF) + 1) * (x >> rans_bits) + (of >> 20);
         renew(x, words);
         return static_cast<std::uint8_t>(of);
     }
 
-    const RansReading& reading_;
-    std::uint32_t lanes_;
+    const RansReading* reading_ = nullptr;
+    std::uint32_t lanes_ = 1;
     std::uint32_t state_[most_lanes] = {rans_low, rans_low, rans_low, rans_low};
-    const std::uint16_t* words_;
-    const std::uint16_t* end_;
+    const std::uint16_t* words_ = nullptr;
+    const std::uint16_t* end_ = nullptr;
     bool good_ = true;
 };
 

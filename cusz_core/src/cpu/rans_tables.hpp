@@ -1,6 +1,7 @@
 // The rANS coder's tables, for either direction (docs/format_v2.md, sections 7 and 8).
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "../format/rans_model.hpp"
@@ -10,6 +11,13 @@ namespace cusz::cpu {
 // Entries of a symbol to be coded: table * 256 + symbol; a group's flag has the table most_tables + its context.
 inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
 inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
+
+// The engine keeps the place of a context in its row as S * 16 + N.
+inline constexpr std::uint32_t n_rows = n_contexts / n_places, engine_places = n_spreads * 16;
+constexpr std::uint32_t context_of(std::uint32_t row, std::uint32_t engine_place) {
+    return row * n_places + (engine_place >> 4) * n_activities + (engine_place & 15);
+}
+constexpr bool is_context(std::uint32_t engine_place) { return (engine_place & 15) < n_activities; }
 
 // To code a symbol: a state above `most` first gives up 16 bits; x is then x + (x * reciprocal >> 64) * complement +
 // bias. x * reciprocal >> 64 is x / frequency, exactly for all 32-bit x; for frequency 1 it is x - 1, which the bias
@@ -26,6 +34,34 @@ struct RansInterval {
           complement(static_cast<std::uint16_t>(rans_total - frequency)),
           bias(static_cast<std::uint16_t>(start + (frequency == 1 ? rans_total - 1 : 0))) {}
 };
+
+// Symbols of codes up to some magnitude, and symbols' meanings, looked up.
+struct SymbolTables {
+    struct Symbol {
+        std::uint8_t symbol, extra_bits;
+    };
+    struct Meaning {
+        std::int32_t first; // the code if the extra bits are 0
+        std::uint32_t extra_bits;
+    };
+    static constexpr std::uint32_t reach = 1024;
+    std::array<Symbol, 2 * reach> of_code{}; // by code + reach
+    std::array<Meaning, n_symbols> meaning{};
+
+    constexpr SymbolTables() {
+        constexpr Alphabet alphabet(default_r);
+        for (std::uint32_t i = 0; i < 2 * reach; ++i) {
+            const std::uint32_t s = alphabet.symbol(static_cast<std::int32_t>(i) - static_cast<std::int32_t>(reach));
+            of_code[i] = {static_cast<std::uint8_t>(s), static_cast<std::uint8_t>(alphabet.meaning(s).extra_bits)};
+        }
+        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            const auto [leading, bits] = alphabet.meaning(s);
+            meaning[s] = {static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits), bits};
+        }
+        meaning[alphabet.missing()] = {missing_code, 0};
+    }
+};
+inline constexpr SymbolTables symbol_tables{};
 
 struct RansWriting {
     void set(const RansModel& of) {
@@ -45,15 +81,19 @@ struct RansWriting {
             of_entry[(most_tables + c) * 256] = {rans_total - g, 0};
             of_entry[(most_tables + c) * 256 + 1] = {g, rans_total - g};
         }
-        for (std::uint32_t c = 0; c < n_contexts; ++c)
-            for (std::uint32_t s = 0; s < n_direct; ++s)
-                entry_of[c * n_direct + s] =
-                    static_cast<std::uint16_t>(model.table[c] << 8 | coded_as[model.table[c]][s]);
+        for (std::uint32_t row = 0; row < n_rows; ++row)
+            for (std::uint32_t place = 0; place < engine_places; ++place)
+                for (std::uint32_t s = 0; s < n_direct && is_context(place); ++s) {
+                    const std::uint8_t table = table_of[row][place] = model.table[context_of(row, place)];
+                    entry_of[row][place * n_direct + s] = static_cast<std::uint16_t>(table << 8 | coded_as[table][s]);
+                }
     }
     RansModel model;
     RansInterval of_entry[n_coding_tables * 256]{};
-    std::uint8_t coded_as[most_tables][n_symbols]; // the symbol, or the escape if its frequency is 0
-    std::uint16_t entry_of[n_contexts * n_direct]; // of a code that has a symbol of its own, by context and symbol
+    std::uint8_t coded_as[most_tables][n_symbols];  // the symbol, or the escape if its frequency is 0
+    std::uint8_t table_of[n_rows][engine_places]{}; // by row and place
+    // Of a code that has a symbol of its own, by row, place and symbol.
+    std::uint16_t entry_of[n_rows][engine_places * n_direct]{};
 };
 
 struct RansReading {
@@ -65,10 +105,14 @@ struct RansReading {
                 for (std::uint32_t i = 0; i < model.frequency[t][s]; ++i)
                     of_slot[t * rans_total + slot++] = s | (model.frequency[t][s] - 1u) << 8 | i << 20;
         }
+        for (std::uint32_t row = 0; row < n_rows; ++row)
+            for (std::uint32_t place = 0; place < engine_places; ++place)
+                if (is_context(place)) slots_of[row][place] = model.table[context_of(row, place)] * rans_total;
     }
     RansModel model;
     // By table and slot: symbol (8 bits), its frequency less 1 (12 bits), slot less its start (12 bits).
     std::uint32_t of_slot[most_tables * rans_total]{};
+    std::uint32_t slots_of[n_rows][engine_places]{}; // where a context's table begins there, by row and place
 };
 
 } // namespace cusz::cpu

@@ -20,38 +20,68 @@ struct Coarse {
 };
 
 // lane_room magnitudes.
-typedef std::uint8_t Bytes __attribute__((vector_size(lane_room)));
-inline Bytes load_bytes(const std::uint8_t* at) {
-    Bytes v;
+typedef std::uint8_t Marks __attribute__((vector_size(lane_room)));
+inline Marks load_marks(const std::uint8_t* at) {
+    Marks v;
     std::memcpy(&v, at, sizeof v);
     return v;
 }
-inline void store_bytes(std::uint8_t* at, Bytes v) { std::memcpy(at, &v, sizeof v); }
-inline Bytes add_saturated(Bytes a, Bytes b) {
-    const Bytes sum = a + b;
-    return sum | reinterpret_cast<Bytes>(sum < a);
-}
+inline void store_marks(std::uint8_t* at, Marks v) { std::memcpy(at, &v, sizeof v); }
 
 // All ones in the first n lanes.
-inline Bytes first_lanes(std::uint32_t n) {
-    constexpr Bytes lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+inline Marks first_lanes(std::uint32_t n) {
+    constexpr Marks lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const auto most = static_cast<std::uint8_t>(n < lane_room ? n : lane_room);
-    return reinterpret_cast<Bytes>(lanes < Bytes{} + most);
+    return reinterpret_cast<Marks>(lanes < Marks{} + most);
 }
+
+// As many bytes as the instruction set's vectors hold.
+struct ByteLanes {
+    static constexpr std::size_t n = Vector<float>::bytes;
+    typedef std::uint8_t Bytes __attribute__((vector_size(n)));
+
+    static Bytes load(const std::uint8_t* at) {
+        Bytes v;
+        std::memcpy(&v, at, sizeof v);
+        return v;
+    }
+    static void store(std::uint8_t* at, Bytes v) { std::memcpy(at, &v, sizeof v); }
+    static Bytes add_saturated(Bytes a, Bytes b) {
+#if defined(__AVX512BW__)
+        return reinterpret_cast<Bytes>(_mm512_adds_epu8(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+        return reinterpret_cast<Bytes>(_mm256_adds_epu8(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#elif defined(__SSE2__)
+        return reinterpret_cast<Bytes>(_mm_adds_epu8(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+        const Bytes sum = a + b;
+        return sum | reinterpret_cast<Bytes>(sum < a);
+#endif
+    }
+};
 
 // Calls use(y, z, w) for all rows of these extents.
 template <class Use>
-void for_rows(const std::array<std::uint32_t, 4>& n, const Use& use) {
+[[gnu::always_inline]] inline void for_rows(const std::array<std::uint32_t, 4>& n, const Use& use) {
     for (std::uint32_t w = 0; w < n[3]; ++w)
         for (std::uint32_t z = 0; z < n[2]; ++z)
             for (std::uint32_t y = 0; y < n[1]; ++y) use(y, z, w);
 }
 
-// Calls use(c) for the classes of a phase that have points.
-template <class T, class Use>
-void for_classes(const SplineTile<T>& tile, std::uint32_t phase, const Use& use) {
-    for (std::uint32_t c = 1; c < tile.classes(); ++c)
-        if (static_cast<std::uint32_t>(std::popcount(c)) == phase && tile.box[c].points() > 0) use(c);
+// Calls use(c) for the classes of a phase that have points; c is a constant if the geometry is.
+template <Geometry geometry, class T, class Use>
+[[gnu::always_inline]] inline void for_classes(const SplineTile<T>& tile, std::uint32_t phase, const Use& use) {
+    if constexpr (geometry == Geometry::any) {
+        for (std::uint32_t c = 1; c < tile.classes(); ++c)
+            if (static_cast<std::uint32_t>(std::popcount(c)) == phase && tile.box[c].points() > 0) use(c);
+    } else {
+        const auto if_in_phase = [&]<std::uint32_t c>(std::integral_constant<std::uint32_t, c> constant) {
+            if (static_cast<std::uint32_t>(std::popcount(c)) == phase) use(constant);
+        };
+        [&]<std::uint32_t... before>(std::integer_sequence<std::uint32_t, before...>) {
+            (if_in_phase(std::integral_constant<std::uint32_t, before + 1>{}), ...);
+        }(std::make_integer_sequence<std::uint32_t, (geometry == Geometry::full_2d ? 3 : 7)>{});
+    }
 }
 
 // Continues the rows of a class beyond the border of the lattice, along the axes in which it is even.
@@ -85,7 +115,7 @@ void continue_rows(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t c)
     }
 }
 
-// Class 0 of a tile and what lies around it, and P of section 6.
+// Class 0 of a tile and what lies around it.
 template <class T>
 void load_coarse(const Lattice& lattice, const Coarse<T>& coarse, SplineTile<T>& tile) {
     const ClassBox& box = tile.box[0];
@@ -101,6 +131,7 @@ void load_coarse(const Lattice& lattice, const Coarse<T>& coarse, SplineTile<T>&
         offset += static_cast<std::size_t>(origin + first[a] - box.margin[a]) * lattice.coarse_stride[a];
     }
     const auto& s = lattice.coarse_stride;
+    Marks special{}, any{};
     for_rows(n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
         const std::size_t from = offset + y * s[1] + z * s[2] + w * s[3];
         T* to = tile.value + box.offset + first[0] + (y + first[1]) * box.stride[1] + (z + first[2]) * box.stride[2] +
@@ -109,34 +140,45 @@ void load_coarse(const Lattice& lattice, const Coarse<T>& coarse, SplineTile<T>&
         if (s[0] == 1) { // arrays have room for a vector behind them
             for (std::uint32_t x = 0; x < n[0]; x += lane_room) {
                 std::memcpy(to + x, coarse.value + from + x, lane_room * sizeof(T));
-                const Bytes bytes = load_bytes(coarse.magnitude + from + x);
-                store_bytes(m + x, bytes & first_lanes(n[0] - x));
+                const Marks marks = load_marks(coarse.magnitude + from + x) & first_lanes(n[0] - x);
+                store_marks(m + x, marks);
+                any |= marks;
+                special |= reinterpret_cast<Marks>(marks == special_magnitude);
             }
         } else {
             for (std::uint32_t x = 0; x < n[0]; ++x) to[x] = coarse.value[from + x * s[0]];
-            for (std::uint32_t x = 0; x < n[0]; ++x) m[x] = coarse.magnitude[from + x * s[0]];
+            for (std::uint32_t x = 0; x < n[0]; ++x) {
+                m[x] = coarse.magnitude[from + x * s[0]];
+                any[0] |= m[x];
+                special[0] |= m[x] == special_magnitude;
+            }
         }
     });
+    const auto is_set = [](Marks marks) {
+        std::uint64_t words[2];
+        std::memcpy(words, &marks, sizeof marks);
+        return (words[0] | words[1]) != 0;
+    };
+    tile.has_parents = is_set(any);
+    tile.has_special_parents = is_set(special);
     continue_rows(lattice, tile, 0);
+}
 
-    // Saturating sums over three positions along each active axis, one after the other.
+// P of section 6, in place of the magnitudes of class 0: saturating sums over three positions along each active axis,
+// one after the other. The sum around half coordinate h is at position h. What lies between rows is worked through too.
+template <class T>
+void sum_parents(SplineTile<T>& tile) {
+    using L = ByteLanes;
+    if (!tile.has_parents) return;
+    const ClassBox& box = tile.box[0];
+    const std::size_t end = box.stride[3] * box.padded[3];
     std::uint8_t* const m = tile.magnitude + box.offset;
     for (std::uint32_t a = 0; a < tile.n_active; ++a) {
         const std::size_t step = box.stride[a];
-        std::array<std::uint32_t, 4> inner = box.padded; // sums from position 1 on are kept at one position less
-        inner[a] -= 2;
-        for_rows(inner, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-            std::uint8_t* const row = m + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
-            for (std::uint32_t x = 0; x < inner[0]; x += lane_room)
-                store_bytes(row + x, add_saturated(add_saturated(load_bytes(row + x), load_bytes(row + x + step)),
-                                                   load_bytes(row + x + 2 * step)));
-        });
+        for (std::size_t at = 0; at + 2 * step < end; at += L::n)
+            L::store(m + at, L::add_saturated(L::add_saturated(L::load(m + at), L::load(m + at + step)),
+                                              L::load(m + at + 2 * step)));
     }
-    // The sum around half coordinate h is now at position h.
-    for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-        std::memcpy(tile.parents + y * tile.parents_stride[1] + z * tile.parents_stride[2] + w * tile.parents_stride[3],
-                    m + y * box.stride[1] + z * box.stride[2] + w * box.stride[3], box.n[0]);
-    });
 }
 
 // As many values as the instruction set's vectors hold. Rows have room for whole vectors.
@@ -147,7 +189,7 @@ struct Lanes {
     typedef T Values __attribute__((vector_size(bytes)));
     typedef Int Ints __attribute__((vector_size(bytes)));
     typedef std::int32_t Codes __attribute__((vector_size(n * 4)));
-    typedef std::uint8_t Marks __attribute__((vector_size(n)));
+    typedef std::uint8_t Narrow __attribute__((vector_size(n)));
 
     template <class V, class From>
     static V load(const From* at) {
@@ -275,13 +317,13 @@ void predict_run(const T* const (&v0)[3], const std::size_t (&apart)[3], std::si
                 Ints bucket = (reinterpret_cast<Ints>(width) >> mantissa_bits & exponent_mask) - (exponent_bias - 3);
                 bucket = bucket < 0 ? Ints{} : bucket;
                 bucket = bucket > 7 ? Ints{} + 7 : bucket;
-                L::store(spread + x, __builtin_convertvector(bucket, typename L::Marks));
+                L::store(spread + x, __builtin_convertvector(bucket, typename L::Narrow));
             }
         }
 }
 
 // Predicts class c, in the tile and beyond it where later phases look.
-template <std::uint32_t n_odd, bool cubic, class T>
+template <std::uint32_t n_odd, bool cubic, bool spread_wanted, class T>
 void predict_rows(SplineTile<T>& tile, std::uint32_t c, T inv) {
     const ClassBox& box = tile.box[c];
     const bool odd_rows = (c & 1) != 0;
@@ -313,54 +355,53 @@ void predict_rows(SplineTile<T>& tile, std::uint32_t c, T inv) {
                 continue;
             }
             if (n_odd < 3) run(plane, begin[1], std::false_type{});
-            run(plane + begin[1] * box.stride[1], box.n[1], std::true_type{});
+            run(plane + begin[1] * box.stride[1], box.n[1], std::bool_constant<spread_wanted>{});
             if (n_odd < 3) run(plane + end[1] * box.stride[1], box.padded[1] - end[1], std::false_type{});
         }
 }
 
-template <bool cubic, class T>
+template <bool cubic, bool with_spread, class T>
 void predict_class(SplineTile<T>& tile, std::uint32_t c, T inv) {
     switch (std::popcount(c)) {
-    case 1: return predict_rows<1, cubic>(tile, c, inv);
-    case 2: return predict_rows<2, cubic>(tile, c, inv);
-    default: return predict_rows<3, cubic>(tile, c, inv);
+    case 1: return predict_rows<1, cubic, with_spread>(tile, c, inv);
+    case 2: return predict_rows<2, cubic, with_spread>(tile, c, inv);
+    default: return predict_rows<3, cubic, with_spread>(tile, c, inv);
     }
 }
 
-// Contexts of class c: S and N of section 6 in one number; S + N takes the place of S.
-template <class T>
-void find_contexts(SplineTile<T>& tile, std::uint32_t c) {
-    const ClassBox& box = tile.box[c];
+// Contexts of class c: S and N of section 6, as S * 16 + N. What lies between rows is worked through too.
+template <Geometry geometry, class T>
+[[gnu::always_inline]] inline void find_contexts(SplineTile<T>& tile, std::uint32_t c) {
+    using L = ByteLanes;
+    const ClassBox& box = box_of<geometry>(tile, c);
     const std::uint8_t* touching[18]; // rows of earlier phases that touch the first row of this class
     std::uint32_t n_touching = 0;
     for (std::uint32_t removed = (c - 1) & c; removed > 0; removed = (removed - 1) & c)
         for (std::uint32_t up = removed;; up = (up - 1) & removed) {
-            std::size_t at = tile.box[c ^ removed].first;
-            for (std::uint32_t a = 0; a < tile.n_active; ++a) at += (up >> a & 1) * box.stride[a];
+            std::size_t at = box_of<geometry>(tile, c ^ removed).first;
+            for (std::uint32_t a = 0; a < 3; ++a) at += (up >> a & 1) * box.stride[a];
             touching[n_touching++] = tile.magnitude + at;
             if (up == 0) break;
         }
-    for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-        const std::size_t at = y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
-        const std::uint8_t* const parents =
-            tile.parents + y * tile.parents_stride[1] + z * tile.parents_stride[2] + w * tile.parents_stride[3];
-        std::uint8_t* const spread = tile.spread + box.first + at;
-        std::uint8_t* const context = tile.context + box.first + at;
-        for (std::uint32_t x = 0; x < box.n[0]; x += lane_room) {
-            Bytes q{};
-            for (std::uint32_t i = 0; i < n_touching; ++i) q = add_saturated(q, load_bytes(touching[i] + at + x));
-            const Bytes p = load_bytes(parents + x), both = add_saturated(p, q), s = load_bytes(spread + x);
-            Bytes activity{};
-            for (int j = 0; j < 7; ++j) {
-                const auto least = static_cast<std::uint8_t>(1 << j); // named, as GCC's sanitizers see an int otherwise
-                activity -= reinterpret_cast<Bytes>(both >= least);
+    const std::uint8_t* const parents = tile.magnitude + box_of<geometry>(tile, 0).offset;
+    const std::size_t end_of_plane = (box.n[1] - 1) * box.stride[1] + box.n[0];
+    for (std::uint32_t w = 0; w < box.n[3]; ++w)
+        for (std::uint32_t z = 0; z < box.n[2]; ++z) {
+            const std::size_t plane = z * box.stride[2] + w * box.stride[3];
+            for (std::size_t at = plane; at < plane + end_of_plane; at += L::n) {
+                typename L::Bytes q{};
+                for (std::uint32_t i = 0; i < n_touching; ++i) q = L::add_saturated(q, L::load(touching[i] + at));
+                const auto p = L::load(parents + at), both = L::add_saturated(p, q);
+                typename L::Bytes activity{};
+                for (int j = 0; j < 7; ++j) {
+                    const auto least = static_cast<std::uint8_t>(1 << j); // named, as sanitizers see an int otherwise
+                    activity -= reinterpret_cast<typename L::Bytes>(both >= least);
+                }
+                const auto special = reinterpret_cast<typename L::Bytes>((p == 255) | (q == 255));
+                activity = (activity & ~special) | (special & 8);
+                L::store(tile.context + box.first + at, L::load(tile.spread + box.first + at) << 4 | activity);
             }
-            const Bytes special = reinterpret_cast<Bytes>((p == 255) | (q == 255));
-            activity = (activity & ~special) | (special & 8);
-            store_bytes(context + x, s * static_cast<std::uint8_t>(n_activities) + activity);
-            store_bytes(spread + x, s + activity);
         }
-    });
 }
 
 constexpr std::uint8_t magnitude_of(std::int32_t code) {
@@ -375,12 +416,18 @@ inline void keep_first(Codes& v, std::uint32_t n) { // the others become 0
     constexpr Codes lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     v &= lanes < static_cast<std::int32_t>(n);
 }
-inline Bytes magnitudes_of(const Codes& codes) {
+inline Marks magnitudes_of(const Codes& codes) {
     typedef float Floats __attribute__((vector_size(4 * lane_room)));
     Codes bits = (reinterpret_cast<Codes>(__builtin_convertvector(codes, Floats)) >> 23 & 0xFF) - 126;
     bits = bits < 0 ? Codes{} : bits;
     bits = bits > 9 ? Codes{} + 9 : bits;
-    return __builtin_convertvector(bits, Bytes);
+    return __builtin_convertvector(bits, Marks);
+}
+// A code of -32 to 31 is kept as code + 32, and any other as not_direct.
+inline constexpr std::uint8_t not_direct = 64;
+inline Marks direct_of(const Codes& codes) {
+    const Codes shifted = codes + 32;
+    return __builtin_convertvector((shifted & ~63) == 0 ? shifted : Codes{} + not_direct, Marks);
 }
 inline constexpr std::int32_t largest_code = 1048575;
 
@@ -406,17 +453,17 @@ CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
     return good ? CodedValue<T>{false, static_cast<std::int32_t>(k), back} : stored;
 }
 
-// Quantises a row of values d, predicted in `value`: codes, and what is reconstructed. Calls one_by_one(x) for values
-// that are not simply coded.
-template <class T, class OneByOne>
-[[gnu::always_inline]] inline void quantise_row(const T* d, T* value, std::int32_t* code, std::uint32_t n,
+// Quantises the values original(x) of a row, vector by vector, predicted in `value`: codes, and what is reconstructed.
+// Calls one_by_one(x) for values that are not simply coded.
+template <class T, class Original, class OneByOne>
+[[gnu::always_inline]] inline void quantise_row(const Original& original, T* value, std::int32_t* code, std::uint32_t n,
                                                 const Quantiser<T>& q, const OneByOne& one_by_one) {
     using L = Lanes<T>;
     using Values = typename L::Values;
     using Ints = typename L::Ints;
     using Int = typename L::Int;
     for (std::uint32_t x = 0; x < n; x += L::n) {
-        const auto v = L::template load<Values>(d + x), p = L::template load<Values>(value + x);
+        const Values v = original(x), p = L::template load<Values>(value + x);
         const Values t = (v - p) * q.inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * q.step;
         // What follows the row stays as it is.
         const Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < q.e) &

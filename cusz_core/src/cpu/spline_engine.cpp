@@ -22,31 +22,40 @@ namespace {
 
 // One thread's memory, reused by later calls.
 struct Worker {
-    std::unique_ptr<SplineTile<float>> f32;
-    std::unique_ptr<SplineTile<double>> f64;
+    SplineTiles<float> f32;
+    SplineTiles<double> f64;
     std::unique_ptr<RansCounts> counts;
     Buffer payload; // one tile's, aligned and padded
     Segment<std::uint16_t> segment;
     std::vector<Patch> patches;
 
+    // The first n exist.
     template <class T>
-    SplineTile<T>& tile() {
-        const auto made = [](auto& tile) -> auto& {
-            if (!tile) tile = std::make_unique<SplineTile<T>>();
-            return *tile;
+    SplineTiles<T>& tiles(std::uint32_t n) {
+        const auto made = [n](auto& tiles) -> auto& {
+            for (std::uint32_t j = 0; j < n; ++j)
+                if (!tiles[j]) tiles[j] = std::make_unique<SplineTile<T>>();
+            return tiles;
         };
         if constexpr (sizeof(T) == 4)
             return made(f32);
         else
             return made(f64);
     }
+    template <class T>
+    SplineTile<T>& tile() {
+        return *tiles<T>(1)[0];
+    }
     RansCounts& made_counts() {
         if (!counts) counts = std::make_unique<RansCounts>();
         return *counts;
     }
     std::size_t bytes() const {
-        return (f32 ? sizeof *f32 + f32->bytes() : 0) + (f64 ? sizeof *f64 + f64->bytes() : 0) +
-               (counts ? sizeof *counts : 0) + payload.bytes() + segment.bytes() + patches.capacity() * sizeof(Patch);
+        std::size_t bytes =
+            (counts ? sizeof *counts : 0) + payload.bytes() + segment.bytes() + patches.capacity() * sizeof(Patch);
+        for (const auto& tile : f32) bytes += tile ? sizeof *tile + tile->bytes() : 0;
+        for (const auto& tile : f64) bytes += tile ? sizeof *tile + tile->bytes() : 0;
+        return bytes;
     }
 };
 
@@ -304,7 +313,15 @@ private:
                      " units there are");
             parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
                 Worker& memory = worker(thread);
-                auto& tile = memory.tile<T>();
+                const auto& tiles = memory.tiles<T>(tiles_at_once);
+                constexpr std::size_t room = UINT16_MAX + spline_margin_units + 1;
+                SplinePayload batch[tiles_at_once];
+                std::uint32_t n_batch = 0;
+                const auto read_batch = [&] {
+                    stages<T>().read(coder, i, batch, n_batch, arrays[i + 1], arrays[i], destination, tiles, *reading_,
+                                     memory.patches);
+                    n_batch = 0;
+                };
                 const auto [first, last] = parts[part];
                 std::uint64_t sum = 0, at = begin[part];
                 for (std::uint64_t t = first; t < last; ++t) {
@@ -312,7 +329,7 @@ private:
                     const std::uint32_t n = units_of_tile(number);
                     const auto* units = reinterpret_cast<const std::uint16_t*>(payloads + at * 2);
                     if (!aligned || at + n + spline_margin_units > n_units) {
-                        auto* copy = memory.payload.reserve<std::uint16_t>(UINT16_MAX + spline_margin_units + 1);
+                        auto* copy = memory.payload.reserve<std::uint16_t>(tiles_at_once * room) + n_batch * room;
                         std::memcpy(copy, payloads + at * 2, n * 2);
                         std::memset(copy + n, 0, spline_margin_units * 2);
                         units = copy;
@@ -320,9 +337,10 @@ private:
                     at += n;
                     if (verify) sum += part_of_sum(number, weigh_units(units, n), n);
                     if (!wanted[i].has(tile_of(lattice, t))) continue;
-                    stages<T>().read(coder, i, t, units, n, arrays[i + 1], arrays[i], destination, tile, *reading_,
-                                     memory.patches);
+                    batch[n_batch++] = {t, units, n};
+                    if (n_batch == tiles_at_once) read_batch();
                 }
+                if (n_batch > 0) read_batch();
                 checksum += sum;
             });
         }

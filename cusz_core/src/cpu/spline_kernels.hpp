@@ -1,7 +1,9 @@
 // The spline pipeline's stages of one tile, compiled once per instruction set (spline_pipeline.hpp).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "../format/pyramid.hpp"
@@ -47,6 +49,17 @@ inline constexpr std::size_t longest_spline_payload =
 // Units that a decoder may read beyond the end of a payload.
 inline constexpr std::size_t spline_margin_units = 64;
 
+// A tile's payload.
+struct SplinePayload {
+    std::uint64_t tile = 0; // its number in its lattice
+    const std::uint16_t* units = nullptr;
+    std::uint32_t n = 0;
+};
+// Tiles that are decoded side by side, since each one's codewords are a chain of dependent steps.
+inline constexpr std::uint32_t tiles_at_once = 8;
+template <class T>
+using SplineTiles = std::array<std::unique_ptr<SplineTile<T>>, tiles_at_once>;
+
 template <class T>
 struct SplineKernels {
     // Predicts and quantises tile `number` of lattice i; its values to predict from and magnitudes go to `fine`.
@@ -58,11 +71,10 @@ struct SplineKernels {
     std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
                            const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
                            const RansWriting& writing, std::uint16_t* payload, Counts& counts);
-    // Decodes a payload of exactly n units, to `fine` or, for lattice 0, to `destination`. Throws CORRUPT.
-    void (*read)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const std::uint16_t* payload,
-                 std::uint32_t n, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
-                 const Destination<T>& destination, SplineTile<T>& tile, const RansReading& reading,
-                 std::vector<Patch>& patches);
+    // Decodes up to tiles_at_once payloads, to `fine` or, for lattice 0, to `destination`. Throws CORRUPT.
+    void (*read)(const SplineCoder<T>& coder, std::size_t i, const SplinePayload* payloads, std::uint32_t n_payloads,
+                 const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const Destination<T>& destination,
+                 const SplineTiles<T>& tiles, const RansReading& reading, std::vector<Patch>& patches);
 };
 
 } // namespace cusz::cpu

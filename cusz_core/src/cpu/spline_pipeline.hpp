@@ -17,30 +17,45 @@ template <class T>
 struct SplinePipeline {
     static constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     static constexpr Alphabet alphabet{default_r};
+    static constexpr std::uint32_t most_of_group = 64; // values
     enum TileKind : std::uint32_t { coded = 0, special = 1, raw = 2 };
+
+    // Calls use(geometry), a constant.
+    template <class Use>
+    static void with_geometry_of(const SplineTile<T>& tile, const Use& use) {
+        switch (tile.geometry) {
+        case Geometry::any: return use(std::integral_constant<Geometry, Geometry::any>{});
+        case Geometry::full_2d: return use(std::integral_constant<Geometry, Geometry::full_2d>{});
+        case Geometry::full_3d: return use(std::integral_constant<Geometry, Geometry::full_3d>{});
+        }
+    }
 
     // A group: its first half coordinates, and its extents.
     struct Group {
         std::array<std::uint32_t, 4> first, n;
+        std::uint32_t values() const { return n[0] * n[1] * n[2] * n[3]; }
     };
     // Calls use(c, group) for the groups of a phase, in coding order.
-    template <class Use>
-    static void for_groups(const Lattice& lattice, const SplineTile<T>& tile, std::uint32_t phase, const Use& use) {
-        for_classes(tile, phase, [&](std::uint32_t c) {
-            const ClassBox& box = tile.box[c];
+    template <Geometry geometry, class Use>
+    [[gnu::always_inline]] static void for_groups(const Lattice& lattice, const SplineTile<T>& tile,
+                                                  std::uint32_t phase, const Use& use) {
+        const std::array<std::uint32_t, 4> edge =
+            geometry == Geometry::any ? lattice.group : group_edges(active_axes(geometry));
+        for_classes<geometry>(tile, phase, [&](auto c) {
+            const ClassBox& box = box_of<geometry>(tile, c);
             Group g{};
-            for (g.first[3] = 0; g.first[3] < box.n[3]; g.first[3] += lattice.group[3])
-                for (g.first[2] = 0; g.first[2] < box.n[2]; g.first[2] += lattice.group[2])
-                    for (g.first[1] = 0; g.first[1] < box.n[1]; g.first[1] += lattice.group[1])
-                        for (g.first[0] = 0; g.first[0] < box.n[0]; g.first[0] += lattice.group[0]) {
+            for (g.first[3] = 0; g.first[3] < box.n[3]; g.first[3] += edge[3])
+                for (g.first[2] = 0; g.first[2] < box.n[2]; g.first[2] += edge[2])
+                    for (g.first[1] = 0; g.first[1] < box.n[1]; g.first[1] += edge[1])
+                        for (g.first[0] = 0; g.first[0] < box.n[0]; g.first[0] += edge[0]) {
                             for (std::size_t a = 0; a < 4; ++a)
-                                g.n[a] = std::min(lattice.group[a], box.n[a] - g.first[a]);
+                                g.n[a] = geometry == Geometry::any ? std::min(edge[a], box.n[a] - g.first[a]) : edge[a];
                             use(c, g);
                         }
         });
     }
-    // Calls use(offset, n) for the rows of a group; n is a constant where rows are 4 or 8 long.
-    template <class Use>
+    // Calls use(position, n) for the rows of a group; n is a constant where rows are 4 or 8 long.
+    template <Geometry geometry, class Use>
     [[gnu::always_inline]] static void for_rows_of(const ClassBox& box, const Group& g, const Use& use) {
         const std::size_t first = box.at(g.first[0], g.first[1], g.first[2], g.first[3]);
         const auto rows = [&](auto n) {
@@ -57,38 +72,63 @@ struct SplinePipeline {
         else
             rows(g.n[0]);
     }
-
-    // The context of a group, and whether any of its magnitudes is not 0.
-    struct GroupState {
-        std::uint32_t context;
-        bool significant;
-    };
-    template <bool magnitudes>
-    [[gnu::always_inline]] static GroupState state_of(const SplineTile<T>& tile, std::uint32_t c, const Group& g) {
-        std::uint32_t sum = 0;
-        std::uint64_t any = 0;
-        for_rows_of(tile.box[c], g, [&](std::size_t at, auto n) {
-            if constexpr (std::is_same_v<decltype(n), std::uint32_t>) {
-                for (std::uint32_t x = 0; x < n; ++x) {
-                    sum += tile.spread[at + x];
-                    if (magnitudes) any |= tile.magnitude[at + x];
-                }
-            } else { // all bytes at once: S + N is at most 15
-                std::conditional_t<n == 4, std::uint32_t, std::uint64_t> bytes, m = 0;
-                constexpr auto pairs = static_cast<decltype(m)>(0x00FF00FF00FF00FFu);
-                std::memcpy(&bytes, tile.spread + at, n);
-                if (magnitudes) std::memcpy(&m, tile.magnitude + at, n);
-                const auto two = static_cast<decltype(m)>((bytes & pairs) + (bytes >> 8 & pairs));
-                sum += static_cast<std::uint32_t>(two * static_cast<decltype(m)>(0x0001000100010001u) >> (8 * n - 16));
-                any |= m;
-            }
+    // Calls use(position, place in coding order, n) for the rows of the groups of a phase. Returns their values'
+    // number.
+    template <Geometry geometry, class Use>
+    [[gnu::always_inline]] static std::uint32_t for_rows_in_order(const Lattice& lattice, const SplineTile<T>& tile,
+                                                                  std::uint32_t phase, const Use& use) {
+        std::uint32_t place = 0;
+        for_groups<geometry>(lattice, tile, phase, [&](auto c, const Group& g) {
+            for_rows_of<geometry>(box_of<geometry>(tile, c), g, [&](std::size_t at, auto n) {
+                use(at, place, n);
+                place += n;
+            });
         });
-        return {group_context(sum), any != 0};
+        return place;
+    }
+    // Copies n elements.
+    template <class Element, class N>
+    [[gnu::always_inline]] static void copy_row(Element* to, const Element* from, N n) {
+        if constexpr (!std::is_same_v<N, std::uint32_t>)
+            std::memcpy(to, from, N::value * sizeof(Element));
+        else if (n < 8)
+            for (std::uint32_t x = 0; x < n; ++x) to[x] = from[x];
+        else
+            std::memcpy(to, from, n * sizeof(Element));
     }
 
-    // The offset of a class's row in the field, and the distance between its values there.
-    static std::size_t field_offset(const Lattice& lattice, const SplineTile<T>& tile, std::uint32_t c, std::uint32_t y,
-                                    std::uint32_t z, std::uint32_t w) {
+    // Lists the groups of a phase. Returns their number.
+    template <Geometry geometry>
+    static std::uint32_t list_groups(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase) {
+        std::uint32_t n = 0;
+        for_groups<geometry>(lattice, tile, phase, [&](auto, const Group& g) {
+            tile.group_size[n++] = static_cast<std::uint8_t>(g.values());
+        });
+        return n;
+    }
+
+    // The context of a group of n values with these places.
+    [[gnu::always_inline]] static std::uint32_t context_of_group(const std::uint8_t* place, std::uint32_t n) {
+        std::uint32_t sum = 0;
+        for (std::uint32_t x = 0; x < most_of_group; ++x) // all at once; what is behind them does not count
+            sum += x < n ? (place[x] >> 4) + (place[x] & 15u) : 0u;
+        return group_context(sum);
+    }
+    // Whether any of n codes is not 0, and whether all have symbols of their own.
+    struct CodesOfGroup {
+        bool significant, all_direct;
+    };
+    [[gnu::always_inline]] static CodesOfGroup look_at_group(const std::uint8_t* direct, std::uint32_t n) {
+        std::uint8_t different = 0;
+        for (std::uint32_t x = 0; x < most_of_group; ++x)
+            different |= static_cast<std::uint8_t>(x < n ? direct[x] ^ alphabet.zero() : 0);
+        return {different != 0, (different & not_direct) == 0};
+    }
+
+    // The offset in the field of the first value of a class's row.
+    [[gnu::always_inline]] static std::size_t field_offset(const Lattice& lattice, const SplineTile<T>& tile,
+                                                           std::uint32_t c, std::uint32_t y, std::uint32_t z,
+                                                           std::uint32_t w) {
         const std::array<std::uint32_t, 4> h{0, y, z, w};
         std::size_t offset = 0;
         for (std::uint32_t a = 0; a < 4; ++a) {
@@ -96,6 +136,12 @@ struct SplinePipeline {
             offset += static_cast<std::size_t>((tile.place.origin[a] + x) * lattice.field_stride[a]);
         }
         return offset;
+    }
+    // Between rows of a class in the field.
+    [[gnu::always_inline]] static Extents offsets_of_rows(const Lattice& lattice) {
+        Extents next = lattice.field_stride;
+        for (std::size_t a = 0; a < 4; ++a) next[a] *= lattice.is_active(a) ? 2 : 1;
+        return next;
     }
     // Position in the tile, in raster order, of a class's first value of a row; the next ones are 2 further each.
     static std::uint32_t position(const SplineTile<T>& tile, std::uint32_t c, std::uint32_t x, std::uint32_t y,
@@ -112,80 +158,75 @@ struct SplinePipeline {
         tile.verbatim[tile.n_verbatim++] = bits;
     }
 
-    // Takes the tile's values apart by class. later: how much further on in the field the tile lies that is prefetched.
-    static void load_values(const Lattice& lattice, const T* field, SplineTile<T>& tile, std::ptrdiff_t later) {
+    static const T* end_of(const SplineCoder<T>& coder, const T* field) {
+        return field + coder.pyramid.lattices[0].values();
+    }
+    // Originals of a class's row from its value x on: as many as a vector holds, or what there is, and anything behind
+    // it. line: of the tile's points, `step` apart in the field; odd: the class has every second one from 1 on.
+    [[gnu::always_inline]] static typename Lanes<T>::Values originals(const T* line, std::size_t step, bool odd,
+                                                                      std::uint32_t x, std::uint32_t n, const T* end) {
         using L = Lanes<T>;
         using Values = typename L::Values;
-        const std::uint32_t n = tile.place.edge[0];
-        const auto step = static_cast<std::size_t>(lattice.field_stride[0]);
-        std::size_t origin = 0;
-        for (std::size_t a = 0; a < 4; ++a)
-            origin += static_cast<std::size_t>(tile.place.origin[a] * lattice.field_stride[a]);
-        const std::array<std::uint32_t, 4> rows = tile.place.edge;
-        for_rows(rows, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-            const T* const from = field + origin + y * lattice.field_stride[1] + z * lattice.field_stride[2] +
-                                  w * lattice.field_stride[3];
-            std::array<std::uint32_t, 4> h{0, y, z, w};
-            std::uint32_t c = 0;
-            for (std::uint32_t a = 1; a < tile.n_active; ++a) {
-                c |= (h[a] & 1) << a;
-                h[a] /= 2;
+        const T* const from = line + 2 * step * x;
+        if (step <= 2 && 2 * step * L::n <= static_cast<std::size_t>(end - from)) {
+            auto a = L::template load<Values>(from), b = L::template load<Values>(from + L::n);
+            if (step == 2) {
+                const auto c = L::template load<Values>(from + 2 * L::n), d = L::template load<Values>(from + 3 * L::n);
+                a = L::evens(a, b);
+                b = L::evens(c, d);
             }
-            T* const even = tile.original + tile.box[c].at(0, h[1], h[2], h[3]);
-            T* const odd = tile.original + tile.box[c | 1].at(0, h[1], h[2], h[3]);
-            std::uint32_t x = 0;
-            for (std::size_t p = 0; p < n * step; p += std::max<std::size_t>(step, 64 / sizeof(T)))
-                __builtin_prefetch(from + later + p);
-            if (step == 1) {
-                for (; x + 2 * L::n <= n; x += 2 * L::n) {
-                    const auto a = L::template load<Values>(from + x), b = L::template load<Values>(from + x + L::n);
-                    L::store(even + x / 2, L::evens(a, b));
-                    L::store(odd + x / 2, L::odds(a, b));
-                }
-            }
-            for (; x + 1 < n; x += 2) {
-                even[x / 2] = from[x * step];
-                odd[x / 2] = from[(x + 1) * step];
-            }
-            if (x < n) even[x / 2] = from[x * step];
-        });
+            return odd ? L::odds(a, b) : L::evens(a, b);
+        }
+        T v[L::n] = {};
+        for (std::uint32_t i = 0; i < L::n && x + i < n; ++i) v[i] = from[(2 * i + odd) * step];
+        return L::template load<Values>(v);
     }
 
     // Quantises class c, whose predictions are in tile.value. is_raw: every value is kept verbatim (and not listed).
-    static void quantise_class(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c, bool is_raw) {
-        const ClassBox& box = tile.box[c];
-        const std::uint32_t n = box.n[0];
-        Codes beyond{}; // bits of code + 32 that a direct symbol does not have
+    template <Geometry geometry>
+    [[gnu::always_inline]] static void quantise_class(const Lattice& lattice, const Quantiser<T>& q, const T* field,
+                                                      const T* end, SplineTile<T>& tile, std::uint32_t c, bool is_raw) {
+        const ClassBox& box = box_of<geometry>(tile, c);
+        const std::uint32_t n = box.n[0], odd = c & 1;
+        const auto step = static_cast<std::size_t>(lattice.field_stride[0]);
+        const T* const first = field + field_offset(lattice, tile, c, 0, 0, 0);
+        const Extents next = offsets_of_rows(lattice);
+        // Brings a later tile's values nearer; the rows of the classes with bit 0 are all there are.
+        const auto prefetch = [&](const T* row) {
+            const std::size_t apart = std::max(step, 64 / sizeof(T));
+            for (std::size_t p = 0; p < 2 * step * n; p += apart) __builtin_prefetch(row + p, 0, 2);
+        };
         for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
             const std::size_t at = box.at(0, y, z, w);
-            const T* const d = tile.original + at;
+            const T* const d = first + y * next[1] + z * next[2] + w * next[3]; // the others are 2 * step further each
             T* const value = tile.value + at;
             std::int32_t* const code = tile.code + at;
+            if (odd != 0) prefetch(d - step + tile.later);
+            const auto original = [&](std::uint32_t x) { return originals(d - odd * step, step, odd != 0, x, n, end); };
             if (is_raw)
-                for (std::uint32_t x = 0; x < n; ++x) keep_value(q, tile, at + x, bits_of(d[x]));
+                for (std::uint32_t x = 0; x < n; ++x) keep_value(q, tile, at + x, bits_of(d[x * 2 * step]));
             else
-                quantise_row(d, value, code, n, q, [&](std::uint32_t x) {
-                    if (bits_of(d[x]) == q.special) {
+                quantise_row(original, value, code, n, q, [&](std::uint32_t x) {
+                    const T of = d[x * 2 * step];
+                    if (bits_of(of) == q.special) {
                         code[x] = missing_code;
                         tile.has_special = true;
                         return;
                     }
-                    const CodedValue<T> result = quantise_value(d[x], value[x], q);
+                    const CodedValue<T> result = quantise_value(of, value[x], q);
                     code[x] = result.code;
                     value[x] = result.value;
-                    if (result.verbatim) add_verbatim(tile, position(tile, c, x, y, z, w), bits_of(d[x]));
+                    if (result.verbatim) add_verbatim(tile, position(tile, c, x, y, z, w), bits_of(of));
                 });
             for (std::uint32_t x = 0; x < n; x += lane_room) {
                 Codes v;
                 std::memcpy(&v, code + x, sizeof v);
                 keep_first(v, n - x);
-                beyond |= (v + 32) & ~63;
-                store_bytes(tile.direct + at + x, __builtin_convertvector(v + 32, Bytes));
-                const Bytes special = __builtin_convertvector(v == missing_code, Bytes);
-                store_bytes(tile.magnitude + at + x, magnitudes_of(v) | special);
+                store_marks(tile.direct + at + x, direct_of(v));
+                store_marks(tile.magnitude + at + x,
+                            magnitudes_of(v) | __builtin_convertvector(v == missing_code, Marks));
             }
         });
-        for (std::uint32_t lane = 0; lane < lane_room; ++lane) tile.has_large = tile.has_large || beyond[lane] != 0;
     }
 
     // A value that is stored as it is.
@@ -196,54 +237,81 @@ struct SplinePipeline {
         if (bits != q.special && std::abs(value) <= std::numeric_limits<T>::max()) tile.value[at] = value;
     }
 
+    template <bool with_spread>
     static void predict(const SplineCoder<T>& coder, const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c) {
         if (coder.cubic)
-            predict_class<true>(tile, c, q.inv);
+            predict_class<true, with_spread>(tile, c, q.inv);
         else
-            predict_class<false>(tile, c, q.inv);
+            predict_class<false, with_spread>(tile, c, q.inv);
     }
 
     // Puts the tile's values to predict from and magnitudes into the arrays of its lattice.
     static void store(const Lattice& lattice, const SplineTile<T>& tile, const LatticeArrays<T>& coarse,
                       const LatticeArrays<T>& fine) {
         if (fine.value == nullptr) return;
-        for (std::uint32_t c = 0; c < tile.classes(); ++c) {
-            const ClassBox& box = tile.box[c];
-            for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-                const std::array<std::uint32_t, 4> h{0, y, z, w};
-                std::size_t to = 0, from = 0;
-                for (std::uint32_t a = 0; a < 4; ++a) {
-                    const bool active = lattice.is_active(a);
-                    const std::uint64_t x = tile.place.origin[a] + (active ? 2 * h[a] + (c >> a & 1) : h[a]);
-                    to += static_cast<std::size_t>(x * lattice.stride[a]);
-                    from += static_cast<std::size_t>((active ? x / 2 : x) * lattice.coarse_stride[a]);
-                }
-                const std::size_t step = 2 * lattice.stride[0], at = box.at(0, y, z, w);
-                for (std::uint32_t x = 0; x < box.n[0]; ++x) fine.value[to + x * step] = tile.value[at + x];
-                for (std::uint32_t x = 0; x < box.n[0]; ++x) {
-                    const std::uint8_t m = c > 0 ? tile.magnitude[at + x]
-                                           : coarse.magnitude[from + x * lattice.coarse_stride[0]] == special_magnitude
-                                               ? special_magnitude
-                                               : std::uint8_t{0};
-                    fine.magnitude[to + x * step] = m;
-                }
-            });
-        }
+        const std::uint32_t n = tile.place.edge[0], n_even = tile.box[0].n[0];
+        const auto step = static_cast<std::size_t>(lattice.stride[0]),
+                   in_coarse = static_cast<std::size_t>(lattice.coarse_stride[0]);
+        T values[max_tile_values + 2 * lane_room];
+        std::uint8_t magnitudes[max_tile_values + 2 * lane_room], of_parents[max_tile_values / 2 + lane_room];
+        for_lines(tile, [&](const std::array<std::uint32_t, 4>& x, std::uint32_t c, std::size_t inside) {
+            std::size_t to = 0, from = 0;
+            for (std::size_t a = 0; a < 4; ++a) {
+                const std::uint64_t at = tile.place.origin[a] + x[a];
+                to += static_cast<std::size_t>(at * lattice.stride[a]);
+                from += static_cast<std::size_t>((lattice.is_active(a) ? at / 2 : at) * lattice.coarse_stride[a]);
+            }
+            const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
+            const std::uint8_t* even_magnitudes = tile.magnitude + even;
+            if (c == 0) {
+                for (std::uint32_t p = 0; p < n_even; ++p)
+                    of_parents[p] = coarse.magnitude[from + p * in_coarse] == special_magnitude ? special_magnitude
+                                                                                                : std::uint8_t{0};
+                even_magnitudes = of_parents;
+            }
+            interleave(tile.value + even, tile.value + odd, n_even, values);
+            interleave_marks(even_magnitudes, tile.magnitude + odd, n_even, magnitudes);
+            if (step == 1) {
+                std::memcpy(fine.value + to, values, n * sizeof(T));
+                std::memcpy(fine.magnitude + to, magnitudes, n);
+            } else {
+                for (std::uint32_t p = 0; p < n; ++p) fine.value[to + p * step] = values[p];
+                for (std::uint32_t p = 0; p < n; ++p) fine.magnitude[to + p * step] = magnitudes[p];
+            }
+        });
+    }
+
+    // Calls use(x, c, inside) for all lines of the tile along the first axis: the line's first point, its class, and
+    // the position of the line in a class's box.
+    template <class Use>
+    static void for_lines(const SplineTile<T>& tile, const Use& use) {
+        for_rows(tile.place.edge, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+            const std::array<std::uint32_t, 4> x{0, y, z, w};
+            std::size_t inside = 0;
+            std::uint32_t c = 0;
+            for (std::uint32_t a = 1; a < 4; ++a) {
+                const bool active = a < tile.n_active;
+                inside += (active ? x[a] / 2 : x[a]) * tile.box[0].stride[a];
+                c |= active ? (x[a] & 1) << a : 0;
+            }
+            use(x, c, inside);
+        });
     }
 
     // Extra bits of codes, from the lowest up.
     class BitWriter {
     public:
         explicit BitWriter(std::uint16_t* units) : first_(units), at_(units) {}
+        // At most 20 bits. Writes up to 4 units beyond them.
         void put(std::uint32_t value, std::uint32_t bits) {
             held_ |= std::uint64_t{value} << n_;
             n_ += bits;
-            for (; n_ >= 16; n_ -= 16, held_ >>= 16) *at_++ = static_cast<std::uint16_t>(held_);
+            std::memcpy(at_, &held_, sizeof held_);
+            at_ += n_ / 16;
+            held_ >>= n_ / 16 * 16;
+            n_ %= 16;
         }
-        std::uint32_t finish() {
-            if (n_ > 0) *at_++ = static_cast<std::uint16_t>(held_);
-            return static_cast<std::uint32_t>(at_ - first_);
-        }
+        std::uint32_t finish() const { return static_cast<std::uint32_t>(at_ - first_) + (n_ > 0); }
 
     private:
         std::uint16_t *first_, *at_;
@@ -251,95 +319,137 @@ struct SplinePipeline {
         std::uint32_t n_ = 0;
     };
 
-    // Entries to be coded, in their order: for each phase its groups' flags, then the symbols of significant ones.
+    // What is to be coded of a phase, in tile.flag_entry and tile.entry.
+    struct PhaseEntries {
+        std::uint32_t first_flag = 0, n_flags = 0, first_value = 0, n_values = 0;
+    };
     struct Entries {
-        std::uint32_t run[2 * most_active_axes + 1] = {}; // where each begins, and the end
-        std::uint32_t n_runs = 0, n_values = 0, n_extra = 0;
+        PhaseEntries phase[most_active_axes];
+        std::uint32_t n_values = 0, n_extra = 0;
         std::uint32_t n_special = 0;
         bool any_significant = false;
     };
 
     // Predicts and codes all phases: counts what is coded, or lists it for writing; the other one is null.
-    static void code_phases(const SplineCoder<T>& coder, std::size_t i, SplineTile<T>& tile, RansCounts* counts,
-                            const RansWriting* writing, Entries& entries) {
+    static void code_phases(const SplineCoder<T>& coder, std::size_t i, const T* field, SplineTile<T>& tile,
+                            RansCounts* counts, const RansWriting* writing, Entries& entries) {
+        with_geometry_of(
+            tile, [&](auto geometry) { code_phases_of<geometry>(coder, i, field, tile, counts, writing, entries); });
+    }
+
+    template <Geometry geometry>
+    static void code_phases_of(const SplineCoder<T>& coder, std::size_t i, const T* field, SplineTile<T>& tile,
+                               RansCounts* counts, const RansWriting* writing, Entries& entries) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
-        std::uint32_t at = 0;
+        const T* const end = end_of(coder, field);
+        std::uint32_t flags = 0, values = 0;
         BitWriter extra(tile.extra);
+        sum_parents(tile);
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
-            for_classes(tile, phase, [&](std::uint32_t c) {
-                predict(coder, q, tile, c);
-                quantise_class(q, tile, c, false);
+            for_classes<geometry>(tile, phase, [&](auto c) {
+                predict<true>(coder, q, tile, c);
+                quantise_class<geometry>(lattice, q, field, end, tile, c, false);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
-            for_classes(tile, phase, [&](std::uint32_t c) { find_contexts(tile, c); });
-            entries.run[entries.n_runs++] = at;
-            std::uint32_t values = 0;
-            const std::uint32_t row = row_of(i, phase);
-            // The values of the phase, after the flags, whose number is known once all groups were seen.
-            std::uint16_t* const value_entry = tile.entry + max_tile_values;
-            for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-                const ClassBox& box = tile.box[c];
-                const auto [context, significant] = state_of<true>(tile, c, g);
+            for_classes<geometry>(tile, phase, [&](auto c) { find_contexts<geometry>(tile, c); });
+            for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t from, std::uint32_t to, auto n) {
+                copy_row(tile.in_order.place + to, tile.context + from, n);
+                copy_row(tile.in_order.direct + to, tile.direct + from, n);
+            });
+            PhaseEntries& of_phase = entries.phase[phase - 1];
+            of_phase = {flags, 0, values, 0};
+            std::uint32_t first = 0;
+            const std::uint32_t row = row_of(i, phase) / n_places;
+            for_groups<geometry>(lattice, tile, phase, [&](auto c, const Group& g) {
+                const std::uint32_t n = g.values();
+                const std::uint8_t* const place = tile.in_order.place + first;
+                const std::uint8_t* const direct = tile.in_order.direct + first;
+                first += n;
+                const std::uint32_t context = context_of_group(place, n);
+                const auto [significant, all_direct] = look_at_group(direct, n);
                 if (counts != nullptr) ++counts->group[i > 0][context][significant];
-                tile.entry[at++] = static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
+                tile.flag_entry[flags++] = static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
                 if (!significant) return;
                 entries.any_significant = true;
-                if (counts != nullptr)
-                    count_group(tile, box, g, counts->symbol.data() + row);
-                else
-                    values = list_group(tile, box, g, *writing, row, value_entry, values, extra, entries);
+                if (counts != nullptr) {
+                    if (all_direct)
+                        for (std::uint32_t x = 0; x < n; ++x) ++counts->symbol[context_of(row, place[x])][direct[x]];
+                    else
+                        count_large<geometry>(tile, box_of<geometry>(tile, c), g, place, row, *counts);
+                } else {
+                    if (!all_direct || !list_direct(place, direct, n, writing->entry_of[row], tile.entry + values))
+                        list_large<geometry>(tile, box_of<geometry>(tile, c), g, place, row, *writing,
+                                             tile.entry + values, extra, entries);
+                    values += n;
+                }
             });
-            entries.run[entries.n_runs++] = at;
-            if (writing != nullptr) std::memmove(tile.entry + at, value_entry, values * 2);
-            at += values;
-            entries.n_values += values;
+            of_phase.n_flags = flags - of_phase.first_flag;
+            of_phase.n_values = values - of_phase.first_value;
         }
-        entries.run[entries.n_runs] = at;
+        entries.n_values = values;
         entries.n_extra = extra.finish();
     }
 
-    static void count_group(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
-                            std::array<std::uint32_t, n_symbols>* counts) {
-        for_rows_of(box, g, [&](std::size_t at, auto n) {
-            for (std::uint32_t x = 0; x < n; ++x) {
-                const std::int32_t code = tile.code[at + x];
-                std::uint32_t s = static_cast<std::uint32_t>(code) + alphabet.zero();
-                if (s >= 2 * alphabet.direct()) s = alphabet.symbol(code);
-                ++counts[tile.context[at + x]][s];
-            }
+    // Calls use(x, code) for a group's codes, of which some have no symbol of their own.
+    template <Geometry geometry, class Use>
+    static void for_codes_of(const SplineTile<T>& tile, const ClassBox& box, const Group& g, const Use& use) {
+        std::uint32_t at = 0;
+        for_rows_of<geometry>(box, g, [&](std::size_t row, auto n) {
+            for (std::uint32_t x = 0; x < n; ++x) use(at + x, tile.code[row + x]);
+            at += n;
         });
     }
 
-    // Lists a group's symbols from entry[values] on, and puts their extra bits. Returns the number of entries.
-    static std::uint32_t list_group(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
-                                    const RansWriting& writing, std::uint32_t row, std::uint16_t* entry,
-                                    std::uint32_t values, BitWriter& extra, Entries& entries) {
-        const std::uint16_t* const entry_of = writing.entry_of + row * n_direct;
-        std::uint32_t large = tile.has_large ? n_direct : 0, at_first = values;
-        if (large == 0)
-            for_rows_of(box, g, [&](std::size_t at, auto n) {
-                for (std::uint32_t x = 0; x < n; ++x) {
-                    const std::uint16_t e = entry_of[tile.context[at + x] * n_direct + tile.direct[at + x]];
-                    large |= e;
-                    entry[values + x] = e;
-                }
-                values += n;
-            });
-        if ((large & (256 - n_direct)) == 0) return values;
-        values = at_first;
-        for_rows_of(box, g, [&](std::size_t at, auto n) {
-            for (std::uint32_t x = 0; x < n; ++x) {
-                const std::int32_t code = tile.code[at + x];
-                const std::uint32_t context = row + tile.context[at + x], table = writing.model.table[context];
-                std::uint32_t s = static_cast<std::uint32_t>(code) + alphabet.zero();
-                if (s < n_direct) s = entry_of[tile.context[at + x] * n_direct + s] & 0xFF;
-                if (s >= n_direct) s = put_large(writing, table, code, extra, entries);
-                entry[values + x] = static_cast<std::uint16_t>(table << 8 | s);
-            }
-            values += n;
+    template <Geometry geometry>
+    [[gnu::noinline]] static void count_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
+                                              const std::uint8_t* place, std::uint32_t row, RansCounts& counts) {
+        for_codes_of<geometry>(tile, box, g, [&](std::uint32_t x, std::int32_t code) {
+            ++counts.symbol[context_of(row, place[x])][alphabet.symbol(code)];
         });
-        return values;
+    }
+
+    // Lists the symbols of a group whose codes all have one; false if some of them have to be escaped.
+    [[gnu::noinline]] static bool list_direct(const std::uint8_t* __restrict place,
+                                              const std::uint8_t* __restrict direct, std::uint32_t n,
+                                              const std::uint16_t* __restrict entry_of,
+                                              std::uint16_t* __restrict entry) {
+        std::uint32_t all = 0;
+        for (std::uint32_t x = 0; x < n; ++x) {
+            const std::uint16_t e = entry_of[place[x] * n_direct + direct[x]];
+            all |= e;
+            entry[x] = e;
+        }
+        return (all & (256 - n_direct)) == 0;
+    }
+
+    // The same of any group, with its extra bits.
+    template <Geometry geometry>
+    [[gnu::noinline]] static void list_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
+                                             const std::uint8_t* place, std::uint32_t row, const RansWriting& writing,
+                                             std::uint16_t* entry, BitWriter& given, Entries& entries) {
+        BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
+        std::int32_t codes[most_of_group];
+        for_codes_of<geometry>(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
+        const std::uint32_t n = g.values();
+        for (std::uint32_t x = 0; x < n; ++x) {
+            const std::int32_t code = codes[x];
+            const std::uint32_t table = writing.table_of[row][place[x]],
+                                i = static_cast<std::uint32_t>(code) + SymbolTables::reach;
+            std::uint32_t s;
+            if (i < 2 * SymbolTables::reach && is_own(writing, table, symbol_tables.of_code[i].symbol)) {
+                const auto [symbol, bits] = symbol_tables.of_code[i];
+                s = symbol;
+                extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
+            } else {
+                s = put_large(writing, table, code, extra, entries);
+            }
+            entry[x] = static_cast<std::uint16_t>(table << 8 | s);
+        }
+        given = extra;
+    }
+    static bool is_own(const RansWriting& writing, std::uint32_t table, std::uint32_t s) {
+        return writing.coded_as[table][s] == s;
     }
 
     // The symbol of a code that has extra bits, or of a special value; puts the bits.
@@ -358,26 +468,25 @@ struct SplinePipeline {
 
     static std::uint32_t n_coded(const SplineTile<T>& tile) { return tile.place.points() - tile.box[0].points(); }
 
-    static void begin(const Lattice& lattice, std::uint64_t number, const T* field, const LatticeArrays<T>& coarse,
+    static void begin(const Lattice& lattice, std::uint64_t number, const LatticeArrays<T>& coarse,
                       SplineTile<T>& tile) {
         tile.begin(lattice, number);
         load_coarse<T>(lattice, {coarse.value, coarse.magnitude}, tile);
         const LatticeTile later = tile_of(lattice, std::min(number + prefetch_distance, lattice.n_tiles - 1));
-        std::ptrdiff_t distance = 0;
+        tile.later = 0;
         for (std::size_t a = 0; a < 4; ++a)
-            distance +=
+            tile.later +=
                 (static_cast<std::ptrdiff_t>(later.origin[a]) - static_cast<std::ptrdiff_t>(tile.place.origin[a])) *
                 static_cast<std::ptrdiff_t>(lattice.field_stride[a]);
-        load_values(lattice, field, tile, distance);
     }
 
     static void count(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
                       const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
                       RansCounts* counts) {
         const Lattice& lattice = coder.pyramid.lattices[i];
-        begin(lattice, number, field, coarse, tile);
+        begin(lattice, number, coarse, tile);
         Entries entries;
-        code_phases(coder, i, tile, counts, nullptr, entries);
+        code_phases(coder, i, field, tile, counts, nullptr, entries);
         store(lattice, tile, coarse, fine);
     }
 
@@ -391,9 +500,9 @@ struct SplinePipeline {
                                const RansWriting& writing, std::uint16_t* payload, Counts& counts) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
-        begin(lattice, number, field, coarse, tile);
+        begin(lattice, number, coarse, tile);
         Entries entries;
-        code_phases(coder, i, tile, nullptr, &writing, entries);
+        code_phases(coder, i, field, tile, nullptr, &writing, entries);
         const std::uint32_t n = n_coded(tile);
         std::uint32_t at = 1;
         if (n > 0 && all_special(tile)) {
@@ -425,8 +534,11 @@ struct SplinePipeline {
         payload[0] = static_cast<std::uint16_t>(header);
         std::uint16_t* const end = tile.words + std::size(tile.words);
         RansEncoder encoder(writing, lanes, end);
-        for (std::uint32_t r = entries.n_runs; r-- > 0;)
-            encoder.run(tile.entry + entries.run[r], entries.run[r + 1] - entries.run[r]);
+        for (std::uint32_t phase = tile.n_active; phase-- > 0;) {
+            const PhaseEntries& of = entries.phase[phase];
+            encoder.run(tile.entry + of.first_value, of.n_values);
+            encoder.run(tile.flag_entry + of.first_flag, of.n_flags);
+        }
         const std::uint16_t* const words = encoder.finish();
         const auto n_words = static_cast<std::uint32_t>(end - words);
         if (at + n_words < 1 + n * units_of_value) {
@@ -437,16 +549,16 @@ struct SplinePipeline {
             return at + n_words;
         }
         // Raw. What it predicts from are then the values themselves.
-        begin(lattice, number, field, coarse, tile);
+        begin(lattice, number, coarse, tile);
         payload[0] = raw;
         at = 1;
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
-            for_classes(tile, phase, [&](std::uint32_t c) {
-                predict(coder, q, tile, c);
-                quantise_class(q, tile, c, true);
+            for_classes<Geometry::any>(tile, phase, [&](std::uint32_t c) {
+                predict<false>(coder, q, tile, c);
+                quantise_class<Geometry::any>(lattice, q, field, end_of(coder, field), tile, c, true);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
-            for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
+            for_groups<Geometry::any>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
                 for_values_of(lattice, tile, c, g, [&](std::size_t, std::size_t in_field) {
                     std::memcpy(payload + at, field + in_field, sizeof(T));
                     at += units_of_value;
@@ -499,34 +611,47 @@ struct SplinePipeline {
 
     class BitReader {
     public:
-        BitReader(const std::uint16_t* at, const std::uint16_t* end) : at_(at), end_(end) {}
-        // Zeros beyond the end, where good() becomes false.
-        std::uint32_t take(std::uint32_t bits) {
-            for (; n_ < bits; n_ += 16) {
-                if (at_ < end_)
-                    held_ |= std::uint64_t{*at_++} << n_;
-                else
-                    good_ = false;
+        BitReader() = default;
+        // Reads up to RansDecoder::margin units beyond the end.
+        BitReader(const std::uint16_t* units, const std::uint16_t* end)
+            : units_(units), end_(static_cast<std::size_t>(end - units) * 16) {}
+        // Codes from symbols; those beyond the end are 0, and good() becomes false.
+        void codes(const std::uint8_t* symbol, std::uint32_t n, std::int32_t* code) {
+            constexpr std::uint32_t at_once = RansDecoder::margin * 16 / 32; // of at most 20 bits each
+            std::size_t at = at_;
+            for (std::uint32_t from = 0; from < n; from += at_once) {
+                const std::uint32_t to = std::min(from + at_once, n);
+                for (std::uint32_t j = from; j < to; ++j) {
+                    const auto [first, bits] = symbol_tables.meaning[symbol[j]];
+                    std::uint64_t here;
+                    std::memcpy(&here, units_ + at / 16, sizeof here);
+                    code[j] = first | static_cast<std::int32_t>(here >> at % 16 & ((1u << bits) - 1));
+                    at += bits;
+                }
+                if (at <= end_) continue;
+                good_ = false;
+                at = end_;
+                std::fill(code + from, code + n, 0);
+                break;
             }
-            const auto value = static_cast<std::uint32_t>(held_ & ((std::uint64_t{1} << bits) - 1));
-            held_ >>= bits;
-            n_ -= bits;
-            return value;
+            at_ = at;
         }
-        bool finished() const { return good_ && at_ == end_ && held_ == 0; }
+        bool finished() const {
+            return good_ && (at_ + 15) / 16 * 16 == end_ && (at_ == end_ || units_[at_ / 16] >> at_ % 16 == 0);
+        }
 
     private:
-        const std::uint16_t *at_, *end_;
-        std::uint64_t held_ = 0;
-        std::uint32_t n_ = 0;
+        const std::uint16_t* units_ = nullptr;
+        std::size_t at_ = 0, end_ = 0; // bits
         bool good_ = true;
     };
 
     // Values of class c from its codes and predictions, and magnitudes; those that are stored verbatim follow.
-    static void reconstruct_class(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c) {
+    template <Geometry geometry>
+    [[gnu::always_inline]] static void reconstruct_class(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c) {
         using L = Lanes<T>;
         using Values = typename L::Values;
-        const ClassBox& box = tile.box[c];
+        const ClassBox& box = box_of<geometry>(tile, c);
         for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
             const std::size_t row = box.at(0, y, z, w);
             for (std::uint32_t x = 0; x < box.n[0]; x += lane_room) {
@@ -536,7 +661,7 @@ struct SplinePipeline {
                 if (tile.has_large)
                     std::memcpy(&codes, tile.code + at, sizeof codes);
                 else
-                    codes = __builtin_convertvector(load_bytes(tile.direct + at), Codes) - 32;
+                    codes = __builtin_convertvector(load_marks(tile.direct + at), Codes) - 32;
                 Codes special{};
                 if (tile.has_special) {
                     special = codes == missing_code;
@@ -544,7 +669,7 @@ struct SplinePipeline {
                 }
                 keep_first(codes, here); // so that what follows the row stays as it is
                 keep_first(special, here);
-                store_bytes(tile.magnitude + at, magnitudes_of(codes) | __builtin_convertvector(special, Bytes));
+                store_marks(tile.magnitude + at, magnitudes_of(codes) | __builtin_convertvector(special, Marks));
                 std::int32_t k[lane_room];
                 std::memcpy(k, &codes, sizeof k);
                 for (std::uint32_t lane = 0; lane < here; lane += L::n) {
@@ -564,89 +689,151 @@ struct SplinePipeline {
         });
     }
 
-    static void read(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const std::uint16_t* payload,
-                     std::uint32_t n_units, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
-                     const Destination<T>& destination, SplineTile<T>& tile, const RansReading& reading,
-                     std::vector<Patch>& patches) {
-        const Lattice& lattice = coder.pyramid.lattices[i];
-        const Quantiser<T>& q = coder.quantiser[i];
-        const std::uint64_t tile_number = lattice.first_tile + number;
-        tile.begin(lattice, number);
-        load_coarse<T>(lattice, {coarse.value, coarse.magnitude}, tile);
-        const std::uint32_t header = n_units > 0 ? payload[0] : 0, n = n_coded(tile);
-        const auto kind = static_cast<TileKind>(header & 3);
-        std::uint32_t at = n_units > 0 ? 1 : 0;
-        const std::uint16_t* extra_at = payload;
-        const std::uint16_t* extra_end = payload;
+    // What a payload's header says.
+    struct Payload {
+        TileKind kind = coded;
+        bool has_codes = false; // not all of them are 0
+        std::uint32_t lanes = 1;
+        const std::uint16_t *extra = nullptr, *extra_end = nullptr; // bits
+        const std::uint16_t* rest = nullptr;                        // states and words, or values
+    };
+    static Payload read_header(std::uint64_t tile_number, const std::uint16_t* units, std::uint32_t n_units,
+                               SplineTile<T>& tile) {
+        Payload payload;
+        payload.rest = payload.extra = payload.extra_end = units;
+        if (n_units == 0) return payload;
+        const std::uint32_t header = units[0], n = n_coded(tile);
+        std::uint32_t at = 1;
         const auto take = [&](std::uint32_t count) { // the next `count` units, which must exist
             const std::uint32_t from = at;
             if (count > n_units - at) corrupt_tile(tile_number, "payload is too short");
             at += count;
-            return payload + from;
+            return units + from;
         };
-        if (kind == coded) {
+        payload.kind = static_cast<TileKind>(header & 3);
+        if (payload.kind == coded) {
             if ((header & 3u << 2) == 3u << 2 || header >> 6 != 0) corrupt_tile(tile_number, "bad tile header");
             if ((header >> 4 & 1) != 0) read_verbatim(tile_number, tile, take);
             if ((header >> 5 & 1) != 0) {
                 const std::uint32_t count = *take(1);
-                extra_at = take(count);
-                extra_end = extra_at + count;
+                payload.extra = take(count);
+                payload.extra_end = payload.extra + count;
             }
-        } else if (header > raw || n_units != (kind == raw ? 1 + n * units_of_value : 1)) {
-            corrupt_tile(tile_number, "bad tile header or length");
+            payload.has_codes = true;
+            payload.lanes = 1u << (header >> 2 & 3);
+            payload.rest = take(2 * payload.lanes);
+        } else {
+            if (header > raw || n_units != (payload.kind == raw ? 1 + n * units_of_value : 1))
+                corrupt_tile(tile_number, "bad tile header or length");
+            payload.rest = units + at;
         }
-        const std::uint32_t lanes = 1u << (header >> 2 & 3);
-        const bool has_codes = kind == coded && n_units > 0;
-        if (has_codes) take(2 * lanes);
-        RansDecoder decoder(reading, has_codes ? lanes : 0, payload + at - (has_codes ? 2 * lanes : 0),
-                            payload + n_units);
-        BitReader extra(extra_at, extra_end);
-        for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
-            for_classes(tile, phase, [&](std::uint32_t c) { predict(coder, q, tile, c); });
-            if (has_codes) {
-                for_classes(tile, phase, [&](std::uint32_t c) { find_contexts(tile, c); });
-                read_codes(lattice, tile, phase, row_of(i, phase), reading, decoder, extra);
-                if (!decoder.good()) corrupt_tile(tile_number, "codewords end early");
-                for_classes(tile, phase, [&](std::uint32_t c) { reconstruct_class(q, tile, c); });
-                if (!put_verbatim(tile, q, phase)) corrupt_tile(tile_number, "a verbatim value has a code");
-            } else if (n_units == 0) {
-                for_classes(tile, phase, [&](std::uint32_t c) { reconstruct_without_codes(tile, c); });
-            } else if (kind == special) {
-                for_classes(tile, phase, [&](std::uint32_t c) {
-                    for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-                        std::fill_n(tile.code + tile.box[c].at(0, y, z, w), tile.box[c].n[0], missing_code);
-                        std::fill_n(tile.magnitude + tile.box[c].at(0, y, z, w), tile.box[c].n[0], special_magnitude);
-                    });
-                });
-                tile.has_special = true;
-            } else if (kind == raw) {
-                for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-                    for_rows(g.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-                        for (std::uint32_t x = 0; x < g.n[0]; ++x) {
-                            typename Traits<T>::Bits bits;
-                            std::memcpy(&bits, take(units_of_value), sizeof bits);
-                            put_value(tile, q, c, {g.first[0] + x, g.first[1] + y, g.first[2] + z, g.first[3] + w},
-                                      bits, true);
-                        }
-                    });
-                });
+        return payload;
+    }
+
+    // A tile that is decoded, side by side with others.
+    struct Reading {
+        SplineTile<T>* tile = nullptr;
+        std::uint64_t number = 0; // in the archive
+        Payload payload;
+        RansDecoder decoder;
+        BitReader extra;
+        std::uint32_t n_groups = 0, n_values = 0; // of a phase; the latter in significant groups
+    };
+
+    static void read(const SplineCoder<T>& coder, std::size_t i, const SplinePayload* payloads,
+                     std::uint32_t n_payloads, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
+                     const Destination<T>& destination, const SplineTiles<T>& tiles, const RansReading& reading,
+                     std::vector<Patch>& patches) {
+        const Lattice& lattice = coder.pyramid.lattices[i];
+        const Quantiser<T>& q = coder.quantiser[i];
+        Reading coded[tiles_at_once];
+        std::uint32_t n_coded = 0;
+        for (std::uint32_t j = 0; j < n_payloads; ++j) {
+            const auto [number, units, n_units] = payloads[j];
+            Reading& of = coded[n_coded];
+            of.tile = tiles[j].get();
+            of.number = lattice.first_tile + number;
+            of.tile->begin(lattice, number);
+            of.payload = read_header(of.number, units, n_units, *of.tile);
+            load_coarse<T>(lattice, {coarse.value, coarse.magnitude}, *of.tile);
+            if (of.payload.has_codes) {
+                of.decoder = RansDecoder(reading, of.payload.lanes, of.payload.rest, units + n_units);
+                of.extra = BitReader(of.payload.extra, of.payload.extra_end);
+                sum_parents(*of.tile);
+                ++n_coded;
+            } else {
+                read_without_codes(coder, lattice, q, of.payload, *of.tile);
             }
-            if (phase < tile.n_active)
-                for_classes(tile, phase, [&](std::uint32_t c) { continue_rows(lattice, tile, c); });
         }
-        if (has_codes && !(decoder.finished() && extra.finished()))
-            corrupt_tile(tile_number, "codewords do not end where the payload does");
-        store(lattice, tile, coarse, fine);
-        if (fine.value == nullptr) put_out(lattice, tile, coarse, q, destination);
+        for (std::uint32_t phase = 1; phase <= lattice.n_active && n_coded > 0; ++phase) {
+            const std::uint32_t row = row_of(i, phase) / n_places;
+            RansDecoder::Symbols symbols[tiles_at_once];
+            for (std::uint32_t j = 0; j < n_coded; ++j) {
+                Reading& of = coded[j];
+                with_geometry_of(*of.tile, [&](auto geometry) { begin_phase<geometry>(coder, i, phase, of); });
+                symbols[j] = {&of.decoder, of.tile->place_coded, of.tile->symbol, of.n_values};
+            }
+            RansDecoder::symbols(symbols, n_coded, reading.slots_of[row]);
+            for (std::uint32_t j = 0; j < n_coded; ++j)
+                with_geometry_of(*coded[j].tile,
+                                 [&](auto geometry) { end_phase<geometry>(lattice, q, phase, coded[j]); });
+        }
+        for (std::uint32_t j = 0; j < n_coded; ++j)
+            if (!coded[j].decoder.finished() || !coded[j].extra.finished())
+                corrupt_tile(coded[j].number, "codewords do not end where the payload does");
+        for (std::uint32_t j = 0; j < n_payloads; ++j) {
+            store(lattice, *tiles[j], coarse, fine);
+            if (fine.value == nullptr) put_out(lattice, *tiles[j], coarse, q, destination);
+            list_patches(coder, i, *tiles[j], patches);
+        }
+    }
+
+    // Verbatim values that are not finite are not among those to predict from.
+    static void list_patches(const SplineCoder<T>& coder, std::size_t i, const SplineTile<T>& tile,
+                             std::vector<Patch>& patches) {
+        const Lattice& lattice = coder.pyramid.lattices[i];
         for (std::uint32_t j = 0; j < tile.n_verbatim; ++j) {
             const T value = std::bit_cast<T>(tile.verbatim[j]);
-            if (std::abs(value) <= std::numeric_limits<T>::max() || tile.verbatim[j] == q.special) continue;
+            if (std::abs(value) <= std::numeric_limits<T>::max() || tile.verbatim[j] == coder.quantiser[i].special)
+                continue;
             Patch patch{{}, tile.verbatim[j]};
             std::uint32_t rest = tile.verbatim_at[j];
             for (std::size_t a = 0; a < 4; ++a, rest /= tile.place.edge[a - 1])
                 patch.at[lattice.axis[a]] =
                     (tile.place.origin[a] + rest % tile.place.edge[a]) * coder.pyramid.scale(i, lattice.axis[a]);
             patches.push_back(patch);
+        }
+    }
+
+    // A tile whose codes are all 0, or that has none.
+    static void read_without_codes(const SplineCoder<T>& coder, const Lattice& lattice, const Quantiser<T>& q,
+                                   const Payload& payload, SplineTile<T>& tile) {
+        const std::uint16_t* values = payload.rest;
+        for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
+            for_classes<Geometry::any>(tile, phase, [&](std::uint32_t c) {
+                predict<false>(coder, q, tile, c);
+                if (payload.kind == coded) {
+                    reconstruct_without_codes(tile, c);
+                } else if (payload.kind == special) {
+                    tile.has_special = true;
+                    for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+                        std::fill_n(tile.magnitude + tile.box[c].at(0, y, z, w), tile.box[c].n[0], special_magnitude);
+                    });
+                }
+            });
+            if (payload.kind == raw)
+                for_groups<Geometry::any>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
+                    for_rows(g.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+                        for (std::uint32_t x = 0; x < g.n[0]; ++x, values += units_of_value) {
+                            typename Traits<T>::Bits bits;
+                            std::memcpy(&bits, values, sizeof bits);
+                            put_value(tile, q, c, {g.first[0] + x, g.first[1] + y, g.first[2] + z, g.first[3] + w},
+                                      bits, true);
+                        }
+                    });
+                });
+            if (phase < tile.n_active)
+                for_classes<Geometry::any>(tile, phase, [&](std::uint32_t c) { continue_rows(lattice, tile, c); });
         }
     }
 
@@ -695,71 +882,85 @@ struct SplinePipeline {
         return true;
     }
 
-    static void read_codes(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase, std::uint32_t row,
-                           const RansReading& reading, RansDecoder& decoder, BitReader& extra) {
-        std::uint32_t n_groups = 0, n_values = 0;
-        for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-            tile.table[n_groups++] = static_cast<std::uint8_t>(state_of<false>(tile, c, g).context);
+    // Up to the symbols of a phase: predictions, contexts, and which groups are significant.
+    template <Geometry geometry>
+    static void begin_phase(const SplineCoder<T>& coder, std::size_t i, std::uint32_t phase, Reading& of) {
+        const Lattice& lattice = coder.pyramid.lattices[i];
+        SplineTile<T>& tile = *of.tile;
+        for_classes<geometry>(tile, phase, [&](auto c) {
+            predict<true>(coder, coder.quantiser[i], tile, c);
+            find_contexts<geometry>(tile, c);
         });
-        decoder.flags(tile.table, n_groups, tile.flag);
-        if (!decoder.good()) return;
-        std::uint32_t j = 0;
-        const std::uint8_t* const table_of = reading.model.table.data() + row;
-        for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-            if (tile.flag[j++] == 0) return;
-            for_rows_of(tile.box[c], g, [&](std::size_t first, auto n) {
-                for (std::uint32_t x = 0; x < n; ++x) tile.table[n_values + x] = table_of[tile.context[first + x]];
-                n_values += n;
-            });
+        for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t from, std::uint32_t to, auto n) {
+            copy_row(tile.in_order.place + to, tile.context + from, n);
         });
-        decoder.symbols(tile.table, n_values, tile.symbol);
-        if (!decoder.good()) return;
+        of.n_groups = list_groups<geometry>(lattice, tile, phase);
+        std::uint32_t first = 0;
+        for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++])
+            tile.group_context[j] =
+                static_cast<std::uint8_t>(context_of_group(tile.in_order.place + first, tile.group_size[j]));
+        of.decoder.flags(tile.group_context, of.n_groups, tile.flag);
+        if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
+        first = of.n_values = 0;
+        for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
+            std::memcpy(tile.place_coded + of.n_values, tile.in_order.place + first, most_of_group);
+            of.n_values += tile.flag[j] != 0 ? tile.group_size[j] : 0u;
+        }
+    }
+
+    // From the symbols of a phase on: codes and values.
+    template <Geometry geometry>
+    static void end_phase(const Lattice& lattice, const Quantiser<T>& q, std::uint32_t phase, Reading& of) {
+        SplineTile<T>& tile = *of.tile;
+        if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
         std::uint8_t bits_set = 0;
-        for (std::uint32_t v = 0; v < n_values; ++v) bits_set |= tile.symbol[v];
+        for (std::uint32_t v = 0; v < of.n_values; ++v) bits_set |= tile.symbol[v];
         tile.has_large = tile.has_special || (bits_set & (256 - n_direct)) != 0;
-        if (tile.has_large) return spread_large(lattice, tile, phase, n_values, extra);
-        j = n_values = 0;
-        for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-            const bool significant = tile.flag[j++] != 0;
-            for_rows_of(tile.box[c], g, [&](std::size_t first, auto n) {
-                if (significant) {
-                    std::memcpy(tile.direct + first, tile.symbol + n_values, n);
-                    n_values += n;
-                } else {
-                    std::memset(tile.direct + first, alphabet.zero(), n);
-                }
-            });
+        if (tile.has_large)
+            spread_large<geometry>(lattice, tile, phase, of.n_groups, of.n_values, of.extra);
+        else
+            spread_direct<geometry>(lattice, tile, phase, of.n_groups);
+        for_classes<geometry>(tile, phase, [&](auto c) { reconstruct_class<geometry>(q, tile, c); });
+        if (!put_verbatim(tile, q, phase)) corrupt_tile(of.number, "a verbatim value has a code");
+        if (phase < tile.n_active) for_classes<geometry>(tile, phase, [&](auto c) { continue_rows(lattice, tile, c); });
+    }
+
+    // Codes that have symbols of their own.
+    template <Geometry geometry>
+    static void spread_direct(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase,
+                              std::uint32_t n_groups) {
+        std::uint32_t first = 0, n_values = 0;
+        for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
+            if (tile.flag[j] != 0) {
+                std::memcpy(tile.in_order.direct + first, tile.symbol + n_values, most_of_group);
+                n_values += tile.group_size[j];
+            } else {
+                std::memset(tile.in_order.direct + first, alphabet.zero(), most_of_group);
+            }
+        }
+        for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t to, std::uint32_t from, auto n) {
+            copy_row(tile.direct + to, tile.in_order.direct + from, n);
         });
     }
 
     // Codes from symbols some of which have extra bits, or stand for special values.
+    template <Geometry geometry>
     [[gnu::noinline]] static void spread_large(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase,
-                                               std::uint32_t n_values, BitReader& extra) {
-        for (std::uint32_t v = 0; v < n_values; ++v) {
-            const std::uint32_t s = tile.symbol[v];
-            if (s < n_direct) {
-                tile.decoded[v] = static_cast<std::int32_t>(s - alphabet.zero());
-            } else if (s == alphabet.missing()) {
-                tile.decoded[v] = missing_code;
-                tile.has_special = true;
+                                               std::uint32_t n_groups, std::uint32_t n_values, BitReader& extra) {
+        extra.codes(tile.symbol, n_values, tile.decoded);
+        for (std::uint32_t v = 0; v < n_values; ++v) tile.has_special |= tile.symbol[v] == alphabet.missing();
+        std::uint32_t first = 0;
+        n_values = 0;
+        for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
+            if (tile.flag[j] != 0) {
+                std::memcpy(tile.code_in_order + first, tile.decoded + n_values, most_of_group * 4);
+                n_values += tile.group_size[j];
             } else {
-                const auto [leading, bits] = alphabet.meaning(s);
-                tile.decoded[v] =
-                    static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra.take(bits));
+                std::memset(tile.code_in_order + first, 0, most_of_group * 4);
             }
         }
-        std::uint32_t j = 0;
-        n_values = 0;
-        for_groups(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-            const bool significant = tile.flag[j++] != 0;
-            for_rows_of(tile.box[c], g, [&](std::size_t first, auto n) {
-                if (significant) {
-                    std::memcpy(tile.code + first, tile.decoded + n_values, n * 4);
-                    n_values += n;
-                } else {
-                    std::memset(tile.code + first, 0, n * 4);
-                }
-            });
+        for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t to, std::uint32_t from, auto n) {
+            copy_row(tile.code + to, tile.code_in_order + from, n);
         });
     }
 
@@ -771,6 +972,17 @@ struct SplinePipeline {
             const auto a = L::template load<Values>(even + x), b = L::template load<Values>(odd + x);
             L::store(line + 2 * x, L::interleaved_low(a, b));
             L::store(line + 2 * x + L::n, L::interleaved_high(a, b));
+        }
+    }
+
+    static void interleave_marks(const std::uint8_t* even, const std::uint8_t* odd, std::uint32_t n,
+                                 std::uint8_t* line) {
+        for (std::uint32_t x = 0; x < n; x += lane_room) {
+            const Marks a = load_marks(even + x), b = load_marks(odd + x);
+            store_marks(line + 2 * x,
+                        __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+            store_marks(line + 2 * x + lane_room,
+                        __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
         }
     }
 
@@ -788,7 +1000,7 @@ struct SplinePipeline {
             for (std::uint32_t p = 0; p < n; ++p)
                 if (magnitude[p * step] == special_magnitude) to_first[2 * p] = special_value;
         };
-        const bool coarse_special = tile.box[0].points() > 0 && has_special_parents(tile);
+        const bool coarse_special = tile.has_special_parents;
         const std::uint32_t n = tile.box[0].n[0];
         const bool in_place = to.stride[0] == 1 && end[0] - first[0] == 2 * n && n % Lanes<T>::n == 0;
         T line_of_its_own[max_tile_values + 2 * lane_room];
@@ -826,17 +1038,6 @@ struct SplinePipeline {
                     else
                         for (std::uint64_t v = 0; v < end[0] - first[0]; ++v) target[v * to.stride[0]] = from[v];
                 }
-    }
-
-    static bool has_special_parents(const SplineTile<T>& tile) {
-        bool any = false;
-        const auto& n = tile.box[0].n;
-        for_rows(n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-            const std::uint8_t* const p =
-                tile.parents + y * tile.parents_stride[1] + z * tile.parents_stride[2] + w * tile.parents_stride[3];
-            for (std::uint32_t x = 0; x < n[0]; ++x) any = any || p[x] == 255;
-        });
-        return any;
     }
 };
 

@@ -38,52 +38,21 @@ struct ClassBox {
     }
 };
 
-inline constexpr std::uint32_t lane_room = 16; // positions that a vector may run over the end of a row
+inline constexpr std::uint32_t lane_room = 16; // rows of a tile begin at multiples of it
+inline constexpr std::size_t vector_room = 64; // bytes, and positions, that a vector may run over the end of memory
 
-template <class T>
-struct SplineTile {
-    std::uint32_t n_active = 0;
-    LatticeTile place{};
+// The boxes of the classes of a tile with these edges, and the positions that a class takes up.
+struct TileBoxes {
     std::array<ClassBox, n_classes> box;
-    std::uint32_t classes() const { return 1u << n_active; }
+    std::size_t class_size = 0;
 
-    // All in one buffer; by position, as ClassBox has it.
-    T* value = nullptr;             // to predict from
-    T* original = nullptr;          // while it is compressed
-    std::int32_t* code = nullptr;   // missing_code: special
-    std::uint8_t* direct = nullptr; // code + 32, if has_large is false
-    std::uint8_t* magnitude = nullptr;
-    std::uint8_t* context = nullptr; // place: S * 9 + N
-    std::uint8_t* spread = nullptr;  // S
-    std::uint8_t* parents = nullptr; // P, by half coordinates: the layout of `parents_stride`
-    std::array<std::size_t, 4> parents_stride{};
-
-    // In coding order.
-    std::uint16_t entry[2 * max_tile_values + 64]; // table * 256 + symbol
-    std::uint8_t table[max_tile_values + 64], symbol[max_tile_values + 64];
-    std::int32_t decoded[max_tile_values + 64];
-    std::uint8_t flag[max_tile_values + 64];
-    std::uint16_t extra[max_tile_values * 2 + 8];  // extra bits
-    std::uint16_t words[2 * max_tile_values + 64]; // states and words, from the end
-
-    // Verbatim values, by position in the tile.
-    std::uint32_t n_verbatim = 0;
-    std::uint16_t verbatim_at[max_tile_values];
-    typename Traits<T>::Bits verbatim[max_tile_values];
-    bool has_special = false;
-    bool has_large = false; // a code without a symbol of its own, or a special value
-
-    void begin(const Lattice& lattice, std::uint64_t number) {
-        place = tile_of(lattice, number);
-        n_active = lattice.n_active;
-        n_verbatim = 0;
-        has_special = has_large = false;
-        std::size_t class_size = 0;
-        for (std::uint32_t c = 0; c < classes(); ++c) {
+    constexpr TileBoxes() = default;
+    constexpr TileBoxes(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge) {
+        for (std::uint32_t c = 0; c < 1u << n_active; ++c) {
             ClassBox& b = box[c];
             for (std::uint32_t a = 0; a < 4; ++a) {
                 const bool active = a < n_active, odd = (c >> a & 1) != 0;
-                b.n[a] = active ? (place.edge[a] + !odd) / 2 : place.edge[a];
+                b.n[a] = active ? (edge[a] + !odd) / 2 : edge[a];
                 b.margin[a] = active && !odd;
                 b.padded[a] = b.n[a] + 3 * b.margin[a];
             }
@@ -91,7 +60,7 @@ struct SplineTile {
                 b.stride = {1, (b.padded[0] + lane_room - 1) / lane_room * lane_room, 0, 0};
                 b.stride[2] = b.stride[1] * b.padded[1];
                 b.stride[3] = b.stride[2] * b.padded[2];
-                class_size = b.stride[3] * b.padded[3] + 2 * lane_room;
+                class_size = b.stride[3] * b.padded[3] + vector_room;
             }
             b.stride = box[0].stride;
             // Rows of the tile begin at multiples of lane_room; what lies before a row is at the end of the row before.
@@ -99,39 +68,104 @@ struct SplineTile {
             b.first = b.offset;
             for (std::size_t a = 0; a < 4; ++a) b.first += b.margin[a] * b.stride[a];
         }
-        const std::size_t size = classes() * class_size + lane_room;
-        parents_stride = {1, (box[0].n[0] + lane_room - 1) / lane_room * lane_room, 0, 0};
-        parents_stride[2] = parents_stride[1] * box[0].n[1];
-        parents_stride[3] = parents_stride[2] * box[0].n[2];
-        const std::size_t n_parents = parents_stride[3] * box[0].n[3] + lane_room;
-        if (size > size_ || n_parents > n_parents_) allocate(std::max(size, size_), std::max(n_parents, n_parents_));
+    }
+};
+
+// Geometry of tiles as compile-time constants for most of a large field's; `any` stands for the others.
+enum class Geometry : std::uint32_t { any, full_2d, full_3d };
+constexpr std::uint32_t active_axes(Geometry geometry) { return geometry == Geometry::full_2d ? 2 : 3; }
+
+// Values in coding order, each group's after the other's.
+struct InOrder {
+    std::uint8_t place[max_tile_values + vector_room];  // of the context in its row
+    std::uint8_t direct[max_tile_values + vector_room]; // the code, in a byte
+};
+
+template <class T>
+struct SplineTile {
+    std::uint32_t n_active = 0;
+    LatticeTile place{};
+    Geometry geometry = Geometry::any;
+    std::ptrdiff_t later = 0; // how much further on in the field a tile lies whose values are to be brought nearer
+    std::array<ClassBox, n_classes> box;
+    std::uint32_t classes() const { return 1u << n_active; }
+
+    // All in one buffer; by position, as ClassBox has it.
+    T* value = nullptr;             // to predict from
+    std::int32_t* code = nullptr;   // missing_code: special
+    std::uint8_t* direct = nullptr; // the code in a byte, for those that fit
+    std::uint8_t* magnitude = nullptr;
+    std::uint8_t* spread = nullptr;  // S
+    std::uint8_t* context = nullptr; // its place in its row
+
+    InOrder in_order;
+    // Of the groups of a phase, in coding order.
+    std::uint8_t group_size[max_tile_values];
+    std::uint8_t group_context[max_tile_values], flag[max_tile_values];
+    // Of values in significant groups, in coding order.
+    std::uint8_t place_coded[max_tile_values + vector_room], symbol[max_tile_values + vector_room];
+    std::int32_t decoded[max_tile_values + vector_room], code_in_order[max_tile_values + vector_room];
+    std::uint16_t entry[max_tile_values], flag_entry[max_tile_values]; // table * 256 + symbol
+    std::uint16_t extra[max_tile_values * 2 + 8];                      // extra bits
+    std::uint16_t words[2 * max_tile_values + 64];                     // states and words, from the end
+
+    // Verbatim values, by position in the tile.
+    std::uint32_t n_verbatim = 0;
+    std::uint16_t verbatim_at[max_tile_values];
+    typename Traits<T>::Bits verbatim[max_tile_values];
+    bool has_special = false;         // among the tile's coded points
+    bool has_parents = false;         // a magnitude of the coarser lattice, in the tile or around it, is not 0
+    bool has_special_parents = false; // one of them is special
+    bool has_large = false;           // a code without a symbol of its own, or a special value
+
+    [[gnu::always_inline]] void begin(const Lattice& lattice, std::uint64_t number) { // for every instruction set anew
+        place = tile_of(lattice, number);
+        n_active = lattice.n_active;
+        n_verbatim = 0;
+        has_special = has_parents = has_special_parents = has_large = false;
+        geometry = place.edge != tile_edges(n_active) ? Geometry::any
+                   : n_active == 3                    ? Geometry::full_3d
+                   : n_active == 2                    ? Geometry::full_2d
+                                                      : Geometry::any;
+        const TileBoxes boxes(n_active, place.edge);
+        box = boxes.box;
+        const std::size_t size = classes() * boxes.class_size + vector_room;
+        if (size > size_) allocate(size);
         std::memset(magnitude, 0, size);
     }
     std::size_t bytes() const { return memory_.bytes(); }
 
 private:
-    void allocate(std::size_t size, std::size_t n_parents) {
+    void allocate(std::size_t size) {
         size_ = (size + 63) / 64 * 64;
-        n_parents_ = (n_parents + 63) / 64 * 64;
-        const std::size_t bytes = size_ * (2 * sizeof(T) + 4 + 4) + n_parents_;
+        const std::size_t bytes = size_ * (sizeof(T) + 4 + 4);
         auto* at = static_cast<std::byte*>(memory_.reserve(bytes));
         std::memset(at, 0, bytes); // rows are worked on in whole vectors, beyond what was written
-        const auto take = [&](auto*& pointer, std::size_t count) {
+        const auto take = [&](auto*& pointer) {
             pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(at);
-            at += count * sizeof *pointer;
+            at += size_ * sizeof *pointer;
         };
-        take(value, size_);
-        take(original, size_);
-        take(code, size_);
-        take(magnitude, size_);
-        take(direct, size_);
-        take(context, size_);
-        take(spread, size_);
-        take(parents, n_parents_);
+        take(value);
+        take(code);
+        take(direct);
+        take(magnitude);
+        take(spread);
+        take(context);
     }
 
     Buffer memory_;
-    std::size_t size_ = 0, n_parents_ = 0;
+    std::size_t size_ = 0;
 };
+
+// The box of a class. Of a geometry that is known, and with a class that is, it is a constant.
+template <Geometry geometry, class T>
+[[gnu::always_inline]] inline const ClassBox& box_of(const SplineTile<T>& tile, std::uint32_t c) {
+    if constexpr (geometry == Geometry::any) {
+        return tile.box[c];
+    } else {
+        static constexpr TileBoxes boxes(active_axes(geometry), tile_edges(active_axes(geometry)));
+        return boxes.box[c];
+    }
+}
 
 } // namespace cusz::cpu

@@ -24,13 +24,10 @@ Extents strides_of(const Extents& extent) {
 }
 
 void cut(Lattice& lattice) {
-    static constexpr std::array<std::uint32_t, 4> start[4] = {
-        {1, 1, 1, 1}, {4096, 1, 1, 1}, {64, 64, 1, 1}, {32, 16, 8, 1}};
-    static constexpr std::array<std::uint32_t, 4> group[4] = {{1, 1, 1, 1}, {64, 1, 1, 1}, {8, 8, 1, 1}, {4, 4, 4, 1}};
-    lattice.group = group[lattice.n_active];
+    const auto most = tile_edges(lattice.n_active);
+    lattice.group = group_edges(lattice.n_active);
     for (std::size_t a = 0; a < 4; ++a)
-        lattice.edge[a] =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(start[lattice.n_active][a], lattice.extent[a]));
+        lattice.edge[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(most[a], lattice.extent[a]));
     grow(lattice.edge, lattice.extent);
     lattice.n_tiles = 1;
     for (std::size_t a = 0; a < 4; ++a) {

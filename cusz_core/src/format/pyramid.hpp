@@ -14,6 +14,16 @@ inline constexpr std::uint32_t most_active_axes = 3;
 // By axis. In a Lattice the axes are numbered anew: the active ones first.
 using Extents = std::array<std::uint64_t, 4>;
 
+// Edges of a tile and of a group, by the number of active axes, where the lattice is large enough.
+constexpr std::array<std::uint32_t, 4> tile_edges(std::uint32_t n_active) {
+    constexpr std::array<std::uint32_t, 4> of[] = {{1, 1, 1, 1}, {4096, 1, 1, 1}, {64, 64, 1, 1}, {32, 16, 8, 1}};
+    return of[n_active];
+}
+constexpr std::array<std::uint32_t, 4> group_edges(std::uint32_t n_active) {
+    constexpr std::array<std::uint32_t, 4> of[] = {{1, 1, 1, 1}, {64, 1, 1, 1}, {8, 8, 1, 1}, {4, 4, 4, 1}};
+    return of[n_active];
+}
+
 // Extents of a field by axis: those of 1 dropped, axis 0 the fastest, missing ones 1.
 Extents extents_of(int ndim, const std::uint64_t* shape);
 
