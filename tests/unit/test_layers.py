@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,3 +126,17 @@ def test_errors_of_other_packages_are_found_where_they_were() -> None:
     for module in (cusz_core, cusz_core.errors):
         with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'Absent'"):
             _ = module.Absent
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="binutils is not there")
+@pytest.mark.parametrize("name", ["avx2", "avx512"])
+def test_code_for_newer_processors_stays_by_itself(name: str) -> None:
+    """Of functions that several objects have, the linker keeps one: it must not be one that older processors lack."""
+    objects = list((ROOT / "build/release").rglob(f"kernels_{name}.cpp.o"))
+    if not objects:
+        pytest.skip("this was not built by scripts/setup, or not for x86")
+    for path in objects:
+        symbols = subprocess.run(["nm", "-C", path], check=True, capture_output=True, text=True).stdout.splitlines()
+        shared = [line for line in symbols if line[16:19] == " W " and f"{name}::" not in line]
+        assert any(f" t cusz::cpu::{name}::" in line or f" W cusz::cpu::{name}::" in line for line in symbols)
+        assert shared == []

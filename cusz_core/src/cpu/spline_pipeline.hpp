@@ -158,8 +158,13 @@ struct SplinePipeline {
         tile.verbatim[tile.n_verbatim++] = bits;
     }
 
+    // Behind the field's last value, which need not be all of an array.
     static const T* end_of(const SplineCoder<T>& coder, const T* field) {
-        return field + coder.pyramid.lattices[0].values();
+        const Lattice& lattice = coder.pyramid.lattices[0];
+        std::size_t last = 0;
+        for (std::size_t a = 0; a < 4; ++a)
+            last += static_cast<std::size_t>((lattice.extent[a] - 1) * lattice.field_stride[a]);
+        return field + last + 1;
     }
     // Originals of a class's row from its value x on: as many as a vector holds, or what there is, and anything behind
     // it. line: of the tile's points, `step` apart in the field; odd: the class has every second one from 1 on.
