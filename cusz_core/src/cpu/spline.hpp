@@ -68,20 +68,11 @@ template <class Use>
             for (std::uint32_t y = 0; y < n[1]; ++y) use(y, z, w);
 }
 
-// Calls use(c) for the classes of a phase that have points; c is a constant if the geometry is.
-template <Geometry geometry, class T, class Use>
+// Calls use(c) for the classes of a phase that have points.
+template <class T, class Use>
 [[gnu::always_inline]] inline void for_classes(const SplineTile<T>& tile, std::uint32_t phase, const Use& use) {
-    if constexpr (geometry == Geometry::any) {
-        for (std::uint32_t c = 1; c < tile.classes(); ++c)
-            if (static_cast<std::uint32_t>(std::popcount(c)) == phase && tile.box[c].points() > 0) use(c);
-    } else {
-        const auto if_in_phase = [&]<std::uint32_t c>(std::integral_constant<std::uint32_t, c> constant) {
-            if (static_cast<std::uint32_t>(std::popcount(c)) == phase) use(constant);
-        };
-        [&]<std::uint32_t... before>(std::integer_sequence<std::uint32_t, before...>) {
-            (if_in_phase(std::integral_constant<std::uint32_t, before + 1>{}), ...);
-        }(std::make_integer_sequence<std::uint32_t, (geometry == Geometry::full_2d ? 3 : 7)>{});
-    }
+    for (std::uint32_t c = 1; c < tile.classes(); ++c)
+        if (static_cast<std::uint32_t>(std::popcount(c)) == phase && tile.box[c].points() > 0) use(c);
 }
 
 // Continues the rows of a class beyond the border of the lattice, along the axes in which it is even.
@@ -373,17 +364,17 @@ void predict_class(SplineTile<T>& tile, std::uint32_t c, T inv) {
 template <Geometry geometry, class T>
 [[gnu::always_inline]] inline void find_contexts(SplineTile<T>& tile, std::uint32_t c) {
     using L = ByteLanes;
-    const ClassBox& box = box_of<geometry>(tile, c);
+    const ClassBox box = box_of<geometry>(tile, c);
     const std::uint8_t* touching[18]; // rows of earlier phases that touch the first row of this class
     std::uint32_t n_touching = 0;
     for (std::uint32_t removed = (c - 1) & c; removed > 0; removed = (removed - 1) & c)
         for (std::uint32_t up = removed;; up = (up - 1) & removed) {
-            std::size_t at = box_of<geometry>(tile, c ^ removed).first;
+            std::size_t at = tile.box[c ^ removed].first;
             for (std::uint32_t a = 0; a < 3; ++a) at += (up >> a & 1) * box.stride[a];
             touching[n_touching++] = tile.magnitude + at;
             if (up == 0) break;
         }
-    const std::uint8_t* const parents = tile.magnitude + box_of<geometry>(tile, 0).offset;
+    const std::uint8_t* const parents = tile.magnitude + tile.box[0].offset;
     const std::size_t end_of_plane = (box.n[1] - 1) * box.stride[1] + box.n[0];
     for (std::uint32_t w = 0; w < box.n[3]; ++w)
         for (std::uint32_t z = 0; z < box.n[2]; ++z) {

@@ -41,8 +41,8 @@ struct SplinePipeline {
                                                   std::uint32_t phase, const Use& use) {
         const std::array<std::uint32_t, 4> edge =
             geometry == Geometry::any ? lattice.group : group_edges(active_axes(geometry));
-        for_classes<geometry>(tile, phase, [&](auto c) {
-            const ClassBox& box = box_of<geometry>(tile, c);
+        for_classes(tile, phase, [&](std::uint32_t c) {
+            const ClassBox box = box_of<geometry>(tile, c);
             Group g{};
             for (g.first[3] = 0; g.first[3] < box.n[3]; g.first[3] += edge[3])
                 for (g.first[2] = 0; g.first[2] < box.n[2]; g.first[2] += edge[2])
@@ -78,7 +78,7 @@ struct SplinePipeline {
     [[gnu::always_inline]] static std::uint32_t for_rows_in_order(const Lattice& lattice, const SplineTile<T>& tile,
                                                                   std::uint32_t phase, const Use& use) {
         std::uint32_t place = 0;
-        for_groups<geometry>(lattice, tile, phase, [&](auto c, const Group& g) {
+        for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
             for_rows_of<geometry>(box_of<geometry>(tile, c), g, [&](std::size_t at, auto n) {
                 use(at, place, n);
                 place += n;
@@ -101,7 +101,7 @@ struct SplinePipeline {
     template <Geometry geometry>
     static std::uint32_t list_groups(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase) {
         std::uint32_t n = 0;
-        for_groups<geometry>(lattice, tile, phase, [&](auto, const Group& g) {
+        for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t, const Group& g) {
             tile.group_size[n++] = static_cast<std::uint8_t>(g.values());
         });
         return n;
@@ -191,7 +191,7 @@ struct SplinePipeline {
     template <Geometry geometry>
     [[gnu::always_inline]] static void quantise_class(const Lattice& lattice, const Quantiser<T>& q, const T* field,
                                                       const T* end, SplineTile<T>& tile, std::uint32_t c, bool is_raw) {
-        const ClassBox& box = box_of<geometry>(tile, c);
+        const ClassBox box = box_of<geometry>(tile, c);
         const std::uint32_t n = box.n[0], odd = c & 1;
         const auto step = static_cast<std::size_t>(lattice.field_stride[0]);
         const T* const first = field + field_offset(lattice, tile, c, 0, 0, 0);
@@ -352,12 +352,12 @@ struct SplinePipeline {
         BitWriter extra(tile.extra);
         sum_parents(tile);
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
-            for_classes<geometry>(tile, phase, [&](auto c) {
+            for_classes(tile, phase, [&](std::uint32_t c) {
                 predict<true>(coder, q, tile, c);
                 quantise_class<geometry>(lattice, q, field, end, tile, c, false);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
-            for_classes<geometry>(tile, phase, [&](auto c) { find_contexts<geometry>(tile, c); });
+            for_classes(tile, phase, [&](std::uint32_t c) { find_contexts<geometry>(tile, c); });
             for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t from, std::uint32_t to, auto n) {
                 copy_row(tile.in_order.place + to, tile.context + from, n);
                 copy_row(tile.in_order.direct + to, tile.direct + from, n);
@@ -366,7 +366,7 @@ struct SplinePipeline {
             of_phase = {flags, 0, values, 0};
             std::uint32_t first = 0;
             const std::uint32_t row = row_of(i, phase) / n_places;
-            for_groups<geometry>(lattice, tile, phase, [&](auto c, const Group& g) {
+            for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
                 const std::uint32_t n = g.values();
                 const std::uint8_t* const place = tile.in_order.place + first;
                 const std::uint8_t* const direct = tile.in_order.direct + first;
@@ -558,7 +558,7 @@ struct SplinePipeline {
         payload[0] = raw;
         at = 1;
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
-            for_classes<Geometry::any>(tile, phase, [&](std::uint32_t c) {
+            for_classes(tile, phase, [&](std::uint32_t c) {
                 predict<false>(coder, q, tile, c);
                 quantise_class<Geometry::any>(lattice, q, field, end_of(coder, field), tile, c, true);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
@@ -656,7 +656,7 @@ struct SplinePipeline {
     [[gnu::always_inline]] static void reconstruct_class(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c) {
         using L = Lanes<T>;
         using Values = typename L::Values;
-        const ClassBox& box = box_of<geometry>(tile, c);
+        const ClassBox box = box_of<geometry>(tile, c);
         for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
             const std::size_t row = box.at(0, y, z, w);
             for (std::uint32_t x = 0; x < box.n[0]; x += lane_room) {
@@ -815,7 +815,7 @@ struct SplinePipeline {
                                    const Payload& payload, SplineTile<T>& tile) {
         const std::uint16_t* values = payload.rest;
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
-            for_classes<Geometry::any>(tile, phase, [&](std::uint32_t c) {
+            for_classes(tile, phase, [&](std::uint32_t c) {
                 predict<false>(coder, q, tile, c);
                 if (payload.kind == coded) {
                     reconstruct_without_codes(tile, c);
@@ -838,7 +838,7 @@ struct SplinePipeline {
                     });
                 });
             if (phase < tile.n_active)
-                for_classes<Geometry::any>(tile, phase, [&](std::uint32_t c) { continue_rows(lattice, tile, c); });
+                for_classes(tile, phase, [&](std::uint32_t c) { continue_rows(lattice, tile, c); });
         }
     }
 
@@ -892,7 +892,7 @@ struct SplinePipeline {
     static void begin_phase(const SplineCoder<T>& coder, std::size_t i, std::uint32_t phase, Reading& of) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         SplineTile<T>& tile = *of.tile;
-        for_classes<geometry>(tile, phase, [&](auto c) {
+        for_classes(tile, phase, [&](std::uint32_t c) {
             predict<true>(coder, coder.quantiser[i], tile, c);
             find_contexts<geometry>(tile, c);
         });
@@ -925,9 +925,9 @@ struct SplinePipeline {
             spread_large<geometry>(lattice, tile, phase, of.n_groups, of.n_values, of.extra);
         else
             spread_direct<geometry>(lattice, tile, phase, of.n_groups);
-        for_classes<geometry>(tile, phase, [&](auto c) { reconstruct_class<geometry>(q, tile, c); });
+        for_classes(tile, phase, [&](std::uint32_t c) { reconstruct_class<geometry>(q, tile, c); });
         if (!put_verbatim(tile, q, phase)) corrupt_tile(of.number, "a verbatim value has a code");
-        if (phase < tile.n_active) for_classes<geometry>(tile, phase, [&](auto c) { continue_rows(lattice, tile, c); });
+        if (phase < tile.n_active) for_classes(tile, phase, [&](std::uint32_t c) { continue_rows(lattice, tile, c); });
     }
 
     // Codes that have symbols of their own.

@@ -47,7 +47,8 @@ struct TileBoxes {
     std::size_t class_size = 0;
 
     constexpr TileBoxes() = default;
-    constexpr TileBoxes(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge) {
+    // For every instruction set anew, as all here that is called.
+    [[gnu::always_inline]] constexpr TileBoxes(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge) {
         for (std::uint32_t c = 0; c < 1u << n_active; ++c) {
             ClassBox& b = box[c];
             for (std::uint32_t a = 0; a < 4; ++a) {
@@ -118,7 +119,7 @@ struct SplineTile {
     bool has_special_parents = false; // one of them is special
     bool has_large = false;           // a code without a symbol of its own, or a special value
 
-    [[gnu::always_inline]] void begin(const Lattice& lattice, std::uint64_t number) { // for every instruction set anew
+    [[gnu::always_inline]] void begin(const Lattice& lattice, std::uint64_t number) {
         place = tile_of(lattice, number);
         n_active = lattice.n_active;
         n_verbatim = 0;
@@ -157,15 +158,16 @@ private:
     std::size_t size_ = 0;
 };
 
-// The box of a class. Of a geometry that is known, and with a class that is, it is a constant.
+// The box of a class. Of a geometry that is known, all classes have the same extents and strides, which are constants.
 template <Geometry geometry, class T>
-[[gnu::always_inline]] inline const ClassBox& box_of(const SplineTile<T>& tile, std::uint32_t c) {
-    if constexpr (geometry == Geometry::any) {
-        return tile.box[c];
-    } else {
-        static constexpr TileBoxes boxes(active_axes(geometry), tile_edges(active_axes(geometry)));
-        return boxes.box[c];
+[[gnu::always_inline]] inline ClassBox box_of(const SplineTile<T>& tile, std::uint32_t c) {
+    ClassBox box = tile.box[c];
+    if constexpr (geometry != Geometry::any) {
+        constexpr ClassBox full = TileBoxes(active_axes(geometry), tile_edges(active_axes(geometry))).box[0];
+        box.n = full.n;
+        box.stride = full.stride;
     }
+    return box;
 }
 
 } // namespace cusz::cpu
