@@ -276,6 +276,7 @@ private:
                 if (words[t] > of[t].decoder->end_ && advance[t] > 0) { // this one is corrupt
                     of[t].decoder->good_ = false;
                     steps[t] = 0;
+                    words[t] = nothing; // loaded from further on, though not used
                 }
         }
         for (std::uint32_t v = 0; v < n_vectors; ++v) _mm512_store_si512(states[v], x[v]);

@@ -7,17 +7,10 @@
 #include <limits>
 
 #include "isa.hpp"
-#include "spline_tile.hpp"
+#include "spline_kernels.hpp"
 #include "vector.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
-
-// A coarser lattice's values to predict from and magnitudes, in arrays in the field's order of axes.
-template <class T>
-struct Coarse {
-    const T* value;
-    const std::uint8_t* magnitude;
-};
 
 // lane_room magnitudes.
 typedef std::uint8_t Marks __attribute__((vector_size(lane_room)));
@@ -108,7 +101,7 @@ void continue_rows(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t c)
 
 // Class 0 of a tile and what lies around it.
 template <class T>
-void load_coarse(const Lattice& lattice, const Coarse<T>& coarse, SplineTile<T>& tile) {
+void load_coarse(const Lattice& lattice, const LatticeArrays<T>& coarse, SplineTile<T>& tile) {
     const ClassBox& box = tile.box[0];
     // The positions of the box that the coarser lattice has, and where they are there.
     std::array<std::uint32_t, 4> first{}, n{};

@@ -55,7 +55,7 @@ struct SplinePipeline {
         });
     }
     // Calls use(position, n) for the rows of a group; n is a constant where rows are 4 or 8 long.
-    template <Geometry geometry, class Use>
+    template <class Use>
     [[gnu::always_inline]] static void for_rows_of(const ClassBox& box, const Group& g, const Use& use) {
         const std::size_t first = box.at(g.first[0], g.first[1], g.first[2], g.first[3]);
         const auto rows = [&](auto n) {
@@ -79,7 +79,7 @@ struct SplinePipeline {
                                                                   std::uint32_t phase, const Use& use) {
         std::uint32_t place = 0;
         for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
-            for_rows_of<geometry>(box_of<geometry>(tile, c), g, [&](std::size_t at, auto n) {
+            for_rows_of(box_of<geometry>(tile, c), g, [&](std::size_t at, auto n) {
                 use(at, place, n);
                 place += n;
             });
@@ -381,11 +381,11 @@ struct SplinePipeline {
                     if (all_direct)
                         for (std::uint32_t x = 0; x < n; ++x) ++counts->symbol[context_of(row, place[x])][direct[x]];
                     else
-                        count_large<geometry>(tile, box_of<geometry>(tile, c), g, place, row, *counts);
+                        count_large(tile, box_of<geometry>(tile, c), g, place, row, *counts);
                 } else {
                     if (!all_direct || !list_direct(place, direct, n, writing->entry_of[row], tile.entry + values))
-                        list_large<geometry>(tile, box_of<geometry>(tile, c), g, place, row, *writing,
-                                             tile.entry + values, extra, entries);
+                        list_large(tile, box_of<geometry>(tile, c), g, place, row, *writing, tile.entry + values, extra,
+                                   entries);
                     values += n;
                 }
             });
@@ -397,19 +397,18 @@ struct SplinePipeline {
     }
 
     // Calls use(x, code) for a group's codes, of which some have no symbol of their own.
-    template <Geometry geometry, class Use>
+    template <class Use>
     static void for_codes_of(const SplineTile<T>& tile, const ClassBox& box, const Group& g, const Use& use) {
         std::uint32_t at = 0;
-        for_rows_of<geometry>(box, g, [&](std::size_t row, auto n) {
+        for_rows_of(box, g, [&](std::size_t row, auto n) {
             for (std::uint32_t x = 0; x < n; ++x) use(at + x, tile.code[row + x]);
             at += n;
         });
     }
 
-    template <Geometry geometry>
     [[gnu::noinline]] static void count_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                               const std::uint8_t* place, std::uint32_t row, RansCounts& counts) {
-        for_codes_of<geometry>(tile, box, g, [&](std::uint32_t x, std::int32_t code) {
+        for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) {
             ++counts.symbol[context_of(row, place[x])][alphabet.symbol(code)];
         });
     }
@@ -429,13 +428,12 @@ struct SplinePipeline {
     }
 
     // The same of any group, with its extra bits.
-    template <Geometry geometry>
     [[gnu::noinline]] static void list_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                              const std::uint8_t* place, std::uint32_t row, const RansWriting& writing,
                                              std::uint16_t* entry, BitWriter& given, Entries& entries) {
         BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
         std::int32_t codes[most_of_group];
-        for_codes_of<geometry>(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
+        for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
         const std::uint32_t n = g.values();
         for (std::uint32_t x = 0; x < n; ++x) {
             const std::int32_t code = codes[x];
@@ -476,7 +474,7 @@ struct SplinePipeline {
     static void begin(const Lattice& lattice, std::uint64_t number, const LatticeArrays<T>& coarse,
                       SplineTile<T>& tile) {
         tile.begin(lattice, number);
-        load_coarse<T>(lattice, {coarse.value, coarse.magnitude}, tile);
+        load_coarse(lattice, coarse, tile);
         const LatticeTile later = tile_of(lattice, std::min(number + prefetch_distance, lattice.n_tiles - 1));
         tile.later = 0;
         for (std::size_t a = 0; a < 4; ++a)
@@ -751,6 +749,7 @@ struct SplinePipeline {
                      std::vector<Patch>& patches) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
+        static_assert(tiles_at_once <= RansDecoder::most_at_once);
         Reading coded[tiles_at_once];
         std::uint32_t n_coded = 0;
         for (std::uint32_t j = 0; j < n_payloads; ++j) {
@@ -760,7 +759,7 @@ struct SplinePipeline {
             of.number = lattice.first_tile + number;
             of.tile->begin(lattice, number);
             of.payload = read_header(of.number, units, n_units, *of.tile);
-            load_coarse<T>(lattice, {coarse.value, coarse.magnitude}, *of.tile);
+            load_coarse(lattice, coarse, *of.tile);
             if (of.payload.has_codes) {
                 of.decoder = RansDecoder(reading, of.payload.lanes, of.payload.rest, units + n_units);
                 of.extra = BitReader(of.payload.extra, of.payload.extra_end);
