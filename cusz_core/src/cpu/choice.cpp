@@ -22,12 +22,6 @@ namespace {
 // All sizes are whole numbers, of bits or of 2^-8 bits, and follow from counts of codes: they do not depend on the
 // processor or the number of threads.
 
-// Number j of n tiles that are spread over a field: one of each of n runs of the same length.
-std::uint64_t sampled(std::uint64_t j, std::uint64_t n, std::uint64_t n_tiles) {
-    const std::uint64_t begin = n_tiles * j / n, end = n_tiles * (j + 1) / n;
-    return begin + ((j + 1) * 0x9E3779B97F4A7C15u >> 32) % (end - begin);
-}
-
 // size * whole / part, for a part of less than 2^20.
 std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uint64_t part) {
     return size / part * whole + size % part * whole / part;
@@ -123,7 +117,7 @@ public:
         memory_.counts.clear();
         const std::uint64_t n = std::min(n_, boxes.number);
         for (std::uint64_t j = 0; j < n; ++j) count_box(coder, boxes, sampled(j, n, boxes.number));
-        const RansModel model = choose_model(memory_.counts, 1);
+        const RansModel model = choose_model(memory_.counts);
         const auto size = coded_size(model, memory_.counts);
         const std::uint64_t bits = (size[0] + size[1] + size[2]) / 256 + counted_.bits;
         // Coarser lattices are not counted. From lattice to lattice, values become harder to predict.
@@ -199,8 +193,9 @@ private:
         }
         const SplineCoder<T> boxed{local, coder.quantiser, coder.cubic};
         for (std::size_t i = boxes.n_coded(); i-- > 0;) {
-            stages().count(boxed, i, local.lattices[i].n_tiles - 1, field, arrays[i + 1], arrays[i],
-                           memory_.spline_tile, &memory_.counts);
+            const Lattice& lattice = local.lattices[i];
+            stages().count(boxed, i, tile_of(lattice, lattice.n_tiles - 1), field, arrays[i + 1], arrays[i],
+                           memory_.spline_tile, memory_.counts);
             count_rest(i);
         }
         note_roughness(local.lattices[0]);

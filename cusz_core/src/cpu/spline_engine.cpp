@@ -13,6 +13,7 @@
 #include "choice.hpp"
 #include "kernels.hpp"
 #include "parallel.hpp"
+#include "sample_tile.hpp"
 #include "segment.hpp"
 #include "spline_kernels.hpp"
 
@@ -25,6 +26,7 @@ struct Worker {
     SplineTiles<float> f32;
     SplineTiles<double> f64;
     std::unique_ptr<RansCounts> counts;
+    Buffer around;  // points of lattice 1 around a tile of the sample
     Buffer payload; // one tile's, aligned and padded
     Segment<std::uint16_t> segment;
     std::vector<Patch> patches;
@@ -52,7 +54,7 @@ struct Worker {
     }
     std::size_t bytes() const {
         std::size_t bytes =
-            (counts ? sizeof *counts : 0) + payload.bytes() + segment.bytes() + patches.capacity() * sizeof(Patch);
+            (counts ? sizeof *counts : 0) + around.bytes() + payload.bytes() + segment.bytes() + patches.capacity() * sizeof(Patch);
         for (const auto& tile : f32) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         for (const auto& tile : f64) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         return bytes;
@@ -101,7 +103,7 @@ public:
     }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = lattices_.bytes() + (writing_ ? sizeof *writing_ : 0) + (reading_ ? sizeof *reading_ : 0);
+        std::size_t bytes = lattices_.bytes() + (counts_ ? sizeof *counts_ : 0) + (writing_ ? sizeof *writing_ : 0) + (reading_ ? sizeof *reading_ : 0);
         for (const Worker& worker : workers_) bytes += worker.bytes();
         return bytes;
     }
@@ -249,25 +251,49 @@ private:
         return encoded;
     }
 
-    // Predicts all coarser lattices and a sample of the field, and chooses the model from their symbols.
+    // Chooses the model from the symbols of the coarser lattices and of a sample of the field (format_v2.md, section
+    // 10).
     template <class T>
     RansModel count(const SplineCoder<T>& coder, const T* field, const std::vector<LatticeArrays<T>>& arrays,
                     int threads) {
         const Pyramid& pyramid = coder.pyramid;
         for (int thread = 0; thread < threads; ++thread) worker(thread).made_counts().clear();
+        if (!counts_) counts_ = std::make_unique<RansCounts>();
+        counts_->clear();
+        const auto add_counts = [&](std::uint64_t of_field, std::uint64_t of_coarser) {
+            for (int thread = 0; thread < threads; ++thread) {
+                counts_->add(*worker(thread).counts, of_field, of_coarser);
+                worker(thread).counts->clear();
+            }
+        };
         const Sample sample(pyramid.lattices[0].n_tiles, default_r);
-        for (std::size_t i = pyramid.n_coded(); i-- > 0;) {
-            const Parts parts(pyramid.lattices[i].n_tiles, threads);
+        const bool is_large = sample.rate() == Sample::most && pyramid.n_coded() > 1;
+        for (std::size_t i = pyramid.n_coded(); i-- > (is_large ? 2u : 0u);) {
+            const Lattice& lattice = pyramid.lattices[i];
+            const Parts parts(lattice.n_tiles, threads);
             parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
                 const auto [begin, end] = parts[part];
                 for (std::uint64_t t = begin; t < end; ++t)
                     if (i > 0 || sample.counts(t))
-                        stages<T>().count(coder, i, t, field, arrays[i + 1], arrays[i], worker(thread).tile<T>(),
-                                          worker(thread).counts.get());
+                        stages<T>().count(coder, i, tile_of(lattice, t), field, arrays[i + 1], arrays[i],
+                                          worker(thread).tile<T>(), *worker(thread).counts);
             });
+            add_counts(sample.rate(), 1);
         }
-        for (int thread = 1; thread < threads; ++thread) worker(0).counts->add(*worker(thread).counts);
-        return choose_model(*worker(0).counts, static_cast<std::uint32_t>(sample.rate()));
+        if (is_large) {
+            const std::uint64_t n_tiles = pyramid.lattices[0].n_tiles, n = std::max(n_tiles / 32, std::uint64_t{128});
+            const Parts parts(n, threads);
+            std::atomic<std::uint64_t> n_around = 0; // points of lattice 1
+            parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
+                Worker& memory = worker(thread);
+                SampleTile<T> one(coder, field, arrays[2], memory.around);
+                const auto [begin, end] = parts[part];
+                for (std::uint64_t j = begin; j < end; ++j)
+                    n_around += one.count(sampled(j, n, n_tiles), stages<T>(), memory.tile<T>(), *memory.counts);
+            });
+            add_counts(n_tiles / n, std::max<std::uint64_t>(pyramid.lattices[1].values() / n_around, 1));
+        }
+        return choose_model(*counts_);
     }
 
     template <class T>
@@ -424,6 +450,7 @@ private:
     std::vector<Worker> workers_;
     std::unique_ptr<RansWriting> writing_; // kept, as is all memory
     std::unique_ptr<RansReading> reading_;
+    std::unique_ptr<RansCounts> counts_;
     Buffer lattices_; // of all lattices but the field, values to predict from and magnitudes
 };
 

@@ -62,12 +62,12 @@ using SplineTiles = std::array<std::unique_ptr<SplineTile<T>>, tiles_at_once>;
 
 template <class T>
 struct SplineKernels {
-    // Predicts and quantises tile `number` of lattice i; its values to predict from and magnitudes go to `fine`.
-    // Counts its symbols, if counts is not null.
-    void (*count)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
+    // Predicts and quantises a tile of lattice i, and counts its symbols; its values to predict from and magnitudes go
+    // to `fine`.
+    void (*count)(const SplineCoder<T>& coder, std::size_t i, const LatticeTile& place, const T* field,
                   const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
-                  RansCounts* counts);
-    // The same, and writes its payload. Returns its length in units.
+                  RansCounts& counts);
+    // The same for tile `number` of lattice i, but writes its payload. Returns its length in units.
     std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
                            const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
                            const RansWriting& writing, std::uint16_t* payload, Counts& counts);

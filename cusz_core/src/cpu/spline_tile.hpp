@@ -119,9 +119,10 @@ struct SplineTile {
     bool has_special_parents = false; // one of them is special
     bool has_large = false;           // a code without a symbol of its own, or a special value
 
-    [[gnu::always_inline]] void begin(const Lattice& lattice, std::uint64_t number) {
-        place = tile_of(lattice, number);
+    [[gnu::always_inline]] void begin(const Lattice& lattice, const LatticeTile& at) {
+        place = at;
         n_active = lattice.n_active;
+        later = 0;
         n_verbatim = 0;
         has_special = has_parents = has_special_parents = has_large = false;
         geometry = place.edge != tile_edges(n_active) ? Geometry::any

@@ -110,12 +110,17 @@ bool RansCounts::has(std::uint32_t context) const {
     return any != 0;
 }
 
-void RansCounts::add(const RansCounts& other) {
-    for (std::size_t c = 0; c < n_contexts; ++c)
-        for (std::size_t s = 0; s < n_symbols; ++s) symbol[c][s] += other.symbol[c][s];
-    for (std::size_t i = 0; i < 2; ++i)
-        for (std::size_t c = 0; c < n_group_contexts; ++c)
-            for (std::size_t s = 0; s < 2; ++s) group[i][c][s] += other.group[i][c][s];
+void RansCounts::add(const RansCounts& other, std::uint64_t of_field, std::uint64_t of_coarser) {
+    const auto add_to = [](auto& sums, const auto& counts, std::uint64_t weight) {
+        for (std::size_t s = 0; s < sums.size(); ++s)
+            sums[s] = static_cast<std::uint32_t>(std::min(counts[s] * weight + sums[s], std::uint64_t{UINT32_MAX}));
+    };
+    for (std::uint32_t c = 0; c < n_contexts; ++c)
+        if (other.has(c)) add_to(symbol[c], other.symbol[c], c < row_of(1, 1) ? of_field : of_coarser);
+    for (std::size_t c = 0; c < n_group_contexts; ++c) {
+        add_to(group[0][c], other.group[0][c], of_field);
+        add_to(group[1][c], other.group[1][c], of_coarser);
+    }
 }
 
 std::vector<std::byte> RansModel::bytes() const {
@@ -223,7 +228,7 @@ std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts
     return size;
 }
 
-RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
+RansModel choose_model(const RansCounts& counts) {
     RansModel model;
     // The contexts that occur, with their symbols that do.
     struct Symbol {
@@ -246,7 +251,7 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
         if (!counts.has(c)) continue;
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
             if (of_context[s] == 0) continue;
-            const std::uint64_t weight = std::uint64_t{of_context[s]} * (c < row_of(1, 1) ? rate : 1);
+            const std::uint64_t weight = of_context[s];
             symbols.push_back({s, weight});
             context.n += weight;
             context.size += weight * weight_of(s);
@@ -312,7 +317,7 @@ RansModel choose_model(const RansCounts& counts, std::uint32_t rate) {
 
     for (std::size_t c = 0; c < n_group_contexts; ++c) {
         const auto number = [&](std::size_t flag) {
-            return std::uint64_t{counts.group[0][c][flag]} * rate + counts.group[1][c][flag];
+            return std::uint64_t{counts.group[0][c][flag]} + counts.group[1][c][flag];
         };
         const std::uint64_t significant = number(1), total = number(0) + significant;
         const std::uint64_t g = total == 0 ? rans_total / 2 : (significant * rans_total + total / 2) / total;

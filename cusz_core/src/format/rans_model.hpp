@@ -50,7 +50,8 @@ struct RansCounts {
     std::array<std::array<std::array<std::uint32_t, 2>, n_group_contexts>, 2> group{};
 
     void clear();
-    void add(const RansCounts& other);
+    // With weights of what lattice 0 and the coarser ones have. Sums stay below 2^32.
+    void add(const RansCounts& other, std::uint64_t of_field, std::uint64_t of_coarser);
     bool has(std::uint32_t context) const; // whether anything is counted there
 };
 
@@ -58,7 +59,6 @@ struct RansCounts {
 // all but lattice 0), and the coarser ones.
 std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts& counts);
 
-// rate: of the sample of lattice 0; the coarser ones are counted whole.
-RansModel choose_model(const RansCounts& counts, std::uint32_t rate);
+RansModel choose_model(const RansCounts& counts);
 
 } // namespace cusz

@@ -12,9 +12,11 @@ namespace cusz {
 // Which tiles are counted: pairs of neighbours chosen by a hash, one in 2^k of them, at least about 64 tiles.
 class Sample {
 public:
+    static constexpr std::uint64_t most = 16;
+
     constexpr Sample(std::uint64_t n_tiles, int r) {
         if (r == default_r)
-            while (log2_rate_ < 4 && n_tiles >> (log2_rate_ + 1) >= 64) ++log2_rate_;
+            while (rate() < most && n_tiles >> (log2_rate_ + 1) >= 64) ++log2_rate_;
     }
     constexpr bool counts(std::uint64_t tile) const {
         return log2_rate_ == 0 || ((tile >> 1) * 0x9E3779B97F4A7C15u) >> (64 - log2_rate_) == 0;
@@ -24,6 +26,12 @@ public:
 private:
     int log2_rate_ = 0;
 };
+
+// Number j of n tiles that are spread over a field: one of each of n runs of the same length.
+constexpr std::uint64_t sampled(std::uint64_t j, std::uint64_t n, std::uint64_t n_tiles) {
+    const std::uint64_t begin = n_tiles * j / n, end = n_tiles * (j + 1) / n;
+    return begin + ((j + 1) * 0x9E3779B97F4A7C15u >> 32) % (end - begin);
+}
 
 // Turns counts of the sample's symbols into weights. Where not all tiles were counted, the escapes keep codewords for
 // symbols that the sample missed.
