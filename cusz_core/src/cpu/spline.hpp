@@ -122,6 +122,9 @@ void load_coarse(const Lattice& lattice, const LatticeArrays<T>& coarse, SplineT
                 (w + first[3]) * box.stride[3];
         std::uint8_t* const m = tile.magnitude + (to - tile.value);
         if (s[0] == 1) { // arrays have room for a vector behind them
+            __builtin_prefetch(coarse.magnitude + from + tile.later_coarse, 0, 2);
+            for (std::size_t x = 0; x < n[0]; x += 64 / sizeof(T))
+                __builtin_prefetch(coarse.value + from + x + tile.later_coarse, 0, 2);
             for (std::uint32_t x = 0; x < n[0]; x += lane_room) {
                 std::memcpy(to + x, coarse.value + from + x, lane_room * sizeof(T));
                 const Marks marks = load_marks(coarse.magnitude + from + x) & first_lanes(n[0] - x);

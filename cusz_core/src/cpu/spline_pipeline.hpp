@@ -471,25 +471,24 @@ struct SplinePipeline {
 
     static std::uint32_t n_coded(const SplineTile<T>& tile) { return tile.place.points() - tile.box[0].points(); }
 
-    static void begin(const Lattice& lattice, const LatticeTile& place, const LatticeArrays<T>& coarse,
-                      SplineTile<T>& tile) {
-        tile.begin(lattice, place);
-        load_coarse(lattice, coarse, tile);
-    }
-    // Has values of the tile after the next one brought nearer.
-    static void prefetch_later(const Lattice& lattice, std::uint64_t number, SplineTile<T>& tile) {
+    static void begin(const Lattice& lattice, std::uint64_t number, SplineTile<T>& tile) {
+        tile.begin(lattice, tile_of(lattice, number));
         const LatticeTile later = tile_of(lattice, std::min(number + prefetch_distance, lattice.n_tiles - 1));
-        for (std::size_t a = 0; a < 4; ++a)
-            tile.later +=
-                (static_cast<std::ptrdiff_t>(later.origin[a]) - static_cast<std::ptrdiff_t>(tile.place.origin[a])) *
-                static_cast<std::ptrdiff_t>(lattice.field_stride[a]);
+        for (std::size_t a = 0; a < 4; ++a) {
+            const auto apart =
+                static_cast<std::ptrdiff_t>(later.origin[a]) - static_cast<std::ptrdiff_t>(tile.place.origin[a]);
+            tile.later += apart * static_cast<std::ptrdiff_t>(lattice.field_stride[a]);
+            tile.later_coarse +=
+                apart / (lattice.is_active(a) ? 2 : 1) * static_cast<std::ptrdiff_t>(lattice.coarse_stride[a]);
+        }
     }
 
     static void count(const SplineCoder<T>& coder, std::size_t i, const LatticeTile& place, const T* field,
                       const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
                       RansCounts& counts) {
         const Lattice& lattice = coder.pyramid.lattices[i];
-        begin(lattice, place, coarse, tile);
+        tile.begin(lattice, place);
+        load_coarse(lattice, coarse, tile);
         Entries entries;
         code_phases(coder, i, field, tile, &counts, nullptr, entries);
         store(lattice, tile, coarse, fine);
@@ -505,8 +504,8 @@ struct SplinePipeline {
                                const RansWriting& writing, std::uint16_t* payload, Counts& counts) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
-        begin(lattice, tile_of(lattice, number), coarse, tile);
-        prefetch_later(lattice, number, tile);
+        begin(lattice, number, tile);
+        load_coarse(lattice, coarse, tile);
         Entries entries;
         code_phases(coder, i, field, tile, nullptr, &writing, entries);
         const std::uint32_t n = n_coded(tile);
@@ -555,7 +554,8 @@ struct SplinePipeline {
             return at + n_words;
         }
         // Raw. What it predicts from are then the values themselves.
-        begin(lattice, tile_of(lattice, number), coarse, tile);
+        begin(lattice, number, tile);
+        load_coarse(lattice, coarse, tile);
         payload[0] = raw;
         at = 1;
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
@@ -760,7 +760,7 @@ struct SplinePipeline {
             Reading& of = coded[n_coded];
             of.tile = tiles[j].get();
             of.number = lattice.first_tile + number;
-            of.tile->begin(lattice, tile_of(lattice, number));
+            begin(lattice, number, *of.tile);
             of.payload = read_header(of.number, units, n_units, *of.tile);
             load_coarse(lattice, coarse, *of.tile);
             if (of.payload.has_codes) {

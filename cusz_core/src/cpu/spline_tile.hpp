@@ -87,7 +87,8 @@ struct SplineTile {
     std::uint32_t n_active = 0;
     LatticeTile place{};
     Geometry geometry = Geometry::any;
-    std::ptrdiff_t later = 0; // how much further on in the field a tile lies whose values are to be brought nearer
+    // How much further on in the field, and in the coarser lattice, a tile lies whose values are to be brought nearer.
+    std::ptrdiff_t later = 0, later_coarse = 0;
     std::array<ClassBox, n_classes> box;
     std::uint32_t classes() const { return 1u << n_active; }
 
@@ -122,7 +123,7 @@ struct SplineTile {
     [[gnu::always_inline]] void begin(const Lattice& lattice, const LatticeTile& at) {
         place = at;
         n_active = lattice.n_active;
-        later = 0;
+        later = later_coarse = 0;
         n_verbatim = 0;
         has_special = has_parents = has_special_parents = has_large = false;
         geometry = place.edge != tile_edges(n_active) ? Geometry::any
