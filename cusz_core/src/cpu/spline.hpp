@@ -209,6 +209,16 @@ struct Lanes {
         else
             return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     }
+    // Every second of the values that are `step` apart, from the first one on, or the second one.
+    template <std::size_t step>
+    static Values every_second(const T* from, bool odd) {
+        auto a = load<Values>(from), b = load<Values>(from + n);
+        if constexpr (step == 2) {
+            a = evens(a, b);
+            b = evens(load<Values>(from + 2 * n), load<Values>(from + 3 * n));
+        }
+        return odd ? odds(a, b) : evens(a, b);
+    }
     static Values interleaved_low(Values a, Values b) {
         if constexpr (n == 2)
             return __builtin_shufflevector(a, b, 0, 2);
@@ -440,28 +450,35 @@ CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
     return good ? CodedValue<T>{false, static_cast<std::int32_t>(k), back} : stored;
 }
 
-// Quantises the values original(x) of a row, vector by vector, predicted in `value`: codes, and what is reconstructed.
-// Calls one_by_one(x) for values that are not simply coded.
-template <class T, class Original, class OneByOne>
-[[gnu::always_inline]] inline void quantise_row(const Original& original, T* value, std::int32_t* code, std::uint32_t n,
-                                                const Quantiser<T>& q, const OneByOne& one_by_one) {
+// Quantises values by the vector.
+template <class T>
+class RowQuantiser {
     using L = Lanes<T>;
-    using Values = typename L::Values;
-    using Ints = typename L::Ints;
-    using Int = typename L::Int;
-    for (std::uint32_t x = 0; x < n; x += L::n) {
-        const Values v = original(x), p = L::template load<Values>(value + x);
-        const Values t = (v - p) * q.inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * q.step;
-        // What follows the row stays as it is.
-        const Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < q.e) &
-                          (reinterpret_cast<Ints>(v) != static_cast<Int>(q.special)) &
-                          (L::counted() < static_cast<Int>(n - x));
-        L::store(value + x, fine ? back : p);
-        L::store(code + x, __builtin_convertvector(fine ? k : Values{}, typename L::Codes));
-        const std::uint32_t here = n - x < L::n ? n - x : L::n;
-        for (std::uint32_t others = ~L::bits(fine) & ((1u << here) - 1); others != 0; others &= others - 1)
-            one_by_one(x + static_cast<std::uint32_t>(std::countr_zero(others)));
+
+public:
+    explicit RowQuantiser(const Quantiser<T>& q)
+        : inv_(q.inv), step_(q.step), e_(q.e), special_(static_cast<typename L::Int>(q.special)) {}
+
+    // Originals v, predicted in `value`, of which the first n count: codes, and what is reconstructed. Returns a bit for
+    // each that is not simply coded: it has code 0, and its prediction stays.
+    [[gnu::always_inline]] std::uint32_t quantise(typename L::Values v, T* value, std::int32_t* code,
+                                                  std::uint32_t n) const {
+        using Values = typename L::Values;
+        using Ints = typename L::Ints;
+        const Values p = L::template load<Values>(value);
+        const Values t = (v - p) * inv_, k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * step_;
+        Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < e_) &
+                    (reinterpret_cast<Ints>(v) != special_);
+        if (n < L::n) fine &= L::counted() < static_cast<typename L::Int>(n); // what follows the row stays as it is
+        L::store(value, fine ? back : p);
+        L::store(code, __builtin_convertvector(fine ? k : Values{}, typename L::Codes));
+        const std::uint32_t all = n < L::n ? (1u << n) - 1 : (1u << L::n) - 1;
+        return ~L::bits(fine) & all;
     }
-}
+
+private:
+    T inv_, step_, e_;
+    typename L::Int special_;
+};
 
 } // namespace cusz::cpu::CUSZ_ISA

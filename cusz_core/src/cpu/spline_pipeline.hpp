@@ -173,63 +173,116 @@ struct SplinePipeline {
         using L = Lanes<T>;
         using Values = typename L::Values;
         const T* const from = line + 2 * step * x;
-        if (step <= 2 && 2 * step * L::n <= static_cast<std::size_t>(end - from)) {
-            auto a = L::template load<Values>(from), b = L::template load<Values>(from + L::n);
-            if (step == 2) {
-                const auto c = L::template load<Values>(from + 2 * L::n), d = L::template load<Values>(from + 3 * L::n);
-                a = L::evens(a, b);
-                b = L::evens(c, d);
-            }
-            return odd ? L::odds(a, b) : L::evens(a, b);
-        }
+        const auto left = static_cast<std::size_t>(end - from);
+        if (step == 1 && 2 * L::n <= left) return L::template every_second<1>(from, odd);
+        if (step == 2 && 4 * L::n <= left) return L::template every_second<2>(from, odd);
         T v[L::n] = {};
         for (std::uint32_t i = 0; i < L::n && x + i < n; ++i) v[i] = from[(2 * i + odd) * step];
         return L::template load<Values>(v);
     }
 
-    // Quantises class c, whose predictions are in tile.value. is_raw: every value is kept verbatim (and not listed).
+    // The rows of a class in the field.
+    struct FieldRows {
+        const T* first = nullptr; // value of the class
+        std::size_t step = 0;     // between points of the lattice; the class has every second one
+        Extents next{};           // between rows
+        const T* row(std::uint32_t y, std::uint32_t z, std::uint32_t w) const {
+            return first + y * next[1] + z * next[2] + w * next[3];
+        }
+    };
+    static FieldRows rows_in_field(const Lattice& lattice, const SplineTile<T>& tile, const T* field, std::uint32_t c) {
+        return {field + field_offset(lattice, tile, c, 0, 0, 0), static_cast<std::size_t>(lattice.field_stride[0]),
+                offsets_of_rows(lattice)};
+    }
+
+    // Quantises class c, whose predictions are in tile.value.
     template <Geometry geometry>
-    [[gnu::always_inline]] static void quantise_class(const Lattice& lattice, const Quantiser<T>& q, const T* field,
-                                                      const T* end, SplineTile<T>& tile, std::uint32_t c, bool is_raw) {
+    static void quantise_class(const Lattice& lattice, const Quantiser<T>& q, const T* field, const T* end,
+                               SplineTile<T>& tile, std::uint32_t c) {
         const ClassBox box = box_of<geometry>(tile, c);
-        const std::uint32_t n = box.n[0], odd = c & 1;
-        const auto step = static_cast<std::size_t>(lattice.field_stride[0]);
-        const T* const first = field + field_offset(lattice, tile, c, 0, 0, 0);
-        const Extents next = offsets_of_rows(lattice);
-        // Brings a later tile's values nearer; the rows of the classes with bit 0 are all there are.
-        const auto prefetch = [&](const T* row) {
-            const std::size_t apart = std::max(step, 64 / sizeof(T));
-            for (std::size_t p = 0; p < 2 * step * n; p += apart) __builtin_prefetch(row + p, 0, 2);
-        };
-        for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-            const std::size_t at = box.at(0, y, z, w);
-            const T* const d = first + y * next[1] + z * next[2] + w * next[3]; // the others are 2 * step further each
-            T* const value = tile.value + at;
-            std::int32_t* const code = tile.code + at;
-            if (odd != 0) prefetch(d - step + tile.later);
-            const auto original = [&](std::uint32_t x) { return originals(d - odd * step, step, odd != 0, x, n, end); };
-            if (is_raw)
-                for (std::uint32_t x = 0; x < n; ++x) keep_value(q, tile, at + x, bits_of(d[x * 2 * step]));
-            else
-                quantise_row(original, value, code, n, q, [&](std::uint32_t x) {
-                    const T of = d[x * 2 * step];
-                    if (bits_of(of) == q.special) {
-                        code[x] = missing_code;
-                        tile.has_special = true;
-                        return;
+        const FieldRows rows = rows_in_field(lattice, tile, field, c);
+        const T* const last = rows.row(box.n[1] - 1, box.n[2] - 1, box.n[3] - 1) - (c & 1) * rows.step;
+        const bool whole = box.n[0] % Lanes<T>::n == 0 && 2 * rows.step * box.n[0] <= static_cast<std::size_t>(end - last);
+        if (whole && rows.step == 1)
+            quantise_rows<geometry, 1>(q, end, tile, c, rows);
+        else if (whole && rows.step == 2)
+            quantise_rows<geometry, 2>(q, end, tile, c, rows);
+        else
+            quantise_rows<geometry, 0>(q, end, tile, c, rows);
+    }
+
+    // known_step: rows.step, where whole vectors can be loaded, or 0.
+    template <Geometry geometry, std::size_t known_step>
+    [[gnu::noinline]] static void quantise_rows(const Quantiser<T>& quantiser, const T* end, SplineTile<T>& tile,
+                                                std::uint32_t c, const FieldRows& rows) {
+        using L = Lanes<T>;
+        const ClassBox box = box_of<geometry>(tile, c);
+        const bool odd = (c & 1) != 0;
+        const std::uint32_t n = box.n[0];
+        const std::size_t step = known_step > 0 ? known_step : rows.step;
+        // Not the members, which stores of bytes might change, as far as C++ knows.
+        T* const values = tile.value;
+        std::int32_t* const codes = tile.code;
+        std::uint8_t *const direct = tile.direct, *const magnitude = tile.magnitude;
+        const std::ptrdiff_t later = tile.later;
+        const RowQuantiser<T> q(quantiser);
+        for (std::uint32_t w = 0; w < box.n[3]; ++w)
+            for (std::uint32_t z = 0; z < box.n[2]; ++z)
+                for (std::uint32_t y = 0; y < box.n[1]; ++y) {
+                    const std::size_t at = box.at(0, y, z, w);
+                    const T* const d = rows.row(y, z, w);
+                    const T* const line = odd ? d - step : d;
+                    if (odd) // the rows of the classes with bit 0 are all there are
+                        for (std::size_t p = 0; p < 2 * step * n; p += std::max(step, 64 / sizeof(T)))
+                            __builtin_prefetch(line + p + later, 0, 2);
+                    for (std::uint32_t x = 0; x < n; x += L::n) {
+                        const auto v = known_step > 0 ? L::template every_second<known_step>(line + 2 * step * x, odd)
+                                                      : originals(line, step, odd, x, n, end);
+                        const std::uint32_t others = q.quantise(v, values + at + x, codes + at + x, n - x);
+                        if (others != 0) [[unlikely]]
+                            quantise_others(quantiser, tile, c, {x, y, z, w}, others, d, step);
                     }
-                    const CodedValue<T> result = quantise_value(of, value[x], q);
-                    code[x] = result.code;
-                    value[x] = result.value;
-                    if (result.verbatim) add_verbatim(tile, position(tile, c, x, y, z, w), bits_of(of));
-                });
-            for (std::uint32_t x = 0; x < n; x += lane_room) {
-                Codes v;
-                std::memcpy(&v, code + x, sizeof v);
-                keep_first(v, n - x);
-                store_marks(tile.direct + at + x, direct_of(v));
-                store_marks(tile.magnitude + at + x,
-                            magnitudes_of(v) | __builtin_convertvector(v == missing_code, Marks));
+                    for (std::uint32_t x = 0; x < n; x += lane_room) {
+                        Codes v;
+                        std::memcpy(&v, codes + at + x, sizeof v);
+                        if (n % lane_room != 0) keep_first(v, n - x);
+                        store_marks(direct + at + x, direct_of(v));
+                        store_marks(magnitude + at + x,
+                                    magnitudes_of(v) | __builtin_convertvector(v == missing_code, Marks));
+                    }
+                }
+    }
+
+    // Values of a row from half coordinates h on that are not simply coded: those with a bit in `others`. row: in the
+    // field.
+    [[gnu::noinline]] static void quantise_others(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c,
+                                                  const std::array<std::uint32_t, 4>& h, std::uint32_t others,
+                                                  const T* row, std::size_t step) {
+        for (; others != 0; others &= others - 1) {
+            const std::uint32_t x = h[0] + static_cast<std::uint32_t>(std::countr_zero(others));
+            const std::size_t at = tile.box[c].at(x, h[1], h[2], h[3]);
+            const T of = row[x * 2 * step];
+            if (bits_of(of) == q.special) {
+                tile.code[at] = missing_code;
+                tile.has_special = true;
+                continue;
+            }
+            const CodedValue<T> result = quantise_value(of, tile.value[at], q);
+            tile.code[at] = result.code;
+            tile.value[at] = result.value;
+            if (result.verbatim) add_verbatim(tile, position(tile, c, x, h[1], h[2], h[3]), bits_of(of));
+        }
+    }
+
+    // Takes the values of class c as they are.
+    static void keep_class(const Lattice& lattice, const Quantiser<T>& q, const T* field, SplineTile<T>& tile,
+                           std::uint32_t c) {
+        const FieldRows rows = rows_in_field(lattice, tile, field, c);
+        for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+            for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) {
+                const std::size_t at = tile.box[c].at(x, y, z, w);
+                keep_value(q, tile, at, bits_of(rows.row(y, z, w)[x * 2 * rows.step]));
+                tile.magnitude[at] = tile.code[at] == missing_code ? special_magnitude : std::uint8_t{0};
             }
         });
     }
@@ -354,7 +407,7 @@ struct SplinePipeline {
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
             for_classes(tile, phase, [&](std::uint32_t c) {
                 predict<true>(coder, q, tile, c);
-                quantise_class<geometry>(lattice, q, field, end, tile, c, false);
+                quantise_class<geometry>(lattice, q, field, end, tile, c);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
             for_classes(tile, phase, [&](std::uint32_t c) { find_contexts<geometry>(tile, c); });
@@ -561,7 +614,7 @@ struct SplinePipeline {
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
             for_classes(tile, phase, [&](std::uint32_t c) {
                 predict<false>(coder, q, tile, c);
-                quantise_class<Geometry::any>(lattice, q, field, end_of(coder, field), tile, c, true);
+                keep_class(lattice, q, field, tile, c);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
             for_groups<Geometry::any>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
