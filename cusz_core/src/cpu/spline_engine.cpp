@@ -208,15 +208,15 @@ private:
                 auto* const outputs = worker(thread).outputs.template reserve<SplineOutput<T>>(tiles_at_once);
                 const std::uint64_t from = segment.words;
                 const auto [begin, end] = parts[part];
-                SplinePayload payloads_of_batch[most_tiles_written];
+                SplinePayload batch[most_tiles_written];
                 for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed);) {
                     const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(end - t, most_tiles_written));
                     const std::uint32_t n_written =
                         stages<T>().write(coder, i, t, most, field, arrays[i + 1], arrays[i], tile, *writing_, outputs,
-                                          payloads_of_batch, segment.counts);
+                                          batch, segment.counts);
                     t += n_written;
                     for (std::uint32_t j = 0; j < n_written && !too_large; ++j) {
-                        const auto [of_tile, units, n] = payloads_of_batch[j];
+                        const auto [of_tile, units, n] = batch[j];
                         const std::uint64_t number = lattice.first_tile + of_tile;
                         const auto entry = static_cast<std::uint16_t>(n);
                         std::memcpy(index + 2 * number, &entry, 2);
