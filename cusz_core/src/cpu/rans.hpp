@@ -43,7 +43,11 @@ inline constexpr WordsOfLanes words_of_lanes{};
 class RansEncoder {
 public:
     // Several tiles' sequences.
+#ifdef __AVX512F__
     static constexpr std::uint32_t most_at_once = 8;
+#else
+    static constexpr std::uint32_t most_at_once = 1; // so that its entries are still in the cache
+#endif
     static void encode(const RansWriting& writing, RansSequence** of, std::uint32_t n_tiles) {
 #ifdef __AVX512F__
         std::uint32_t all = 0;

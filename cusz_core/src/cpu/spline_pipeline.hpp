@@ -515,11 +515,12 @@ struct SplinePipeline {
                                const T* field, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
                                SplineTile<T>& tile, const RansWriting& writing, SplineOutput<T>* outputs,
                                SplinePayload* payloads, Counts& counts) {
-        static_assert(tiles_at_once <= RansEncoder::most_at_once);
+        constexpr std::uint32_t at_once = RansEncoder::most_at_once;
+        static_assert(at_once <= tiles_at_once);
         static constexpr std::uint16_t all_special_payload = special;
-        RansSequence* sequences[tiles_at_once];
+        RansSequence* sequences[at_once];
         std::uint32_t n_tiles = 0, n_outputs = 0;
-        for (; n_tiles < n && n_outputs < tiles_at_once; ++n_tiles) {
+        for (; n_tiles < n && n_outputs < at_once; ++n_tiles) {
             SplineOutput<T>& output = outputs[n_outputs];
             output.tile = first + n_tiles;
             payloads[n_tiles] = {output.tile, &all_special_payload, 0};
