@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "isa.hpp"
 #include "rans_tables.hpp"
@@ -14,9 +16,63 @@ namespace cusz::cpu::CUSZ_ISA {
 
 __extension__ typedef unsigned __int128 Wide; // for the high half of a product
 
-// Codes entries backwards: those of the last run first. Each run starts with lane 0.
+#ifdef __AVX512F__
+// How bytes are moved, by the lanes of a tile that take or give a word.
+struct WordsOfLanes {
+    alignas(16) std::uint8_t take[16][16]; // the next words, in order, to those lanes
+    alignas(16) std::uint8_t give[16][16]; // those lanes' lower words, in order, to where they end at byte 8
+    constexpr WordsOfLanes() : take(), give() {
+        for (std::uint32_t lanes = 0; lanes < 16; ++lanes) {
+            for (std::uint32_t byte = 0; byte < 16; ++byte) take[lanes][byte] = give[lanes][byte] = 0x80; // gives 0
+            const auto number = static_cast<std::uint32_t>(std::popcount(lanes));
+            for (std::uint32_t lane = 0, word = 0; lane < 4; ++lane) {
+                if ((lanes >> lane & 1) == 0) continue;
+                for (std::uint32_t byte = 0; byte < 2; ++byte) {
+                    take[lanes][4 * lane + byte] = static_cast<std::uint8_t>(2 * word + byte);
+                    give[lanes][8 - 2 * (number - word) + byte] = static_cast<std::uint8_t>(4 * lane + byte);
+                }
+                ++word;
+            }
+        }
+    }
+};
+inline constexpr WordsOfLanes words_of_lanes{};
+#endif
+
+// Codes entries backwards: those of the last run first.
 class RansEncoder {
 public:
+    // Several tiles' sequences.
+#ifdef __AVX512F__
+    static constexpr std::uint32_t most_at_once = 8;
+#else
+    static constexpr std::uint32_t most_at_once = 1; // so that its entries are still in the cache
+#endif
+    static void encode(const RansWriting& writing, RansSequence** of, std::uint32_t n_tiles) {
+#ifdef __AVX512F__
+        std::uint32_t all = 0;
+        for (std::uint32_t t = 0; t < n_tiles; ++t) all += steps(*of[t]);
+        // The longest one by itself, as long as the others' steps would fill too little of the room beside it.
+        constexpr std::uint32_t least_filled = 5; // of most_at_once; measured
+        for (; n_tiles > 0; ++of, --n_tiles) {
+            std::swap(*of, *std::max_element(of, of + n_tiles,
+                                             [](const auto* a, const auto* b) { return steps(*a) < steps(*b); }));
+            if (all >= least_filled * steps(**of)) return side_by_side(writing, of, n_tiles);
+            all -= steps(**of);
+            encode(writing, **of);
+        }
+#else
+        for (std::uint32_t t = 0; t < n_tiles; ++t) encode(writing, *of[t]);
+#endif
+    }
+
+private:
+    static void encode(const RansWriting& writing, RansSequence& of) {
+        RansEncoder encoder(writing, of.lanes, of.words);
+        for (std::uint32_t r = of.n_runs; r-- > 0;) encoder.run(of.entry + of.run[r].first, of.run[r].n);
+        of.words = encoder.finish();
+    }
+
     // Words are written before `end`.
     RansEncoder(const RansWriting& writing, std::uint32_t lanes, std::uint16_t* end)
         : writing_(writing), lanes_(lanes), words_(end) {
@@ -65,7 +121,6 @@ public:
         return words_;
     }
 
-private:
     [[gnu::always_inline]] void code(std::uint16_t entry, std::uint32_t& state, std::uint16_t*& words) {
         const RansInterval& of = writing_.of_entry[entry];
         std::uint32_t x = state;
@@ -77,29 +132,111 @@ private:
         state = x + quotient * of.complement + of.bias;
     }
 
+#ifdef __AVX512F__
+    static std::uint32_t steps(const RansSequence& of) {
+        std::uint32_t n = 0;
+        for (std::uint32_t r = 0; r < of.n_runs; ++r) n += (of.run[r].n + of.lanes - 1) / of.lanes;
+        return n;
+    }
+
+    // Makes every step one of most_lanes entries, with idle ones where a lane has none, and appends idle steps.
+    static void fill_steps(RansSequence& of, std::uint32_t n_steps) {
+        std::uint32_t step = steps(of);
+        std::fill(of.entry + step * most_lanes, of.entry + n_steps * most_lanes,
+                  static_cast<std::uint16_t>(idle_entry));
+        for (std::uint32_t r = of.n_runs; r-- > 0;) { // backwards, since entries move back
+            const std::uint32_t n = of.run[r].n, n_in_place = of.lanes == most_lanes ? n / most_lanes : 0;
+            std::uint32_t j = (n + of.lanes - 1) / of.lanes;
+            for (; j > n_in_place; --j) {
+                const std::uint32_t done = (j - 1) * of.lanes;
+                std::uint64_t four;
+                std::memcpy(&four, of.entry + of.run[r].first + done, sizeof four);
+                const std::uint64_t own = ~std::uint64_t{0} >> (64 - 16 * std::min(of.lanes, n - done));
+                four = (four & own) | (idle_entry * 0x0001000100010001ull & ~own);
+                std::memcpy(of.entry + --step * most_lanes, &four, sizeof four);
+            }
+            step -= n_in_place;
+        }
+    }
+
+    // Four tiles to a vector, a tile's lanes in 128 bits of it. The first tile has the most steps.
+    static void side_by_side(const RansWriting& writing, RansSequence* const* of, std::uint32_t n_tiles) {
+        static_assert(most_lanes == 4);
+        constexpr std::uint32_t n_vectors = most_at_once / 4;
+        const std::uint32_t n_steps = steps(**of);
+        const std::uint16_t* entry[most_at_once];
+        std::uint16_t* words[most_at_once];
+        for (std::uint32_t t = 0; t < most_at_once; ++t) {
+            RansSequence& sequence = *of[t < n_tiles ? t : 0]; // spare lanes do what the first tile's do, and where
+            if (t < n_tiles) fill_steps(sequence, n_steps);
+            entry[t] = sequence.entry + n_steps * most_lanes;
+            words[t] = sequence.words;
+        }
+        __m512i x[n_vectors];
+        for (__m512i& states : x) states = _mm512_set1_epi32(rans_low);
+        for (std::uint32_t step = 0; step < n_steps; ++step)
+            for (std::uint32_t v = 0; v < n_vectors; ++v) {
+                const std::uint32_t t = 4 * v;
+                const __m512i interval = intervals_of_step(writing, entry + t);
+                const __m512i frequency = _mm512_srli_epi32(interval, 16);
+                const std::uint32_t full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(x[v], 20), frequency);
+                give_words(x[v], full, words + t);
+                x[v] = next_states(_mm512_mask_srli_epi32(x[v], static_cast<__mmask16>(full), x[v], 16), frequency,
+                                   _mm512_and_si512(interval, _mm512_set1_epi32(0xFFFF)));
+            }
+        alignas(64) std::uint32_t states[most_at_once][most_lanes];
+        for (std::uint32_t v = 0; v < n_vectors; ++v) _mm512_store_si512(states[4 * v], x[v]);
+        for (std::uint32_t t = 0; t < n_tiles; ++t) {
+            const std::uint32_t bytes = of[t]->lanes * 4;
+            of[t]->words = words[t] - bytes / 2;
+            std::memcpy(of[t]->words, states[t], bytes);
+        }
+    }
+
+    // Those of the step before `entry`, which is moved there.
+    [[gnu::always_inline]] static __m512i intervals_of_step(const RansWriting& writing, const std::uint16_t** entry) {
+        std::uint64_t four[4];
+        for (std::uint32_t t = 0; t < 4; ++t) {
+            entry[t] -= most_lanes;
+            std::memcpy(four + t, entry[t], sizeof four[t]);
+        }
+        const __m512i all = _mm512_cvtepu16_epi32(
+            _mm256_set_epi64x(static_cast<std::int64_t>(four[3]), static_cast<std::int64_t>(four[2]),
+                              static_cast<std::int64_t>(four[1]), static_cast<std::int64_t>(four[0])));
+        return _mm512_mask_i32gather_epi32(__m512i{}, 0xFFFF, all, writing.frequency_and_start, 4);
+    }
+
+    // Puts the lower words of full lanes before each tile's. Writes up to four words there.
+    [[gnu::always_inline]] static void give_words(__m512i x, std::uint32_t full, std::uint16_t** words) {
+        const __m128i part[] = {_mm512_castsi512_si128(x), _mm512_extracti32x4_epi32(x, 1),
+                                _mm512_extracti32x4_epi32(x, 2), _mm512_extracti32x4_epi32(x, 3)};
+        for (std::uint32_t t = 0; t < 4; ++t) {
+            const std::uint32_t lanes = full >> 4 * t & 15;
+            const __m128i given =
+                _mm_shuffle_epi8(part[t], _mm_load_si128(reinterpret_cast<const __m128i*>(words_of_lanes.give[lanes])));
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(words[t] - 4), given);
+            words[t] -= std::popcount(lanes);
+        }
+    }
+
+    // States from those that are small enough for a symbol of this frequency.
+    [[gnu::always_inline]] static __m512i next_states(__m512i x, __m512i frequency, __m512i start) {
+        // Quotients are below 2^20, so rounded down at each step they are right or one too small.
+        constexpr int down = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+        const __m512i quotient = _mm512_cvttps_epu32(
+            _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(x, down), _mm512_cvtepi32_ps(frequency), down));
+        const __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, frequency));
+        const __mmask16 too_small = _mm512_cmpge_epu32_mask(rest, frequency);
+        const __m512i next = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, rans_bits), rest), start);
+        return _mm512_mask_add_epi32(next, too_small, next, _mm512_sub_epi32(_mm512_set1_epi32(rans_total), frequency));
+    }
+#endif
+
     const RansWriting& writing_;
     std::uint32_t lanes_;
     std::uint32_t state_[most_lanes];
     std::uint16_t* words_;
 };
-
-#ifdef __AVX512F__
-// By the lanes of a tile that take a word: the bytes of the words for each lane, in order.
-struct WordsToLanes {
-    alignas(16) std::uint8_t control[16][16];
-    constexpr WordsToLanes() : control() {
-        for (std::uint32_t taken = 0; taken < 16; ++taken)
-            for (std::uint32_t lane = 0, word = 0; lane < 4; ++lane) {
-                const bool takes = (taken >> lane & 1) != 0;
-                for (std::uint32_t byte = 0; byte < 4; ++byte)
-                    control[taken][4 * lane + byte] =
-                        static_cast<std::uint8_t>(takes && byte < 2 ? 2 * word + byte : 0x80);
-                word += takes;
-            }
-    }
-};
-inline constexpr WordsToLanes words_to_lanes{};
-#endif
 
 class RansDecoder {
 public:
@@ -256,7 +393,7 @@ private:
                         const std::uint32_t low_of_tile = low >> 4 * i & 15;
                         const __m128i four_words = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words[t + i]));
                         part[i] = _mm_shuffle_epi8(four_words, _mm_load_si128(reinterpret_cast<const __m128i*>(
-                                                                   words_to_lanes.control[low_of_tile])));
+                                                                   words_of_lanes.take[low_of_tile])));
                         words[t + i] += std::popcount(low_of_tile);
                     }
                     const __m512i renewed = _mm512_inserti64x4(

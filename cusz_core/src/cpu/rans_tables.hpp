@@ -4,13 +4,16 @@
 #include <array>
 #include <cstdint>
 
+#include "../format/pyramid.hpp"
 #include "../format/rans_model.hpp"
+#include "../format/tiling.hpp"
 
 namespace cusz::cpu {
 
 // Entries of a symbol to be coded: table * 256 + symbol; a group's flag has the table most_tables + its context.
 inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
 inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
+inline constexpr std::uint32_t idle_entry = n_coding_tables * 256; // changes nothing: its interval is all slots
 
 // The engine keeps the place of a context in its row as S * 16 + N.
 inline constexpr std::uint32_t n_rows = n_contexts / n_places, engine_places = n_spreads * 16;
@@ -70,7 +73,7 @@ struct RansWriting {
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
             std::uint32_t start = 0;
             for (std::uint32_t s = 0; s < n_symbols; ++s) {
-                if (model.frequency[t][s] > 0) of_entry[t * 256 + s] = {model.frequency[t][s], start};
+                if (model.frequency[t][s] > 0) set_interval(t * 256 + s, model.frequency[t][s], start);
                 coded_as[t][s] = static_cast<std::uint8_t>(
                     model.frequency[t][s] > 0 ? s : alphabet.escape(alphabet.meaning(s).leading));
                 start += model.frequency[t][s];
@@ -78,9 +81,10 @@ struct RansWriting {
         }
         for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
             const std::uint32_t g = model.significant[c];
-            of_entry[(most_tables + c) * 256] = {rans_total - g, 0};
-            of_entry[(most_tables + c) * 256 + 1] = {g, rans_total - g};
+            set_interval((most_tables + c) * 256, rans_total - g, 0);
+            set_interval((most_tables + c) * 256 + 1, g, rans_total - g);
         }
+        set_interval(idle_entry, rans_total, 0);
         for (std::uint32_t row = 0; row < n_rows; ++row)
             for (std::uint32_t place = 0; place < engine_places; ++place)
                 for (std::uint32_t s = 0; s < n_direct && is_context(place); ++s) {
@@ -89,11 +93,32 @@ struct RansWriting {
                 }
     }
     RansModel model;
-    RansInterval of_entry[n_coding_tables * 256]{};
-    std::uint8_t coded_as[most_tables][n_symbols];  // the symbol, or the escape if its frequency is 0
-    std::uint8_t table_of[n_rows][engine_places]{}; // by row and place
+    RansInterval of_entry[idle_entry + 1]{};
+    std::uint32_t frequency_and_start[idle_entry + 1]{}; // by entry: frequency << 16 | start
+    std::uint8_t coded_as[most_tables][n_symbols];       // the symbol, or the escape if its frequency is 0
+    std::uint8_t table_of[n_rows][engine_places]{};      // by row and place
     // Of a code that has a symbol of its own, by row, place and symbol.
     std::uint16_t entry_of[n_rows][engine_places * n_direct]{};
+
+private:
+    void set_interval(std::uint32_t entry, std::uint32_t frequency, std::uint32_t start) {
+        of_entry[entry] = {frequency, start};
+        frequency_and_start[entry] = frequency << 16 | start;
+    }
+};
+
+inline constexpr std::uint32_t most_for_one_lane = 1024; // values
+
+// The entries of a tile (table * 256 + symbol), in runs that start with lane 0 each.
+struct RansSequence {
+    struct Run {
+        std::uint32_t first, n; // first: a multiple of most_lanes
+    };
+    std::uint32_t lanes, n_runs;
+    Run run[2 * most_active_axes];
+    std::uint16_t* words; // where states and words are to end; when they are there, where they begin
+    // Room for steps of most_lanes, even if there is one lane.
+    std::uint16_t entry[most_lanes * (most_for_one_lane + max_tile_values + 2 * most_active_axes)];
 };
 
 struct RansReading {

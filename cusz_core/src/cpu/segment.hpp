@@ -53,6 +53,11 @@ public:
         words += n;
         return true;
     }
+    // Appends a payload from elsewhere. Returns false if it does not fit in place.
+    bool append(const Unit* payload, std::size_t n) {
+        std::memcpy(room(n), payload, n * sizeof(Unit));
+        return take(room(n), n);
+    }
     // Copies n words from word `from` on to where they belong, unless they are there already.
     void copy_to(std::byte* target, std::size_t from, std::size_t n) const {
         if (!in_place_ && n > 0) std::memcpy(target, begin_ + from, n * sizeof(Unit));

@@ -29,6 +29,7 @@ struct Worker {
     Buffer around;  // points of lattice 1 around a tile of the sample
     Buffer payload; // one tile's, aligned and padded
     Segment<std::uint16_t> segment;
+    Buffer outputs; // of tiles written at once
     std::vector<Patch> patches;
 
     // The first n exist.
@@ -53,8 +54,8 @@ struct Worker {
         return *counts;
     }
     std::size_t bytes() const {
-        std::size_t bytes =
-            (counts ? sizeof *counts : 0) + around.bytes() + payload.bytes() + segment.bytes() + patches.capacity() * sizeof(Patch);
+        std::size_t bytes = (counts ? sizeof *counts : 0) + around.bytes() + payload.bytes() + segment.bytes() +
+                            outputs.bytes() + patches.capacity() * sizeof(Patch);
         for (const auto& tile : f32) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         for (const auto& tile : f64) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         return bytes;
@@ -206,17 +207,24 @@ private:
             parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
                 auto& tile = worker(thread).tile<T>();
                 auto& segment = worker(thread).segment;
+                auto* const outputs = worker(thread).outputs.template reserve<SplineOutput<T>>(tiles_at_once);
                 const std::uint64_t from = segment.words;
                 const auto [begin, end] = parts[part];
-                for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed); ++t) {
-                    std::uint16_t* const payload = segment.room(longest_spline_payload<T>);
-                    const std::uint32_t n = stages<T>().write(coder, i, t, field, arrays[i + 1], arrays[i], tile,
-                                                              *writing_, payload, segment.counts);
-                    const std::uint64_t number = lattice.first_tile + t;
-                    const auto entry = static_cast<std::uint16_t>(n);
-                    std::memcpy(index + 2 * number, &entry, 2);
-                    segment.checksum += part_of_sum(number, weigh_units(payload, n), n);
-                    if (segment.words + n > most_units || !segment.take(payload, n)) too_large = true;
+                SplinePayload batch[most_tiles_written];
+                for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed);) {
+                    const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(end - t, most_tiles_written));
+                    const std::uint32_t n_written =
+                        stages<T>().write(coder, i, t, most, field, arrays[i + 1], arrays[i], tile, *writing_, outputs,
+                                          batch, segment.counts);
+                    t += n_written;
+                    for (std::uint32_t j = 0; j < n_written && !too_large; ++j) {
+                        const auto [of_tile, units, n] = batch[j];
+                        const std::uint64_t number = lattice.first_tile + of_tile;
+                        const auto entry = static_cast<std::uint16_t>(n);
+                        std::memcpy(index + 2 * number, &entry, 2);
+                        segment.checksum += part_of_sum(number, weigh_units(units, n), n);
+                        if (segment.words + n > most_units || !segment.append(units, n)) too_large = true;
+                    }
                 }
                 written[first_part + part] = {thread, from, segment.words - from};
             });

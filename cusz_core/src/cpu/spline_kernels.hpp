@@ -55,10 +55,21 @@ struct SplinePayload {
     const std::uint16_t* units = nullptr;
     std::uint32_t n = 0;
 };
-// Tiles that are decoded side by side, since each one's codewords are a chain of dependent steps.
+// Tiles that are coded, or decoded, side by side, since each one's codewords are a chain of dependent steps.
 inline constexpr std::uint32_t tiles_at_once = 8;
+inline constexpr std::uint32_t most_tiles_written = 64; // at once, if few of them have entries
 template <class T>
 using SplineTiles = std::array<std::unique_ptr<SplineTile<T>>, tiles_at_once>;
+
+// A tile with entries whose payload is being written.
+template <class T>
+struct SplineOutput {
+    std::uint64_t tile;
+    std::uint32_t n_values, n_significant, n_verbatim, n_special; // n_significant: in groups that are
+    RansSequence sequence;
+    std::uint32_t n_front; // units at the beginning of `room`, before states and words
+    std::uint16_t room[longest_spline_payload<T>];
+};
 
 template <class T>
 struct SplineKernels {
@@ -67,10 +78,12 @@ struct SplineKernels {
     void (*count)(const SplineCoder<T>& coder, std::size_t i, const LatticeTile& place, const T* field,
                   const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
                   RansCounts& counts);
-    // The same for tile `number` of lattice i, but writes its payload. Returns its length in units.
-    std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
-                           const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
-                           const RansWriting& writing, std::uint16_t* payload, Counts& counts);
+    // The same of up to n tiles from number `first` on, without counting, until as many have entries as are
+    // encoded at once; and writes their payloads, into `outputs` (tiles_at_once of them). Returns how many tiles that were.
+    std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t first, std::uint32_t n,
+                           const T* field, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
+                           SplineTile<T>& tile, const RansWriting& writing, SplineOutput<T>* outputs,
+                           SplinePayload* payloads, Counts& counts);
     // Decodes up to tiles_at_once payloads, to `fine` or, for lattice 0, to `destination`. Throws CORRUPT.
     void (*read)(const SplineCoder<T>& coder, std::size_t i, const SplinePayload* payloads, std::uint32_t n_payloads,
                  const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const Destination<T>& destination,

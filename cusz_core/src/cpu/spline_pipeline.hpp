@@ -377,31 +377,36 @@ struct SplinePipeline {
         std::uint32_t n_ = 0;
     };
 
-    // What is to be coded of a phase, in tile.flag_entry and tile.entry.
-    struct PhaseEntries {
-        std::uint32_t first_flag = 0, n_flags = 0, first_value = 0, n_values = 0;
-    };
-    struct Entries {
-        PhaseEntries phase[most_active_axes];
-        std::uint32_t n_values = 0, n_extra = 0;
-        std::uint32_t n_special = 0;
-        bool any_significant = false;
-    };
+    // Where a run of entries may begin.
+    static std::uint32_t next_run(std::uint32_t at) { return (at + most_lanes - 1) / most_lanes * most_lanes; }
 
-    // Predicts and codes all phases: counts what is coded, or lists it for writing; the other one is null.
-    static void code_phases(const SplineCoder<T>& coder, std::size_t i, const T* field, SplineTile<T>& tile,
-                            RansCounts* counts, const RansWriting* writing, Entries& entries) {
-        with_geometry_of(
-            tile, [&](auto geometry) { code_phases_of<geometry>(coder, i, field, tile, counts, writing, entries); });
+    template <Geometry geometry>
+    static std::uint32_t count_groups(const Lattice& lattice, const SplineTile<T>& tile, std::uint32_t phase) {
+        std::uint32_t n = 0;
+        for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t, const Group&) { ++n; });
+        return n;
+    }
+
+    // Predicts and codes all phases: counts what is coded, or lists it for writing; the other one is null. Returns the
+    // units of extra bits.
+    static std::uint32_t code_phases(const SplineCoder<T>& coder, std::size_t i, const T* field, SplineTile<T>& tile,
+                                     RansCounts* counts, const RansWriting* writing, SplineOutput<T>* output) {
+        std::uint32_t n_extra = 0;
+        with_geometry_of(tile, [&](auto geometry) {
+            n_extra = code_phases_of<geometry>(coder, i, field, tile, counts, writing, output);
+        });
+        return n_extra;
     }
 
     template <Geometry geometry>
-    static void code_phases_of(const SplineCoder<T>& coder, std::size_t i, const T* field, SplineTile<T>& tile,
-                               RansCounts* counts, const RansWriting* writing, Entries& entries) {
+    static std::uint32_t code_phases_of(const SplineCoder<T>& coder, std::size_t i, const T* field, SplineTile<T>& tile,
+                                        RansCounts* counts, const RansWriting* writing, SplineOutput<T>* output) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
         const T* const end = end_of(coder, field);
-        std::uint32_t flags = 0, values = 0;
+        RansSequence::Run flags{}, values{};
+        std::uint16_t* const entry = output != nullptr ? output->sequence.entry : nullptr;
+        if (output != nullptr) output->sequence.n_runs = output->n_significant = output->n_special = 0;
         BitWriter extra(tile.extra);
         sum_parents(tile);
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
@@ -415,8 +420,10 @@ struct SplinePipeline {
                 copy_row(tile.in_order.place + to, tile.context + from, n);
                 copy_row(tile.in_order.direct + to, tile.direct + from, n);
             });
-            PhaseEntries& of_phase = entries.phase[phase - 1];
-            of_phase = {flags, 0, values, 0};
+            if (counts == nullptr) {
+                flags = {next_run(values.first + values.n), 0};
+                values = {next_run(flags.first + count_groups<geometry>(lattice, tile, phase)), 0};
+            }
             std::uint32_t first = 0;
             const std::uint32_t row = row_of(i, phase) / n_places;
             for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
@@ -426,27 +433,33 @@ struct SplinePipeline {
                 first += n;
                 const std::uint32_t context = context_of_group(place, n);
                 const auto [significant, all_direct] = look_at_group(direct, n);
-                if (counts != nullptr) ++counts->group[i > 0][context][significant];
-                tile.flag_entry[flags++] = static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
+                if (counts != nullptr)
+                    ++counts->group[i > 0][context][significant];
+                else
+                    entry[flags.first + flags.n++] =
+                        static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
                 if (!significant) return;
-                entries.any_significant = true;
                 if (counts != nullptr) {
                     if (all_direct)
                         for (std::uint32_t x = 0; x < n; ++x) ++counts->symbol[context_of(row, place[x])][direct[x]];
                     else
                         count_large(tile, box_of<geometry>(tile, c), g, place, row, *counts);
                 } else {
-                    if (!all_direct || !list_direct(place, direct, n, writing->entry_of[row], tile.entry + values))
-                        list_large(tile, box_of<geometry>(tile, c), g, place, row, *writing, tile.entry + values, extra,
-                                   entries);
-                    values += n;
+                    std::uint16_t* const to = entry + values.first + values.n;
+                    if (!all_direct || !list_direct(place, direct, n, writing->entry_of[row], to))
+                        output->n_special +=
+                            list_large(tile, box_of<geometry>(tile, c), g, place, row, *writing, to, extra);
+                    values.n += n;
                 }
             });
-            of_phase.n_flags = flags - of_phase.first_flag;
-            of_phase.n_values = values - of_phase.first_value;
+            if (output != nullptr) {
+                RansSequence& sequence = output->sequence;
+                sequence.run[sequence.n_runs++] = flags;
+                sequence.run[sequence.n_runs++] = values;
+                output->n_significant += values.n;
+            }
         }
-        entries.n_values = values;
-        entries.n_extra = extra.finish();
+        return extra.finish();
     }
 
     // Calls use(x, code) for a group's codes, of which some have no symbol of their own.
@@ -480,14 +493,16 @@ struct SplinePipeline {
         return (all & (256 - n_direct)) == 0;
     }
 
-    // The same of any group, with its extra bits.
-    [[gnu::noinline]] static void list_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
-                                             const std::uint8_t* place, std::uint32_t row, const RansWriting& writing,
-                                             std::uint16_t* entry, BitWriter& given, Entries& entries) {
+    // The same of any group, with its extra bits. Returns how many values are special.
+    [[gnu::noinline]] static std::uint32_t list_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
+                                                      const std::uint8_t* place, std::uint32_t row,
+                                                      const RansWriting& writing, std::uint16_t* entry,
+                                                      BitWriter& given) {
         BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
         std::int32_t codes[most_of_group];
         for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
         const std::uint32_t n = g.values();
+        std::uint32_t n_special = 0;
         for (std::uint32_t x = 0; x < n; ++x) {
             const std::int32_t code = codes[x];
             const std::uint32_t table = writing.table_of[row][place[x]],
@@ -498,24 +513,23 @@ struct SplinePipeline {
                 s = symbol;
                 extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
             } else {
-                s = put_large(writing, table, code, extra, entries);
+                s = put_large(writing, table, code, extra);
+                n_special += s == alphabet.missing();
             }
             entry[x] = static_cast<std::uint16_t>(table << 8 | s);
         }
         given = extra;
+        return n_special;
     }
     static bool is_own(const RansWriting& writing, std::uint32_t table, std::uint32_t s) {
         return writing.coded_as[table][s] == s;
     }
 
     // The symbol of a code that has extra bits, or of a special value; puts the bits.
-    static std::uint32_t put_large(const RansWriting& writing, std::uint32_t table, std::int32_t code, BitWriter& extra,
-                                   Entries& entries) {
+    static std::uint32_t put_large(const RansWriting& writing, std::uint32_t table, std::int32_t code,
+                                   BitWriter& extra) {
         std::uint32_t s = alphabet.symbol(code);
-        if (s == alphabet.missing()) {
-            ++entries.n_special;
-            return s;
-        }
+        if (s == alphabet.missing()) return s;
         s = writing.coded_as[table][s];
         const std::uint32_t bits = alphabet.meaning(s).extra_bits;
         extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
@@ -542,8 +556,7 @@ struct SplinePipeline {
         const Lattice& lattice = coder.pyramid.lattices[i];
         tile.begin(lattice, place);
         load_coarse(lattice, coarse, tile);
-        Entries entries;
-        code_phases(coder, i, field, tile, &counts, nullptr, entries);
+        code_phases(coder, i, field, tile, &counts, nullptr, nullptr);
         store(lattice, tile, coarse, fine);
     }
 
@@ -552,29 +565,70 @@ struct SplinePipeline {
         return n * units_of_value;
     }
 
-    static std::uint32_t write(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
-                               const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
-                               const RansWriting& writing, std::uint16_t* payload, Counts& counts) {
+    static std::uint32_t write(const SplineCoder<T>& coder, std::size_t i, std::uint64_t first, std::uint32_t n,
+                               const T* field, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
+                               SplineTile<T>& tile, const RansWriting& writing, SplineOutput<T>* outputs,
+                               SplinePayload* payloads, Counts& counts) {
+        constexpr std::uint32_t at_once = RansEncoder::most_at_once;
+        static_assert(at_once <= tiles_at_once);
+        static constexpr std::uint16_t all_special_payload = special;
+        RansSequence* sequences[at_once];
+        std::uint32_t n_tiles = 0, n_outputs = 0;
+        for (; n_tiles < n && n_outputs < at_once; ++n_tiles) {
+            SplineOutput<T>& output = outputs[n_outputs];
+            output.tile = first + n_tiles;
+            payloads[n_tiles] = {output.tile, &all_special_payload, 0};
+            const std::uint32_t n_extra = begin_output(coder, i, field, coarse, fine, tile, writing, output);
+            if (output.n_values > 0 && all_special(tile)) {
+                counts.special += output.n_values;
+                payloads[n_tiles].n = 1;
+            } else if (output.n_significant > 0 || tile.n_verbatim > 0) {
+                write_front(tile, n_extra, output);
+                sequences[n_outputs++] = &output.sequence;
+            }
+        }
+        RansEncoder::encode(writing, sequences, n_outputs);
+        for (std::uint32_t j = 0; j < n_outputs; ++j) {
+            SplineOutput<T>& output = outputs[j];
+            SplinePayload& payload = payloads[output.tile - first];
+            payload.n = output.n_front + static_cast<std::uint32_t>(std::end(output.room) - output.sequence.words);
+            if (payload.n < 1 + output.n_values * units_of_value) {
+                std::uint16_t* const begin = output.sequence.words - output.n_front;
+                std::memmove(begin, output.room, output.n_front * 2);
+                payload.units = begin;
+                counts.special += output.n_special;
+                counts.unpredictable += output.n_verbatim;
+            } else {
+                payload.n = write_raw(coder, i, output.tile, field, coarse, fine, tile, output.room);
+                payload.units = output.room;
+                counts.unpredictable += output.n_values;
+            }
+        }
+        return n_tiles;
+    }
+
+    // Lists a tile's entries. Returns the units of extra bits.
+    static std::uint32_t begin_output(const SplineCoder<T>& coder, std::size_t i, const T* field,
+                                      const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
+                                      const RansWriting& writing, SplineOutput<T>& output) {
         const Lattice& lattice = coder.pyramid.lattices[i];
-        const Quantiser<T>& q = coder.quantiser[i];
-        begin(lattice, number, tile);
+        begin(lattice, output.tile, tile);
         load_coarse(lattice, coarse, tile);
-        Entries entries;
-        code_phases(coder, i, field, tile, nullptr, &writing, entries);
-        const std::uint32_t n = n_coded(tile);
-        std::uint32_t at = 1;
-        if (n > 0 && all_special(tile)) {
-            store(lattice, tile, coarse, fine);
-            counts.special += n;
-            payload[0] = special;
-            return 1;
-        }
-        if (!entries.any_significant && tile.n_verbatim == 0) {
-            store(lattice, tile, coarse, fine);
-            return 0;
-        }
-        const std::uint32_t lanes = entries.n_values <= 1024 ? 1 : entries.n_values <= 2048 ? 2 : 4;
-        std::uint32_t header = coded | static_cast<std::uint32_t>(std::bit_width(lanes) - 1) << 2;
+        const std::uint32_t n_extra = code_phases(coder, i, field, tile, nullptr, &writing, &output);
+        store(lattice, tile, coarse, fine);
+        output.n_values = n_coded(tile);
+        output.n_verbatim = tile.n_verbatim;
+        return n_extra;
+    }
+
+    // What is before states and words.
+    static void write_front(SplineTile<T>& tile, std::uint32_t n_extra, SplineOutput<T>& output) {
+        RansSequence& sequence = output.sequence;
+        const std::uint32_t n = output.n_significant;
+        sequence.lanes = n <= most_for_one_lane ? 1 : n <= 2 * most_for_one_lane ? 2 : most_lanes;
+        sequence.words = std::end(output.room);
+        std::uint16_t* const payload = output.room;
+        std::uint32_t header = coded | static_cast<std::uint32_t>(std::bit_width(sequence.lanes) - 1) << 2, at = 1;
         if (tile.n_verbatim > 0) {
             header |= 1u << 4;
             sort_verbatim(tile);
@@ -583,34 +637,26 @@ struct SplinePipeline {
             at += tile.n_verbatim;
             at += put_values(payload + at, tile.verbatim, tile.n_verbatim);
         }
-        if (entries.n_extra > 0) {
+        if (n_extra > 0) {
             header |= 1u << 5;
-            payload[at++] = static_cast<std::uint16_t>(entries.n_extra);
-            std::memcpy(payload + at, tile.extra, entries.n_extra * 2);
-            at += entries.n_extra;
+            payload[at++] = static_cast<std::uint16_t>(n_extra);
+            std::memcpy(payload + at, tile.extra, n_extra * 2);
+            at += n_extra;
         }
         payload[0] = static_cast<std::uint16_t>(header);
-        std::uint16_t* const end = tile.words + std::size(tile.words);
-        RansEncoder encoder(writing, lanes, end);
-        for (std::uint32_t phase = tile.n_active; phase-- > 0;) {
-            const PhaseEntries& of = entries.phase[phase];
-            encoder.run(tile.entry + of.first_value, of.n_values);
-            encoder.run(tile.flag_entry + of.first_flag, of.n_flags);
-        }
-        const std::uint16_t* const words = encoder.finish();
-        const auto n_words = static_cast<std::uint32_t>(end - words);
-        if (at + n_words < 1 + n * units_of_value) {
-            std::memcpy(payload + at, words, n_words * 2);
-            store(lattice, tile, coarse, fine);
-            counts.special += entries.n_special;
-            counts.unpredictable += tile.n_verbatim;
-            return at + n_words;
-        }
-        // Raw. What it predicts from are then the values themselves.
+        output.n_front = at;
+    }
+
+    // Values as they are, which are then what is predicted from. Returns the payload's units.
+    static std::uint32_t write_raw(const SplineCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
+                                   const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
+                                   std::uint16_t* payload) {
+        const Lattice& lattice = coder.pyramid.lattices[i];
+        const Quantiser<T>& q = coder.quantiser[i];
         begin(lattice, number, tile);
         load_coarse(lattice, coarse, tile);
         payload[0] = raw;
-        at = 1;
+        std::uint32_t at = 1;
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
             for_classes(tile, phase, [&](std::uint32_t c) {
                 predict<false>(coder, q, tile, c);
@@ -625,7 +671,6 @@ struct SplinePipeline {
             });
         }
         store(lattice, tile, coarse, fine);
-        counts.unpredictable += n;
         return at;
     }
 

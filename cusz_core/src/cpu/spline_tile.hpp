@@ -107,9 +107,7 @@ struct SplineTile {
     // Of values in significant groups, in coding order.
     std::uint8_t place_coded[max_tile_values + vector_room], symbol[max_tile_values + vector_room];
     std::int32_t decoded[max_tile_values + vector_room], code_in_order[max_tile_values + vector_room];
-    std::uint16_t entry[max_tile_values], flag_entry[max_tile_values]; // table * 256 + symbol
-    std::uint16_t extra[max_tile_values * 2 + 8];                      // extra bits
-    std::uint16_t words[2 * max_tile_values + 64];                     // states and words, from the end
+    std::uint16_t extra[max_tile_values * 2 + 8]; // extra bits
 
     // Verbatim values, by position in the tile.
     std::uint32_t n_verbatim = 0;
