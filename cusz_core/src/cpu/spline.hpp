@@ -28,6 +28,20 @@ inline Marks first_lanes(std::uint32_t n) {
     return reinterpret_cast<Marks>(lanes < Marks{} + most);
 }
 
+// Four rows of four times four bytes: the fours that are in a column become a row.
+inline void transpose_fours(const std::uint8_t* from, std::size_t from_apart, std::uint8_t* to, std::size_t to_apart) {
+    typedef std::uint32_t Fours __attribute__((vector_size(16)));
+    Fours row[4];
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * from_apart, sizeof row[i]);
+    const auto a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5),
+               b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5),
+               c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
+               d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    const Fours column[4] = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+                             __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * to_apart, &column[i], sizeof column[i]);
+}
+
 // As many bytes as the instruction set's vectors hold.
 struct ByteLanes {
     static constexpr std::size_t n = Vector<float>::bytes;

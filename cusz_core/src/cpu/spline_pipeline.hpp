@@ -72,11 +72,10 @@ struct SplinePipeline {
         else
             rows(g.n[0]);
     }
-    // Calls use(position, place in coding order, n) for the rows of the groups of a phase. Returns their values'
-    // number.
+    // Calls use(position, place in coding order, n) for the rows of the groups of a phase.
     template <Geometry geometry, class Use>
-    [[gnu::always_inline]] static std::uint32_t for_rows_in_order(const Lattice& lattice, const SplineTile<T>& tile,
-                                                                  std::uint32_t phase, const Use& use) {
+    [[gnu::always_inline]] static void for_rows_in_order(const Lattice& lattice, const SplineTile<T>& tile,
+                                                         std::uint32_t phase, const Use& use) {
         std::uint32_t place = 0;
         for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
             for_rows_of(box_of<geometry>(tile, c), g, [&](std::size_t at, auto n) {
@@ -84,7 +83,6 @@ struct SplinePipeline {
                 place += n;
             });
         });
-        return place;
     }
     // Copies n elements.
     template <class Element, class N>
@@ -95,6 +93,32 @@ struct SplinePipeline {
             for (std::uint32_t x = 0; x < n; ++x) to[x] = from[x];
         else
             std::memcpy(to, from, n * sizeof(Element));
+    }
+    // Puts bytes of a phase in coding order.
+    template <Geometry geometry>
+    static void put_in_order(const Lattice& lattice, const SplineTile<T>& tile, std::uint32_t phase,
+                             const std::uint8_t* from, std::uint8_t* to) {
+        if constexpr (geometry == Geometry::full_3d) { // rows are one of each of four groups' rows of four
+            for_classes(tile, phase, [&](std::uint32_t c) {
+                const ClassBox box = box_of<geometry>(tile, c);
+                for (std::uint32_t y = 0; y < box.n[1]; y += 4, to += 4 * most_of_group)
+                    for (std::uint32_t z = 0; z < 4; ++z)
+                        transpose_fours(from + box.at(0, y, z, 0), box.stride[1], to + 16 * z, most_of_group);
+            });
+        } else if constexpr (geometry == Geometry::full_2d) { // the same with rows of eight
+            for_classes(tile, phase, [&](std::uint32_t c) {
+                const ClassBox box = box_of<geometry>(tile, c);
+                for (std::uint32_t y = 0; y < box.n[1]; y += 8, to += 4 * most_of_group)
+                    for (std::uint32_t in_group = 0; in_group < 8; ++in_group)
+                        for (std::size_t group = 0; group < 4; ++group)
+                            std::memcpy(to + group * most_of_group + 8 * in_group,
+                                        from + box.at(8 * static_cast<std::uint32_t>(group), y + in_group, 0, 0), 8);
+            });
+        } else {
+            for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t at, std::uint32_t place, auto n) {
+                copy_row(to + place, from + at, n);
+            });
+        }
     }
 
     // Lists the groups of a phase. Returns their number.
@@ -416,10 +440,8 @@ struct SplinePipeline {
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
             for_classes(tile, phase, [&](std::uint32_t c) { find_contexts<geometry>(tile, c); });
-            for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t from, std::uint32_t to, auto n) {
-                copy_row(tile.in_order.place + to, tile.context + from, n);
-                copy_row(tile.in_order.direct + to, tile.direct + from, n);
-            });
+            put_in_order<geometry>(lattice, tile, phase, tile.context, tile.in_order.place);
+            put_in_order<geometry>(lattice, tile, phase, tile.direct, tile.in_order.direct);
             if (counts == nullptr) {
                 flags = {next_run(values.first + values.n), 0};
                 values = {next_run(flags.first + count_groups<geometry>(lattice, tile, phase)), 0};
@@ -996,9 +1018,7 @@ struct SplinePipeline {
             predict<true>(coder, coder.quantiser[i], tile, c);
             find_contexts<geometry>(tile, c);
         });
-        for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t from, std::uint32_t to, auto n) {
-            copy_row(tile.in_order.place + to, tile.context + from, n);
-        });
+        put_in_order<geometry>(lattice, tile, phase, tile.context, tile.in_order.place);
         of.n_groups = list_groups<geometry>(lattice, tile, phase);
         std::uint32_t first = 0;
         for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++])
