@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 
 #include "../format/pyramid.hpp"
 #include "../format/rans_model.hpp"
@@ -21,6 +22,16 @@ constexpr std::uint32_t context_of(std::uint32_t row, std::uint32_t engine_place
     return row * n_places + (engine_place >> 4) * n_activities + (engine_place & 15);
 }
 constexpr bool is_context(std::uint32_t engine_place) { return (engine_place & 15) < n_activities; }
+
+// group_context, looked up.
+struct GroupContexts {
+    std::uint8_t of_sum[64 * (n_spreads - 1 + n_activities - 1) + 1];
+    constexpr GroupContexts() : of_sum() {
+        for (std::uint32_t sum = 0; sum < std::size(of_sum); ++sum)
+            of_sum[sum] = static_cast<std::uint8_t>(group_context(sum));
+    }
+};
+inline constexpr GroupContexts group_contexts{};
 
 // To code a symbol: a state above `most` first gives up 16 bits; x is then x + (x * reciprocal >> 64) * complement +
 // bias. x * reciprocal >> 64 is x / frequency, exactly for all 32-bit x; for frequency 1 it is x - 1, which the bias

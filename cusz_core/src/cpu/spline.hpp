@@ -415,6 +415,26 @@ template <Geometry geometry, class T>
         }
 }
 
+// The sum of S + N of a group of n values with these places; 64 of them can be read.
+[[gnu::always_inline]] inline std::uint32_t sum_of_places(const std::uint8_t* place, std::uint32_t n) {
+    typedef std::uint8_t Bytes __attribute__((vector_size(64)));
+    typedef std::uint64_t Words __attribute__((vector_size(64)));
+    Bytes v;
+    std::memcpy(&v, place, sizeof v);
+    v = (v >> 4) + (v & 15);
+    if (n < 64) {
+        Bytes number{};
+        for (std::uint32_t i = 0; i < 64; ++i) number[i] = static_cast<std::uint8_t>(i);
+        v &= reinterpret_cast<Bytes>(number < static_cast<std::uint8_t>(n));
+    }
+    constexpr std::uint64_t lower = 0x00FF'00FF'00FF'00FF;
+    const auto words = reinterpret_cast<Words>(v);
+    const Words pairs = (words & lower) + (words >> 8 & lower);
+    std::uint64_t sum = 0; // of 16 bits each, as many as there are
+    for (std::uint32_t i = 0; i < 8; ++i) sum += pairs[i];
+    return static_cast<std::uint32_t>(sum * 0x0001'0001'0001'0001 >> 48);
+}
+
 constexpr std::uint8_t magnitude_of(std::int32_t code) {
     if (code == missing_code) return special_magnitude;
     const auto bits = std::bit_width(static_cast<std::uint32_t>(code < 0 ? -code : code));

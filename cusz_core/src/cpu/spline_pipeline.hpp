@@ -133,10 +133,7 @@ struct SplinePipeline {
 
     // The context of a group of n values with these places.
     [[gnu::always_inline]] static std::uint32_t context_of_group(const std::uint8_t* place, std::uint32_t n) {
-        std::uint32_t sum = 0;
-        for (std::uint32_t x = 0; x < most_of_group; ++x) // all at once; what is behind them does not count
-            sum += x < n ? (place[x] >> 4) + (place[x] & 15u) : 0u;
-        return group_context(sum);
+        return group_contexts.of_sum[sum_of_places(place, n)];
     }
     // Whether any of n codes is not 0, and whether all have symbols of their own.
     struct CodesOfGroup {
