@@ -266,31 +266,31 @@ public:
         }
     }
 
-    // n symbols of a phase to come. place, slots: of contexts in their row, and where each one's slots begin.
+    // n symbols of a phase to come, with these tables.
     struct Symbols {
         RansDecoder* decoder = nullptr;
-        const std::uint8_t* place = nullptr;
+        const std::uint8_t* table = nullptr;
         std::uint8_t* symbol = nullptr; // some more may be written
         std::uint32_t n = 0;
     };
     // Those of several tiles at once.
     static constexpr std::uint32_t most_at_once = 8;
-    static void symbols(Symbols* of, std::uint32_t n_tiles, const std::uint32_t* slots) {
+    static void symbols(Symbols* of, std::uint32_t n_tiles) {
         std::uint32_t done[most_at_once] = {};
 #ifdef __AVX512F__
         if (n_tiles > 4)
-            side_by_side<2>(of, n_tiles, slots, done);
+            side_by_side<2>(of, n_tiles, done);
         else if (n_tiles > 1)
-            side_by_side<1>(of, n_tiles, slots, done);
+            side_by_side<1>(of, n_tiles, done);
 #endif
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             RansDecoder& decoder = *of[t].decoder;
             if (decoder.lanes_ == 4)
-                decoder.symbols_of<4>(of[t], done[t], slots);
+                decoder.symbols_of<4>(of[t], done[t]);
             else if (decoder.lanes_ == 2)
-                decoder.symbols_of<2>(of[t], done[t], slots);
+                decoder.symbols_of<2>(of[t], done[t]);
             else
-                decoder.symbols_of<1>(of[t], done[t], slots);
+                decoder.symbols_of<1>(of[t], done[t]);
         }
     }
 
@@ -305,7 +305,7 @@ public:
 private:
     // The symbols of one tile from number `done` on, which is lane 0's.
     template <std::uint32_t lanes>
-    void symbols_of(const Symbols& of, std::uint32_t done, const std::uint32_t* slots) {
+    void symbols_of(const Symbols& of, std::uint32_t done) {
         std::uint32_t x[lanes];
         for (std::uint32_t l = 0; l < lanes; ++l) x[l] = state_[l];
         // Not the members, which stores of bytes might change, as far as C++ knows.
@@ -316,10 +316,10 @@ private:
             const std::uint32_t to = std::min(done + margin, n);
             for (; done + lanes <= to; done += lanes)
                 for (std::uint32_t l = 0; l < lanes; ++l)
-                    of.symbol[done + l] = next(of_slot + slots[of.place[done + l]], x[l], words);
+                    of.symbol[done + l] = next(of_slot + of.table[done + l] * rans_total, x[l], words);
             if (to == n)
                 for (std::uint32_t l = 0; l < lanes && done < n; ++l, ++done)
-                    of.symbol[done] = next(of_slot + slots[of.place[done]], x[l], words);
+                    of.symbol[done] = next(of_slot + of.table[done] * rans_total, x[l], words);
             good_ = words <= end_;
         }
         for (std::uint32_t l = 0; l < lanes; ++l) state_[l] = x[l];
@@ -330,11 +330,11 @@ private:
     // Whole steps (a symbol of each lane) of at least two tiles at a time: four tiles to a vector, a tile's lanes in
     // 128 bits of it. done: symbols decoded.
     template <std::uint32_t n_vectors>
-    static void side_by_side(Symbols* of, std::uint32_t n_tiles, const std::uint32_t* slots, std::uint32_t* done) {
+    static void side_by_side(Symbols* of, std::uint32_t n_tiles, std::uint32_t* done) {
         constexpr std::uint32_t room = 4 * n_vectors;
         alignas(64) std::uint32_t states[n_vectors][16] = {};
         const std::uint16_t* words[room];
-        const std::uint8_t* place[room];
+        const std::uint8_t* table[room];
         std::uint8_t* symbol[room];
         std::uint32_t lanes[room] = {}, steps[room] = {};
         alignas(16) static constexpr std::uint16_t nothing[8] = {};
@@ -342,7 +342,7 @@ private:
         const std::uint32_t* const of_slot = of[0].decoder->reading_->of_slot;
         for (std::uint32_t t = 0; t < room; ++t) {
             words[t] = nothing;
-            place[t] = reinterpret_cast<const std::uint8_t*>(nothing);
+            table[t] = reinterpret_cast<const std::uint8_t*>(nothing);
             symbol[t] = spare;
             if (t >= n_tiles) continue;
             const RansDecoder& decoder = *of[t].decoder;
@@ -350,7 +350,7 @@ private:
             steps[t] = decoder.good_ ? of[t].n / lanes[t] : 0;
             std::memcpy(states[t / 4] + t % 4 * 4, decoder.state_, sizeof decoder.state_);
             words[t] = decoder.words_;
-            place[t] = of[t].place;
+            table[t] = of[t].table;
             symbol[t] = of[t].symbol;
         }
         __m512i x[n_vectors];
@@ -372,13 +372,13 @@ private:
                     const auto mask = static_cast<__mmask16>(active[v]);
                     std::uint32_t four[4];
                     for (std::uint32_t i = 0; i < 4; ++i) {
-                        std::memcpy(four + i, place[t + i], 4);
-                        place[t + i] += advance[t + i];
+                        std::memcpy(four + i, table[t + i], 4);
+                        table[t + i] += advance[t + i];
                     }
-                    const __m512i places =
+                    const __m512i tables =
                         _mm512_cvtepu8_epi32(_mm_set_epi32(static_cast<int>(four[3]), static_cast<int>(four[2]),
                                                            static_cast<int>(four[1]), static_cast<int>(four[0])));
-                    const __m512i first = _mm512_mask_i32gather_epi32(__m512i{}, mask, places, slots, 4);
+                    const __m512i first = _mm512_slli_epi32(tables, rans_bits);
                     const __m512i at =
                         _mm512_add_epi32(first, _mm512_and_si512(x[v], _mm512_set1_epi32(rans_total - 1)));
                     const __m512i slot = _mm512_mask_i32gather_epi32(__m512i{}, mask, at, of_slot, 4);

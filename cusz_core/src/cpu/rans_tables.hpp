@@ -77,6 +77,16 @@ struct SymbolTables {
 };
 inline constexpr SymbolTables symbol_tables{};
 
+// The table of a context, by its row and place.
+using TablesOfPlaces = std::array<std::array<std::uint8_t, engine_places>, n_rows>;
+inline TablesOfPlaces tables_of_places(const RansModel& model) {
+    TablesOfPlaces of{};
+    for (std::uint32_t row = 0; row < n_rows; ++row)
+        for (std::uint32_t place = 0; place < engine_places; ++place)
+            if (is_context(place)) of[row][place] = model.table[context_of(row, place)];
+    return of;
+}
+
 struct RansWriting {
     void set(const RansModel& of) {
         model = of;
@@ -96,20 +106,22 @@ struct RansWriting {
             set_interval((most_tables + c) * 256 + 1, g, rans_total - g);
         }
         set_interval(idle_entry, rans_total, 0);
-        for (std::uint32_t row = 0; row < n_rows; ++row)
-            for (std::uint32_t place = 0; place < engine_places; ++place)
-                for (std::uint32_t s = 0; s < n_direct && is_context(place); ++s) {
-                    const std::uint8_t table = table_of[row][place] = model.table[context_of(row, place)];
-                    entry_of[row][place * n_direct + s] = static_cast<std::uint16_t>(table << 8 | coded_as[table][s]);
-                }
+        for (std::uint32_t t = 0; t < model.n_tables; ++t) {
+            constexpr std::uint32_t most = n_direct / 2;
+            direct_reach[t] = 0;
+            while (direct_reach[t] < most && has(t, most - direct_reach[t] - 1) &&
+                   (direct_reach[t] + 1u == most || has(t, most + direct_reach[t] + 1)))
+                ++direct_reach[t];
+        }
+        table_of = tables_of_places(model);
     }
+    bool has(std::uint32_t t, std::uint32_t s) const { return model.frequency[t][s] > 0; }
     RansModel model;
     RansInterval of_entry[idle_entry + 1]{};
     std::uint32_t frequency_and_start[idle_entry + 1]{}; // by entry: frequency << 16 | start
     std::uint8_t coded_as[most_tables][n_symbols];       // the symbol, or the escape if its frequency is 0
-    std::uint8_t table_of[n_rows][engine_places]{};      // by row and place
-    // Of a code that has a symbol of its own, by row, place and symbol.
-    std::uint16_t entry_of[n_rows][engine_places * n_direct]{};
+    std::uint8_t direct_reach[most_tables]{}; // in a byte, codes up to this magnitude have symbols of their own
+    TablesOfPlaces table_of{};
 
 private:
     void set_interval(std::uint32_t entry, std::uint32_t frequency, std::uint32_t start) {
@@ -141,14 +153,12 @@ struct RansReading {
                 for (std::uint32_t i = 0; i < model.frequency[t][s]; ++i)
                     of_slot[t * rans_total + slot++] = s | (model.frequency[t][s] - 1u) << 8 | i << 20;
         }
-        for (std::uint32_t row = 0; row < n_rows; ++row)
-            for (std::uint32_t place = 0; place < engine_places; ++place)
-                if (is_context(place)) slots_of[row][place] = model.table[context_of(row, place)] * rans_total;
+        table_of = tables_of_places(model);
     }
     RansModel model;
     // By table and slot: symbol (8 bits), its frequency less 1 (12 bits), slot less its start (12 bits).
     std::uint32_t of_slot[most_tables * rans_total]{};
-    std::uint32_t slots_of[n_rows][engine_places]{}; // where a context's table begins there, by row and place
+    TablesOfPlaces table_of{};
 };
 
 } // namespace cusz::cpu

@@ -2,6 +2,7 @@
 // directions share, and quantisation. All loops run over rows of half coordinates along the first active axis.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -63,6 +64,47 @@ struct ByteLanes {
 #else
         const Bytes sum = a + b;
         return sum | reinterpret_cast<Bytes>(sum < a);
+#endif
+    }
+    // Whether one of the first `count` bytes has its highest bit set.
+    static bool any(Bytes v, std::uint32_t count) {
+        const std::uint64_t first = ~std::uint64_t{0} >> (64 - std::min(count, std::uint32_t{n}));
+#if defined(__AVX512BW__)
+        return (_mm512_movepi8_mask(reinterpret_cast<__m512i>(v)) & first) != 0;
+#elif defined(__AVX2__)
+        return (static_cast<std::uint32_t>(_mm256_movemask_epi8(reinterpret_cast<__m256i>(v))) & first) != 0;
+#elif defined(__SSE2__)
+        return (static_cast<std::uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(v))) & first) != 0;
+#else
+        bool any = false;
+        for (std::uint32_t i = 0; i < n; ++i) any = any || ((first >> i & 1) != 0 && v[i] > 127);
+        return any;
+#endif
+    }
+    // Bytes number `at` (below 16) of 16.
+    static Bytes look_up_16(const std::uint8_t* bytes, Bytes at) {
+#if defined(__AVX512BW__)
+        const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+        return reinterpret_cast<Bytes>(_mm512_shuffle_epi8(all, reinterpret_cast<__m512i>(at)));
+#elif defined(__AVX2__)
+        const __m256i all = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+        return reinterpret_cast<Bytes>(_mm256_shuffle_epi8(all, reinterpret_cast<__m256i>(at)));
+#else
+        for (std::size_t i = 0; i < n; ++i) at[i] = bytes[at[i]];
+        return at;
+#endif
+    }
+    // Bytes number `at` (below 128) of 128.
+    static Bytes look_up_128(const std::uint8_t* bytes, Bytes at) {
+#if defined(__AVX2__)
+        const Bytes part = at >> 4, inside = at & 15;
+        Bytes result{};
+        for (std::uint8_t i = 0; i < 8; ++i)
+            result |= look_up_16(bytes + 16 * i, inside) & reinterpret_cast<Bytes>(part == i);
+        return result;
+#else
+        for (std::size_t i = 0; i < n; ++i) at[i] = bytes[at[i]];
+        return at;
 #endif
     }
 };

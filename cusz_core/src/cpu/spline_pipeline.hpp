@@ -465,7 +465,7 @@ struct SplinePipeline {
                         count_large(tile, box_of<geometry>(tile, c), g, place, row, *counts);
                 } else {
                     std::uint16_t* const to = entry + values.first + values.n;
-                    if (!all_direct || !list_direct(place, direct, n, writing->entry_of[row], to))
+                    if (!all_direct || !list_direct(place, direct, n, *writing, row, to))
                         output->n_special +=
                             list_large(tile, box_of<geometry>(tile, c), g, place, row, *writing, to, extra);
                     values.n += n;
@@ -498,18 +498,23 @@ struct SplinePipeline {
         });
     }
 
-    // Lists the symbols of a group whose codes all have one; false if some of them have to be escaped.
-    [[gnu::noinline]] static bool list_direct(const std::uint8_t* __restrict place,
-                                              const std::uint8_t* __restrict direct, std::uint32_t n,
-                                              const std::uint16_t* __restrict entry_of,
-                                              std::uint16_t* __restrict entry) {
-        std::uint32_t all = 0;
-        for (std::uint32_t x = 0; x < n; ++x) {
-            const std::uint16_t e = entry_of[place[x] * n_direct + direct[x]];
-            all |= e;
-            entry[x] = e;
+    // Lists the symbols of a group whose codes all have one; false if some of them have to be escaped. Whole vectors are
+    // written.
+    [[gnu::noinline]] static bool list_direct(const std::uint8_t* place, const std::uint8_t* direct, std::uint32_t n,
+                                              const RansWriting& writing, std::uint32_t row, std::uint16_t* entry) {
+        using L = ByteLanes;
+        typedef std::uint16_t Entries __attribute__((vector_size(2 * L::n)));
+        const std::uint8_t* const table_of = writing.table_of[row].data();
+        for (std::uint32_t x = 0; x < n; x += L::n) {
+            const auto code = L::load(direct + x), table = L::look_up_128(table_of, L::load(place + x));
+            constexpr auto zero = static_cast<std::uint8_t>(alphabet.zero());
+            const auto reach = L::look_up_16(writing.direct_reach, table);
+            if (L::any(reinterpret_cast<typename L::Bytes>((code < zero ? zero - code : code - zero) > reach), n - x))
+                return false;
+            const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(code, Entries);
+            std::memcpy(entry + x, &entries, sizeof entries);
         }
-        return (all & (256 - n_direct)) == 0;
+        return true;
     }
 
     // The same of any group, with its extra bits. Returns how many values are special.
@@ -890,14 +895,14 @@ struct SplinePipeline {
             }
         }
         for (std::uint32_t phase = 1; phase <= lattice.n_active && n_coded > 0; ++phase) {
-            const std::uint32_t row = row_of(i, phase) / n_places;
+            const std::uint8_t* const table_of = reading.table_of[row_of(i, phase) / n_places].data();
             RansDecoder::Symbols symbols[tiles_at_once];
             for (std::uint32_t j = 0; j < n_coded; ++j) {
                 Reading& of = coded[j];
-                with_geometry_of(*of.tile, [&](auto geometry) { begin_phase<geometry>(coder, i, phase, of); });
-                symbols[j] = {&of.decoder, of.tile->place_coded, of.tile->symbol, of.n_values};
+                with_geometry_of(*of.tile, [&](auto geometry) { begin_phase<geometry>(coder, i, phase, table_of, of); });
+                symbols[j] = {&of.decoder, of.tile->table, of.tile->symbol, of.n_values};
             }
-            RansDecoder::symbols(symbols, n_coded, reading.slots_of[row]);
+            RansDecoder::symbols(symbols, n_coded);
             for (std::uint32_t j = 0; j < n_coded; ++j)
                 with_geometry_of(*coded[j].tile,
                                  [&](auto geometry) { end_phase<geometry>(lattice, q, phase, coded[j]); });
@@ -1008,7 +1013,8 @@ struct SplinePipeline {
 
     // Up to the symbols of a phase: predictions, contexts, and which groups are significant.
     template <Geometry geometry>
-    static void begin_phase(const SplineCoder<T>& coder, std::size_t i, std::uint32_t phase, Reading& of) {
+    static void begin_phase(const SplineCoder<T>& coder, std::size_t i, std::uint32_t phase,
+                            const std::uint8_t* table_of, Reading& of) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         SplineTile<T>& tile = *of.tile;
         for_classes(tile, phase, [&](std::uint32_t c) {
@@ -1025,7 +1031,9 @@ struct SplinePipeline {
         if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
         first = of.n_values = 0;
         for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
-            std::memcpy(tile.place_coded + of.n_values, tile.in_order.place + first, most_of_group);
+            for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n)
+                ByteLanes::store(tile.table + of.n_values + x,
+                                 ByteLanes::look_up_128(table_of, ByteLanes::load(tile.in_order.place + first + x)));
             of.n_values += tile.flag[j] != 0 ? tile.group_size[j] : 0u;
         }
     }

@@ -105,7 +105,7 @@ struct SplineTile {
     std::uint8_t group_size[max_tile_values];
     std::uint8_t group_context[max_tile_values], flag[max_tile_values];
     // Of values in significant groups, in coding order.
-    std::uint8_t place_coded[max_tile_values + vector_room], symbol[max_tile_values + vector_room];
+    std::uint8_t table[max_tile_values + vector_room], symbol[max_tile_values + vector_room];
     std::int32_t decoded[max_tile_values + vector_room], code_in_order[max_tile_values + vector_room];
     std::uint16_t extra[max_tile_values * 2 + 8]; // extra bits
 
