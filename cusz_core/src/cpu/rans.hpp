@@ -356,7 +356,8 @@ private:
         __m512i x[n_vectors];
         for (std::uint32_t v = 0; v < n_vectors; ++v) x[v] = _mm512_load_si512(states[v]);
         for (std::uint32_t step = 0;;) {
-            std::uint32_t until = UINT32_MAX, n_active = 0, active[n_vectors] = {}, advance[room] = {};
+            std::uint32_t until = UINT32_MAX, n_active = 0, active[n_vectors] = {};
+            std::size_t advance[room] = {};
             for (std::uint32_t t = 0; t < room; ++t) {
                 if (steps[t] <= step) continue;
                 active[t / 4] |= ((1u << lanes[t]) - 1) << t % 4 * 4;
@@ -366,15 +367,13 @@ private:
             }
             if (n_active < 2) break;
             until = std::min(until, step + margin / most_lanes);
-            for (; step < until; ++step)
+            const std::uint32_t n_steps = until - step;
+            for (std::uint32_t k = 0; k < n_steps; ++k)
                 for (std::uint32_t v = 0; v < n_vectors; ++v) {
                     const std::uint32_t t = 4 * v;
                     const auto mask = static_cast<__mmask16>(active[v]);
                     std::uint32_t four[4];
-                    for (std::uint32_t i = 0; i < 4; ++i) {
-                        std::memcpy(four + i, table[t + i], 4);
-                        table[t + i] += advance[t + i];
-                    }
+                    for (std::uint32_t i = 0; i < 4; ++i) std::memcpy(four + i, table[t + i] + k * advance[t + i], 4);
                     const __m512i tables =
                         _mm512_cvtepu8_epi32(_mm_set_epi32(static_cast<int>(four[3]), static_cast<int>(four[2]),
                                                            static_cast<int>(four[1]), static_cast<int>(four[0])));
@@ -404,11 +403,13 @@ private:
                     x[v] = _mm512_mask_mov_epi32(x[v], mask, after);
                     alignas(16) std::uint32_t bytes[4];
                     _mm_store_si128(reinterpret_cast<__m128i*>(bytes), _mm512_cvtepi32_epi8(slot));
-                    for (std::uint32_t i = 0; i < 4; ++i) {
-                        std::memcpy(symbol[t + i], bytes + i, 4);
-                        symbol[t + i] += advance[t + i];
-                    }
+                    for (std::uint32_t i = 0; i < 4; ++i) std::memcpy(symbol[t + i] + k * advance[t + i], bytes + i, 4);
                 }
+            for (std::uint32_t t = 0; t < room; ++t) {
+                table[t] += advance[t] * n_steps;
+                symbol[t] += advance[t] * n_steps;
+            }
+            step = until;
             for (std::uint32_t t = 0; t < n_tiles; ++t)
                 if (words[t] > of[t].decoder->end_ && advance[t] > 0) { // this one is corrupt
                     of[t].decoder->good_ = false;
