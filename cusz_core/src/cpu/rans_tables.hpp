@@ -49,25 +49,16 @@ struct RansInterval {
           bias(static_cast<std::uint16_t>(start + (frequency == 1 ? rans_total - 1 : 0))) {}
 };
 
-// Symbols of codes up to some magnitude, and symbols' meanings, looked up.
+// Symbols' meanings, looked up.
 struct SymbolTables {
-    struct Symbol {
-        std::uint8_t symbol, extra_bits;
-    };
     struct Meaning {
         std::int32_t first; // the code if the extra bits are 0
         std::uint32_t extra_bits;
     };
-    static constexpr std::uint32_t reach = 1024;
-    std::array<Symbol, 2 * reach> of_code{}; // by code + reach
     std::array<Meaning, n_symbols> meaning{};
 
     constexpr SymbolTables() {
         constexpr Alphabet alphabet(default_r);
-        for (std::uint32_t i = 0; i < 2 * reach; ++i) {
-            const std::uint32_t s = alphabet.symbol(static_cast<std::int32_t>(i) - static_cast<std::int32_t>(reach));
-            of_code[i] = {static_cast<std::uint8_t>(s), static_cast<std::uint8_t>(alphabet.meaning(s).extra_bits)};
-        }
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
             const auto [leading, bits] = alphabet.meaning(s);
             meaning[s] = {static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits), bits};
@@ -108,10 +99,13 @@ struct RansWriting {
         set_interval(idle_entry, rans_total, 0);
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
             constexpr std::uint32_t most = n_direct / 2;
-            direct_reach[t] = 0;
-            while (direct_reach[t] < most && has(t, most - direct_reach[t] - 1) &&
-                   (direct_reach[t] + 1u == most || has(t, most + direct_reach[t] + 1)))
-                ++direct_reach[t];
+            std::uint8_t &direct = direct_reach[t], &bucket = bucket_reach[t];
+            direct = bucket = 0;
+            while (direct < most && has(t, most - direct - 1) && (direct + 1u == most || has(t, most + direct + 1)))
+                ++direct;
+            const auto first = [&] { return n_direct + 2u * bucket; }; // symbol of the next bucket
+            // Larger codes do not occur, and special values look like them.
+            while (first() < Alphabet(default_r).symbol(1 << 20) && has(t, first()) && has(t, first() + 1)) ++bucket;
         }
         table_of = tables_of_places(model);
     }
@@ -120,7 +114,8 @@ struct RansWriting {
     RansInterval of_entry[idle_entry + 1]{};
     std::uint32_t frequency_and_start[idle_entry + 1]{}; // by entry: frequency << 16 | start
     std::uint8_t coded_as[most_tables][n_symbols];       // the symbol, or the escape if its frequency is 0
-    std::uint8_t direct_reach[most_tables]{}; // in a byte, codes up to this magnitude have symbols of their own
+    // By table: all codes with symbols of their own up to this magnitude are coded so, and as many buckets of either sign.
+    std::uint8_t direct_reach[most_tables]{}, bucket_reach[most_tables]{};
     TablesOfPlaces table_of{};
 
 private:

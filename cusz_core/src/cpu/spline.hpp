@@ -504,6 +504,26 @@ inline Marks direct_of(const Codes& codes) {
 }
 inline constexpr std::int32_t largest_code = 1048575;
 
+// Symbols and extra bits of codes (version 1's format, section 6): the exponent and the first two bits of the mantissa,
+// as f32, say which of the four buckets of an octave a code is in.
+struct SymbolsOfCodes {
+    Marks symbol, bucket; // bucket: from 1 on, 0 for other codes; above that of the largest code for a special value
+    Codes extra, extra_bits;
+
+    explicit SymbolsOfCodes(const Codes& code) {
+        constexpr Alphabet alphabet{default_r};
+        constexpr std::int32_t direct = static_cast<std::int32_t>(alphabet.direct()), exponent = 127;
+        typedef float Floats __attribute__((vector_size(4 * lane_room)));
+        const Codes negative = code >> 31, m = code ^ negative;
+        const auto bits = reinterpret_cast<Codes>(__builtin_convertvector(m, Floats));
+        const Codes in_bucket = m >= direct, number = (bits >> 21) - 4 * (exponent + default_r);
+        symbol = __builtin_convertvector(in_bucket ? 2 * direct + 2 * number - negative : code + direct, Marks);
+        bucket = __builtin_convertvector((number + 1) & in_bucket, Marks);
+        extra_bits = ((bits >> 23) - (exponent + 2)) & in_bucket;
+        extra = code & ~((Codes{} - 1) << extra_bits);
+    }
+};
+
 // d against p (section 5): k and d', or a code of 0 and verbatim.
 template <class T>
 struct CodedValue {

@@ -381,9 +381,9 @@ struct SplinePipeline {
     class BitWriter {
     public:
         explicit BitWriter(std::uint16_t* units) : first_(units), at_(units) {}
-        // At most 20 bits. Writes up to 4 units beyond them.
-        void put(std::uint32_t value, std::uint32_t bits) {
-            held_ |= std::uint64_t{value} << n_;
+        // At most 48 bits. Writes up to 4 units beyond them.
+        void put(std::uint64_t value, std::uint32_t bits) {
+            held_ |= value << n_;
             n_ += bits;
             std::memcpy(at_, &held_, sizeof held_);
             at_ += n_ / 16;
@@ -503,16 +503,11 @@ struct SplinePipeline {
     [[gnu::noinline]] static bool list_direct(const std::uint8_t* place, const std::uint8_t* direct, std::uint32_t n,
                                               const RansWriting& writing, std::uint32_t row, std::uint16_t* entry) {
         using L = ByteLanes;
-        typedef std::uint16_t Entries __attribute__((vector_size(2 * L::n)));
         const std::uint8_t* const table_of = writing.table_of[row].data();
         for (std::uint32_t x = 0; x < n; x += L::n) {
-            const auto code = L::load(direct + x), table = L::look_up_128(table_of, L::load(place + x));
-            constexpr auto zero = static_cast<std::uint8_t>(alphabet.zero());
-            const auto reach = L::look_up_16(writing.direct_reach, table);
-            if (L::any(reinterpret_cast<typename L::Bytes>((code < zero ? zero - code : code - zero) > reach), n - x))
-                return false;
-            const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(code, Entries);
-            std::memcpy(entry + x, &entries, sizeof entries);
+            const auto symbol = L::load(direct + x), table = L::look_up_128(table_of, L::load(place + x));
+            if (L::any(is_escaped(writing, table, symbol, typename L::Bytes{}), n - x)) return false;
+            store_entries(table, symbol, entry + x);
         }
         return true;
     }
@@ -522,31 +517,73 @@ struct SplinePipeline {
                                                       const std::uint8_t* place, std::uint32_t row,
                                                       const RansWriting& writing, std::uint16_t* entry,
                                                       BitWriter& given) {
-        BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
-        std::int32_t codes[most_of_group];
+        std::int32_t codes[most_of_group + lane_room];
         for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
         const std::uint32_t n = g.values();
+        std::fill_n(codes + n, lane_room, 0);
+        BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
         std::uint32_t n_special = 0;
-        for (std::uint32_t x = 0; x < n; ++x) {
-            const std::int32_t code = codes[x];
-            const std::uint32_t table = writing.table_of[row][place[x]],
-                                i = static_cast<std::uint32_t>(code) + SymbolTables::reach;
-            std::uint32_t s;
-            if (i < 2 * SymbolTables::reach && is_own(writing, table, symbol_tables.of_code[i].symbol)) {
-                const auto [symbol, bits] = symbol_tables.of_code[i];
-                s = symbol;
-                extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
-            } else {
-                s = put_large(writing, table, code, extra);
+        if (!list_own(codes, place, n, writing, row, entry, extra))
+            for (std::uint32_t x = 0; x < n; ++x) {
+                const std::uint32_t table = writing.table_of[row][place[x]],
+                                    s = put_large(writing, table, codes[x], extra);
                 n_special += s == alphabet.missing();
+                entry[x] = static_cast<std::uint16_t>(table << 8 | s);
             }
-            entry[x] = static_cast<std::uint16_t>(table << 8 | s);
-        }
         given = extra;
         return n_special;
     }
-    static bool is_own(const RansWriting& writing, std::uint32_t table, std::uint32_t s) {
-        return writing.coded_as[table][s] == s;
+
+    // Lists symbols and puts extra bits of a group; false if it has special values or codes that are escaped. codes: with
+    // lane_room zeros behind them.
+    [[gnu::always_inline]] static bool list_own(const std::int32_t* codes, const std::uint8_t* place, std::uint32_t n,
+                                                const RansWriting& writing, std::uint32_t row, std::uint16_t* entry,
+                                                BitWriter& extra) {
+        using L = ByteLanes;
+        alignas(64) std::uint8_t symbol[most_of_group + vector_room], bucket[most_of_group + vector_room];
+        std::uint32_t value[most_of_group + lane_room], bits[most_of_group + lane_room];
+        for (std::uint32_t x = 0; x < n; x += lane_room) {
+            Codes code;
+            std::memcpy(&code, codes + x, sizeof code);
+            const SymbolsOfCodes of(code);
+            store_marks(symbol + x, of.symbol);
+            store_marks(bucket + x, of.bucket);
+            std::memcpy(value + x, &of.extra, sizeof of.extra);
+            std::memcpy(bits + x, &of.extra_bits, sizeof of.extra_bits);
+        }
+        for (std::uint32_t x = 0; x < n; x += L::n) {
+            const auto s = L::load(symbol + x), table = L::look_up_128(writing.table_of[row].data(), L::load(place + x));
+            if (L::any(is_escaped(writing, table, s, L::load(bucket + x)), n - x)) return false;
+            store_entries(table, s, entry + x);
+        }
+        for (std::uint32_t x = 0; x < n; x += 4) { // at most 17 bits each, and rarely so many
+            const std::uint64_t low = value[x] | std::uint64_t{value[x + 1]} << bits[x],
+                                high = value[x + 2] | std::uint64_t{value[x + 3]} << bits[x + 2];
+            const std::uint32_t n_low = bits[x] + bits[x + 1], n_high = bits[x + 2] + bits[x + 3];
+            if (n_low + n_high <= 48) [[likely]] {
+                extra.put(low | high << n_low, n_low + n_high);
+            } else {
+                extra.put(low, n_low);
+                extra.put(high, n_high);
+            }
+        }
+        return true;
+    }
+
+    // All ones where a symbol has frequency 0 in its table, or may have. bucket: of codes that have none: 0.
+    [[gnu::always_inline]] static ByteLanes::Bytes is_escaped(const RansWriting& writing, ByteLanes::Bytes table,
+                                                              ByteLanes::Bytes symbol, ByteLanes::Bytes bucket) {
+        using Bytes = ByteLanes::Bytes;
+        constexpr auto zero = static_cast<std::uint8_t>(alphabet.zero());
+        const Bytes magnitude = symbol < zero ? zero - symbol : symbol - zero;
+        const auto is_direct = reinterpret_cast<Bytes>(bucket == 0);
+        return (is_direct & reinterpret_cast<Bytes>(magnitude > ByteLanes::look_up_16(writing.direct_reach, table))) |
+               reinterpret_cast<Bytes>(bucket > ByteLanes::look_up_16(writing.bucket_reach, table));
+    }
+    [[gnu::always_inline]] static void store_entries(ByteLanes::Bytes table, ByteLanes::Bytes symbol, std::uint16_t* entry) {
+        typedef std::uint16_t Entries __attribute__((vector_size(2 * ByteLanes::n)));
+        const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(symbol, Entries);
+        std::memcpy(entry, &entries, sizeof entries);
     }
 
     // The symbol of a code that has extra bits, or of a special value; puts the bits.
