@@ -70,7 +70,9 @@ std::vector<Case> cases(bool few) {
                                (h >> 24) % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD
                                                                                            : CUSZ_LOSSLESS_NONE,
                                static_cast<Kind>(kind) == Kind::missing || h % 7 == 0,
-                               (h >> 20) % 2 == 0 ? CUSZ_PREDICTOR_SPLINE : CUSZ_PREDICTOR_LORENZO});
+                               (h >> 20) % 8 == 0   ? CUSZ_PREDICTOR_AUTO
+                               : (h >> 20) % 2 == 0 ? CUSZ_PREDICTOR_SPLINE
+                                                    : CUSZ_PREDICTOR_LORENZO});
             }
     return all;
 }
