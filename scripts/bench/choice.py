@@ -9,11 +9,17 @@ share of the first; what "auto" took, and whether the rule (the spline pipeline 
 the other by the archives' real sizes; and the processor time of "auto" above that of what it took, in per cent. (The
 spline pipeline always looks at a sample, so there this is only the first, shorter look.) One thread, the best of some
 runs, alternating.
+
+In brackets: the bytes per value that "auto" expects from its sample, and compares (where the spline pipeline does not
+pay by far, of its first attempts), if they are built:
+
+    cmake -S . -B build/bench -DCUSZ_BUILD_BENCH=ON -DCUSZ_USE_CUDA=OFF && cmake --build build/bench -t cusz_forecast
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import sys
 import time
@@ -29,6 +35,19 @@ from cusz_core.command_line import Parser, exit_code_of
 
 PREDICTORS: tuple[Literal["lorenzo", "spline", "auto"], ...] = ("lorenzo", "spline", "auto")
 LEAST_SAVING = 0.1
+FORECAST = Path(__file__).parents[2] / "build/bench/scripts/bench/forecast.so"
+
+
+def predicted(field: fields.Field, eb: float) -> dict[str, float | None]:
+    """Bytes per value that "auto" compares; None where it has no choice, or FORECAST is not built."""
+    x, found = field.x, (ctypes.c_uint64 * 2)()
+    if FORECAST.exists():
+        ctypes.CDLL(str(FORECAST)).cusz_forecast(
+            *(1 if x.dtype == np.float32 else 2, x.ndim, (ctypes.c_uint64 * x.ndim)(*x.shape)),
+            *(ctypes.c_void_p(x.ctypes.data), ctypes.c_double(eb)),
+            *(int(field.fill is not None), ctypes.c_double(field.fill or 0), found),
+        )
+    return {predictor: n / x.size or None for predictor, n in zip(("lorenzo", "spline"), found, strict=True)}
 
 
 def measured(field: fields.Field, rel: float, repeat: int) -> dict[str, Any]:
@@ -54,6 +73,7 @@ def measured(field: fields.Field, rel: float, repeat: int) -> dict[str, Any]:
         "field": field.name,
         "rel": rel,
         **{f"{predictor}_bytes_per_value": n / x.size for predictor, n in bytes_of.items()},
+        **{f"{predictor}_predicted": n for predictor, n in predicted(field, eb).items()},
         "spline_over_lorenzo": bytes_of["spline"] / bytes_of["lorenzo"],
         "took": took,
         "as_by_size": (took == "spline") == pays,
@@ -65,6 +85,10 @@ def rows(names: Sequence[str], rels: Sequence[float], repeat: int) -> Iterator[d
     for field in fields.load(fields.chosen(names)):
         for rel in rels:
             yield measured(field, rel, repeat)
+
+
+def _bracketed(predicted: float | None) -> str:
+    return "" if predicted is None else f" ({predicted:7.4f})"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -80,7 +104,10 @@ def main(words: Sequence[str] | None = None) -> int:
             found.append(row)
             print(
                 f"{row['field'][:24]:24s} {row['rel']:6g}"
-                + "".join(f"  {p} {row[p + '_bytes_per_value']:7.4f}" for p in PREDICTORS)
+                + "".join(
+                    f"  {p} {row[p + '_bytes_per_value']:7.4f}{_bracketed(row.get(p + '_predicted'))}"
+                    for p in PREDICTORS
+                )
                 + f"  spline/lorenzo {row['spline_over_lorenzo']:5.3f}  took {row['took']}"
                 + ("" if row["as_by_size"] else " (not by size)")
                 + f"  cost {row['cost_percent']:5.1f} %",

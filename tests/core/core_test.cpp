@@ -70,7 +70,9 @@ std::vector<Case> cases(bool few) {
                                (h >> 24) % 4 == 0 && cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) ? CUSZ_LOSSLESS_ZSTD
                                                                                            : CUSZ_LOSSLESS_NONE,
                                static_cast<Kind>(kind) == Kind::missing || h % 7 == 0,
-                               (h >> 20) % 2 == 0 ? CUSZ_PREDICTOR_SPLINE : CUSZ_PREDICTOR_LORENZO});
+                               (h >> 20) % 8 == 0   ? CUSZ_PREDICTOR_AUTO
+                               : (h >> 20) % 2 == 0 ? CUSZ_PREDICTOR_SPLINE
+                                                    : CUSZ_PREDICTOR_LORENZO});
             }
     return all;
 }
@@ -156,6 +158,39 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
     return decoded;
 }
 
+// Tiles are decoded side by side, of which the last takes as many words as it can, also after its end: it has as many
+// units behind it as decoders may read there, and no more.
+void words_beyond_the_end(cusz_context* context) {
+    namespace v2 = cusz_test::v2;
+    constexpr std::size_t margin = 64, head = 9; // units
+    const std::vector<std::uint64_t> shape = {16, 32, 64}, start = {8, 0, 0}, count = {8, 32, 64},
+                                     stride = {2048, 64, 1};
+    const Bytes good = round_trip<float>(
+        context, {shape, Kind::smooth, 1e-3, CUSZ_ABS, 64, CUSZ_LOSSLESS_NONE, 0, CUSZ_PREDICTOR_SPLINE}, 1);
+    const std::size_t front = v2::body_offset(good.data.get(), good.size).value(),
+                      index = v2::index_offset(good.data.get(), good.size, front).value(),
+                      last = cusz::Pyramid(3, shape.data(), good.data[v2::halved_at]).n_tiles - 1;
+    const auto units = [&](std::size_t tile) { return cusz::get<std::uint16_t>(good.data.get(), index + 2 * tile); };
+    std::size_t from = index + (last + 2) / 2 * 4; // where the last tile begins
+    for (std::size_t tile = 0; tile < last; ++tile) from += 2 * units(tile);
+    demand(good.data[from] == 8, "a tile header, then the states of four lanes, then words");
+    for (std::size_t n = units(last) - margin; n <= units(last); ++n) {
+        const std::size_t size = (from + 2 * (n + margin) + 3) / 4 * 4;
+        const auto bytes = std::make_unique<std::uint8_t[]>(size);
+        std::memset(bytes.get(), 0xFF, size); // words of the rarest symbol
+        std::memcpy(bytes.get(), good.data.get(), from + 2 * head);
+        cusz::put(bytes.get(), index + 2 * last, static_cast<std::uint16_t>(n));
+        cusz::put(bytes.get(), v2::body_bytes_at, std::uint64_t{size - front});
+        cusz::put(bytes.get(), v2::stored_bytes_at, std::uint64_t{size - front});
+        cusz_test::seal(bytes.get(), size, 2);
+        std::vector<float> out(16 * 32 * 64);
+        const auto eight = cusz_decompress(context, bytes.get(), size, CUSZ_BACKEND_CPU, 1, out.data(), 4 * out.size()),
+                   four = cusz_decompress_box(context, bytes.get(), size, 1, start.data(), count.data(), stride.data(),
+                                              out.data());
+        demand(eight == CUSZ_ERROR_CORRUPT && four == CUSZ_ERROR_CORRUPT, "a tile of too few words");
+    }
+}
+
 // Structures of version 0.1.0 and of a future version, in memory of exactly their sizes, so that overruns are caught.
 void structures_of_other_versions(cusz_context* context) {
     const std::uint64_t shape = 1000;
@@ -194,6 +229,7 @@ int main(int argc, char** argv) {
             damaged += count;
         }
     }
+    words_beyond_the_end(context);
     structures_of_other_versions(context);
     demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
     cusz_release_scratch(context);

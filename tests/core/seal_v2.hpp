@@ -19,7 +19,8 @@ inline void seal(std::uint8_t* archive, std::size_t size, unsigned version);
 
 namespace v2 {
 
-inline constexpr std::size_t lossless_at = 50, halved_at = 54, model_bytes_at = 112;
+inline constexpr std::size_t lossless_at = 50, halved_at = 54, body_bytes_at = 88, stored_bytes_at = 96,
+                             model_bytes_at = 112;
 
 // The number of bytes before the body, if the archive is long enough to have them.
 inline std::optional<std::size_t> body_offset(const std::uint8_t* archive, std::size_t size) {
@@ -35,6 +36,14 @@ inline std::uint64_t part_of_units(std::uint64_t number, const std::uint8_t* dat
     return cusz::part_of_sum(number, cusz::weigh(padded.data(), padded.size() / 4), units);
 }
 
+// Where the tile index begins, if the archive is long enough for the top before it.
+inline std::optional<std::size_t> index_offset(const std::uint8_t* archive, std::size_t size, std::size_t front) {
+    if (size < front + 8) return std::nullopt;
+    const auto top = cusz::get<std::uint64_t>(archive, front);
+    if (top > size - front - 8) return std::nullopt;
+    return front + 8 + static_cast<std::size_t>(top + 3) / 4 * 4;
+}
+
 // Seals the top, then gives the checksum of it and of the tiles, as far as the index leads to them; nothing if that
 // cannot be determined.
 inline std::optional<std::uint64_t> sum_of_tiles(std::uint8_t* archive, std::size_t size, std::size_t front) {
@@ -46,14 +55,12 @@ inline std::optional<std::uint64_t> sum_of_tiles(std::uint8_t* archive, std::siz
         values *= shape[i];
     }
     const std::uint32_t halved = cusz::halvable_axes(ndim, shape.data(), archive[halved_at]);
-    if (halved == 0 || size < front + 8) return std::nullopt;
-    const auto top = cusz::get<std::uint64_t>(archive, front);
-    if (top > size - front - 8) return std::nullopt;
-    cusz_test::seal(archive + front + 8, static_cast<std::size_t>(top), 1);
+    const auto index_at = index_offset(archive, size, front);
+    if (halved == 0 || !index_at || *index_at > size) return std::nullopt;
+    const std::size_t index = *index_at;
+    cusz_test::seal(archive + front + 8, static_cast<std::size_t>(cusz::get<std::uint64_t>(archive, front)), 1);
 
-    const std::size_t index = front + 8 + static_cast<std::size_t>(top + 3) / 4 * 4;
     const std::uint64_t n_tiles = cusz::Pyramid(ndim, shape.data(), halved).n_tiles;
-    if (index > size) return std::nullopt;
     std::uint64_t at = index + (n_tiles + 1) / 2 * 4,
                   sum = part_of_units(n_tiles, archive + front, (index - front) / 2);
     for (std::uint64_t t = 0; t < n_tiles && index + 2 * t + 2 <= size; ++t) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include "../backend.hpp"
@@ -21,8 +22,7 @@ namespace {
 
 // One thread's memory, reused by later calls.
 struct Worker {
-    std::unique_ptr<Tile<float>> f32;
-    std::unique_ptr<Tile<double>> f64;
+    std::tuple<std::unique_ptr<Tile<float>>, std::unique_ptr<Tile<double>>> tiles;
     Buffer payload; // one tile's, aligned and padded
     Buffer part;    // values of a tile not wanted whole
     CachedTiles cached;
@@ -30,16 +30,12 @@ struct Worker {
 
     template <class T>
     Tile<T>& tile() {
-        const auto made = [](auto& tile) -> auto& {
-            if (!tile) tile = std::make_unique<Tile<T>>();
-            return *tile;
-        };
-        if constexpr (sizeof(T) == 4)
-            return made(f32);
-        else
-            return made(f64);
+        auto& tile = std::get<std::unique_ptr<Tile<T>>>(tiles);
+        if (!tile) tile = std::make_unique<Tile<T>>();
+        return *tile;
     }
     std::size_t bytes() const {
+        const auto& [f32, f64] = tiles;
         return (f32 ? sizeof *f32 : 0) + (f64 ? sizeof *f64 : 0) + payload.bytes() + part.bytes() + cached.bytes() +
                segment.bytes();
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "../errors.hpp"
@@ -23,8 +24,7 @@ namespace {
 
 // One thread's memory, reused by later calls.
 struct Worker {
-    SplineTiles<float> f32;
-    SplineTiles<double> f64;
+    std::tuple<SplineTiles<float>, SplineTiles<double>> all_tiles;
     std::unique_ptr<RansCounts> counts;
     Buffer around;  // points of lattice 1 around a tile of the sample
     Buffer payload; // one tile's, aligned and padded
@@ -35,15 +35,10 @@ struct Worker {
     // The first n exist.
     template <class T>
     SplineTiles<T>& tiles(std::uint32_t n) {
-        const auto made = [n](auto& tiles) -> auto& {
-            for (std::uint32_t j = 0; j < n; ++j)
-                if (!tiles[j]) tiles[j] = std::make_unique<SplineTile<T>>();
-            return tiles;
-        };
-        if constexpr (sizeof(T) == 4)
-            return made(f32);
-        else
-            return made(f64);
+        auto& tiles = std::get<SplineTiles<T>>(all_tiles);
+        for (std::uint32_t j = 0; j < n; ++j)
+            if (!tiles[j]) tiles[j] = std::make_unique<SplineTile<T>>();
+        return tiles;
     }
     template <class T>
     SplineTile<T>& tile() {
@@ -56,6 +51,7 @@ struct Worker {
     std::size_t bytes() const {
         std::size_t bytes = (counts ? sizeof *counts : 0) + around.bytes() + payload.bytes() + segment.bytes() +
                             outputs.bytes() + patches.capacity() * sizeof(Patch);
+        const auto& [f32, f64] = all_tiles;
         for (const auto& tile : f32) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         for (const auto& tile : f64) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         return bytes;

@@ -40,15 +40,16 @@ SAME_PSNR, MOST_BOUNDS = 0.02, 6
 #: Seconds for which calls are repeated to be timed.
 SHORT = 0.02
 
-#: The columns of a row, in CSV order. Speeds are in 10^6 raw bytes a second, medians. If a tool failed, all from
-#: `ratio` to the last number are None and `error` says why. `ratio_at_psnr` is in our rows: the ratio at the PSNR that
-#: YARDSTICK has in the same case; None if that was not measured, or no such bound was found.
+#: The columns of a row, in CSV order. Speeds are in 10^6 raw bytes a second, medians. If a tool failed, all RESULTS are
+#: None and `error` says why. `ratio_at_psnr` is in our rows: the ratio at the PSNR that YARDSTICK has in the same case;
+#: None if that was not measured, or no such bound was found.
 COLUMNS = (
     *("dataset", "shape", "dtype", "fill", "mode", "eb", "eb_abs", "tool", "version", "threads"),
     *("ratio", "bit_rate", "psnr", "max_error_over_eb", "violations"),
     *("compress_mbps", "decompress_mbps", "compress_spread", "decompress_spread"),
     *("peak_bytes", "decompress_peak_bytes", "ratio_at_psnr", "error"),
 )
+RESULTS = COLUMNS[COLUMNS.index("ratio") : COLUMNS.index("error")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +234,7 @@ class _Run:
     def finish(self) -> Row:
         self.codec = None
         if self.row["error"] is not None:
-            self.row.update(dict.fromkeys(COLUMNS[COLUMNS.index("ratio") : -1]))
+            self.row.update(dict.fromkeys(RESULTS))
             return self.row
         for what, seconds in (("compress", self.compress_seconds), ("decompress", self.decompress_seconds)):
             median = statistics.median(seconds)

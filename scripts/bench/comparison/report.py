@@ -12,7 +12,7 @@ from typing import Any
 from cusz_core.embedding import json_value
 from cusz_core.errors import ParameterError
 
-from .measure import COLUMNS, Row
+from .measure import COLUMNS, RESULTS, Row
 from .tools import OURS, YARDSTICK
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
@@ -20,7 +20,6 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 Document = dict[str, Any]  # {"head": ..., "rows": [...]}
 Key = tuple[str, str, float]  # dataset, dtype, bound
 
-_NUMBERS = COLUMNS[COLUMNS.index("ratio") : -1]
 _SHORTENED = {"ratio", "ratio_at_psnr", "bit_rate", "psnr", *(c for c in COLUMNS if c.endswith(("_mbps", "_spread")))}
 
 
@@ -48,7 +47,7 @@ def read_json(path: Path) -> Document:
     try:
         document: Document = json.loads(path.read_text())
         for row in document["rows"]:
-            row.update({key: float(row[key]) for key in _NUMBERS if isinstance(row.get(key), str)})
+            row.update({key: float(row[key]) for key in RESULTS if isinstance(row.get(key), str)})
     except (ValueError, KeyError, TypeError) as error:
         raise ParameterError(f"{path} is not what --json writes: {error!r}") from None
     return document

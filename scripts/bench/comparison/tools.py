@@ -409,29 +409,29 @@ _OWN_RANGE = "works the range out itself"
 _NO_CHECK = "none: nothing is checked after rounding"
 _OWN_TIMES = f"{_OWN_RANGE}; {_REUSES}; checksums on in both directions; no lossless stage"
 
+_CUSZ = _CuszTool(
+    name="cusz",
+    codec=_Cusz,
+    package="",
+    module="cusz_core",
+    bound="every value, exactly",
+    timed=_OWN_TIMES,
+    max_threads=1024,
+)
+_CUSZ_SPLINE = dataclasses.replace(
+    _CUSZ,
+    name="cusz spline",
+    codec=_CuszSpline,
+    timed=f"predictor = spline, whose format is a draft; {_OWN_TIMES}",
+)
+
 #: Names of our tools, and of the one at whose PSNR their ratios are compared with its own.
-OURS = ("cusz", "cusz spline")
+OURS = (_CUSZ.name, _CUSZ_SPLINE.name)
 YARDSTICK = "SZ3 default"
 
 TOOLS: list[Tool] = [
-    _CuszTool(
-        name="cusz",
-        codec=_Cusz,
-        package="",
-        module="cusz_core",
-        bound="every value, exactly",
-        timed=_OWN_TIMES,
-        max_threads=1024,
-    ),
-    _CuszTool(
-        name="cusz spline",
-        codec=_CuszSpline,
-        package="",
-        module="cusz_core",
-        bound="every value, exactly",
-        timed=f"predictor = spline, whose format is a draft; {_OWN_TIMES}",
-        max_threads=1024,
-    ),
+    _CUSZ,
+    _CUSZ_SPLINE,
     Tool(
         name="SZ3 Lorenzo",
         codec=_Sz3Lorenzo,

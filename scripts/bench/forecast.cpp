@@ -1,0 +1,28 @@
+// What predictor auto expects of a field (docs/format_v2.md, section 11), for choice.py, which loads this with ctypes.
+#include <cusz/cusz.h>
+
+#include "backend.hpp"
+#include "float_mode.hpp"
+#include "format/alphabet.hpp"
+
+// bytes: of the archives of "lorenzo" and "spline", by the sample. 0 where there is no choice. Of a field and an
+// absolute bound that cusz_compress has taken: it checks nothing.
+extern "C" CUSZ_API void cusz_forecast(cusz_dtype dtype, std::int32_t ndim, const std::uint64_t* shape,
+                                       const void* field, double eb, int has_fill, double fill, std::uint64_t* bytes) {
+    using namespace cusz;
+    const FloatMode mode;
+    const Layout layout(dtype, ndim, shape);
+    Coding coding;
+    coding.predictor = CUSZ_PREDICTOR_AUTO;
+    coding.r = default_r;
+    coding.eb = eb;
+    coding.has_fill = has_fill != 0;
+    coding.special = dtype == CUSZ_F32 ? special_pattern<float>(coding.has_fill, fill)
+                                       : special_pattern<double>(coding.has_fill, fill);
+    const auto cpu = make_cpu_backend();
+    resolve_bound(*cpu, layout, coding, {field}, 1);
+    const bool has_choice = eb > 0 && coding.step != 0 && layout.values > 0 && halvable_axes(ndim, shape, 15) != 0;
+    const Forecast forecast = has_choice ? cpu->forecast(layout, coding, field) : Forecast();
+    bytes[0] = forecast.lorenzo_bytes;
+    bytes[1] = forecast.spline_bytes;
+}
