@@ -118,8 +118,8 @@ struct Forecast {
     Spline spline;
     std::uint64_t spline_bytes = 0, lorenzo_bytes = 0;
 
-    // The spline pipeline takes longer: it has to save a tenth of the bytes.
-    bool spline_pays() const { return spline_bytes <= lorenzo_bytes / 10 * 9; }
+    // The spline pipeline takes longer: it has to save a twentieth of the bytes.
+    bool spline_pays() const { return spline_bytes <= lorenzo_bytes / 20 * 19; }
 };
 
 // The CPU backend can also decode part of a field, and has the spline pipeline.

@@ -1,4 +1,4 @@
-"""predictor="auto" takes the spline pipeline where it saves a tenth, and either way the spline pipeline is set to the
+"""predictor="auto" takes the spline pipeline where it saves 5%, and either way the spline pipeline is set to the
 field."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_smooth_fields_are_interpolated(shape: tuple[int, ...], dtype: np.dtype)
     for eb, mode in ((1e-2, "rel"), (1e-3, "abs")):
         x = waves(shape, dtype)
         assert is_one_of_the_others(x, eb, mode) == 2
-        assert len(compressed(x, eb, mode, "spline")) <= 0.9 * len(compressed(x, eb, mode, "lorenzo"))
+        assert len(compressed(x, eb, mode, "spline")) <= 0.95 * len(compressed(x, eb, mode, "lorenzo"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -71,7 +71,7 @@ def test_noise_is_not(shape: tuple[int, ...], dtype: np.dtype) -> None:
     x = noise(shape, dtype)
     for eb, mode in ((1e-2, "rel"), (1e-3, "abs"), (1e-4, "rel")):
         assert is_one_of_the_others(x, eb, mode) == 1
-        assert len(compressed(x, eb, mode, "spline")) > 0.9 * len(compressed(x, eb, mode, "lorenzo"))
+        assert len(compressed(x, eb, mode, "spline")) > 0.95 * len(compressed(x, eb, mode, "lorenzo"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -164,6 +164,34 @@ def test_nothing_but_one_value(value: float, dtype: np.dtype) -> None:
 # The same bytes, however they are made
 
 
+def large(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+    """A field of more than 1024 tiles, of which only a sample is looked at before: it is not the same everywhere."""
+    n = math.prod(shape)
+    x = np.sin(np.arange(n) / 40).astype(dtype)
+    x[n // 3 : n // 2] *= dtype.type(1e-3)
+    x[n // 2 : n // 2 + 99_999] = support.random_bits((99_999,), dtype)
+    x[-50_000:] = 1e20
+    x[7::1013] = math.nan
+    return x.reshape(shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((4_300_000,), F32),
+        ((2100, 2050), F64),
+        ((165, 170, 161), F32),
+        ((3, 113, 117, 125), F64),
+        ((5, 30_000, 31), F32),
+    ],
+    ids=str,
+)
+def test_large_fields(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    x = large(shape, dtype)
+    archive = check(x, 1e-3, fill=1e20, threads=2)
+    assert cusz.inspect(archive).version == 2
+
+
 def varied_fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
     for dtype in DTYPES:
         for shape in ((40_000,), (300, 170), (40, 50, 60), (3, 20, 33, 17), (2000, 3), (3, 4, 700), (1, 6, 7)):
@@ -177,6 +205,8 @@ def varied_fields() -> Iterator[tuple[str, NDArray, float, Any, float | None]]:
             flat[flat.size // 4 : flat.size // 3] = support.random_bits((flat.size // 3 - flat.size // 4,), dtype)
             flat[flat.size // 2 : flat.size // 2 + flat.size // 9] = 1e20
             yield f"varied {shape} {dtype}", flat.reshape(shape), 1e-2, "abs", 1e20
+        shape = (2100, 2050) if dtype == F32 else (165, 170, 161)
+        yield f"large {shape} {dtype}", large(shape, dtype), 1e-3, "rel", 1e20
         tiny = float(np.finfo(dtype).tiny)
         waves = smooth((40, 50), F64)
         yield f"subnormal {dtype}", (waves / np.abs(waves).max() * 64 * tiny).astype(dtype), tiny, "abs", None

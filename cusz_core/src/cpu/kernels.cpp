@@ -1,6 +1,6 @@
 #include "kernels.hpp"
 
-#ifdef CUSZ_HAVE_X86
+#if defined(CUSZ_HAVE_AVX2) || defined(CUSZ_HAVE_AVX512)
 #include <cpuid.h>
 #endif
 
@@ -13,7 +13,7 @@ namespace cusz::cpu {
 
 namespace {
 
-#ifdef CUSZ_HAVE_X86
+#if defined(CUSZ_HAVE_AVX2) || defined(CUSZ_HAVE_AVX512)
 // The instructions that kernels_avx2.cpp is compiled for.
 bool has_avx2() {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -21,7 +21,9 @@ bool has_avx2() {
         __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c >> 5 & 1) != 0; // not every compiler's builtin knows it
     return lzcnt && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
+#endif
 
+#ifdef CUSZ_HAVE_AVX512
 // The instructions that kernels_avx512.cpp is compiled for.
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -41,8 +43,10 @@ const Kernels& choose() {
     const char* const set = std::getenv("CUSZ_SIMD");
     const std::string_view wanted = set != nullptr ? set : "";
     if (wanted == "baseline") return baseline_kernels;
-#ifdef CUSZ_HAVE_X86
+#ifdef CUSZ_HAVE_AVX512
     if (has_avx512() && (gathers_fast() || wanted == "avx512") && wanted != "avx2") return avx512_kernels;
+#endif
+#ifdef CUSZ_HAVE_AVX2
     if (has_avx2()) return avx2_kernels;
 #endif
     return baseline_kernels;

@@ -85,9 +85,7 @@ struct Kernels {
 
 // One per instruction set in the build.
 extern const Kernels baseline_kernels;
-#ifdef CUSZ_HAVE_X86
-extern const Kernels avx2_kernels, avx512_kernels;
-#endif
+extern const Kernels avx2_kernels, avx512_kernels; // these only if CUSZ_HAVE_AVX2 and CUSZ_HAVE_AVX512 are defined
 
 // The best that this processor supports. CUSZ_SIMD=baseline, avx2 or avx512 in the environment selects that one, if the
 // processor supports it.

@@ -114,7 +114,8 @@ struct RansWriting {
     RansInterval of_entry[idle_entry + 1]{};
     std::uint32_t frequency_and_start[idle_entry + 1]{}; // by entry: frequency << 16 | start
     std::uint8_t coded_as[most_tables][n_symbols];       // the symbol, or the escape if its frequency is 0
-    // By table: all codes with symbols of their own up to this magnitude are coded so, and as many buckets of either sign.
+    // By table: all codes with symbols of their own up to this magnitude are coded so, and as many buckets of either
+    // sign.
     std::uint8_t direct_reach[most_tables]{}, bucket_reach[most_tables]{};
     TablesOfPlaces table_of{};
 

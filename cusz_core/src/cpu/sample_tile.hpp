@@ -19,7 +19,8 @@ public:
         : coder_(coder), field_(field), coarse_(coarse), memory_(memory), local_(coder.pyramid),
           local_coder_{local_, coder.quantiser, coder.cubic} {}
 
-    // Counts a tile of lattice 0, and the points of lattice 1 in it and around it. Returns the number of these points.
+    // Counts a tile of lattice 0, and the points of lattice 1 in it and around it. Returns the number of these points,
+    // which are not more than a tile has: it has half as many of them along an axis and four around, or all there are.
     std::uint32_t count(std::uint64_t number, const SplineKernels<T>& stages, SplineTile<T>& tile, RansCounts& counts) {
         const Lattice &field = coder_.pyramid.lattices[0], &middle = coder_.pyramid.lattices[1];
         const LatticeTile of_field = tile_of(field, number);

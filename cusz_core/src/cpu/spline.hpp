@@ -555,8 +555,8 @@ public:
     explicit RowQuantiser(const Quantiser<T>& q)
         : inv_(q.inv), step_(q.step), e_(q.e), special_(static_cast<typename L::Int>(q.special)) {}
 
-    // Originals v, predicted in `value`, of which the first n count: codes, and what is reconstructed. Returns a bit for
-    // each that is not simply coded: it has code 0, and its prediction stays.
+    // Originals v, predicted in `value`, of which the first n count: codes, and what is reconstructed. Returns a bit
+    // for each that is not simply coded: it has code 0, and its prediction stays.
     [[gnu::always_inline]] std::uint32_t quantise(typename L::Values v, T* value, std::int32_t* code,
                                                   std::uint32_t n) const {
         using Values = typename L::Values;

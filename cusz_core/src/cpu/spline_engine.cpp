@@ -100,7 +100,8 @@ public:
     }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = lattices_.bytes() + (counts_ ? sizeof *counts_ : 0) + (writing_ ? sizeof *writing_ : 0) + (reading_ ? sizeof *reading_ : 0);
+        std::size_t bytes = lattices_.bytes() + (counts_ ? sizeof *counts_ : 0) + (writing_ ? sizeof *writing_ : 0) +
+                            (reading_ ? sizeof *reading_ : 0);
         for (const Worker& worker : workers_) bytes += worker.bytes();
         return bytes;
     }

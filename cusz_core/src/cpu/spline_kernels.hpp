@@ -79,7 +79,8 @@ struct SplineKernels {
                   const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, SplineTile<T>& tile,
                   RansCounts& counts);
     // The same of up to n tiles from number `first` on, without counting, until as many have entries as are
-    // encoded at once; and writes their payloads, into `outputs` (tiles_at_once of them). Returns how many tiles that were.
+    // encoded at once; and writes their payloads, into `outputs` (tiles_at_once of them). Returns how many tiles that
+    // were.
     std::uint32_t (*write)(const SplineCoder<T>& coder, std::size_t i, std::uint64_t first, std::uint32_t n,
                            const T* field, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
                            SplineTile<T>& tile, const RansWriting& writing, SplineOutput<T>* outputs,

@@ -223,7 +223,8 @@ struct SplinePipeline {
         const ClassBox box = box_of<geometry>(tile, c);
         const FieldRows rows = rows_in_field(lattice, tile, field, c);
         const T* const last = rows.row(box.n[1] - 1, box.n[2] - 1, box.n[3] - 1) - (c & 1) * rows.step;
-        const bool whole = box.n[0] % Lanes<T>::n == 0 && 2 * rows.step * box.n[0] <= static_cast<std::size_t>(end - last);
+        const bool whole =
+            box.n[0] % Lanes<T>::n == 0 && 2 * rows.step * box.n[0] <= static_cast<std::size_t>(end - last);
         if (whole && rows.step == 1)
             quantise_rows<geometry, 1>(q, end, tile, c, rows);
         else if (whole && rows.step == 2)
@@ -498,8 +499,8 @@ struct SplinePipeline {
         });
     }
 
-    // Lists the symbols of a group whose codes all have one; false if some of them have to be escaped. Whole vectors are
-    // written.
+    // Lists the symbols of a group whose codes all have one; false if some of them have to be escaped. Whole vectors
+    // are written.
     [[gnu::noinline]] static bool list_direct(const std::uint8_t* place, const std::uint8_t* direct, std::uint32_t n,
                                               const RansWriting& writing, std::uint32_t row, std::uint16_t* entry) {
         using L = ByteLanes;
@@ -534,8 +535,8 @@ struct SplinePipeline {
         return n_special;
     }
 
-    // Lists symbols and puts extra bits of a group; false if it has special values or codes that are escaped. codes: with
-    // lane_room zeros behind them.
+    // Lists symbols and puts extra bits of a group; false if it has special values or codes that are escaped. codes:
+    // with lane_room zeros behind them.
     [[gnu::always_inline]] static bool list_own(const std::int32_t* codes, const std::uint8_t* place, std::uint32_t n,
                                                 const RansWriting& writing, std::uint32_t row, std::uint16_t* entry,
                                                 BitWriter& extra) {
@@ -552,7 +553,8 @@ struct SplinePipeline {
             std::memcpy(bits + x, &of.extra_bits, sizeof of.extra_bits);
         }
         for (std::uint32_t x = 0; x < n; x += L::n) {
-            const auto s = L::load(symbol + x), table = L::look_up_128(writing.table_of[row].data(), L::load(place + x));
+            const auto s = L::load(symbol + x),
+                       table = L::look_up_128(writing.table_of[row].data(), L::load(place + x));
             if (L::any(is_escaped(writing, table, s, L::load(bucket + x)), n - x)) return false;
             store_entries(table, s, entry + x);
         }
@@ -580,7 +582,8 @@ struct SplinePipeline {
         return (is_direct & reinterpret_cast<Bytes>(magnitude > ByteLanes::look_up_16(writing.direct_reach, table))) |
                reinterpret_cast<Bytes>(bucket > ByteLanes::look_up_16(writing.bucket_reach, table));
     }
-    [[gnu::always_inline]] static void store_entries(ByteLanes::Bytes table, ByteLanes::Bytes symbol, std::uint16_t* entry) {
+    [[gnu::always_inline]] static void store_entries(ByteLanes::Bytes table, ByteLanes::Bytes symbol,
+                                                     std::uint16_t* entry) {
         typedef std::uint16_t Entries __attribute__((vector_size(2 * ByteLanes::n)));
         const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(symbol, Entries);
         std::memcpy(entry, &entries, sizeof entries);
@@ -936,7 +939,8 @@ struct SplinePipeline {
             RansDecoder::Symbols symbols[tiles_at_once];
             for (std::uint32_t j = 0; j < n_coded; ++j) {
                 Reading& of = coded[j];
-                with_geometry_of(*of.tile, [&](auto geometry) { begin_phase<geometry>(coder, i, phase, table_of, of); });
+                with_geometry_of(*of.tile,
+                                 [&](auto geometry) { begin_phase<geometry>(coder, i, phase, table_of, of); });
                 symbols[j] = {&of.decoder, of.tile->table, of.tile->symbol, of.n_values};
             }
             RansDecoder::symbols(symbols, n_coded);
