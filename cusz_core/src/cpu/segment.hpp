@@ -55,7 +55,7 @@ public:
     }
     // Appends a payload from elsewhere. Returns false if it does not fit in place.
     bool append(const Unit* payload, std::size_t n) {
-        std::memcpy(room(n), payload, n * sizeof(Unit));
+        if (n > 0) std::memcpy(room(n), payload, n * sizeof(Unit));
         return take(room(n), n);
     }
     // Copies n words from word `from` on to where they belong, unless they are there already.

@@ -263,14 +263,6 @@ private:
                     int threads) {
         const Pyramid& pyramid = coder.pyramid;
         for (int thread = 0; thread < threads; ++thread) worker(thread).made_counts().clear();
-        if (!counts_) counts_ = std::make_unique<RansCounts>();
-        counts_->clear();
-        const auto add_counts = [&](std::uint64_t of_field, std::uint64_t of_coarser) {
-            for (int thread = 0; thread < threads; ++thread) {
-                counts_->add(*worker(thread).counts, of_field, of_coarser);
-                worker(thread).counts->clear();
-            }
-        };
         const Sample sample(pyramid.lattices[0].n_tiles, default_r);
         const bool is_large = sample.rate() == Sample::most && pyramid.n_coded() > 1;
         for (std::size_t i = pyramid.n_coded(); i-- > (is_large ? 2u : 0u);) {
@@ -283,9 +275,16 @@ private:
                         stages<T>().count(coder, i, tile_of(lattice, t), field, arrays[i + 1], arrays[i],
                                           worker(thread).tile<T>(), *worker(thread).counts);
             });
-            add_counts(sample.rate(), 1);
         }
+        if (threads == 1 && sample.rate() == 1) return choose_model(*worker(0).counts);
+        if (!counts_) counts_ = std::make_unique<RansCounts>();
+        counts_->clear();
+        const auto add_counts = [&](std::uint64_t of_field, std::uint64_t of_coarser) {
+            for (int thread = 0; thread < threads; ++thread) counts_->add(*worker(thread).counts, of_field, of_coarser);
+        };
+        add_counts(sample.rate(), 1); // of a large field nothing of lattice 0 is counted yet
         if (is_large) {
+            for (int thread = 0; thread < threads; ++thread) worker(thread).counts->clear();
             const std::uint64_t n_tiles = pyramid.lattices[0].n_tiles, n = std::max(n_tiles / 32, std::uint64_t{128});
             const Parts parts(n, threads);
             std::atomic<std::uint64_t> n_around = 0; // points of lattice 1

@@ -494,9 +494,20 @@ struct SplinePipeline {
 
     [[gnu::noinline]] static void count_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                               const std::uint8_t* place, std::uint32_t row, RansCounts& counts) {
-        for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) {
-            ++counts.symbol[context_of(row, place[x])][alphabet.symbol(code)];
-        });
+        alignas(64) std::int32_t codes[most_of_group + lane_room];
+        for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
+        const std::uint32_t n = g.values();
+        std::fill_n(codes + n, lane_room, 0);
+        std::uint8_t symbol[most_of_group + lane_room];
+        for (std::uint32_t x = 0; x < n; x += lane_room) {
+            Codes code;
+            std::memcpy(&code, codes + x, sizeof code);
+            store_marks(symbol + x, SymbolsOfCodes(code).symbol);
+        }
+        for (std::uint32_t x = 0; x < n; ++x) {
+            const std::uint32_t s = codes[x] == missing_code ? alphabet.missing() : symbol[x];
+            ++counts.symbol[context_of(row, place[x])][s];
+        }
     }
 
     // Lists the symbols of a group whose codes all have one; false if some of them have to be escaped. Whole vectors
