@@ -20,7 +20,7 @@ import support
 from cusz_core import backends
 
 PROGRAM = Path(hostile.__file__)
-MUTANTS, DRAFT_MUTANTS = 3000, 800  # random ones, of each archive; of the draft's, more with --slow
+MUTANTS, DRAFT_MUTANTS = 2000, 800  # random ones, of each archive; of the draft's, more with --slow
 ALL_CASES = [*hostile.CASES, *hostile.DRAFT_CASES]
 
 

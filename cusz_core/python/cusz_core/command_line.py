@@ -160,7 +160,7 @@ def add_parameters(parser: argparse.ArgumentParser, *keys: str) -> None:
             choices=row.choices,
             required=row.key == "eb",
             default=argparse.SUPPRESS,
-            help=text,
+            help=text.replace("%", "%%"),
             **kind,  # type: ignore[arg-type]
         )
 

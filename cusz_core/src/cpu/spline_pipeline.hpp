@@ -225,12 +225,10 @@ struct SplinePipeline {
         const T* const last = rows.row(box.n[1] - 1, box.n[2] - 1, box.n[3] - 1) - (c & 1) * rows.step;
         const bool whole =
             box.n[0] % Lanes<T>::n == 0 && 2 * rows.step * box.n[0] <= static_cast<std::size_t>(end - last);
-        if (whole && rows.step == 1)
-            quantise_rows<geometry, 1>(q, end, tile, c, rows);
-        else if (whole && rows.step == 2)
-            quantise_rows<geometry, 2>(q, end, tile, c, rows);
-        else
-            quantise_rows<geometry, 0>(q, end, tile, c, rows);
+        if (whole && rows.step == 1) return quantise_rows<geometry, 1>(q, end, tile, c, rows);
+        if constexpr (geometry != Geometry::any) // the others are too few to gain by it
+            if (whole && rows.step == 2) return quantise_rows<geometry, 2>(q, end, tile, c, rows);
+        quantise_rows<geometry, 0>(q, end, tile, c, rows);
     }
 
     // known_step: rows.step, where whole vectors can be loaded, or 0.
