@@ -477,13 +477,7 @@ template <Geometry geometry, class T>
     return static_cast<std::uint32_t>(sum * 0x0001'0001'0001'0001 >> 48);
 }
 
-constexpr std::uint8_t magnitude_of(std::int32_t code) {
-    if (code == missing_code) return special_magnitude;
-    const auto bits = std::bit_width(static_cast<std::uint32_t>(code < 0 ? -code : code));
-    return static_cast<std::uint8_t>(bits < 9 ? bits : 9);
-}
-
-// The same for codes of a row without special values: the exponents of the codes as f32.
+// Magnitudes of codes of a row without special values: their bits, at most 9, from the exponents of the codes as f32.
 typedef std::int32_t Codes __attribute__((vector_size(4 * lane_room)));
 inline void keep_first(Codes& v, std::uint32_t n) { // the others become 0
     constexpr Codes lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

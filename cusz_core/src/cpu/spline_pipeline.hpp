@@ -480,22 +480,22 @@ struct SplinePipeline {
         return extra.finish();
     }
 
-    // Calls use(x, code) for a group's codes, of which some have no symbol of their own.
-    template <class Use>
-    static void for_codes_of(const SplineTile<T>& tile, const ClassBox& box, const Group& g, const Use& use) {
+    // The codes of a group, of which some have no symbol of their own, and lane_room zeros. Returns their number.
+    static std::uint32_t get_codes(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
+                                   std::int32_t* codes) {
         std::uint32_t at = 0;
         for_rows_of(box, g, [&](std::size_t row, auto n) {
-            for (std::uint32_t x = 0; x < n; ++x) use(at + x, tile.code[row + x]);
+            copy_row(codes + at, tile.code + row, n);
             at += n;
         });
+        std::fill_n(codes + at, lane_room, 0);
+        return at;
     }
 
     [[gnu::noinline]] static void count_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                               const std::uint8_t* place, std::uint32_t row, RansCounts& counts) {
-        alignas(64) std::int32_t codes[most_of_group + lane_room];
-        for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
-        const std::uint32_t n = g.values();
-        std::fill_n(codes + n, lane_room, 0);
+        std::int32_t codes[most_of_group + lane_room];
+        const std::uint32_t n = get_codes(tile, box, g, codes);
         std::uint8_t symbol[most_of_group + lane_room];
         for (std::uint32_t x = 0; x < n; x += lane_room) {
             Codes code;
@@ -528,9 +528,7 @@ struct SplinePipeline {
                                                       const RansWriting& writing, std::uint16_t* entry,
                                                       BitWriter& given) {
         std::int32_t codes[most_of_group + lane_room];
-        for_codes_of(tile, box, g, [&](std::uint32_t x, std::int32_t code) { codes[x] = code; });
-        const std::uint32_t n = g.values();
-        std::fill_n(codes + n, lane_room, 0);
+        const std::uint32_t n = get_codes(tile, box, g, codes);
         BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
         std::uint32_t n_special = 0;
         if (!list_own(codes, place, n, writing, row, entry, extra))
