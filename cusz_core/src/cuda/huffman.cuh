@@ -7,6 +7,7 @@
 
 #include "../format/alphabet.hpp"
 #include "block.cuh"
+#include "payload_reader.cuh"
 #include "tile.cuh"
 
 namespace cusz::cuda {
@@ -14,8 +15,6 @@ namespace cusz::cuda {
 inline constexpr std::uint32_t max_substreams = 32;
 
 __device__ inline std::uint32_t substream_count(std::uint32_t n) { return std::min((n + 63) / 64, +max_substreams); }
-
-__device__ inline std::uint32_t words_of_bits(std::uint32_t bits) { return (bits + 31) / 32; }
 
 __device__ inline std::uint32_t bit_width(std::uint32_t v) {
     return 32 - static_cast<std::uint32_t>(__clz(static_cast<int>(v)));
@@ -121,86 +120,46 @@ __device__ void put_bits(Words& words, std::uint32_t first_word, std::uint32_t b
 
 // ---- Decoding
 
-// A payload's words, followed by zeros.
-class PayloadReader {
+// The codes of one substream. Its words are loaded ahead of their use, and whatever they contain, none beyond the
+// payload's last one.
+class SubstreamReader {
 public:
-    __device__ PayloadReader(const std::uint32_t* words, std::uint32_t n) : words_(words), n_(n) {}
-    __device__ std::uint32_t operator[](std::uint32_t i) const { return i < n_ ? words_[i] : 0; }
-    // Where the next `count` words begin. Fails for good if the payload has fewer left.
-    __device__ std::uint32_t take(std::uint32_t count) {
-        const std::uint32_t from = at_;
-        failed_ = failed_ || count > n_ - at_;
-        if (!failed_) at_ += count;
-        return from;
+    SubstreamReader() = default;
+    // From bit `begin` after the start of word `first` on.
+    __device__ SubstreamReader(const PayloadReader& payload, std::uint32_t first, std::uint32_t begin)
+        : words_(payload.words()), last_(payload.size() - 1), next_(first + begin / 32), at_(begin) {
+        low_ = take();
+        high_ = take();
+        ahead_ = take();
     }
-    __device__ bool failed() const { return failed_; }
-    __device__ bool at_end() const { return at_ == n_; }
-    // `width` bits, at most 16, starting `bit` bits after the start of word `from`.
-    __device__ std::uint32_t bits(std::uint32_t from, std::uint32_t bit, std::uint32_t width) const {
-        const std::uint32_t i = from + bit / 32;
-        return __funnelshift_r((*this)[i], (*this)[i + 1], bit % 32) & ((1u << width) - 1);
+    // The next code; any number for a missing value, which is then noted.
+    __device__ std::int32_t next(const DecodeTable& table) {
+        const std::uint32_t window = __funnelshift_r(low_, high_, at_);
+        entry_ = table.entry[window & table.mask];
+        seen_ |= entry_;
+        // Shifts are modulo 32. The extra bits become the highest ones, and then the lowest ones of the code.
+        const std::uint32_t extra_on_top = __funnelshift_r(window, window, entry_);
+        const auto leading = static_cast<std::uint32_t>(static_cast<std::int32_t>(entry_) >> DecodeTable::leading_at);
+        const std::uint32_t code = __funnelshift_l(extra_on_top, leading, entry_ >> DecodeTable::extra_bits_at);
+        const std::uint32_t end = at_ + (entry_ & DecodeTable::total_bits);
+        if (((end ^ at_) & 32) != 0) { // a codeword and its extra bits are at most 32 bits
+            low_ = high_;
+            high_ = ahead_;
+            ahead_ = take();
+        }
+        at_ = end;
+        return static_cast<std::int32_t>(code);
     }
+    __device__ bool is_missing() const { return (entry_ & DecodeTable::missing) != 0; } // the last one
+    __device__ bool any_missing() const { return (seen_ & DecodeTable::missing) != 0; }
+    __device__ std::uint32_t end() const { return at_; } // in bits, as `begin`
 
 private:
+    __device__ std::uint32_t take() { return words_[std::min(next_++, last_)]; }
+
     const std::uint32_t* words_;
-    std::uint32_t n_, at_ = 0;
-    bool failed_ = false;
+    std::uint32_t last_, next_, at_, low_, high_, ahead_, entry_ = 0, seen_ = 0;
 };
-
-// The bits of one substream.
-class BitReader {
-public:
-    __device__ BitReader(const PayloadReader& words, std::uint32_t first_word, std::uint32_t bit)
-        : words_(words), next_(first_word + bit / 32 + 1), available_(32 - bit % 32),
-          buffer_(words[first_word + bit / 32] >> bit % 32) {}
-    // The next 32 bits.
-    __device__ std::uint32_t window() {
-        if (available_ < 32) {
-            buffer_ |= std::uint64_t{words_[next_++]} << available_;
-            available_ += 32;
-        }
-        return static_cast<std::uint32_t>(buffer_);
-    }
-    __device__ void skip(std::uint32_t bits) { // at most 32, after window()
-        buffer_ >>= bits;
-        available_ -= bits;
-    }
-
-private:
-    const PayloadReader& words_;
-    std::uint32_t next_, available_;
-    std::uint64_t buffer_;
-};
-
-// Decodes the n coded symbols to tile.value, in order; missing_code for missing values. Returns false if a substream
-// does not end where its length says, or if `has_missing` is not true exactly when there is a missing value.
-template <class T>
-__device__ bool decode(const PayloadReader& words, std::uint32_t codewords_at, std::uint32_t begin,
-                       std::uint32_t length, std::uint32_t n, bool has_missing, const DecodeTable& table,
-                       WarpMemory<T>& tile) {
-    const std::uint32_t count = substream_count(n), mask = (1u << table.width) - 1;
-    BitReader reader(words, codewords_at, begin);
-    std::uint32_t read = 0;
-    bool missing = false;
-    if (lane() < count) {
-        for (std::uint32_t j = lane(); j < n; j += count) {
-            const std::uint32_t window = reader.window(), entry = table.entry[window & mask];
-            const std::uint32_t total = entry & 255, codeword_length = entry >> 8 & 15;
-            const std::int32_t leading = static_cast<std::int32_t>(entry) >> 12;
-            const std::uint32_t extra_bits = total - codeword_length;
-            const std::uint32_t extra = window >> codeword_length & ((1u << extra_bits) - 1);
-            const bool is_missing = leading == Alphabet::missing_leading;
-            missing = missing || is_missing;
-            tile.value[j] =
-                is_missing ? missing_code
-                           : static_cast<std::int32_t>((static_cast<std::uint32_t>(leading) << extra_bits) + extra);
-            reader.skip(total);
-            read += total;
-        }
-    }
-    const bool ends = __all_sync(whole_warp, lane() >= count || read == length) != 0;
-    return ends && (__any_sync(whole_warp, missing) != 0) == has_missing;
-}
 
 // ---- What a pipeline requires of a coder (pipeline.cuh)
 
@@ -270,31 +229,62 @@ struct HuffmanCoder {
     struct ReadingMemory {
         Array<std::uint32_t, shared_table_entries> table;
     };
+    static bool fits(const DecodeTable& table) { return table.mask < shared_table_entries; }
     // The decoding table, in shared memory if it fits. Called by `threads` threads; a barrier must follow.
     __device__ static DecodeTable load(DecodeTable table, ReadingMemory& memory, std::uint32_t threads) {
-        if (table.width <= 12) {
-            for (std::uint32_t i = threadIdx.x; i < 1u << table.width; i += threads) memory.table[i] = table.entry[i];
+        if (table.mask < shared_table_entries) {
+            for (std::uint32_t i = threadIdx.x; i <= table.mask; i += threads) memory.table[i] = table.entry[i];
             table.entry = &memory.table[0];
         }
         return table;
     }
 
-    // Decodes the next n codes to tile.value, in order. By a warp.
+    // The substreams of a tile, one to a lane, each of which has every count()th of n codes.
+    class Decoder {
+    public:
+        // Takes them from the payload.
+        __device__ TileError open(PayloadReader& words, const v1::TileHeader& header, std::uint32_t n,
+                                  const DecodeTable& table) {
+            count_ = substream_count(n);
+            const std::uint32_t width = header.width, lengths_at = words.take(words_of_bits(count_ * width));
+            if (words.failed()) return TileError::too_short;
+            const std::uint32_t length =
+                lane() < count_ ? header.base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
+            end_ = warp_inclusive_sum(length);
+            const std::uint32_t all = __shfl_sync(whole_warp, end_, static_cast<int>(warp_lanes - 1));
+            const std::uint32_t from = words.take(words_of_bits(all));
+            if (words.failed()) return TileError::too_short;
+            if (table.empty) return TileError::substream;
+            reader = SubstreamReader(words, from, end_ - length);
+            return TileError::none;
+        }
+        __device__ std::uint32_t count() const { return count_; }
+        // Once all codes are read: whether every substream ends where its length says, and a value is missing exactly
+        // if `has_missing`.
+        __device__ bool is_sound(bool has_missing) const {
+            const bool ends = __all_sync(whole_warp, lane() >= count_ || reader.end() == end_) != 0;
+            return ends && (__any_sync(whole_warp, lane() < count_ && reader.any_missing()) != 0) == has_missing;
+        }
+
+        SubstreamReader reader;
+
+    private:
+        std::uint32_t count_, end_;
+    };
+
+    // Decodes the next n codes to tile.value, in order; missing_code for missing values. By a warp.
     template <class T>
     __device__ static TileError decode(PayloadReader& words, const v1::TileHeader& header, std::uint32_t n,
                                        const DecodeTable& table, WarpMemory<T>& tile) {
-        const std::uint32_t count = substream_count(n), width = header.width;
-        const std::uint32_t lengths_at = words.take(words_of_bits(count * width));
-        if (words.failed()) return TileError::too_short;
-        const std::uint32_t length =
-            lane() < count ? header.base + (width > 0 ? words.bits(lengths_at, lane() * width, width) : 0) : 0;
-        const std::uint32_t end = warp_inclusive_sum(length);
-        const std::uint32_t codewords_at =
-            words.take(words_of_bits(__shfl_sync(whole_warp, end, static_cast<int>(warp_lanes - 1))));
-        if (words.failed()) return TileError::too_short;
-        if (table.empty || !cuda::decode(words, codewords_at, end - length, length, n, header.has_missing, table, tile))
-            return TileError::substream;
-        return TileError::none;
+        Decoder decoder;
+        const TileError error = decoder.open(words, header, n, table);
+        if (error != TileError::none) return error;
+        if (lane() < decoder.count())
+            for (std::uint32_t j = lane(); j < n; j += decoder.count()) {
+                const std::int32_t code = decoder.reader.next(table);
+                tile.value[j] = decoder.reader.is_missing() ? missing_code : code;
+            }
+        return decoder.is_sound(header.has_missing) ? TileError::none : TileError::substream;
     }
 };
 

@@ -44,19 +44,27 @@ private:
     std::uint64_t* book_ = nullptr; // memory for make_book
 };
 
-// The table for reading: copies that of an archive's model to the device. It must outlive the work on the stream.
+// The table for reading: that of an archive's model, on the device. It must outlive the work on the stream.
 class HuffmanTable {
 public:
-    HuffmanTable(const Frame& frame, DeviceBuffer& buffer, const MemorySource& source)
-        : book_(frame.lengths, Alphabet(frame.coding.r)) {
-        const std::size_t entries = std::size_t{1} << book_.width();
-        table_ = buffer.reserve<std::uint32_t>(source, entries);
-        CUSZ_CUDA(cudaMemcpyAsync(table_, book_.table(), entries * 4, cudaMemcpyDefault, source.stream));
+    HuffmanTable(const Frame& frame, DeviceBuffer& buffer, const MemorySource& source) {
+        const DecodeBook book(frame.lengths, Alphabet(frame.coding.r));
+        empty_ = book.empty();
+        for (std::size_t i = 0; i < std::size_t{1} << book.width(); ++i) entries_.push_back(entry(book.table()[i]));
+        table_ = buffer.reserve<std::uint32_t>(source, entries_.size());
+        CUSZ_CUDA(cudaMemcpyAsync(table_, entries_.data(), entries_.size() * 4, cudaMemcpyDefault, source.stream));
     }
-    DecodeTable reading() const { return {table_, book_.width(), book_.empty()}; }
+    DecodeTable reading() const { return {table_, static_cast<std::uint32_t>(entries_.size() - 1), empty_}; }
 
 private:
-    DecodeBook book_;
+    static std::uint32_t entry(const DecodeBook::Entry& e) {
+        const std::uint32_t missing = e.leading() == Alphabet::missing_leading ? DecodeTable::missing : 0;
+        return e.total() | (e.total() - e.length()) << DecodeTable::extra_bits_at | missing |
+               static_cast<std::uint32_t>(e.leading()) << DecodeTable::leading_at;
+    }
+
+    bool empty_;
+    std::vector<std::uint32_t> entries_;
     std::uint32_t* table_;
 };
 

@@ -190,28 +190,34 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
 }
 
 // Tiles per block. They share the table; more of them would leave room for fewer blocks.
-template <class T>
-inline constexpr std::uint32_t decode_warps = sizeof(T) == 4 ? 4 : 2;
-template <class T>
-inline constexpr std::uint32_t decode_threads = decode_warps<T> * warp_lanes;
+template <class T, TileShape shape>
+inline constexpr std::uint32_t decode_warps = shape != TileShape::any ? 8 : sizeof(T) == 4 ? 4 : 2;
+template <class T, TileShape shape>
+inline constexpr std::uint32_t decode_threads = decode_warps<T, shape> * warp_lanes;
+// Blocks per multiprocessor: as many as registers and shared memory allow.
+template <class T, TileShape shape>
+inline constexpr int decode_blocks = shape == TileShape::any ? 2 : sizeof(T) == 4 ? 4 : 2;
 
-template <class T, class Coder>
+template <class T, class Coder, TileShape shape>
 struct DecompressMemory {
+    using OfWarp = std::conditional_t<shape == TileShape::any, WarpMemory<T>, RowMemory<T, shape>>;
+
     typename Coder::ReadingMemory coder;
-    Array<WarpMemory<T>, decode_warps<T>> warp;
+    Array<OfWarp, decode_warps<T, shape>> warp;
 };
 
-template <class T, class Pipeline>
-__global__ void __launch_bounds__(decode_threads<T>, 2)
+template <class T, class Pipeline, TileShape shape>
+__global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, shape>)
     decompress_kernel(const DecompressArguments<T, typename Pipeline::Coder::Model> a) {
-    auto& shared = shared_memory<DecompressMemory<T, typename Pipeline::Coder>>();
+    auto& shared = shared_memory<DecompressMemory<T, typename Pipeline::Coder, shape>>();
     if (a.result->words != a.words || a.result->index_error != 0) return; // the index must not be used
-    const auto model = Pipeline::Coder::load(a.model, shared.coder, decode_threads<T>);
+    const auto model = Pipeline::Coder::load(a.model, shared.coder, decode_threads<T, shape>);
     __syncthreads();
-    WarpMemory<T>& tile = shared.warp[warp()];
+    auto& tile = shared.warp[warp()];
     std::uint64_t checksum = 0;
-    for (std::uint64_t number = std::uint64_t{blockIdx.x} * decode_warps<T> + warp(); number < a.batch.n_tiles;
-         number += std::uint64_t{gridDim.x} * decode_warps<T>) {
+    constexpr std::uint32_t warps = decode_warps<T, shape>;
+    for (std::uint64_t number = std::uint64_t{blockIdx.x} * warps + warp(); number < a.batch.n_tiles;
+         number += std::uint64_t{gridDim.x} * warps) {
         __syncwarp(); // all reads of the previous tile are done; the sums below do not order memory
         const std::uint64_t first = number / tiles_of_start * tiles_of_start;
         const std::uint64_t begin = a.starts[number / tiles_of_start] +
@@ -227,7 +233,11 @@ __global__ void __launch_bounds__(decode_threads<T>, 2)
             tile.box.offset -= a.batch.first_value;
         }
         __syncwarp();
-        const TileError error = read_payload<Pipeline>(a.batch.tiling, a.quantiser, model, words, n, tile, a.field);
+        TileError error;
+        if constexpr (shape == TileShape::any)
+            error = read_payload<Pipeline>(a.batch.tiling, a.quantiser, model, words, n, tile, a.field);
+        else
+            error = read_payload<shape, Pipeline>(a.quantiser, model, words, n, tile, a.field);
         if (error != TileError::none && lane() == 0) report(&a.result->error, a.batch.first_tile + number, error);
     }
     if (lane() == 0) add(&a.result->checksum, checksum);
@@ -370,12 +380,24 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
     launch<start_kernel>(a, block_threads, sizeof(IndexMemory), parts, true, stream);
 }
 
+template <class T, class Pipeline, TileShape shape>
+void decompress_tiles_of(const DecompressArguments<T, typename Pipeline::Coder::Model>& a, cudaStream_t stream) {
+    const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T, shape> - 1) / decode_warps<T, shape>;
+    launch<decompress_kernel<T, Pipeline, shape>>(a, decode_threads<T, shape>,
+                                                  sizeof(DecompressMemory<T, typename Pipeline::Coder, shape>), parts,
+                                                  false, stream);
+}
+
 template <class T>
 void decompress_tiles(const DecompressArguments<T, Huffman>& a, cusz_predictor predictor, cudaStream_t stream) {
-    const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T> - 1) / decode_warps<T>;
     with_pipeline(predictor, [&]<class Pipeline>(Pipeline) {
-        launch<decompress_kernel<T, Pipeline>>(
-            a, decode_threads<T>, sizeof(DecompressMemory<T, typename Pipeline::Coder>), parts, false, stream);
+        // The kernels for known shapes have the table in shared memory.
+        switch (Pipeline::Coder::fits(a.model) ? a.batch.tiling.shape() : TileShape::any) {
+        case TileShape::line: return decompress_tiles_of<T, Pipeline, TileShape::line>(a, stream);
+        case TileShape::square: return decompress_tiles_of<T, Pipeline, TileShape::square>(a, stream);
+        case TileShape::box: return decompress_tiles_of<T, Pipeline, TileShape::box>(a, stream);
+        case TileShape::any: return decompress_tiles_of<T, Pipeline, TileShape::any>(a, stream);
+        }
     });
 }
 

@@ -40,11 +40,15 @@ struct EncodeTables {
     const std::uint32_t* of_symbol;
 };
 
-// The Huffman coder's decoding table, the reverse codebook: entries as in codebook.hpp's DecodeBook (total bits, bits
-// of the codeword, leading number), for every pattern of `width` bits.
+// The Huffman coder's decoding table, the reverse codebook: what DecodeBook (codebook.hpp) has for every pattern of
+// bits, so laid out that shifts modulo 32 take their counts from an entry without masks.
 struct DecodeTable {
+    static constexpr std::uint32_t total_bits = 63;   // of codeword and extra bits
+    static constexpr std::uint32_t extra_bits_at = 6; // 5 bits
+    static constexpr std::uint32_t missing = 1 << 11; // a missing value
+    static constexpr std::uint32_t leading_at = 12;   // the leading number, 20 bits
     const std::uint32_t* entry;
-    std::uint32_t width;
+    std::uint32_t mask; // number of entries less 1
     bool empty;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "lorenzo_rows.cuh"
 #include "prequant.cuh"
 
 namespace cusz::cuda {
@@ -243,61 +244,6 @@ __device__ void sum_columns(WarpMemory<T>& tile, bool has_missing) {
     __syncwarp();
 }
 
-// As above for a full 3-D tile without missing values: a lane keeps its columns in registers, 16 rows at a time, so
-// that their sums along x are independent. second_y, second_z: undo second-order Lorenzo first, along x and y, and
-// along z.
-template <class T, std::uint32_t dimension>
-__device__ void reverse_full(const WarpMemory<T>& tile, bool second_y, bool second_z, typename Traits<T>::Int anchor,
-                             T step, T* field) {
-    using Int = typename Traits<T>::Int;
-    using U = typename Traits<T>::Bits;
-    constexpr std::uint32_t rows = 16, planes = 8;
-    const TileBox& box = tile.box;
-    U plane_before[rows] = {}, second_before[rows] = {};
-    for (std::uint32_t z = 0; z < planes; ++z) {
-        U v[rows];
-#pragma unroll
-        for (std::uint32_t y = 0; y < rows; ++y)
-            v[y] = static_cast<U>(tile.value[(z * rows + y) * warp_lanes + lane()]);
-        if constexpr (dimension == 3) {
-            if (second_z) {
-#pragma unroll
-                for (std::uint32_t y = 0; y < rows; ++y) {
-                    if (z >= 2) v[y] += second_before[y];
-                    second_before[y] = v[y];
-                }
-            }
-            if (second_y) {
-#pragma unroll
-                for (std::uint32_t y = 2; y < rows; ++y) v[y] += v[y - 1];
-#pragma unroll
-                for (std::uint32_t y = 0; y < rows; ++y) {
-                    const U sum = warp_inclusive_sum(lane() == 0 ? U{0} : v[y]);
-                    if (lane() > 0) v[y] = sum;
-                }
-            }
-            U column = 0;
-#pragma unroll
-            for (std::uint32_t y = 0; y < rows; ++y) {
-                column += v[y];
-                plane_before[y] = v[y] = column + plane_before[y];
-            }
-        } else if (dimension == 2 ||
-                   (dimension == 1 && lane() == 0)) { // 1-D Lorenzo sums along x, save in the first column
-            v[0] += plane_before[0];
-#pragma unroll
-            for (std::uint32_t y = 1; y < rows; ++y) v[y] += v[y - 1];
-            plane_before[0] = v[0];
-        }
-        T* const values = field + (box.offset + z * box.stride[2] + lane());
-#pragma unroll
-        for (std::uint32_t y = 0; y < rows; ++y) {
-            const U sum = (dimension > 0 ? warp_inclusive_sum(v[y]) : v[y]) + static_cast<U>(anchor);
-            values[y * box.stride[1]] = dequantise<T>(static_cast<Int>(sum), step);
-        }
-    }
-}
-
 // From codes, with out-of-range codes inserted, to the field's values; the special pattern at missing values.
 template <class T>
 __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_missing, typename Traits<T>::Int anchor,
@@ -306,14 +252,6 @@ __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_m
     using U = typename Traits<T>::Bits;
     const std::uint32_t dimension = std::min(predictor, 3u);
     const bool second_y = predictor >= v1::second_order_xy, second_z = predictor == v1::second_order_xyz;
-    if (!has_missing && FullPositions::is_shape_of(tile.box)) {
-        switch (dimension) {
-        case 0: return reverse_full<T, 0>(tile, false, false, anchor, quantiser.step, field);
-        case 1: return reverse_full<T, 1>(tile, false, false, anchor, quantiser.step, field);
-        case 2: return reverse_full<T, 2>(tile, false, false, anchor, quantiser.step, field);
-        default: return reverse_full<T, 3>(tile, second_y, second_z, anchor, quantiser.step, field);
-        }
-    }
     if (second_z) take_second_sums(tile, 2);
     if (second_y) {
         take_second_sums(tile, 1);
@@ -355,7 +293,21 @@ struct Lorenzo {
         return FullPositions::is_shape_of(tile.box) ? predict<FullPositions>(quantiser, most_dimensions, field, tile)
                                                     : predict<Positions>(quantiser, most_dimensions, field, tile);
     }
-    // The inverse, by a warp: tile to field, except values that are stored verbatim.
+    // The inverse, by a warp, except values that are stored verbatim: a whole tile, if there is a way for its predictor;
+    // a tile whose codes come row by row; a tile of any shape.
+    template <TileShape shape, class Decoder, class Reading, class T>
+    static __device__ bool reconstruct_whole(const v1::TileHeader& header, typename Traits<T>::Bits anchor,
+                                             const Quantiser<T>& quantiser, Decoder& decoder, const Reading& model,
+                                             RowMemory<T, shape>& memory, T* field) {
+        const WholeTile<Decoder, Reading, T> tile{decoder, model, memory.box, anchor, quantiser.step, field};
+        return cuda::reconstruct_whole<shape>(header.predictor, tile, memory);
+    }
+    template <TileShape shape, class Codes, class T>
+    static __device__ void reconstruct(const v1::TileHeader& header, typename Traits<T>::Bits anchor,
+                                       const Quantiser<T>& quantiser, Codes& codes, RowMemory<T, shape>& memory,
+                                       T* field) {
+        reconstruct_any<shape>(header, anchor, quantiser, codes, memory, field);
+    }
     template <class T>
     static __device__ void reconstruct(const v1::TileHeader& header, typename Traits<T>::Int anchor,
                                        const Quantiser<T>& quantiser, WarpMemory<T>& tile, T* field) {

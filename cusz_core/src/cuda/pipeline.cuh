@@ -90,10 +90,6 @@ struct PayloadMemory {
     typename Coder::WritingMemory coder;
 };
 
-__device__ inline std::uint32_t outlier_words(std::uint32_t count, std::uint32_t words_a_value) {
-    return (count + 1) / 2 + count * words_a_value;
-}
-
 // Writes outliers as stored in the payload: positions as u16, then values. value_at: from a position to its value.
 template <class Words, class ValueAt>
 __device__ void write_outliers(Words& words, std::uint32_t begin, const RankedBitmap& outliers, std::uint32_t n,
@@ -225,25 +221,6 @@ __device__ std::uint64_t store_payload(const T* field, TileMemory<T>& tile, cons
 
 // ---- From the payload. Whatever it contains, nothing outside it is read and nothing outside the tile is written
 
-// Whether `count` positions of outliers, two per word, ascend and are within the tile.
-__device__ inline bool are_positions(const PayloadReader& words, std::uint32_t from, std::uint32_t count,
-                                     std::uint32_t n) {
-    bool good = true;
-    for (std::uint32_t i = lane(); i < count; i += warp_lanes) {
-        const std::uint32_t position = words.bits(from, 16 * i, 16);
-        good = good && position < n && (i == 0 || position > words.bits(from, 16 * (i - 1), 16));
-    }
-    return __all_sync(whole_warp, good) != 0;
-}
-
-template <class T>
-__device__ typename Traits<T>::Bits read_value(const PayloadReader& words, std::uint32_t at) {
-    if constexpr (sizeof(T) == 4)
-        return words[at];
-    else
-        return words[at] | std::uint64_t{words[at + 1]} << 32;
-}
-
 template <class T>
 __device__ void store_whole(const PayloadReader& words, bool raw, const TileBox& box, const Quantiser<T>& quantiser,
                             T* field) {
@@ -252,44 +229,149 @@ __device__ void store_whole(const PayloadReader& words, bool raw, const TileBox&
             raw ? read_value<T>(words, 1 + at.at * static_cast<std::uint32_t>(words_of<T>)) : quantiser.special);
 }
 
-// Decodes tile.box from exactly n_words words.
+// What precedes the masks and codes in the payload of a coded tile.
+template <class T>
+struct PayloadHead {
+    v1::TileHeader header;
+    typename Traits<T>::Bits anchor;
+    std::uint32_t n_out_of_range = 0, n_unpredictable = 0;
+};
+
+// Reads it; if the tile is not coded, stores its values instead. `coded` says which.
+template <class T>
+__device__ TileError read_head(PayloadReader& words, const TileBox& box, const Quantiser<T>& quantiser, T* field,
+                               PayloadHead<T>& head, bool& coded) {
+    constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
+    const std::uint32_t n = box.values(), word = words[words.take(1)];
+    head.header = v1::TileHeader::of(word);
+    const bool is_raw = head.header.kind == v1::tile_raw;
+    coded = !is_raw && head.header.kind != v1::tile_special;
+    if (!coded) {
+        if (word != head.header.kind || words.size() != (is_raw ? 1 + n * each : 1)) return TileError::head_or_length;
+        store_whole(words, is_raw, box, quantiser, field);
+        return TileError::none;
+    }
+    if (!v1::TileHeader::is_legal(word)) return TileError::head;
+    head.anchor = read_value<T>(words, words.take(each));
+    if (head.header.has_outliers) {
+        const std::uint32_t both = words[words.take(1)];
+        head.n_out_of_range = both & 0xFFFF;
+        head.n_unpredictable = both >> 16;
+        if (head.n_out_of_range > n || head.n_unpredictable > n) return TileError::too_many_outliers;
+    }
+    return words.failed() ? TileError::too_short : TileError::none;
+}
+
+// The significance mask of a tile with `total` groups; 0 if it is bad.
+__device__ inline std::uint64_t read_mask(PayloadReader& words, std::uint32_t total) {
+    const std::uint32_t mask_words = words_of_bits(total), at = words.take(mask_words);
+    if (words.failed()) return 0;
+    std::uint64_t mask = words[at];
+    if (mask_words == 2) mask |= std::uint64_t{words[at + 1]} << 32;
+    return total < 64 && mask >> total != 0 ? 0 : mask;
+}
+
+// Takes the outliers, which end the payload. Their places are checked.
+template <class T>
+struct OutlierParts {
+    std::uint32_t out_of_range_at, unpredictable_at;
+
+    __device__ TileError open(PayloadReader& words, const PayloadHead<T>& head, std::uint32_t n) {
+        constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
+        out_of_range_at = words.take(outlier_words(head.n_out_of_range, each));
+        unpredictable_at = words.take(outlier_words(head.n_unpredictable, each));
+        if (words.failed()) return TileError::too_short;
+        if (!words.at_end()) return TileError::too_long;
+        return are_positions(words, out_of_range_at, head.n_out_of_range, n) &&
+                       are_positions(words, unpredictable_at, head.n_unpredictable, n)
+                   ? TileError::none
+                   : TileError::outlier_position;
+    }
+};
+
+// Stores the values that no code stands for, once the others are stored.
+template <class T>
+__device__ void store_unpredictable(const PayloadReader& words, std::uint32_t at, std::uint32_t count,
+                                    const TileBox& box, T* field) {
+    constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
+    __syncwarp();
+    for (std::uint32_t i = lane(); i < count; i += warp_lanes)
+        field[field_offset(box, words.bits(at, 16 * i, 16))] =
+            std::bit_cast<T>(read_value<T>(words, at + (count + 1) / 2 + i * each));
+}
+
+// Decodes memory.box, of a tile of this shape, from exactly n_words words. field: the batch's.
+template <TileShape shape, class Pipeline, class T>
+__device__ TileError read_payload(const Quantiser<T>& quantiser,
+                                  const typename Pipeline::Coder::Model::Reading& model, const std::uint32_t* payload,
+                                  std::uint32_t n_words, RowMemory<T, shape>& memory, T* field) {
+    const TileBox& box = memory.box;
+    PayloadReader words(payload, n_words);
+    PayloadHead<T> head;
+    bool has_codes;
+    TileError error = read_head(words, box, quantiser, field, head, has_codes);
+    if (error != TileError::none || !has_codes) return error;
+    const v1::TileHeader& header = head.header;
+
+    CodedRuns<shape> coded(box.edge);
+    if (header.is_all_zero) coded.none();
+    if (header.has_mask) {
+        const std::uint64_t mask = read_mask(words, coded.groups());
+        if (mask == 0) return TileError::mask;
+        const std::uint32_t subgroups = coded.take(mask);
+        if (header.has_fine_mask) {
+            const std::uint32_t end = warp_inclusive_sum(subgroups);
+            const std::uint32_t all = __shfl_sync(whole_warp, end, static_cast<int>(warp_lanes - 1));
+            const std::uint32_t fine_at = words.take(words_of_bits(all));
+            if (words.failed()) return TileError::too_short;
+            coded.keep(words.bits(fine_at, end - subgroups, 16));
+        }
+    }
+    const std::uint32_t n_coded = coded.values();
+    if (header.has_mask && n_coded == 0) return TileError::mask;
+    typename Pipeline::Coder::Decoder decoder;
+    if (!header.is_all_zero) error = decoder.open(words, header, n_coded, model);
+    OutlierParts<T> outliers;
+    if (error == TileError::none) error = outliers.open(words, head, box.values());
+    if (error != TileError::none) return error;
+
+    const bool whole = box.values() == max_tile_values && n_coded == max_tile_values && !header.has_missing &&
+                       head.n_out_of_range == 0;
+    if (whole && Pipeline::Decomposition::template reconstruct_whole<shape>(header, head.anchor, quantiser, decoder,
+                                                                            model, memory, field)) {
+    } else {
+        RowReader<shape, typename Pipeline::Coder, T> codes(
+            decoder, model, coded, Outliers<T>(words, outliers.out_of_range_at, head.n_out_of_range), n_coded, box.edge,
+            memory);
+        Pipeline::Decomposition::reconstruct(header, head.anchor, quantiser, codes, memory, field);
+    }
+    if (!header.is_all_zero && !decoder.is_sound(header.has_missing)) return TileError::substream;
+    store_unpredictable(words, outliers.unpredictable_at, head.n_unpredictable, box, field);
+    return TileError::none;
+}
+
+// As above, of a tile of any shape.
 template <class Pipeline, class T>
 __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quantiser,
                                   const typename Pipeline::Coder::Model::Reading& model, const std::uint32_t* payload,
                                   std::uint32_t n_words, WarpMemory<T>& tile, T* field) {
-    constexpr auto each = static_cast<std::uint32_t>(words_of<T>);
     using Int = typename Traits<T>::Int;
     const TileBox& box = tile.box;
     PayloadReader words(payload, n_words);
-    const std::uint32_t n = box.values(), head = words[words.take(1)];
-    const v1::TileHeader header = v1::TileHeader::of(head);
-    const bool is_raw = header.kind == v1::tile_raw;
-    if (header.kind == v1::tile_special || is_raw) {
-        if (head != header.kind || n_words != (is_raw ? 1 + n * each : 1)) return TileError::head_or_length;
-        store_whole(words, is_raw, box, quantiser, field);
-        return TileError::none;
-    }
-    if (!v1::TileHeader::is_legal(head)) return TileError::head;
+    PayloadHead<T> head;
+    bool has_codes;
+    TileError error = read_head(words, box, quantiser, field, head, has_codes);
+    if (error != TileError::none || !has_codes) return error;
+    const v1::TileHeader& header = head.header;
+    const std::uint32_t n = box.values();
     const bool all_zero = header.is_all_zero, masked = header.has_mask, fine = header.has_fine_mask;
     const bool has_missing = header.has_missing;
-
-    const auto anchor = static_cast<Int>(read_value<T>(words, words.take(each)));
-    std::uint32_t n_out_of_range = 0, n_unpredictable = 0;
-    if (header.has_outliers) {
-        const std::uint32_t both = words[words.take(1)];
-        n_out_of_range = both & 0xFFFF;
-        n_unpredictable = both >> 16;
-        if (n_out_of_range > n || n_unpredictable > n) return TileError::too_many_outliers;
-    }
-    if (words.failed()) return TileError::too_short;
 
     std::uint32_t n_coded = all_zero ? 0 : n;
     if (masked) {
         const GroupGrid groups(box.edge, tiling.group()), subgroups(box.edge, tiling.subgroup());
-        const std::uint32_t mask_words = words_of_bits(groups.total()), mask_at = words.take(mask_words);
-        std::uint64_t mask = words[mask_at];
-        if (mask_words == 2) mask |= std::uint64_t{words[mask_at + 1]} << 32;
-        if (words.failed() || mask == 0 || (groups.total() < 64 && mask >> groups.total() != 0)) return TileError::mask;
+        const std::uint64_t mask = read_mask(words, groups.total());
+        if (mask == 0) return TileError::mask;
         for (std::uint32_t i = lane(); i < bitmap_words; i += warp_lanes) tile.coded.word[i] = 0;
         __syncwarp();
         if (fine) {
@@ -320,7 +402,7 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
     if (all_zero) {
         for (std::uint32_t at = lane(); at < n; at += warp_lanes) tile.value[at] = 0;
     } else {
-        const TileError error = Pipeline::Coder::decode(words, header, n_coded, model, tile);
+        error = Pipeline::Coder::decode(words, header, n_coded, model, tile);
         if (error != TileError::none) return error;
     }
     __syncwarp();
@@ -340,23 +422,17 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
             if (lane() == 0) tile.missing.word[first / 32] = missing_bits;
         }
 
-    const std::uint32_t out_of_range_at = words.take(outlier_words(n_out_of_range, each));
-    const std::uint32_t unpredictable_at = words.take(outlier_words(n_unpredictable, each));
-    if (words.failed()) return TileError::too_short;
-    if (!words.at_end()) return TileError::too_long;
-    if (!are_positions(words, out_of_range_at, n_out_of_range, n) ||
-        !are_positions(words, unpredictable_at, n_unpredictable, n))
-        return TileError::outlier_position;
+    OutlierParts<T> outliers;
+    error = outliers.open(words, head, n);
+    if (error != TileError::none) return error;
     __syncwarp();
-    for (std::uint32_t i = lane(); i < n_out_of_range; i += warp_lanes)
-        tile.value[words.bits(out_of_range_at, 16 * i, 16)] =
-            static_cast<Int>(read_value<T>(words, out_of_range_at + (n_out_of_range + 1) / 2 + i * each));
+    Outliers<T>(words, outliers.out_of_range_at, head.n_out_of_range)
+        .before(max_tile_values, [&](std::uint32_t at, typename Traits<T>::Bits code) {
+            if (lane() == 0) tile.value[at] = static_cast<Int>(code);
+        });
     __syncwarp();
-    Pipeline::Decomposition::reconstruct(header, anchor, quantiser, tile, field);
-    __syncwarp();
-    for (std::uint32_t i = lane(); i < n_unpredictable; i += warp_lanes)
-        field[field_offset(box, words.bits(unpredictable_at, 16 * i, 16))] =
-            std::bit_cast<T>(read_value<T>(words, unpredictable_at + (n_unpredictable + 1) / 2 + i * each));
+    Pipeline::Decomposition::reconstruct(header, static_cast<Int>(head.anchor), quantiser, tile, field);
+    store_unpredictable(words, outliers.unpredictable_at, head.n_unpredictable, box, field);
     return TileError::none;
 }
 

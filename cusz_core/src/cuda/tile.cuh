@@ -44,6 +44,23 @@ struct WarpMemory {
     RankedBitmap coded, subgroup;
 };
 
+// What a warp keeps of a tile of a known shape that it decodes row by row (rows.cuh).
+inline constexpr std::uint32_t codes_ahead = 2 * warp_lanes;
+template <class T, TileShape shape>
+struct RowMemory {
+    TileBox box;                          // offset: in the batch's memory
+    Array<std::int32_t, codes_ahead> code; // decoded ones, by their number modulo the array's length
+};
+template <class T>
+struct RowMemory<T, TileShape::box> {
+    using U = typename Traits<T>::Bits;
+
+    TileBox box;
+    Array<std::int32_t, codes_ahead> code;
+    // Of the plane before: differences along x, and sums that undo second-order differences.
+    Array<U, 16 * warp_lanes> difference, second;
+};
+
 // The positions of one thread in a tile of any shape, with their coordinates.
 class Positions {
 public:

@@ -8,6 +8,8 @@ namespace {
 
 using Edges = std::array<std::uint32_t, 4>;
 
+constexpr Edges tile_start[4] = {{4096, 1, 1, 1}, {64, 64, 1, 1}, {32, 16, 8, 1}, {32, 16, 8, 1}};
+
 std::uint32_t product(const Edges& e) { return e[0] * e[1] * e[2] * e[3]; }
 
 } // namespace
@@ -30,7 +32,6 @@ Tiling::Tiling(int ndim, const std::uint64_t* shape) {
         if (shape[i] != 1) extent_[static_cast<std::size_t>(dimensions_++)] = shape[i];
     dimensions_ = std::max(dimensions_, 1);
 
-    static constexpr Edges tile_start[4] = {{4096, 1, 1, 1}, {64, 64, 1, 1}, {32, 16, 8, 1}, {32, 16, 8, 1}};
     static constexpr Edges group_start[4] = {{64, 1, 1, 1}, {8, 8, 1, 1}, {4, 4, 4, 1}, {4, 4, 4, 1}};
     static constexpr Edges subgroup_start[4] = {{8, 1, 1, 1}, {4, 2, 1, 1}, {2, 2, 2, 1}, {2, 2, 2, 1}};
     const auto k = static_cast<std::size_t>(dimensions_ - 1);
@@ -50,6 +51,12 @@ Tiling::Tiling(int ndim, const std::uint64_t* shape) {
         count_[a] = (extent_[a] - 1) / tile_[a] + 1;
         n_tiles_ *= count_[a];
     }
+}
+
+TileShape Tiling::shape() const {
+    if (tile_ != tile_start[dimensions_ - 1]) return TileShape::any;
+    constexpr TileShape shape_of[] = {TileShape::line, TileShape::square, TileShape::box, TileShape::box};
+    return shape_of[dimensions_ - 1];
 }
 
 std::array<std::uint64_t, 4> Tiling::by_axis(int ndim, const std::uint64_t* shape, const std::uint64_t* given,

@@ -20,6 +20,10 @@ struct TileBox {
     constexpr std::uint32_t rows() const { return edge[1] * edge[2] * edge[3]; }
 };
 
+// The shapes of tiles, before clipping, of fields of one, two and more dimensions: 4096, 64x64 and 8x16x32; any other
+// only where an extent is shorter than the tile's edge.
+enum class TileShape { any, line, square, box };
+
 // Doubles a tile's edges, in turn, while it has room for that and the extents do (section 3, step 3).
 void grow(std::array<std::uint32_t, 4>& tile, const std::array<std::uint64_t, 4>& extent);
 
@@ -30,6 +34,7 @@ public:
 
     constexpr std::uint64_t n_tiles() const { return n_tiles_; }
     constexpr int dimensions() const { return dimensions_; } // dimensions of extent > 1; at least 1
+    TileShape shape() const;
     // Edges along axis 0 are at most 64, and powers of two where shorter than a full tile's.
     constexpr const std::array<std::uint32_t, 4>& group() const { return group_; }
     constexpr const std::array<std::uint32_t, 4>& subgroup() const { return subgroup_; }
