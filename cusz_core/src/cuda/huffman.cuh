@@ -230,9 +230,11 @@ struct HuffmanCoder {
         Array<std::uint32_t, shared_table_entries> table;
     };
     static bool fits(const DecodeTable& table) { return table.mask < shared_table_entries; }
-    // The decoding table, in shared memory if it fits. Called by `threads` threads; a barrier must follow.
+    // The decoding table, in shared memory if it fits. Called by `threads` threads; a barrier must follow. known_to_fit:
+    // so that the compiler knows what kind of memory it loads from.
+    template <bool known_to_fit>
     __device__ static DecodeTable load(DecodeTable table, ReadingMemory& memory, std::uint32_t threads) {
-        if (table.mask < shared_table_entries) {
+        if (known_to_fit || table.mask < shared_table_entries) {
             for (std::uint32_t i = threadIdx.x; i <= table.mask; i += threads) memory.table[i] = table.entry[i];
             table.entry = &memory.table[0];
         }

@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
     decompress_kernel(const DecompressArguments<T, typename Pipeline::Coder::Model> a) {
     auto& shared = shared_memory<DecompressMemory<T, typename Pipeline::Coder, shape>>();
     if (a.result->words != a.words || a.result->index_error != 0) return; // the index must not be used
-    const auto model = Pipeline::Coder::load(a.model, shared.coder, decode_threads<T, shape>);
+    const auto model = Pipeline::Coder::template load<shape != TileShape::any>(a.model, shared.coder, decode_threads<T, shape>);
     __syncthreads();
     auto& tile = shared.warp[warp()];
     std::uint64_t checksum = 0;
