@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "cuda/kernels.hpp"
@@ -110,7 +111,16 @@ void codebooks() {
 
 template <class T>
 void decompression() {
-    decompress_tiles(DecompressArguments<T, Huffman>{.batch = one_tile()}, predictor, nullptr);
+    // A field of each tile shape: of others, of one, two and three dimensions.
+    constexpr std::uint64_t extents[] = {1, 4096, 64, 64, 8, 16, 32};
+    constexpr std::tuple<const char*, int, int> fields[] = {
+        {"other tiles", 1, 0}, {"1-D tiles", 1, 1}, {"2-D tiles", 2, 2}, {"3-D tiles", 3, 4}};
+    for (const auto& [tiles, ndim, first] : fields) {
+        purpose = tiles;
+        const TileBatch batch{cusz::Tiling(ndim, extents + first), 0, 1, 0};
+        decompress_tiles(DecompressArguments<T, Huffman>{.batch = batch}, predictor, nullptr);
+    }
+    purpose = "";
 }
 
 } // namespace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -418,19 +419,24 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
     source = (CORE / "src" / "cuda" / "kernels.cu").read_text()
     assert len(names) == source.count("__global__ void") >= 6
     for dtype in DTYPES:
-        for name in ("smooth_rel", "mixture_8192", "lossless"):
+        for name, shape in itertools.product(("smooth_rel", "mixture_8192", "lossless"), ((5000,), (70, 90), SHAPE, (3, 60, 70))):
             kind = KINDS[name]
-            x = kind.make(SHAPE, dtype)
+            x = kind.make(shape, dtype)
             archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **kind.options)
             context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
     launched = {name.replace("cusz::cuda::", "") for name in simt.launched() | simt.all_launched}
-    templates = re.findall(r"template <class T(, class Pipeline)?>\s+__global__[^{]*?(\w+)\s*\(const", source)
+    parameters = r"template <class T(, class Pipeline)?(, TileShape shape)?>"
+    templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
     pipelines = re.findall(r"return use\((Pipeline<.*?>)\{\}\)", source)
-    assert pipelines
-    assert names - {name for _, name in templates} <= launched
-    for of_pipelines, name in templates:
-        for made_of in [f", {pipeline}" for pipeline in pipelines] if of_pipelines else [""]:
-            kernels = {f"{name}<{type_}{made_of} >" if made_of else f"{name}<{type_}>" for type_ in ("float", "double")}
+    shapes = re.findall(r"case TileShape::(\w+)", source)
+    assert pipelines and shapes
+    assert names - {name for *_, name in templates} <= launched
+    for of_pipelines, of_shapes, name in templates:
+        made_of_pipelines = [f", {pipeline}" for pipeline in pipelines] if of_pipelines else [""]
+        made_of_shapes = [f", (cusz::TileShape){number}" for number in range(len(shapes))] if of_shapes else [""]
+        for made_of in map("".join, itertools.product(made_of_pipelines, made_of_shapes)):
+            end = " >" if made_of.endswith(">") else ">"
+            kernels = {f"{name}<{type_}{made_of}{end}" for type_ in ("float", "double")}
             assert kernels <= launched
 
 

@@ -153,7 +153,7 @@ __device__ void reconstruct_any(const v1::TileHeader& header, typename Traits<T>
                 const std::uint32_t x = c * warp_lanes + lane();
                 if (c * warp_lanes >= box.edge[0]) break;
                 const auto code = codes.next(c, y, z);
-                const std::uint32_t i = columns == 1 ? 0 : c;
+                const std::uint32_t i = c % columns;
                 U v = code.bits;
                 if (second) {
                     if constexpr (has_planes)
@@ -174,7 +174,7 @@ __device__ void reconstruct_any(const v1::TileHeader& header, typename Traits<T>
                 if (code.missing) // takes its predecessor's q
                     v = dimension > 0 && x == 0 ? before : 0;
                 else if (dimension == 3)
-                    v += up[i] + back - up_and_back[i];
+                    v += (y > 0 ? up[i] - up_and_back[i] : 0) + back;
                 else if (dimension == 2 || (dimension == 1 && x == 0))
                     v += before;
                 if constexpr (has_planes) memory.difference[y * warp_lanes + lane()] = v;
