@@ -76,8 +76,9 @@ __device__ U warp_inclusive_sum(U v) {
 }
 
 // The sum over a block of `warps` warps, returned to every thread. partial: shared scratch memory.
-template <std::uint32_t warps, class U>
-__device__ U block_sum(U v, Array<U, warps>& partial) {
+template <std::uint32_t warps, class U, std::uint32_t room>
+__device__ U block_sum(U v, Array<U, room>& partial) {
+    static_assert(warps <= room);
     v = warp_sum(v);
     __syncthreads(); // all reads of the previous sum are done
     if (lane() == 0) partial[warp()] = v;

@@ -5,15 +5,21 @@
 
 namespace cusz::cuda {
 
-template <class T>
+template <class T, TileShape shape>
 struct CountMemory {
-    TileMemory<T> tile;
+    ColumnMemory<T> tile;
+    Array<typename Traits<T>::Bits, max_tile_values> exchange;
     std::uint32_t count[1]; // one per symbol of the alphabet
 };
-
 template <class T>
+struct CountMemory<T, TileShape::any> {
+    TileMemory<T> tile;
+    std::uint32_t count[1];
+};
+
+template <class T, TileShape shape>
 std::size_t count_memory_bytes(int r) {
-    return sizeof(CountMemory<T>) + (Alphabet(r).size() - 1) * sizeof(std::uint32_t);
+    return sizeof(CountMemory<T, shape>) + (Alphabet(r).size() - 1) * sizeof(std::uint32_t);
 }
 
 // Adds the symbols coded for a prepared tile.
@@ -25,6 +31,21 @@ __device__ void add_tile(const PreparedTile& prepared, const Alphabet& alphabet,
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
         if (at < tile.box.values() && (!prepared.significance.masked || tile.coded.test(at)))
             atomicAdd(count + alphabet.symbol(code_to_encode(tile, prepared.has_missing, at)), 1u);
+}
+template <TileShape shape, class T>
+__device__ void add_tile(const PreparedTile& prepared, const Alphabet& alphabet, const ColumnMemory<T>& tile,
+                         const typename Traits<T>::Bits (&column)[values_of_thread], const Bits16& missing,
+                         std::uint32_t* count) {
+    using C = Column<shape>;
+    if (prepared.significance.all_zero) return;
+    const bool all = prepared.significance.n_coded == max_tile_values;
+    for_column([&](std::uint32_t k) {
+        if (!all && !tile.coded.test(C::bit(k))) return;
+        auto code = static_cast<std::int32_t>(column[k]);
+        if (prepared.has_out_of_range && tile.out_of_range.test(C::bit(k))) code = 0;
+        if (prepared.has_missing && missing[k]) code = missing_code;
+        atomicAdd(count + alphabet.symbol(code), 1u);
+    });
 }
 
 } // namespace cusz::cuda

@@ -42,13 +42,6 @@ __device__ inline Codeword compose(const EncodeTables& tables, std::int32_t code
 
 using SmallCodewords = Array<std::uint32_t, 2 * EncodeTables::small_span>;
 
-__device__ inline Codeword codeword_of(const SmallCodewords& small, const EncodeTables& tables, std::int32_t code) {
-    const std::uint32_t at = static_cast<std::uint32_t>(code) + EncodeTables::small_span;
-    const std::uint32_t entry = at < 2 * EncodeTables::small_span ? small[at] : 0;
-    if (entry != 0) return {entry >> 5, entry & 31};
-    return compose(tables, code);
-}
-
 // Which of the n coded symbols a thread has: its lane is a substream, its warp a run of that substream's symbols.
 struct Substreams {
     std::uint32_t n, count;
@@ -93,21 +86,20 @@ public:
     __device__ BitWriter(Words& words, std::uint32_t first_word, std::uint32_t bit)
         : words_(words), at_(first_word + bit / 32), pending_(bit % 32) {}
     __device__ void append(Codeword codeword) {
-        buffer_ |= std::uint64_t{codeword.bits} << pending_;
+        buffer_ |= codeword.bits << pending_;
         pending_ += codeword.length;
         if (pending_ < 32) return;
-        atomicOr(&words_[at_++], static_cast<std::uint32_t>(buffer_));
-        buffer_ >>= 32;
+        atomicOr(&words_[at_++], buffer_);
+        buffer_ = __funnelshift_l(codeword.bits, 0, pending_ - codeword.length); // shifted by where it began
         pending_ -= 32;
     }
     __device__ void finish() {
-        if (pending_ > 0) atomicOr(&words_[at_], static_cast<std::uint32_t>(buffer_));
+        if (pending_ > 0) atomicOr(&words_[at_], buffer_);
     }
 
 private:
     Words& words_;
-    std::uint32_t at_, pending_;
-    std::uint64_t buffer_ = 0;
+    std::uint32_t at_, pending_, buffer_ = 0;
 };
 
 // Writes `width` bits (at most 32) at bit `bit` of words that are initially 0.
@@ -179,22 +171,25 @@ struct HuffmanCoder {
             memory.small_codewords[i] = tables.small[i];
     }
 
+    // Which symbols of the tile a thread writes: those numbers of it that are below the tile's number of symbols.
+    using Symbols = Substreams;
+
     // Turns the codes of one tile into the coder's part of the payload: lengths of the substreams, then the substreams.
     class Encoder {
     public:
-        // code_at(i): code i of n. Called by all threads of a block; each keeps its own codes in `code`, which belongs
-        // to the caller because the compiler spills registers if it is a member.
-        template <class CodeAt>
-        __device__ Encoder(const EncodeTables& tables, std::uint32_t n, WritingMemory& memory, const CodeAt& code_at,
-                           std::int32_t (&code)[values_of_thread])
-            : streams_(n), code_(code) {
+        // code: of this thread's symbols; they are replaced by codewords, and belong to the caller because the compiler
+        // spills registers if they are a member. Called by all threads of a block. Has a barrier.
+        __device__ Encoder(const EncodeTables& tables, const Symbols& symbols, WritingMemory& memory,
+                           std::uint32_t (&code)[values_of_thread])
+            : streams_(symbols), codeword_(code) {
             std::uint32_t bits = 0;
 #pragma unroll
             for (std::uint32_t k = 0; k < values_of_thread; ++k) {
-                code_[k] = 0;
                 if (!streams_.has(k)) continue;
-                code_[k] = code_at(streams_.symbol(k));
-                bits += codeword_of(memory.small_codewords, tables, code_[k]).length;
+                const std::uint32_t at = code[k] + EncodeTables::small_span;
+                const std::uint32_t entry = at < 2 * EncodeTables::small_span ? memory.small_codewords[at] : 0;
+                bits += entry != 0 ? entry & 31 : compose(tables, static_cast<std::int32_t>(code[k])).length;
+                code[k] = entry != 0 ? entry : code[k] | is_code;
             }
             places_ = place_substreams(streams_, bits, memory.partial);
         }
@@ -208,20 +203,29 @@ struct HuffmanCoder {
         }
         // Writes to words from `at` on, which must be 0.
         template <class Words>
-        __device__ void write(const EncodeTables& tables, const WritingMemory& memory, Words& words,
-                              std::uint32_t at) const {
+        __device__ void write(const EncodeTables& tables, Words& words, std::uint32_t at) const {
             if (threadIdx.x < streams_.count)
                 put_bits(words, at, lane() * places_.width, {places_.length - places_.shortest, places_.width});
             BitWriter<Words> writer(words, at + words_of_bits(streams_.count * places_.width), places_.thread_begin);
 #pragma unroll
-            for (std::uint32_t k = 0; k < values_of_thread; ++k)
-                if (streams_.has(k)) writer.append(codeword_of(memory.small_codewords, tables, code_[k]));
+            for (std::uint32_t k = 0; k < values_of_thread; ++k) {
+                if (!streams_.has(k)) continue;
+                const std::uint32_t entry = codeword_[k];
+                if ((entry & is_code) == 0)
+                    writer.append({entry >> 5, entry & 31});
+                else // sign-extended from the 22 bits that codes have
+                    writer.append(compose(tables, static_cast<std::int32_t>(entry << 10) >> 10));
+            }
             writer.finish();
         }
 
     private:
+        // A code that the small table does not have. Entries of that have 12 bits of a codeword, at most 9 extra bits, and
+        // 5 bits of their number.
+        static constexpr std::uint32_t is_code = 1u << 31;
+
         Substreams streams_;
-        std::int32_t (&code_)[values_of_thread];
+        std::uint32_t (&codeword_)[values_of_thread];
         SubstreamPlaces places_;
     };
 

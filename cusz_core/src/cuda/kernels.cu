@@ -26,17 +26,26 @@ __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArgumen
     resolve(a, shared_memory<RangeMemory<T>>());
 }
 
-template <class T, class Pipeline>
+template <class T, class Pipeline, TileShape shape>
 __global__ void __launch_bounds__(block_threads) count_kernel(const CountArguments<T> a) {
-    auto& shared = shared_memory<CountMemory<T>>();
+    auto& shared = shared_memory<CountMemory<T, shape>>();
     const Alphabet alphabet(a.r);
     if (a.state->raw != 0) return;
     for (std::uint32_t s = threadIdx.x; s < alphabet.size(); s += block_threads) shared.count[s] = 0;
     for (std::uint64_t number = blockIdx.x; number < a.batch.n_tiles; number += gridDim.x) {
         if (!a.sample.counts(a.batch.first_tile + number)) continue;
-        const PreparedTile prepared =
-            prepare<Pipeline>(a.batch, *a.state, alphabet.reach(), number, a.field, shared.tile);
-        add_tile(prepared, alphabet, shared.tile, shared.count);
+        if constexpr (shape == TileShape::any) {
+            const PreparedTile prepared =
+                prepare<Pipeline>(a.batch, *a.state, alphabet.reach(), number, a.field, shared.tile);
+            add_tile(prepared, alphabet, shared.tile, shared.count);
+        } else {
+            typename Traits<T>::Bits column[values_of_thread];
+            Bits16 missing;
+            const PreparedTile prepared =
+                prepare<shape, Pipeline>(a.batch, *a.state, alphabet.reach(), number, a.field, shared.tile,
+                                         shared.exchange, column, missing);
+            add_tile<shape>(prepared, alphabet, shared.tile, column, missing, shared.count);
+        }
     }
     __syncthreads();
     for (std::uint32_t s = threadIdx.x; s < alphabet.size(); s += block_threads)
@@ -65,9 +74,9 @@ template <class T>
 inline constexpr int compress_blocks = sizeof(T) == 4 ? 3 : 2;
 #endif
 
-template <class T, class Coder>
+template <class T, class Coder, TileShape shape>
 struct CompressMemory {
-    TileMemory<T> tile;
+    std::conditional_t<shape == TileShape::any, TileMemory<T>, ColumnMemory<T>> tile;
     PayloadMemory<T, Coder> payload;
     std::uint64_t ticket, place;
     std::uint32_t n_special;
@@ -77,10 +86,10 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
     if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
 }
 
-template <class T, class Pipeline>
+template <class T, class Pipeline, TileShape shape>
 __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
     compress_kernel(const CompressArguments<T, typename Pipeline::Coder::Model> a) {
-    auto& shared = shared_memory<CompressMemory<T, typename Pipeline::Coder>>();
+    auto& shared = shared_memory<CompressMemory<T, typename Pipeline::Coder, shape>>();
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
     Pipeline::Coder::load(a.model, shared.payload.coder);
@@ -90,11 +99,23 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
         __syncthreads();
         const std::uint64_t number = shared.ticket;
         if (number >= a.batch.n_tiles) break;
-        const PreparedTile prepared = prepare<Pipeline>(a.batch, *a.state, reach, number, a.field, shared.tile);
-        const WrittenTile written = write_payload<Pipeline>(
-            a.batch, a.model, a.field, prepared, shared.tile, shared.payload, [&](std::uint32_t words) {
-                if (is_first_thread()) look_back::publish(a.states, number, look_back::own_sum | words);
-            });
+        const auto announce = [&](std::uint32_t words) {
+            if (is_first_thread()) look_back::publish(a.states, number, look_back::own_sum | words);
+        };
+        PreparedTile prepared;
+        WrittenTile written;
+        if constexpr (shape == TileShape::any) {
+            prepared = prepare<Pipeline>(a.batch, *a.state, reach, number, a.field, shared.tile);
+            const CodesInMemory<T> codes{a.batch.tiling, a.field, prepared, shared.tile};
+            written = write_payload<Pipeline>(a.model, prepared, shared.tile, codes, shared.payload, announce);
+        } else {
+            typename Traits<T>::Bits column[values_of_thread];
+            Bits16 missing;
+            prepared = prepare<shape, Pipeline>(a.batch, *a.state, reach, number, a.field, shared.tile,
+                                                shared.payload.exchange(), column, missing);
+            const CodesInColumns<shape, T> codes{a.field, prepared, shared.tile, column, missing};
+            written = write_payload<Pipeline>(a.model, prepared, shared.tile, codes, shared.payload, announce);
+        }
         if (warp() == 0) {
             const std::uint64_t before = look_back::sum_before(a.states, number);
             if (lane() == 0) {
@@ -113,7 +134,7 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
         __syncthreads();
         const std::uint64_t end = shared.place + written.words;
         const std::uint64_t part =
-            store_payload(a.field, shared.tile, shared.payload, written, a.batch.first_tile + number,
+            store_payload<T>(a.field, shared.tile, shared.payload, written, a.batch.first_tile + number,
                           end <= a.capacity ? a.payloads + shared.place : nullptr);
         if (!is_first_thread()) continue;
         a.index[number] = static_cast<std::uint16_t>(written.words);
@@ -126,8 +147,8 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
             totals.n_unpredictable += n;
         } else {
             totals.n_special += prepared.has_missing ? shared.n_special : 0;
-            totals.n_out_of_range += shared.tile.out_of_range.count;
-            totals.n_unpredictable += shared.tile.unpredictable.count;
+            totals.n_out_of_range += prepared.has_out_of_range ? shared.tile.out_of_range.count : 0;
+            totals.n_unpredictable += prepared.has_unpredictable ? shared.tile.unpredictable.count : 0;
         }
         if (number == a.batch.n_tiles - 1) totals.words = end;
     }
@@ -320,11 +341,27 @@ void launch(const Arguments& arguments, std::uint32_t threads, std::size_t share
 
 namespace {
 
-// Calls `use` with the pipeline of a predictor (docs/architecture.md).
+template <TileShape shape>
+using Shape = std::integral_constant<TileShape, shape>;
+
 template <class Use>
-void with_pipeline(cusz_predictor predictor, const Use& use) {
+void with_shape(TileShape shape, const Use& use) {
+    switch (shape) {
+    case TileShape::any: return use(Shape<TileShape::any>{});
+    case TileShape::line: return use(Shape<TileShape::line>{});
+    case TileShape::square: return use(Shape<TileShape::square>{});
+    case TileShape::box: return use(Shape<TileShape::box>{});
+    }
+}
+
+// Calls `use` with the pipeline of a predictor (docs/architecture.md), for tiles of a shape.
+template <class Use>
+void with_pipeline(cusz_predictor predictor, TileShape shape, const Use& use) {
+    const auto use_pipeline = [&](auto pipeline) {
+        with_shape(shape, [&](auto constant) { use(pipeline, constant); });
+    };
     switch (predictor) {
-    case CUSZ_PREDICTOR_LORENZO: return use(Pipeline<Lorenzo, HuffmanCoder>{});
+    case CUSZ_PREDICTOR_LORENZO: return use_pipeline(Pipeline<Lorenzo, HuffmanCoder>{});
     case CUSZ_PREDICTOR_SPLINE: // on the CPU alone
     case CUSZ_PREDICTOR_AUTO: break;
     }
@@ -344,8 +381,9 @@ void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
 
 template <class T>
 void count_symbols(const CountArguments<T>& a, cusz_predictor predictor, cudaStream_t stream) {
-    with_pipeline(predictor, [&]<class Pipeline>(Pipeline) {
-        launch<count_kernel<T, Pipeline>>(a, block_threads, count_memory_bytes<T>(a.r), a.batch.n_tiles, false, stream);
+    with_pipeline(predictor, a.batch.tiling.shape(), [&]<class Pipeline, TileShape shape>(Pipeline, Shape<shape>) {
+        launch<count_kernel<T, Pipeline, shape>>(a, block_threads, count_memory_bytes<T, shape>(a.r), a.batch.n_tiles,
+                                                 false, stream);
     });
 }
 
@@ -369,9 +407,10 @@ void make_book(const BookArguments& a, cudaStream_t stream) {
 
 template <class T>
 void compress_tiles(const CompressArguments<T, Huffman>& a, cusz_predictor predictor, cudaStream_t stream) {
-    with_pipeline(predictor, [&]<class Pipeline>(Pipeline) {
-        launch<compress_kernel<T, Pipeline>>(a, block_threads, sizeof(CompressMemory<T, typename Pipeline::Coder>),
-                                             a.batch.n_tiles, false, stream);
+    with_pipeline(predictor, a.batch.tiling.shape(), [&]<class Pipeline, TileShape shape>(Pipeline, Shape<shape>) {
+        launch<compress_kernel<T, Pipeline, shape>>(a, block_threads,
+                                                    sizeof(CompressMemory<T, typename Pipeline::Coder, shape>),
+                                                    a.batch.n_tiles, false, stream);
     });
 }
 
@@ -380,24 +419,15 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
     launch<start_kernel>(a, block_threads, sizeof(IndexMemory), parts, true, stream);
 }
 
-template <class T, class Pipeline, TileShape shape>
-void decompress_tiles_of(const DecompressArguments<T, typename Pipeline::Coder::Model>& a, cudaStream_t stream) {
-    const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T, shape> - 1) / decode_warps<T, shape>;
-    launch<decompress_kernel<T, Pipeline, shape>>(a, decode_threads<T, shape>,
-                                                  sizeof(DecompressMemory<T, typename Pipeline::Coder, shape>), parts,
-                                                  false, stream);
-}
-
 template <class T>
 void decompress_tiles(const DecompressArguments<T, Huffman>& a, cusz_predictor predictor, cudaStream_t stream) {
-    with_pipeline(predictor, [&]<class Pipeline>(Pipeline) {
-        // The kernels for known shapes have the table in shared memory.
-        switch (Pipeline::Coder::fits(a.model) ? a.batch.tiling.shape() : TileShape::any) {
-        case TileShape::line: return decompress_tiles_of<T, Pipeline, TileShape::line>(a, stream);
-        case TileShape::square: return decompress_tiles_of<T, Pipeline, TileShape::square>(a, stream);
-        case TileShape::box: return decompress_tiles_of<T, Pipeline, TileShape::box>(a, stream);
-        case TileShape::any: return decompress_tiles_of<T, Pipeline, TileShape::any>(a, stream);
-        }
+    // The kernels for known shapes have the table in shared memory.
+    const TileShape of_tiles = HuffmanCoder::fits(a.model) ? a.batch.tiling.shape() : TileShape::any;
+    with_pipeline(predictor, of_tiles, [&]<class Pipeline, TileShape shape>(Pipeline, Shape<shape>) {
+        const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T, shape> - 1) / decode_warps<T, shape>;
+        launch<decompress_kernel<T, Pipeline, shape>>(a, decode_threads<T, shape>,
+                                                      sizeof(DecompressMemory<T, typename Pipeline::Coder, shape>),
+                                                      parts, false, stream);
     });
 }
 

@@ -1,10 +1,11 @@
 // The Lorenzo decomposition (paper, section 3.1.2): a thread block predicts prequantised values, a warp does the
-// reverse (section 3.3). docs/format.md, section 5. `Place` is Positions or FullPositions (tile.cuh).
+// reverse (section 3.3). docs/format.md, section 5.
 #pragma once
 
 #include <algorithm>
 #include <type_traits>
 
+#include "lorenzo_columns.cuh"
 #include "lorenzo_rows.cuh"
 #include "prequant.cuh"
 
@@ -17,8 +18,7 @@ class Differences {
     using U = typename Traits<T>::Bits;
 
 public:
-    template <class Place>
-    __device__ Differences(const Array<Int, max_tile_values>& value, const Place& at)
+    __device__ Differences(const Array<Int, max_tile_values>& value, const Positions& at)
         : value_(value), at_(at.at), back_x_(at.back_x()), back_y_(at.back_y()), back_z_(at.back_z()) {}
 
     template <std::uint32_t dimension>
@@ -52,8 +52,7 @@ class SecondDifferences {
     using U = typename Traits<T>::Bits;
 
 public:
-    template <class Place>
-    __device__ SecondDifferences(const TileMemory<T>& tile, const Place& at)
+    __device__ SecondDifferences(const TileMemory<T>& tile, const Positions& at)
         : value_(tile.value), at_(at.at), back_x_(at.x >= 2 ? 1 : 0), back_y_(at.y >= 2 ? at.row_length() : 0),
           back_z_(at.z >= 2 ? at.plane() : 0) {}
     __device__ Int none() const { return value_[at_]; }
@@ -73,39 +72,11 @@ private:
     const std::uint32_t at_, back_x_, back_y_, back_z_;
 };
 
-template <class Int>
-__device__ std::make_unsigned_t<Int> absolute(Int code) {
-    using U = std::make_unsigned_t<Int>;
-    return code < 0 ? U{0} - static_cast<U>(code) : static_cast<U>(code);
-}
-
-template <class Int>
-__device__ std::uint32_t capped(Int code) {
-    return static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::most_cost_of_residual}));
-}
-
-// floor(log2(2 |code| + 1)).
-template <class Int>
-__device__ std::uint32_t bit_cost(Int code) {
-    const auto m =
-        static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::most_magnitude_of_bits}));
-    return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(2 * m + 1)));
-}
-
-template <std::uint32_t n>
-__device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t count) {
-    std::uint32_t best = 0;
-#pragma unroll
-    for (std::uint32_t i = 1; i < n; ++i)
-        if (i < count && cost[i] < cost[best]) best = i;
-    return best;
-}
-
 // The cheapest of the Lorenzo predictors 0 to `highest`; ties go to the lower one.
-template <class Place, class T>
+template <class T>
 __device__ std::uint32_t choose_dimension(TileMemory<T>& tile, std::uint32_t highest, bool has_missing) {
     std::uint32_t cost[4] = {};
-    Place at(tile.box);
+    Positions at(tile.box);
 #pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
         if (!at.inside() || !at.is_sampled() || (has_missing && tile.missing.test(at.at))) continue;
@@ -115,24 +86,23 @@ __device__ std::uint32_t choose_dimension(TileMemory<T>& tile, std::uint32_t hig
         if (highest >= 2) cost[2] += capped(around.template code<2>());
         if (highest >= 3) cost[3] += capped(around.template code<3>());
     }
-#pragma unroll
-    for (std::uint32_t& sum : cost) sum = block_sum<block_warps>(sum, tile.partial);
+    sum_over_block(cost, tile.partial);
     return cheapest(cost, highest + 1);
 }
 
-template <class Place, std::uint32_t dimension, class T>
+template <std::uint32_t dimension, class T>
 __device__ void postquant_lorenzo(TileMemory<T>& tile) {
-    replace_values<Place>(tile,
-                          [&](const Place& at) { return Differences<T>(tile.value, at).template code<dimension>(); });
+    replace_values(tile,
+                          [&](const Positions& at) { return Differences<T>(tile.value, at).template code<dimension>(); });
 }
 
 // Where 3-D Lorenzo is the best predictor, the field is smooth, and second-order Lorenzo may pay. Returns the
 // predictor.
-template <class Place, class T>
+template <class T>
 __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
-    postquant_lorenzo<Place, 3>(tile);
+    postquant_lorenzo<3>(tile);
     std::uint32_t cost[3] = {};
-    Place at(tile.box);
+    Positions at(tile.box);
 #pragma unroll
     for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next()) {
         if (!at.inside() || !at.is_sampled()) continue;
@@ -141,36 +111,35 @@ __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
         cost[1] += bit_cost(around.along_xy());
         cost[2] += bit_cost(around.along_xyz());
     }
-#pragma unroll
-    for (std::uint32_t& sum : cost) sum = block_sum<block_warps>(sum, tile.partial);
+    sum_over_block(cost, tile.partial);
     const std::uint32_t best = cheapest(cost, 3);
     if (best == 1)
-        replace_values<Place>(tile, [&](const Place& p) { return SecondDifferences<T>(tile, p).along_xy(); });
+        replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xy(); });
     if (best == 2)
-        replace_values<Place>(tile, [&](const Place& p) { return SecondDifferences<T>(tile, p).along_xyz(); });
+        replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xyz(); });
     return 3 + best;
 }
 
 // Turns tile.value from quantised values into codes. Returns the predictor. Ends with a barrier.
-template <class Place, class T>
+template <class T>
 __device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t most_dimensions, bool has_missing) {
-    const std::uint32_t dimension = choose_dimension<Place>(tile, most_dimensions, has_missing);
-    if (dimension == 3 && !has_missing) return postquant_smooth<Place>(tile);
+    const std::uint32_t dimension = choose_dimension(tile, most_dimensions, has_missing);
+    if (dimension == 3 && !has_missing) return postquant_smooth(tile);
     switch (dimension) {
     case 0: break; // u is the code
-    case 1: postquant_lorenzo<Place, 1>(tile); break;
-    case 2: postquant_lorenzo<Place, 2>(tile); break;
-    default: postquant_lorenzo<Place, 3>(tile); break;
+    case 1: postquant_lorenzo<1>(tile); break;
+    case 2: postquant_lorenzo<2>(tile); break;
+    default: postquant_lorenzo<3>(tile); break;
     }
     return dimension;
 }
 
-template <class Place, class T>
+template <class T>
 __device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t most_dimensions, const T* field,
                              TileMemory<T>& tile) {
-    const Prequantised found = prequant<Place>(field, quantiser, tile);
-    if (found.all_special) return {true, true, 0};
-    return {false, found.has_missing, postquant<Place>(tile, most_dimensions, found.has_missing)};
+    const Prequantised found = prequant(field, quantiser, tile);
+    if (found.all_special) return {true, true, true, 0};
+    return {false, found.has_missing, true, postquant(tile, most_dimensions, found.has_missing)};
 }
 
 // ---- The reverse, by one warp: partial sums along the axes, in place
@@ -290,8 +259,19 @@ struct Lorenzo {
     static __device__ Predicted decompose(const Tiling& tiling, const Quantiser<T>& quantiser, const T* field,
                                           TileMemory<T>& tile) {
         const auto most_dimensions = static_cast<std::uint32_t>(std::min(tiling.dimensions(), 3));
-        return FullPositions::is_shape_of(tile.box) ? predict<FullPositions>(quantiser, most_dimensions, field, tile)
-                                                    : predict<Positions>(quantiser, most_dimensions, field, tile);
+        return predict(quantiser, most_dimensions, field, tile);
+    }
+    // As above, of a tile of a known shape: to codes in registers.
+    template <TileShape shape, class T>
+    static __device__ Predicted decompose(const Quantiser<T>& quantiser, const T* field, ColumnMemory<T>& tile,
+                                          Array<typename Traits<T>::Bits, max_tile_values>& exchange,
+                                          typename Traits<T>::Bits (&code)[values_of_thread], Bits16& missing) {
+        typename Traits<T>::Bits q[values_of_thread];
+        const QuantisedColumns found = quantise_columns<shape>(field, quantiser, q, missing, tile);
+        if (found.all_special) return {true, true, found.has_unpredictable, 0};
+        LorenzoColumns<shape, T> columns(tile, exchange, found.has_missing, missing);
+        const std::uint32_t predictor = columns.predict(q, code);
+        return {false, found.has_missing, found.has_unpredictable, predictor};
     }
     // The inverse, by a warp, except values that are stored verbatim: a whole tile, if there is a way for its predictor;
     // a tile whose codes come row by row; a tile of any shape.

@@ -18,9 +18,9 @@ struct Pipeline {
 
 // ---- From the field to codes
 
-// A tile ready to be coded, the same for every thread; its data is in TileMemory.
+// A tile ready to be coded, the same for every thread.
 struct PreparedTile {
-    bool all_special, has_missing;
+    bool all_special, has_missing, has_out_of_range, has_unpredictable; // the last two: whether their bitmaps are made
     std::uint32_t predictor;
     Significance significance;
 };
@@ -45,7 +45,7 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     }
     __syncthreads();
     const Predicted predicted = Pipeline::Decomposition::decompose(batch.tiling, state.quantiser, field, tile);
-    if (predicted.all_special) return {true, true, 0, {true, false, false, 0}};
+    if (predicted.all_special) return {true, true, false, false, 0, {true, false, false, 0}};
     const bool has_missing = predicted.has_missing;
 
     const std::uint32_t n = tile.box.values();
@@ -78,7 +78,56 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     if (warp() == 2) tile.unpredictable.rank();
     if (warp() == 3) tile.out_of_range.rank();
     __syncthreads();
-    return {false, has_missing, predicted.predictor, significance};
+    return {false, has_missing, true, true, predicted.predictor, significance};
+}
+
+// As above, of a tile of a known shape, whose codes are in `code`.
+template <TileShape shape, class Pipeline, class T>
+__device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& state, std::uint32_t reach,
+                                std::uint64_t number, const T* field, ColumnMemory<T>& tile,
+                                Array<typename Traits<T>::Bits, max_tile_values>& exchange,
+                                typename Traits<T>::Bits (&code)[values_of_thread], Bits16& missing) {
+    using C = Column<shape>;
+    using U = typename Traits<T>::Bits;
+    __syncthreads(); // all reads of the previous tile are done
+    if (is_first_thread()) {
+        tile.box = batch.tiling.box(batch.first_tile + number);
+        tile.box.offset -= batch.first_value;
+    }
+    __syncthreads();
+    const Predicted predicted =
+        Pipeline::Decomposition::template decompose<shape>(state.quantiser, field, tile, exchange, code, missing);
+    if (predicted.all_special) return {true, true, false, false, 0, {true, false, false, 0}};
+    const bool has_missing = predicted.has_missing;
+
+    const Edges& edge = tile.box.edge;
+    bool any_beyond = false;
+    std::uint32_t chunk = 0; // this lane's one of the warp's
+    const auto is_beyond = [&](std::uint32_t k) {
+        return C::inside(edge, k) && code[k] + (reach - 1) > 2 * U{reach} - 2 && !(has_missing && missing[k]);
+    };
+    for_column([&](std::uint32_t k) {
+        any_beyond = any_beyond || is_beyond(k);
+        const bool significant = C::inside(edge, k) && (code[k] != 0 || (has_missing && missing[k]));
+        const std::uint32_t bits = __ballot_sync(whole_warp, significant);
+        if (lane() == k) chunk = bits;
+    });
+    if (lane() < values_of_thread) tile.coded.word[C::chunk(lane())] = chunk;
+    const bool has_out_of_range = __syncthreads_or(any_beyond) != 0;
+    if (has_out_of_range)
+        for_column([&](std::uint32_t k) {
+            const std::uint32_t bits = __ballot_sync(whole_warp, is_beyond(k));
+            if (lane() == 0) tile.out_of_range.word[C::chunk(k)] = bits;
+        });
+    if (is_first_thread()) tile.out_of_range.count = tile.unpredictable.count = 0;
+    if (warp() == 0) find_significance<shape>(tile);
+    __syncthreads();
+    if (has_out_of_range || predicted.has_unpredictable) {
+        if (warp() == 2 && has_out_of_range) tile.out_of_range.rank();
+        if (warp() == 3 && predicted.has_unpredictable) tile.unpredictable.rank();
+        __syncthreads();
+    }
+    return {false, has_missing, has_out_of_range, predicted.has_unpredictable, predicted.predictor, tile.significance};
 }
 
 // ---- From codes to the payload
@@ -86,26 +135,139 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
 template <class T, class Coder>
 struct PayloadMemory {
     // First the coded values, in order, if some are masked out; then the payload. One that does not fit is stored raw.
-    Array<std::uint32_t, 1 + max_tile_values * words_of<T>> word;
+    alignas(8) Array<std::uint32_t, 1 + max_tile_values * words_of<T>> word;
     typename Coder::WritingMemory coder;
+
+    // Before that, what warps exchange (lorenzo_columns.cuh).
+    using Bits = typename Traits<T>::Bits;
+    __device__ Array<Bits, max_tile_values>& exchange() {
+        return *reinterpret_cast<Array<Bits, max_tile_values>*>(word.item);
+    }
 };
 
-// Writes outliers as stored in the payload: positions as u16, then values. value_at: from a position to its value.
-template <class Words, class ValueAt>
-__device__ void write_outliers(Words& words, std::uint32_t begin, const RankedBitmap& outliers, std::uint32_t n,
-                               const ValueAt& value_at) {
-    using Value = decltype(value_at(0));
+// An outlier of a payload: its position, and its value after all positions.
+template <class Words, class Value>
+__device__ void write_outlier(Words& words, std::uint32_t begin, std::uint32_t count, std::uint32_t rank,
+                              std::uint32_t position, Value value) {
     constexpr std::uint32_t each = sizeof(Value) / 4;
-    const std::uint32_t values = begin + (outliers.count + 1) / 2;
-    for (std::uint32_t at = threadIdx.x; at < n; at += block_threads) {
-        if (!outliers.test(at)) continue;
-        const std::uint32_t rank = outliers.rank_of(at);
-        atomicOr(&words[begin + rank / 2], at << rank % 2 * 16);
-        const Value value = value_at(at);
-        for (std::uint32_t i = 0; i < each; ++i)
-            words[values + rank * each + i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(value) >> 32 * i);
-    }
+    atomicOr(&words[begin + rank / 2], position << rank % 2 * 16);
+    for (std::uint32_t i = 0; i < each; ++i)
+        words[begin + (count + 1) / 2 + rank * each + i] =
+            static_cast<std::uint32_t>(static_cast<std::uint64_t>(value) >> 32 * i);
 }
+
+// What write_payload takes from a tile of any shape.
+template <class T>
+struct CodesInMemory {
+    using Bits = typename Traits<T>::Bits;
+
+    const Tiling& tiling;
+    const T* field;
+    const PreparedTile& prepared;
+    const TileMemory<T>& tile;
+
+    __device__ std::uint32_t groups() const { return GroupGrid(tile.box.edge, tiling.group()).total(); }
+    __device__ std::uint32_t fine_bits() const { return tile.subgroup.count; }
+
+    // The codes of this thread's symbols. words: for coded values, in order.
+    template <class Symbols, class Words>
+    __device__ void take_codes(const Symbols& symbols, Words& words, std::uint32_t (&code)[values_of_thread]) const {
+        const bool masked = prepared.significance.masked;
+        if (masked) {
+            for (std::uint32_t at = threadIdx.x; at < tile.box.values(); at += block_threads)
+                if (tile.coded.test(at)) words[tile.coded.rank_of(at)] = code_at(at);
+            __syncthreads();
+        }
+#pragma unroll
+        for (std::uint32_t k = 0; k < values_of_thread; ++k)
+            code[k] = !symbols.has(k) ? 0 : masked ? words[symbols.symbol(k)] : code_at(symbols.symbol(k));
+    }
+    template <class Words>
+    __device__ void write_fine_mask(Words& words, std::uint32_t at) const {
+        for (std::uint32_t i = threadIdx.x; i < max_tile_values; i += block_threads)
+            if (tile.significant_subgroup.test(i)) put_bits(words, at, tile.subgroup.rank_of(i), {1, 1});
+    }
+    template <class Words>
+    __device__ void write_out_of_range(Words& words, std::uint32_t begin) const {
+        write_those(tile.out_of_range, words, begin, [&](std::uint32_t at) { return static_cast<Bits>(tile.value[at]); });
+    }
+    template <class Words>
+    __device__ void write_unpredictable(Words& words, std::uint32_t begin) const {
+        write_those(tile.unpredictable, words, begin,
+                    [&](std::uint32_t at) { return bits_of(field[field_offset(tile.box, at)]); });
+    }
+
+private:
+    __device__ std::uint32_t code_at(std::uint32_t at) const {
+        return static_cast<std::uint32_t>(code_to_encode(tile, prepared.has_missing, at));
+    }
+    template <class Words, class ValueAt>
+    __device__ void write_those(const RankedBitmap& those, Words& words, std::uint32_t begin,
+                                const ValueAt& value_at) const {
+        for (std::uint32_t at = threadIdx.x; at < tile.box.values(); at += block_threads)
+            if (those.test(at)) write_outlier(words, begin, those.count, those.rank_of(at), at, value_at(at));
+    }
+};
+
+// The same from a tile of a known shape, with its codes in registers.
+template <TileShape shape, class T>
+struct CodesInColumns {
+    using C = Column<shape>;
+    using Bits = typename Traits<T>::Bits;
+
+    const T* field;
+    const PreparedTile& prepared;
+    const ColumnMemory<T>& tile;
+    const Bits (&column)[values_of_thread];
+    const Bits16& missing;
+
+    __device__ std::uint32_t groups() const { return CodedRuns<shape>(tile.box.edge).groups(); }
+    __device__ std::uint32_t fine_bits() const { return tile.n_candidates; }
+
+    template <class Symbols, class Words>
+    __device__ void take_codes(const Symbols& symbols, Words& words, std::uint32_t (&code)[values_of_thread]) const {
+        for_column([&](std::uint32_t k) {
+            code[k] = static_cast<std::uint32_t>(column[k]);
+            if (prepared.has_out_of_range && tile.out_of_range.test(C::bit(k))) code[k] = 0;
+            if (prepared.has_missing && missing[k]) code[k] = static_cast<std::uint32_t>(missing_code);
+        });
+        const Significance& significance = prepared.significance;
+        if (significance.all_zero || significance.n_coded == max_tile_values) return; // symbols are a thread's values
+        for_column([&](std::uint32_t k) {
+            if (tile.coded.test(C::bit(k))) words[tile.coded.rank_of(C::bit(k))] = code[k];
+        });
+        __syncthreads();
+        for_column([&](std::uint32_t k) { code[k] = symbols.has(k) ? words[symbols.symbol(k)] : 0; });
+    }
+    template <class Words>
+    __device__ void write_fine_mask(Words& words, std::uint32_t at) const {
+        if (warp() != 0) return;
+        CodedRuns<shape> candidates(tile.box.edge);
+        candidates.only(tile.candidates[lane()]);
+        const auto n = static_cast<std::uint32_t>(__popc(candidates.bits()));
+        put_bits(words, at, warp_inclusive_sum(n) - n, {candidates.packed(tile.significant[lane()]), n});
+    }
+    template <class Words>
+    __device__ void write_out_of_range(Words& words, std::uint32_t begin) const {
+        write_those(tile.out_of_range, words, begin, [&](std::uint32_t k) { return column[k]; });
+    }
+    template <class Words>
+    __device__ void write_unpredictable(Words& words, std::uint32_t begin) const {
+        write_those(tile.unpredictable, words, begin,
+                    [&](std::uint32_t k) { return bits_of(field[C::offset(tile.box, k)]); });
+    }
+
+private:
+    template <class Words, class ValueOf>
+    __device__ void write_those(const RankedBitmap& those, Words& words, std::uint32_t begin,
+                                const ValueOf& value_of) const {
+        for_column([&](std::uint32_t k) {
+            if (those.test(C::bit(k)))
+                write_outlier(words, begin, those.count, those.rank_of(C::bit(k)), C::position(tile.box.edge, k),
+                              value_of(k));
+        });
+    }
+};
 
 // The result of write_payload.
 struct WrittenTile {
@@ -113,11 +275,11 @@ struct WrittenTile {
     bool raw; // the payload is the tile's values, and not in PayloadMemory
 };
 
-// Builds the payload of a prepared tile in memory.word. All threads call `announce` with its length as soon as that is
-// known. Ends with a barrier.
-template <class Pipeline, class T, class Announce>
-__device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipeline::Coder::Model::Writing& model,
-                                     const T* field, const PreparedTile& prepared, const TileMemory<T>& tile,
+// Builds the payload of a prepared tile in memory.word. codes: CodesInMemory or CodesInColumns. All threads call
+// `announce` with its length as soon as that is known. Ends with a barrier.
+template <class Pipeline, class T, class Codes, class Announce>
+__device__ WrittenTile write_payload(const typename Pipeline::Coder::Model::Writing& model, const PreparedTile& prepared,
+                                     const TileState<T>& tile, const Codes& codes,
                                      PayloadMemory<T, typename Pipeline::Coder>& memory, const Announce& announce) {
     using Bits = typename Traits<T>::Bits;
     const std::uint32_t n = tile.box.values();
@@ -128,31 +290,19 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipe
         return {1, false};
     }
     const Significance& significance = prepared.significance;
-
-    if (significance.masked) {
-        std::uint32_t at = warp() * values_of_warp + lane();
-        for (std::uint32_t k = 0; k < values_of_thread; ++k, at += warp_lanes)
-            if (at < n && tile.coded.test(at))
-                memory.word[tile.coded.rank_of(at)] =
-                    static_cast<std::uint32_t>(code_to_encode(tile, prepared.has_missing, at));
-        __syncthreads();
-    }
-    std::int32_t code[values_of_thread];
-    const typename Pipeline::Coder::Encoder encoder(
-        model, significance.n_coded, memory.coder,
-        [&](std::uint32_t number) {
-            return significance.masked ? static_cast<std::int32_t>(memory.word[number])
-                                       : code_to_encode(tile, prepared.has_missing, number);
-        },
-        code);
+    const typename Pipeline::Coder::Symbols symbols(significance.n_coded);
+    std::uint32_t code[values_of_thread];
+    codes.take_codes(symbols, memory.word, code);
+    const typename Pipeline::Coder::Encoder encoder(model, symbols, memory.coder, code);
 
     // Where the parts begin.
-    const std::uint32_t n_out_of_range = tile.out_of_range.count, n_unpredictable = tile.unpredictable.count;
+    const std::uint32_t n_out_of_range = prepared.has_out_of_range ? tile.out_of_range.count : 0;
+    const std::uint32_t n_unpredictable = prepared.has_unpredictable ? tile.unpredictable.count : 0;
     const bool outliers = n_out_of_range + n_unpredictable > 0;
-    const std::uint32_t n_groups = GroupGrid(tile.box.edge, batch.tiling.group()).total();
+    const std::uint32_t n_groups = codes.groups();
     const std::uint32_t anchor_at = 1, counts_at = anchor_at + words_of<T>, mask_at = counts_at + (outliers ? 1 : 0);
     const std::uint32_t fine_at = mask_at + (significance.masked ? words_of_bits(n_groups) : 0);
-    const std::uint32_t codes_at = fine_at + (significance.fine ? words_of_bits(tile.subgroup.count) : 0);
+    const std::uint32_t codes_at = fine_at + (significance.fine ? words_of_bits(codes.fine_bits()) : 0);
     const std::uint32_t out_of_range_at = codes_at + (significance.all_zero ? 0 : encoder.words());
     const std::uint32_t unpredictable_at = out_of_range_at + outlier_words(n_out_of_range, words_of<T>);
     const std::uint32_t end = unpredictable_at + outlier_words(n_unpredictable, words_of<T>);
@@ -182,16 +332,10 @@ __device__ WrittenTile write_payload(const TileBatch& batch, const typename Pipe
         if (significance.masked)
             for (std::uint32_t i = 0; i < words_of_bits(n_groups); ++i) memory.word[mask_at + i] = tile.group_mask[i];
     }
-    if (significance.fine)
-        for (std::uint32_t i = threadIdx.x; i < max_tile_values; i += block_threads)
-            if (tile.significant_subgroup.test(i)) put_bits(memory.word, fine_at, tile.subgroup.rank_of(i), {1, 1});
-    if (!significance.all_zero) encoder.write(model, memory.coder, memory.word, codes_at);
-    if (n_out_of_range > 0)
-        write_outliers(memory.word, out_of_range_at, tile.out_of_range, n,
-                       [&](std::uint32_t at) { return static_cast<Bits>(tile.value[at]); });
-    if (n_unpredictable > 0)
-        write_outliers(memory.word, unpredictable_at, tile.unpredictable, n,
-                       [&](std::uint32_t at) { return bits_of(field[field_offset(tile.box, at)]); });
+    if (significance.fine) codes.write_fine_mask(memory.word, fine_at);
+    if (!significance.all_zero) encoder.write(model, memory.word, codes_at);
+    if (n_out_of_range > 0) codes.write_out_of_range(memory.word, out_of_range_at);
+    if (n_unpredictable > 0) codes.write_unpredictable(memory.word, unpredictable_at);
     __syncthreads();
     return {end, false};
 }
@@ -208,7 +352,7 @@ __device__ std::uint32_t raw_word(const T* field, const TileBox& box, std::uint3
 // Copies a payload from memory, or from the field, to its place. target: null if it would not fit. Returns its checksum
 // part, to every thread.
 template <class T, class Coder>
-__device__ std::uint64_t store_payload(const T* field, TileMemory<T>& tile, const PayloadMemory<T, Coder>& memory,
+__device__ std::uint64_t store_payload(const T* field, TileState<T>& tile, const PayloadMemory<T, Coder>& memory,
                                        const WrittenTile& written, std::uint64_t number, std::uint32_t* target) {
     std::uint64_t sum = 0;
     for (std::uint32_t i = threadIdx.x; i < written.words; i += block_threads) {

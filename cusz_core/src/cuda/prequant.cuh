@@ -1,5 +1,5 @@
 // What decompositions share (paper, sections 3.1.2 and 3.3): prequantisation of a tile's values to integers, by a
-// thread block, and integers to values. docs/format.md, section 4. `Place` is Positions or FullPositions (tile.cuh).
+// thread block, and integers to values. docs/format.md, section 4.
 #pragma once
 
 #include <algorithm>
@@ -90,19 +90,19 @@ struct Prequantised {
 };
 
 // Field to tile.value (u = q - anchor), anchor, missing values and unpredictable values. Ends with a barrier.
-template <class Place, class T>
+template <class T>
 __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, TileMemory<T>& tile) {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
     const std::uint32_t n = tile.box.values();
     bool any_missing = false, all_special = true;
     {
-        Place at(tile.box);
+        Positions at(tile.box);
         constexpr std::uint32_t at_once = 8; // loads in flight, to hide memory latency
 #pragma unroll
         for (std::uint32_t k = 0; k < values_of_thread; k += at_once) {
             T value[at_once];
-            Place ahead = at;
+            Positions ahead = at;
 #pragma unroll
             for (std::uint32_t i = 0; i < at_once; ++i, ahead.next())
                 value[i] = ahead.inside() ? field[ahead.offset(tile.box)] : T{0};
@@ -154,11 +154,11 @@ __device__ Prequantised prequant(const T* field, const Quantiser<T>& quantiser, 
 }
 
 // Replaces tile.value at every position by the result of `next`. Ends with a barrier.
-template <class Place, class T, class Next>
+template <class T, class Next>
 __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
     typename Traits<T>::Int made[values_of_thread];
     {
-        Place at(tile.box);
+        Positions at(tile.box);
 #pragma unroll
         for (std::uint32_t k = 0; k < values_of_thread; ++k, at.next())
             if (at.inside()) made[k] = next(at);
@@ -173,7 +173,7 @@ __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
 
 // The result of a decomposition, the same for every thread.
 struct Predicted {
-    bool all_special, has_missing;
+    bool all_special, has_missing, has_unpredictable; // whether some may be
     std::uint32_t predictor;
 };
 

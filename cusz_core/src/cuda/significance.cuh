@@ -1,11 +1,10 @@
 // Significance masks: boxes of a tile whose codes are all 0 are not coded (docs/format.md, sections 3 and 6).
 #pragma once
 
+#include "coded_runs.cuh"
 #include "tile.cuh"
 
 namespace cusz::cuda {
-
-using Edges = std::array<std::uint32_t, 4>;
 
 // The groups, or subgroups, of one (clipped) tile.
 class GroupGrid {
@@ -48,12 +47,6 @@ private:
 
     const Edges &tile_, &group_;
     const Groups groups_;
-};
-
-// Which values of a tile are coded.
-struct Significance {
-    bool all_zero, masked, fine;
-    std::uint32_t n_coded;
 };
 
 // Finds the masks tile.group_mask, tile.subgroup and tile.significant_subgroup from the tile's codes; tile.coded marks
@@ -116,6 +109,49 @@ __device__ Significance find_significance(TileMemory<T>& tile, const Tiling& til
         if (in_subgroups + groups.total() + candidates < coarse_bits) return {false, true, true, in_subgroups};
     }
     return {false, coarse, false, coarse ? in_groups : n};
+}
+
+// As above, of a tile of a known shape, by one warp: tile.significance, tile.group_mask, and by runs the subgroups of
+// significant groups and the significant ones. If not all values of a whole tile are coded, tile.coded then marks those
+// that are, with their ranks.
+template <TileShape shape, class T>
+__device__ void find_significance(ColumnMemory<T>& tile) {
+    const Edges& edge = tile.box.edge;
+    const std::uint32_t n = tile.box.values();
+    CodedRuns<shape> coded(edge);
+    const std::uint32_t significant = CodedRuns<shape>::subgroups_of(tile.coded.word);
+    const std::uint64_t groups = coded.groups_of(significant);
+    const auto n_significant = static_cast<std::uint32_t>(__popcll(static_cast<long long>(groups)));
+    const bool coarse = coded.groups() - n_significant >= 2;
+    CodedRuns<shape> in_groups = coded;
+    const std::uint32_t candidates = in_groups.take(groups);
+    const std::uint32_t n_in_groups = in_groups.values(), n_candidates = warp_sum(candidates);
+    Significance found{groups == 0, coarse, false, coarse ? n_in_groups : n};
+    if (coarse) coded = in_groups;
+    if (2 * warp_sum(Chunks<shape>::zero_pairs(edge, tile.coded.word)) > Chunks<shape>::subgroups(edge)) {
+        in_groups.only(significant);
+        const std::uint32_t n_in_subgroups = in_groups.values();
+        if (n_in_subgroups + coded.groups() + n_candidates < (coarse ? n_in_groups + coded.groups() : n)) {
+            found = {groups == 0, true, true, n_in_subgroups};
+            coded = in_groups;
+        }
+    }
+    if (found.all_zero) found = {true, false, false, 0};
+    __syncwarp(); // all have read the chunks
+    if (found.masked || n < max_tile_values) {
+        coded.mark(tile.coded.word);
+        __syncwarp();
+        tile.coded.rank();
+    }
+    CodedRuns<shape> candidate(edge);
+    candidate.take(groups);
+    tile.candidates[lane()] = candidate.bits();
+    tile.significant[lane()] = significant;
+    if (lane() != 0) return;
+    tile.significance = found;
+    tile.n_candidates = n_candidates;
+    tile.group_mask[0] = static_cast<std::uint32_t>(groups);
+    tile.group_mask[1] = static_cast<std::uint32_t>(groups >> 32);
 }
 
 // Sets the bits of all values in significant groups or subgroups. `coded` is all 0 before; `threads` threads share the

@@ -10,27 +10,50 @@
 
 namespace cusz::cuda {
 
-// A block has 8 warps. Each takes a run of 512 values in tile order, and each of its lanes every 32nd of them: loads
-// are coalesced, and where rows have 32 values a lane has a column.
+// A block has 8 warps. Each takes a run of 512 values in tile order, and each of its lanes every 32nd of them, so that
+// loads are coalesced.
 inline constexpr std::uint32_t block_threads = 256, block_warps = block_threads / warp_lanes;
 inline constexpr std::uint32_t values_of_thread = max_tile_values / block_threads;
 inline constexpr std::uint32_t values_of_warp = values_of_thread * warp_lanes;
 
+// Which values of a tile are coded.
+struct Significance {
+    bool all_zero, masked, fine;
+    std::uint32_t n_coded;
+};
+
+// Bitmaps are in tile order; of a tile of a known shape as if it were not clipped.
 template <class T>
-struct TileMemory {
+struct TileState {
     using Int = typename Traits<T>::Int;
 
     TileBox box; // offset: in the batch's memory
     Int anchor;
-    Array<Int, max_tile_values> value; // u = q - anchor, then codes
     Bitmap missing;
     RankedBitmap unpredictable, out_of_range;
     RankedBitmap coded;    // first the values whose code is not 0, then those to be coded
     RankedBitmap subgroup; // those in significant groups
     Bitmap significant_subgroup;
     Array<std::uint32_t, 2> group_mask;
-    Array<std::uint32_t, block_warps> partial;
+    Array<std::uint32_t, 4 * block_warps> partial;
     Array<std::uint64_t, block_warps> wide_partial;
+};
+
+// Of a tile of any shape, all of which is in shared memory.
+template <class T>
+struct TileMemory : TileState<T> {
+    Array<typename Traits<T>::Int, max_tile_values> value; // u = q - anchor, then codes
+};
+
+// Of a tile of a known shape, whose values are in registers (columns.cuh).
+template <class T>
+struct ColumnMemory : TileState<T> {
+    // Of each warp's values: the q that missing values behind them may take, and the first one, if there is one.
+    Array<typename Traits<T>::Int, block_warps> last_q, first_q;
+    Array<bool, block_warps> has_last, has_first;
+    Array<std::uint32_t, warp_lanes> candidates, significant; // subgroups, by runs (CodedRuns)
+    std::uint32_t n_candidates; // of the tile
+    Significance significance;
 };
 
 // A warp's working memory when it decodes a tile.
@@ -114,35 +137,6 @@ private:
 
 public:
     std::uint32_t at, x, y, z, w;
-};
-
-// As Positions, in a full 3-D tile, 8x16x32: a lane is a column and a warp a plane, so in a branch-free loop everything
-// but x and z is constant.
-class FullPositions {
-    static constexpr std::uint32_t edge_x = 32, edge_y = 16, edge_z = 8;
-    static_assert(edge_x == warp_lanes && edge_y == values_of_thread && edge_z == block_warps);
-
-public:
-    __device__ explicit FullPositions(const TileBox&) : x(lane()), y(0), z(warp()), at(z * (edge_x * edge_y) + x) {}
-    __device__ static bool is_shape_of(const TileBox& box) {
-        return box.edge[0] == edge_x && box.edge[1] == edge_y && box.edge[2] == edge_z && box.edge[3] == 1;
-    }
-    __device__ static constexpr bool inside() { return true; }
-    __device__ void next() {
-        at += edge_x;
-        ++y;
-    }
-    __device__ std::uint64_t offset(const TileBox& box) const {
-        return box.offset + x + y * box.stride[1] + z * box.stride[2];
-    }
-    __device__ bool is_sampled() const { return y % 4 == 2; } // of the row z * edge_y + y
-    __device__ static constexpr std::uint32_t row_length() { return edge_x; }
-    __device__ static constexpr std::uint32_t plane() { return edge_x * edge_y; }
-    __device__ std::uint32_t back_x() const { return x > 0 ? 1 : 0; }
-    __device__ std::uint32_t back_y() const { return y > 0 ? row_length() : 0; }
-    __device__ std::uint32_t back_z() const { return z > 0 ? plane() : 0; }
-
-    std::uint32_t x, y, z, at;
 };
 
 // Offset in the field of one position.

@@ -1,0 +1,169 @@
+// A tile of a known shape in the registers of a block: prequantisation (docs/format.md, section 4). Each thread has 16
+// values, 32 positions apart, as if no tile were clipped: of a box a column along y, of a square 8 rows of two.
+#pragma once
+
+#include "coded_runs.cuh"
+#include "prequant.cuh"
+
+namespace cusz::cuda {
+
+// Where value k of a thread is.
+template <TileShape shape>
+struct Column {
+    __device__ static std::uint32_t chunk(std::uint32_t k) { return warp() * values_of_thread + k; }
+    __device__ static std::uint32_t x(std::uint32_t k) {
+        if (shape == TileShape::line) return chunk(k) * warp_lanes + lane();
+        return shape == TileShape::square ? k % 2 * warp_lanes + lane() : lane();
+    }
+    __device__ static std::uint32_t y(std::uint32_t k) {
+        if (shape == TileShape::line) return 0;
+        return shape == TileShape::square ? warp() * (values_of_thread / 2) + k / 2 : k;
+    }
+    __device__ static std::uint32_t z(std::uint32_t) { return shape == TileShape::box ? warp() : 0; }
+    __device__ static bool inside(const Edges& edge, std::uint32_t k) {
+        return x(k) < edge[0] && y(k) < edge[1] && z(k) < edge[2];
+    }
+    // In the tile, in tile order.
+    __device__ static std::uint32_t position(const Edges& edge, std::uint32_t k) {
+        return (z(k) * edge[1] + y(k)) * edge[0] + x(k);
+    }
+    __device__ static std::uint64_t offset(const TileBox& box, std::uint32_t k) {
+        return box.offset + x(k) + y(k) * box.stride[1] + z(k) * box.stride[2];
+    }
+    // In bitmaps of the tile.
+    __device__ static std::uint32_t bit(std::uint32_t k) { return chunk(k) * warp_lanes + lane(); }
+    // Whether the row before a value's own is in the tile, and whether that is this thread's value.
+    static constexpr std::uint32_t row = shape == TileShape::square ? 2 : 1; // values of a thread in a row
+};
+
+// Calls use(k) for every value of a thread.
+template <class Use>
+__device__ void for_column(const Use& use) {
+#pragma unroll
+    for (std::uint32_t k = 0; k < values_of_thread; ++k) use(k);
+}
+
+// For each value of a thread a bit.
+class Bits16 {
+public:
+    __device__ bool operator[](std::uint32_t k) const { return (bits_ >> k & 1) != 0; }
+    __device__ void set(std::uint32_t k, bool bit) { bits_ |= std::uint32_t{bit} << k; }
+    __device__ bool any() const { return bits_ != 0; }
+
+private:
+    std::uint32_t bits_ = 0;
+};
+
+// What is found when a tile is quantised, the same for every thread.
+struct QuantisedColumns {
+    bool has_missing, all_special, has_unpredictable;
+};
+
+// The q of missing values (docs/format.md, section 4): that of the nearest preceding value of the row, else what the
+// row's first value would take. Needs a barrier before, and has one.
+template <TileShape shape, class T>
+__device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bits16 missing, ColumnMemory<T>& tile) {
+    using U = typename Traits<T>::Bits;
+    using Int = typename Traits<T>::Int;
+    constexpr auto last_lane = static_cast<int>(warp_lanes - 1);
+    const Edges& edge = tile.box.edge;
+    const auto bits_of_chunk = [&](std::uint32_t k) {
+        return __ballot_sync(whole_warp, Column<shape>::inside(edge, k) && !missing[k]);
+    };
+    // What this warp tells those behind it.
+    bool has_first = false, has_last = false;
+    U first = 0, last = 0;
+    for_column([&](std::uint32_t k) {
+        const std::uint32_t valid = bits_of_chunk(k);
+        if (valid == 0) return;
+        const U lowest = __shfl_sync(whole_warp, q[k], __ffs(static_cast<int>(valid)) - 1);
+        if (!has_first) first = lowest;
+        has_first = true;
+        if (shape == TileShape::line) {
+            last = __shfl_sync(whole_warp, q[k], last_lane - __clz(static_cast<int>(valid)));
+            has_last = true;
+        } else if ((valid & 1) != 0 && (shape == TileShape::square ? k % 2 == 0 : k == 0)) { // a row's first value
+            last = __shfl_sync(whole_warp, q[k], 0);
+            has_last = true;
+        }
+    });
+    if (lane() == 0) {
+        tile.first_q[warp()] = static_cast<Int>(first);
+        tile.last_q[warp()] = static_cast<Int>(last);
+        tile.has_first[warp()] = has_first;
+        tile.has_last[warp()] = has_last;
+    }
+    __syncthreads();
+    U anchor = 0;
+    for (std::uint32_t w = block_warps; w-- > 0;)
+        if (tile.has_first[w]) anchor = static_cast<U>(tile.first_q[w]);
+    U before = anchor; // what a missing value takes that nothing precedes in its row
+    for (std::uint32_t w = 0; w < warp(); ++w)
+        if (tile.has_last[w]) before = static_cast<U>(tile.last_q[w]);
+    U in_row = 0; // of a square: the last value of the chunk before
+    for_column([&](std::uint32_t k) {
+        const std::uint32_t valid = bits_of_chunk(k), up_to_here = valid & (whole_warp >> (last_lane - lane()));
+        const U none = shape == TileShape::square && k % 2 == 1 ? in_row : before;
+        const int source = last_lane - __clz(static_cast<int>(up_to_here));
+        const U preceding = __shfl_sync(whole_warp, q[k], source < 0 ? 0 : source);
+        q[k] = up_to_here != 0 ? preceding : none;
+        if (shape == TileShape::line) before = __shfl_sync(whole_warp, q[k], last_lane);
+        if (shape == TileShape::square && k % 2 == 0) in_row = __shfl_sync(whole_warp, q[k], last_lane);
+        if (shape == TileShape::box || (shape == TileShape::square && k % 2 == 0))
+            before = __shfl_sync(whole_warp, q[k], 0);
+    });
+    if (is_first_thread()) tile.anchor = static_cast<Int>(anchor);
+    __syncthreads();
+}
+
+// Quantises the tile; bitmaps of missing and unpredictable values are written only where there are any. missing: of this
+// thread. Ends with a barrier.
+template <TileShape shape, class T>
+__device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>& quantiser,
+                                             typename Traits<T>::Bits (&q)[values_of_thread], Bits16& missing,
+                                             ColumnMemory<T>& tile) {
+    using C = Column<shape>;
+    using U = typename Traits<T>::Bits;
+    const TileBox& box = tile.box;
+    bool irregular = false;
+    {
+        constexpr std::uint32_t at_once = 8; // loads in flight, to hide memory latency
+#pragma unroll
+        for (std::uint32_t first = 0; first < values_of_thread; first += at_once) {
+            T value[at_once];
+#pragma unroll
+            for (std::uint32_t i = 0; i < at_once; ++i)
+                value[i] = C::inside(box.edge, first + i) ? field[C::offset(box, first + i)] : T{0};
+#pragma unroll
+            for (std::uint32_t i = 0; i < at_once; ++i) {
+                const Quantised<T> v = quantise(value[i], quantiser);
+                q[first + i] = static_cast<U>(v.q);
+                irregular = irregular || ((v.missing || v.missed) && C::inside(box.edge, first + i));
+            }
+        }
+    }
+    if (is_first_thread()) tile.anchor = static_cast<typename Traits<T>::Int>(q[0]);
+    if (__syncthreads_or(irregular) == 0) return {false, false, false};
+
+    bool all_special = true, any_outlier = false;
+    for_column([&](std::uint32_t k) {
+        const bool inside = C::inside(box.edge, k);
+        const Quantised<T> v = quantise(inside ? field[C::offset(box, k)] : T{0}, quantiser);
+        const bool outlier = inside && (v.missed || (v.missing && !v.special));
+        missing.set(k, inside && v.missing);
+        all_special = all_special && (v.special || !inside);
+        any_outlier = any_outlier || outlier;
+        const std::uint32_t missing_bits = __ballot_sync(whole_warp, inside && v.missing);
+        const std::uint32_t outliers = __ballot_sync(whole_warp, outlier);
+        if (lane() == 0) {
+            tile.missing.word[C::chunk(k)] = missing_bits;
+            tile.unpredictable.word[C::chunk(k)] = outliers;
+        }
+    });
+    const QuantisedColumns found{__syncthreads_or(missing.any()) != 0, __syncthreads_and(all_special) != 0,
+                                 __syncthreads_or(any_outlier) != 0};
+    if (found.has_missing && !found.all_special) fill_missing<shape>(q, missing, tile);
+    return found;
+}
+
+} // namespace cusz::cuda
