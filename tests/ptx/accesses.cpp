@@ -30,7 +30,7 @@ Addresses addresses(const Warp& w, const Instruction& i, unsigned operand, Mask 
         PTX_LANES found.at[lane] = from[lane] + offset;
     } else {
         const auto* from = w.from<std::uint32_t>(i, operand);
-        PTX_LANES found.at[lane] = from[lane] + offset;
+        PTX_LANES found.at[lane] = from[lane] + static_cast<std::uint32_t>(offset); // modulo 2^32
     }
     if (mask != whole) {
         const std::uint64_t filler = found.at[static_cast<unsigned>(std::countr_zero(mask))];
@@ -162,6 +162,16 @@ Places places(Warp& w, Space space, const Addresses& a, Mask mask, unsigned byte
     }
 }
 
+// A generic access that turns out not to be one to global memory: it is counted, and takes as long, as what it is.
+void is_of(Warp& w, const Instruction& i, Cost it, Mask mask) {
+    auto& threads = w.machine->counts.threads;
+    const auto n = static_cast<std::uint64_t>(std::popcount(mask));
+    threads[static_cast<std::size_t>(it.of)] += n;
+    threads[static_cast<std::size_t>(i.cost.of)] -= n; // what is added at the end, for all lanes
+    for (unsigned k = 0; k < i.n_to; ++k)
+        if (i.operands[k].row != 0) w.ready[i.operands[k].row] = w.started + it.latency;
+}
+
 // Does `use(places, addresses, mask)`; for generic addresses, once for each space that they are in.
 template <class Use>
 void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way way, Use&& use) {
@@ -185,6 +195,10 @@ void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way
             part.last = std::max(part.last, part.at[lane]);
         }
         part.consecutive = a.consecutive && here == whole;
+        if (space != Space::global) is_of(w, i, space != Space::shared ? cost::local
+                                                     : way == Way::atomic ? cost::shared_atomic
+                                                                          : cost::shared,
+                                         here);
         use(places(w, space, part, here, bytes, way), part, here);
         mask &= ~here;
     }

@@ -270,6 +270,7 @@ void Machine::account(Warp& w, const Instruction& i, Mask mask) {
     count.threads += static_cast<std::uint64_t>(std::popcount(mask));
     std::uint64_t start = std::max(w.clock, w.ready[i.guard.row]);
     for (unsigned k = i.n_to; k < i.n; ++k) start = std::max(start, w.ready[i.operands[k].row]);
+    w.started = start;
     for (unsigned k = 0; k < i.n_to; ++k)
         if (i.operands[k].row != 0) w.ready[i.operands[k].row] = start + i.cost.latency;
     // moves and parameters are rarely instructions of a processor
