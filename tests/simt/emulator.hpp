@@ -22,6 +22,7 @@
 
 #include "cuda_runtime.h"
 
+#include <span>
 #include <string>
 
 extern "C" {
@@ -87,10 +88,19 @@ struct Grid {
     const void* kernel;
     void (*call)(const void*);
     const void* arguments;
+    std::span<const Parameter> parameters; // the same as `arguments`, one by one
 };
 
 // Runs the grid to its end. Returns the error, and the report on it unless it is cudaSuccess. One call at a time.
 cudaError_t run(const Grid& grid, const Schedule& schedule, std::string& report);
+
+// Another way to run a grid: `memory` is what the kernel may access of the device's, in ascending order.
+struct Memory {
+    std::uintptr_t begin, end;
+};
+using Runner = cudaError_t (*)(const Grid& grid, const Schedule& schedule, std::span<const Memory> memory,
+                               std::string& report);
+void set_runner(Runner runner); // null: run()
 
 template <class... Parts>
 std::string join(const Parts&... parts) {
@@ -101,5 +111,7 @@ std::string join(const Parts&... parts) {
 
 // "name<types>", with namespaces, of the function at this address; the address if it has no name.
 std::string name_of(const void* function);
+// As the compiler writes it; empty if it has no name.
+std::string mangled_name_of(const void* function);
 
 } // namespace simt

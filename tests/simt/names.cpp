@@ -62,10 +62,14 @@ std::string symbol_of(const Module& module) {
 
 } // namespace
 
-std::string name_of(const void* function) {
+std::string mangled_name_of(const void* function) {
     Module module{reinterpret_cast<std::uintptr_t>(function), 0, {}};
     dl_iterate_phdr(find_module, &module);
-    std::string name = symbol_of(module);
+    return symbol_of(module);
+}
+
+std::string name_of(const void* function) {
+    std::string name = mangled_name_of(function);
     if (name.empty()) {
         char text[32];
         std::snprintf(text, sizeof(text), "%p", function);

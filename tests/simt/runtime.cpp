@@ -126,6 +126,7 @@ struct Runtime {
     std::map<CUstream_st*, unsigned long> work_of;   // work items of each stream
     unsigned long synchronizations = 0;
     std::string report;
+    Runner runner = nullptr;
     bool hides = false;  // device memory from the host
     bool broken = false; // every call fails
 };
@@ -390,6 +391,14 @@ cudaError_t set(void* pointer, int value, std::size_t bytes, cudaStream_t stream
     return cudaSuccess;
 }
 
+// What kernels of the current device may access.
+std::vector<Memory> accessible(const Runtime& r) {
+    std::vector<Memory> all;
+    for (const auto& [address, allocation] : r.allocations)
+        if (!allocation->device() || allocation->owner() == current) all.push_back({address, address + allocation->bytes()});
+    return all;
+}
+
 cudaError_t attribute(cudaDeviceAttr which, int& value) {
     switch (which) {
     case cudaDevAttrMaxThreadsPerBlock:
@@ -426,8 +435,13 @@ CUmemPoolHandle_st default_pool;
 
 } // namespace
 
+void set_runner(Runner runner) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().runner = runner;
+}
+
 cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*call)(const void*),
-                   const void* arguments) {
+                   const void* arguments, std::span<const Parameter> parameters) {
     return api("cudaLaunchKernelEx", [&](Runtime& r) {
         if (config == nullptr || kernel == nullptr) return cudaErrorInvalidValue;
         if (config->numAttrs != 0) return cudaErrorNotSupported;
@@ -445,7 +459,9 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*
         std::string text;
         const cudaError_t error = [&] {
             const Visible::ToKernel visible(r);
-            return run({blocks, threads, config->dynamicSmemBytes, kernel, call, arguments}, r.schedule, text);
+            const Grid grid{blocks, threads, config->dynamicSmemBytes, kernel, call, arguments, parameters};
+            return r.runner == nullptr ? run(grid, r.schedule, text)
+                                       : r.runner(grid, r.schedule, accessible(r), text);
         }();
         if (error != cudaSuccess) return report(error, std::move(text));
         return check_red_zones([&] { return "kernel " + name_of(kernel); });

@@ -6,6 +6,7 @@
 #include "cuda_runtime_api.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <limits>
 #include <source_location>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -336,9 +338,13 @@ inline float __double2float_rn(double x) { return static_cast<float>(x); }
 // Templates for the host side ----------------------------------------------------------------------------------------
 
 namespace simt {
+struct Parameter {
+    const void* at;
+    std::size_t bytes, alignment;
+};
 // Runs call(arguments) as the kernel in every thread of the grid.
 cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*call)(const void*),
-                   const void* arguments);
+                   const void* arguments, std::span<const Parameter> parameters);
 } // namespace simt
 
 template <class T>
@@ -382,5 +388,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
         const auto& it = *static_cast<const Closure*>(opaque);
         std::apply(it.kernel, it.arguments);
     };
-    return simt::launch(config, reinterpret_cast<const void*>(kernel), call, &closure);
+    return std::apply(
+        [&](const auto&... argument) {
+            const std::array<simt::Parameter, sizeof...(argument)> parameters{
+                {{&argument, sizeof(argument), alignof(decltype(argument))}...}};
+            return simt::launch(config, reinterpret_cast<const void*>(kernel), call, &closure, parameters);
+        },
+        closure.arguments);
 }

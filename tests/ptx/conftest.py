@@ -1,0 +1,72 @@
+"""The library over the emulator (tests/simt), with its kernels run from the PTX that nvcc makes of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent
+
+sys.path.insert(0, str(SOURCE))  # for `import ptx_library`
+sys.path.insert(0, str(SOURCE.parent / "simt"))  # for `import simt_library`
+
+from ptx_library import PtxLibrary  # noqa: E402
+from simt_library import Context  # noqa: E402
+
+from support import locked  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def library(simt_build: Path) -> PtxLibrary:
+    return PtxLibrary(simt_build / "lib" / "libcusz_core.so.0")
+
+
+@pytest.fixture(scope="session")
+def kernels(simt_build: Path) -> Path:
+    """The kernels' PTX."""
+    with locked(simt_build):
+        command = ["cmake", "--build", str(simt_build), "--target", "ptx_kernels"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        if "unknown target 'ptx_kernels'" in done.stdout:
+            pytest.skip("nvcc is not here")
+        pytest.fail(f"{' '.join(command)}\n{done.stdout}")
+    return simt_build / "ptx" / "kernels.ptx"
+
+
+@pytest.fixture
+def ptx(library: PtxLibrary) -> Iterator[PtxLibrary]:
+    """For PTX of the test's own."""
+    library.reset()
+    yield library
+    library.use_ptx(None)
+    library.reset()
+
+
+@pytest.fixture(scope="session")
+def reused(library: PtxLibrary) -> Iterator[Context]:
+    """A context that serves many tests, as those of programs do."""
+    with Context(library) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def with_kernels(library: PtxLibrary, kernels: Path) -> Iterator[PtxLibrary]:
+    """For a file's tests, so that kernels are decoded once."""
+    with library.kernels_of(kernels):
+        yield library
+
+
+@pytest.fixture
+def engine(with_kernels: PtxLibrary) -> Iterator[PtxLibrary]:
+    """The library with the kernels' PTX. No kernel may have done what is reported."""
+    library = with_kernels
+    library.reset()
+    yield library
+    report = library.report
+    library.reset()
+    assert report == ""

@@ -1,0 +1,402 @@
+"""What instructions of PTX compute, from the manual: on Python's integers and exact fractions, one lane at a time."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+#: Values of one lane: integers (unsigned, as bits), or True and False.
+Function = Callable[..., Any]
+
+
+class Spec(NamedTuple):
+    """An instruction: how it is written, the types of its results and operands, and what it computes. Types are those
+    of PTX, such as s32, or pred. Operands are given as numbers of their type; results are wanted as numbers, or as
+    bits if `f` returns them so."""
+
+    opcode: str
+    to: tuple[str, ...]
+    sources: tuple[str, ...]
+    f: Function
+
+
+def bits_of(type_: str) -> int:
+    return 1 if type_ == "pred" else int(type_[1:])
+
+
+def to_bits(value: Any, type_: str) -> int:
+    if type_ == "pred":
+        return int(value)
+    if type_[0] == "f" and isinstance(value, float):
+        return int.from_bytes(struct.pack("<f" if type_ == "f32" else "<d", value), "little")
+    return int(value) & ((1 << bits_of(type_)) - 1)
+
+
+def from_bits(bits: int, type_: str) -> Any:
+    n = bits_of(type_)
+    if type_ == "pred":
+        return bool(bits & 1)
+    if type_[0] == "f":
+        return struct.unpack("<f" if n == 32 else "<d", bits.to_bytes(n // 8, "little"))[0]
+    return bits - (1 << n) if type_[0] == "s" and bits >> (n - 1) else bits
+
+
+# --------------------------------------------------------------------------------------------------- integers
+
+
+def sign(v: float) -> float:
+    return math.copysign(1, v)
+
+
+def quotient(a: int, b: int) -> int:
+    if b == 0:
+        return -1
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def remainder(a: int, b: int) -> int:
+    return a if b == 0 else a - b * quotient(a, b)
+
+
+def lop3(a: int, b: int, c: int, table: int) -> int:
+    return sum((table >> (4 * (a >> i & 1) + 2 * (b >> i & 1) + (c >> i & 1)) & 1) << i for i in range(32))
+
+
+def permuted(a: int, b: int, select: int) -> int:
+    data = (b << 32 | a).to_bytes(8, "little")
+    out = []
+    for k in range(4):
+        nibble = select >> 4 * k & 15
+        byte = data[nibble & 7]
+        out.append((255 if byte & 128 else 0) if nibble & 8 else byte)
+    return int.from_bytes(bytes(out), "little")
+
+
+def highest(v: int, n: int) -> int:
+    v = ~v if v < 0 else v
+    return v.bit_length() - 1 if v else (1 << 32) - 1
+
+
+def extracted(a: int, b: int, c: int, n: int, signed: bool) -> int:
+    first, count = b & 255, c & 255
+    bits = a & ((1 << n) - 1)
+    fill = bits >> min(first + count - 1, n - 1) & 1 if signed and count else 0
+    return sum(((bits >> (first + i) & 1) if i < count and first + i < n else fill) << i for i in range(n))
+
+
+def inserted(a: int, b: int, c: int, d: int, n: int) -> int:
+    first, count = c & 255, d & 255
+    for i in range(count):
+        if first + i < n:
+            b = (b & ~(1 << (first + i))) | (a >> i & 1) << (first + i)
+    return b
+
+
+def shifted_right(a: int, by: int, n: int) -> int:
+    return a >> min(by, n)
+
+
+def funnel(opcode: str) -> Function:
+    left, clamps = ".l." in opcode, ".clamp." in opcode
+
+    def shift(a: int, b: int, by: int) -> int:
+        by = min(by, 32) if clamps else by & 31
+        both = b << 32 | a
+        return (both << by >> 32 if left else both >> by) & 0xFFFFFFFF
+
+    return shift
+
+
+# --------------------------------------------------------------------------------------------------- floating point
+
+
+def rounded(x: Fraction, type_: str, mode: str, zero: float = 0.0) -> float:
+    """x in the type, rounded to nearest even (n), to zero (z), down (m) or up (p). zero: what 0 is, with its sign."""
+    digits, least, most = (24, -149, 127) if type_ == "f32" else (53, -1074, 1023)
+    if x == 0:
+        return zero
+    negative, x = x < 0, abs(x)
+    e = x.numerator.bit_length() - x.denominator.bit_length()
+    if Fraction(2) ** e > x:
+        e -= 1
+    unit = max(e - digits + 1, least)
+    scaled = x / Fraction(2) ** unit
+    whole = int(scaled)
+    rest = scaled - whole
+    away = {"n": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1), "z": False}
+    away |= {"m": negative and rest > 0, "p": not negative and rest > 0}
+    whole += away[mode]
+    largest = (Fraction(2) - Fraction(2) ** (1 - digits)) * Fraction(2) ** most
+    result = whole * Fraction(2) ** unit
+    if result > largest:
+        infinite = mode == "n" or (mode == "p" and not negative) or (mode == "m" and negative)
+        value = math.inf if infinite else float(largest)
+    else:
+        value = float(result)
+    return -value if negative else value
+
+
+def summed(a: float, b: float, type_: str, mode: str) -> float:
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a + b
+    both_negative = sign(a) < 0 and sign(b) < 0
+    zero = -0.0 if both_negative or (mode == "m" and not (a == b == 0 and sign(a) == sign(b))) else 0.0
+    return rounded(Fraction(a) + Fraction(b), type_, mode, zero)
+
+
+def multiplied(a: float, b: float, type_: str, mode: str) -> float:
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a * b
+    return rounded(Fraction(a) * Fraction(b), type_, mode, sign(a) * sign(b) * 0.0)
+
+
+def divided(a: float, b: float, type_: str, mode: str) -> float:
+    if math.isnan(a) or math.isnan(b) or (math.isinf(a) and math.isinf(b)) or (a == 0 and b == 0):
+        return math.nan
+    if math.isinf(a) or b == 0:
+        return sign(a) * sign(b) * math.inf
+    if math.isinf(b):
+        return sign(a) * sign(b) * 0.0
+    return rounded(Fraction(a) / Fraction(b), type_, mode, sign(a) * sign(b) * 0.0)
+
+
+def fused(a: float, b: float, c: float, type_: str, mode: str) -> float:
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        product = a * b if not (math.isfinite(a) and math.isfinite(b)) else 0.0
+        return product + c
+    product_sign = sign(a) * sign(b)
+    exact_zero = a * b == 0 and (a == 0 or b == 0)
+    if product_sign == sign(c):
+        zero = sign(c) * 0.0
+    else:
+        zero = -0.0 if mode == "m" else 0.0
+    if exact_zero and c != 0:
+        return c
+    return rounded(Fraction(a) * Fraction(b) + Fraction(c), type_, mode, zero)
+
+
+def root(a: float, type_: str, mode: str) -> float:
+    if math.isnan(a) or a < 0:
+        return math.nan
+    if a == 0 or math.isinf(a):
+        return a
+    x = Fraction(a)
+    scale = 4**200  # so that the part cut off cannot be a tie
+    scaled = x.numerator * scale**2 * x.denominator
+    whole = math.isqrt(scaled)
+    near = Fraction(2 * whole + (0 if whole * whole == scaled else 1), 2 * scale * x.denominator)
+    return rounded(near, type_, mode)
+
+
+def flushed(v: float) -> float:
+    return math.copysign(0.0, v) if abs(v) < 2.0**-126 else v
+
+
+def extreme(a: float, b: float, least: bool) -> float:
+    if math.isnan(a):
+        return b
+    if math.isnan(b):
+        return a
+    if a == b:
+        return a if (sign(a) < 0) == least else b
+    return a if (a < b) == least else b
+
+
+def real_arithmetic(name: str, mode: str, type_: str) -> tuple[int, Function]:
+    """Number of operands, and what is computed."""
+    functions: dict[str, tuple[int, Function]] = {
+        "add": (2, lambda a, b: summed(a, b, type_, mode)),
+        "sub": (2, lambda a, b: summed(a, -b, type_, mode)),
+        "mul": (2, lambda a, b: multiplied(a, b, type_, mode)),
+        "div": (2, lambda a, b: divided(a, b, type_, mode)),
+        "rcp": (1, lambda a: divided(1.0, a, type_, mode)),
+        "sqrt": (1, lambda a: root(a, type_, mode)),
+        "fma": (3, lambda a, b, c: fused(a, b, c, type_, mode)),
+        "abs": (1, abs),
+        "neg": (1, lambda a: -a),
+        "copysign": (2, lambda a, b: math.copysign(b, a)),
+        "min": (2, lambda a, b: extreme(a, b, True)),
+        "max": (2, lambda a, b: extreme(a, b, False)),
+    }
+    return functions[name]
+
+
+# --------------------------------------------------------------------------------------------------- conversions
+
+
+def whole_number(v: float, way: str) -> float:
+    """Rounded to nearest even, to zero, down or up; keeps the sign of zero."""
+    if not math.isfinite(v):
+        return v
+    x = Fraction(v)
+    found = {"i": round(x), "z": math.trunc(x), "m": math.floor(x), "p": math.ceil(x)}[way]
+    return math.copysign(float(found), v)
+
+
+def limits(type_: str) -> tuple[int, int]:
+    n = bits_of(type_)
+    return (-(1 << (n - 1)), (1 << (n - 1)) - 1) if type_[0] == "s" else (0, (1 << n) - 1)
+
+
+def saturated(v: int, type_: str) -> int:
+    low, high = limits(type_)
+    return min(max(v, low), high)
+
+
+def to_integer(v: float, way: str, to: str, source: str) -> int:
+    if math.isnan(v):
+        return 1 << (bits_of(to) - 1) if "64" in to + source else 0
+    low, high = limits(to)
+    if math.isinf(v):
+        return high if v > 0 else low
+    return saturated(int(whole_number(v, way)), to)
+
+
+def conversion(words: Sequence[str]) -> Spec | None:
+    opcode = ".".join(words)
+    *modifiers, to, source = words[1:]
+    modifier = modifiers[0] if modifiers else ""
+    integer_way = {"rni": "i", "rzi": "z", "rmi": "m", "rpi": "p"}.get(modifier)
+    mode = {"rn": "n", "rz": "z", "rm": "m", "rp": "p"}.get(modifier, "n")
+    f: Function
+    if to[0] != "f" and source[0] != "f":
+        f = (lambda a: saturated(a, to)) if modifier == "sat" else (lambda a: a)
+    elif source[0] != "f":
+        f = lambda a: rounded(Fraction(a), to, mode)  # noqa: E731
+    elif to[0] != "f":
+        way = integer_way or ""
+        f = lambda a: to_integer(a, way, to, source)  # noqa: E731
+    elif integer_way:
+        way = integer_way
+        f = lambda a: whole_number(a, way)  # noqa: E731
+    elif modifier == "sat":
+        f = lambda a: min(a, 1.0) if a > 0 else 0.0  # noqa: E731
+    else:
+        f = lambda a: rounded(Fraction(a), to, mode, a) if math.isfinite(a) else a  # noqa: E731
+    return Spec(opcode, (to,), (source,), f)
+
+
+# --------------------------------------------------------------------------------------------------- predicates
+
+
+def comparison(name: str) -> Function:
+    def compare(a: Any, b: Any) -> bool:
+        unordered = a != a or b != b
+        if name in ("num", "nan"):
+            return unordered == (name == "nan")
+        plain = name.rstrip("u") if name not in ("eq", "ne") else name
+        plain = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(plain, plain)
+        ordered = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[plain]
+        return name.endswith("u") if unordered else bool(ordered)
+
+    return compare
+
+
+def setp(words: Sequence[str]) -> Spec:
+    type_, compare = words[-1], comparison(words[1])
+    if len(words) == 3:
+        return Spec(".".join(words), ("pred", "pred"), (type_, type_), lambda a, b: (compare(a, b), not compare(a, b)))
+    combine = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b}[words[2]]
+    return Spec(
+        ".".join(words), ("pred", "pred"), (type_, type_, "pred"),
+        lambda a, b, c: (combine(compare(a, b), c), combine(not compare(a, b), c)),
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------- all
+
+
+def integer_arithmetic(words: Sequence[str]) -> Spec | None:
+    """What has one type T, at the end, and results modulo its width."""
+    opcode, type_, name = ".".join(words), words[-1], ".".join(words[:-1])
+    n = bits_of(type_)
+    wide = f"{type_[0]}{2 * n}"
+    t, w = type_, "u32"
+    table: dict[str, tuple[tuple[str, ...], str, Function]] = {
+        "add": ((t, t), t, lambda a, b: a + b),
+        "sub": ((t, t), t, lambda a, b: a - b),
+        "mul.lo": ((t, t), t, lambda a, b: a * b),
+        "mul.hi": ((t, t), t, lambda a, b: a * b >> n),
+        "mul.wide": ((t, t), wide, lambda a, b: a * b),
+        "mad.lo": ((t, t, t), t, lambda a, b, c: a * b + c),
+        "mad.hi": ((t, t, t), t, lambda a, b, c: (a * b >> n) + c),
+        "mad.wide": ((t, t, wide), wide, lambda a, b, c: a * b + c),
+        "div": ((t, t), t, quotient),
+        "rem": ((t, t), t, remainder),
+        "min": ((t, t), t, min),
+        "max": ((t, t), t, max),
+        "neg": ((t,), t, lambda a: -a),
+        "abs": ((t,), t, abs),
+        "and": ((t, t), t, lambda a, b: a & b),
+        "or": ((t, t), t, lambda a, b: a | b),
+        "xor": ((t, t), t, lambda a, b: a ^ b),
+        "not": ((t,), t, lambda a: ~a),
+        "shl": ((t, w), t, lambda a, by: a << min(by, 64)),
+        "shr": ((t, w), t, lambda a, by: shifted_right(a, by, n)),
+        "popc": ((t,), w, lambda a: a.bit_count()),
+        "clz": ((t,), w, lambda a: n - a.bit_length()),
+        "brev": ((t,), t, lambda a: int(f"{a:0{n}b}"[::-1], 2)),
+        "bfind": ((t,), w, lambda a: highest(a, n)),
+        "bfind.shiftamt": ((t,), w, lambda a: highest(a, n) if a in (0, -1) else n - 1 - highest(a, n)),
+        "bfe": ((t, w, w), t, lambda a, b, c: extracted(a, b, c, n, t[0] == "s")),
+        "bfi": ((t, t, w, w), t, lambda a, b, c, d: inserted(a, b, c, d, n)),
+        "lop3": ((w, w, w, w), w, lop3),
+        "prmt": ((w, w, w), w, permuted),
+        "selp": ((t, t, "pred"), t, lambda a, b, p: a if p else b),
+        "mov": ((t,), t, lambda a: a),
+    }
+    if words[0] == "shf":
+        return Spec(opcode, (w,), (w, w, w), funnel(opcode))
+    if name not in table:
+        return None
+    sources, to, f = table[name]
+    return Spec(opcode, (to,), sources, f)
+
+
+def parts(words: Sequence[str]) -> Spec:
+    """mov between a register and its parts: pack2.b64 stands for `mov.b64 d, {a, b}`."""
+    count, n = int(words[0][-1]), bits_of(words[1])
+    part, each = f"b{n // count}", n // count
+    if words[0].startswith("pack"):
+        return Spec(".".join(words), (words[1],), (part,) * count,
+                    lambda *all_: sum(v << each * i for i, v in enumerate(all_)))  # fmt: skip
+    mask = (1 << each) - 1
+    return Spec(".".join(words), (part,) * count, (words[1],),
+                lambda v: tuple(v >> each * i & mask for i in range(count)))  # fmt: skip
+
+
+def spec_of(opcode: str) -> Spec | None:
+    """None: it concerns more than one lane's registers, or has no meaning by itself."""
+    words = opcode.split(".")
+    if words[0] == "cvt":
+        return conversion(words)
+    if words[0] == "setp":
+        return setp(words)
+    if re.match(r"(un)?pack\d", words[0]):
+        return parts(words)
+    if words[-1] == "pred" and words[0] in ("and", "or", "xor"):
+        f = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b}[words[0]]
+        return Spec(opcode, ("pred",), ("pred", "pred"), f)
+    if opcode in ("not.pred", "mov.pred"):
+        return Spec(opcode, ("pred",), ("pred",), (lambda a: not a) if words[0] == "not" else (lambda a: a))
+    if words[0] in ("selp", "mov") and words[-1][0] == "f":
+        type_ = words[-1]
+        if words[0] == "mov":
+            return Spec(opcode, (type_,), (type_,), lambda a: a)
+        return Spec(opcode, (type_,), (type_, type_, "pred"), lambda a, b, p: a if p else b)
+    real = re.fullmatch(r"(\w+)(?:\.r([nzmp]))?(\.ftz)?\.(f32|f64)", opcode)
+    if real and real[1] not in ("ld", "st"):
+        name, mode, flushes, type_ = real[1], real[2] or "n", real[3], real[4]
+        count, f = real_arithmetic(name, mode, type_)
+        if flushes:
+            plain = f
+            f = lambda *v: flushed(plain(*map(flushed, v)))  # noqa: E731
+        return Spec(opcode, (type_,), (type_,) * count, f)
+    if words[0] in ("ld", "st", "atom", "red", "cvta") or not re.fullmatch(r"[usb](16|32|64)", words[-1]):
+        return None
+    return integer_arithmetic(words)

@@ -1,0 +1,76 @@
+"""What nvcc makes of the kernels writes the CPU engine's archives, byte for byte, and reads from them the same values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from ptx_library import PtxLibrary
+from simt_fields import COVERING, KINDS, SHAPES
+from simt_library import ABS, CPU, DEVICE, REL, Context
+
+import support
+
+pytestmark = pytest.mark.simt
+
+CUDA_SOURCES = Path(__file__).resolve().parents[2] / "cusz_core/src/cuda"
+DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]
+
+
+def check_identity(context: Context, x: NDArray, eb: float, mode: int = ABS, **options: object) -> None:
+    library = context.library
+    assert isinstance(library, PtxLibrary)
+    wanted = context.compress(x, eb, mode, backend=CPU, **options)
+    before = len(library.counts())
+    archive = context.compress(x, eb, mode, field=DEVICE, archive=DEVICE, **options)
+    assert len(archive) == len(wanted)
+    differ = np.flatnonzero(np.frombuffer(archive, np.uint8) != np.frombuffer(wanted, np.uint8))
+    assert differ.size == 0, f"{differ.size} of {len(wanted)} bytes differ, from byte {differ[0]} on"
+    decoded = context.decompress(wanted, x.nbytes, backend=CPU)
+    between = len(library.counts())
+    assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
+    assert before < between < len(library.counts())
+
+
+@support.cases("name, shape, dtype", KINDS, SHAPES, DTYPES, few=COVERING)
+def test_kinds_and_shapes(
+    engine: PtxLibrary, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype
+) -> None:
+    kind = KINDS[name]
+    check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("blocks", [1, 7])
+def test_orders_of_blocks_and_warps(engine: PtxLibrary, reused: Context, order: int, blocks: int) -> None:
+    kind = KINDS["mixture"]
+    for dtype in DTYPES:
+        x = kind.make((40, 50, 70), dtype)
+        engine.set_schedule(order, 5, blocks)
+        check_identity(reused, x, kind.eb, kind.mode, **kind.options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_batches(engine: PtxLibrary, dtype: np.dtype) -> None:
+    """The field comes from the host in several batches, as there is not enough memory for all of it."""
+    x = support.smooth((40, 64, 100), dtype)
+    with Context(engine) as context:
+        wanted = context.compress(x, 1e-3, REL, backend=CPU)
+        engine.set_memory_limit(x.nbytes + 300_000)
+        launches = len(engine.counts())
+        assert context.compress(x, 1e-3, REL, backend=2) == wanted
+        assert sum("compress_kernel" in count["kernel"] for count in engine.counts()[launches:]) >= 1
+
+
+def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -> None:
+    engine.clear()
+    for kind in (KINDS["smooth"], KINDS["lossless"]):
+        for dtype in DTYPES:
+            check_identity(reused, kind.make((18, 33, 40), dtype), 1e-3 if kind.eb else 0, REL)
+    entries = set(re.findall(r"\.entry (\w+)\(", kernels.read_text()))
+    assert {count["kernel"] for count in engine.counts()} == entries
+    names = set(re.findall(r"\b(\w+_kernel)\(const", (CUDA_SOURCES / "kernels.cu").read_text()))
+    assert all(any(name in entry for entry in entries) for name in names)
