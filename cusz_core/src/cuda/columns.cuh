@@ -30,6 +30,12 @@ struct Column {
     __device__ static std::uint64_t offset(const TileBox& box, std::uint32_t k) {
         return box.offset + x(k) + y(k) * box.stride[1] + z(k) * box.stride[2];
     }
+    // From value 0 of the thread, in the field, to value k.
+    template <class T>
+    __device__ static T* later(T* value, std::uint64_t stride_y, std::uint32_t k) {
+        if (shape == TileShape::line) return value + k * warp_lanes;
+        return shape == TileShape::square ? value + k / 2 * stride_y + k % 2 * warp_lanes : value + k * stride_y;
+    }
     // In bitmaps of the tile.
     __device__ static std::uint32_t bit(std::uint32_t k) { return chunk(k) * warp_lanes + lane(); }
     // Whether the row before a value's own is in the tile, and whether that is this thread's value.
@@ -54,9 +60,10 @@ private:
     std::uint32_t bits_ = 0;
 };
 
-// What is found when a tile is quantised, the same for every thread.
+// What is found when a tile is quantised, the same for every thread. plain: it is not clipped, and every value has a
+// code.
 struct QuantisedColumns {
-    bool has_missing, all_special, has_unpredictable;
+    bool plain, has_missing, all_special, has_unpredictable;
 };
 
 // The q of missing values (docs/format.md, section 4): that of the nearest preceding value of the row, else what the
@@ -116,6 +123,39 @@ __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bi
     __syncthreads();
 }
 
+// Quantises the values of a thread. Returns whether any of them has no code.
+template <TileShape shape, bool whole, class T>
+__device__ bool quantise_column(const T* field, const TileBox& box, const Quantiser<T>& quantiser,
+                                typename Traits<T>::Bits (&q)[values_of_thread]) {
+    using C = Column<shape>;
+    using U = typename Traits<T>::Bits;
+    constexpr std::uint32_t at_once = 8; // loads in flight, to hide memory latency
+    const T* const first_value = field + C::offset(box, 0);
+    const std::uint64_t stride = box.stride[1];
+    bool irregular = false;
+#pragma unroll
+    for (std::uint32_t first = 0; first < values_of_thread; first += at_once) {
+        T value[at_once];
+#pragma unroll
+        for (std::uint32_t i = 0; i < at_once; ++i)
+            value[i] = whole || C::inside(box.edge, first + i) ? *C::later(first_value, stride, first + i) : T{0};
+#pragma unroll
+        for (std::uint32_t i = 0; i < at_once; ++i) {
+            const T scaled = value[i] * quantiser.inv, shifted = scaled + Traits<T>::rounder;
+            const T back = (shifted - Traits<T>::rounder) * quantiser.step;
+            q[first + i] = bits_of(shifted) - bits_of(Traits<T>::rounder);
+            const bool good = (magnitude(value[i] - back) <= quantiser.e) &
+                              (magnitude(scaled) <= Traits<T>::quantum_limit) &
+                              (bits_of(value[i]) != quantiser.special); // not &&: one branch
+            if (good) continue;
+            const Quantised<T> v = quantise(value[i], quantiser);
+            q[first + i] = static_cast<U>(v.q);
+            irregular = irregular || ((v.missing || v.missed) && (whole || C::inside(box.edge, first + i)));
+        }
+    }
+    return irregular;
+}
+
 // Quantises the tile; bitmaps of missing and unpredictable values are written only where there are any. missing: of this
 // thread. Ends with a barrier.
 template <TileShape shape, class T>
@@ -123,27 +163,12 @@ __device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>&
                                              typename Traits<T>::Bits (&q)[values_of_thread], Bits16& missing,
                                              ColumnMemory<T>& tile) {
     using C = Column<shape>;
-    using U = typename Traits<T>::Bits;
     const TileBox& box = tile.box;
-    bool irregular = false;
-    {
-        constexpr std::uint32_t at_once = 8; // loads in flight, to hide memory latency
-#pragma unroll
-        for (std::uint32_t first = 0; first < values_of_thread; first += at_once) {
-            T value[at_once];
-#pragma unroll
-            for (std::uint32_t i = 0; i < at_once; ++i)
-                value[i] = C::inside(box.edge, first + i) ? field[C::offset(box, first + i)] : T{0};
-#pragma unroll
-            for (std::uint32_t i = 0; i < at_once; ++i) {
-                const Quantised<T> v = quantise(value[i], quantiser);
-                q[first + i] = static_cast<U>(v.q);
-                irregular = irregular || ((v.missing || v.missed) && C::inside(box.edge, first + i));
-            }
-        }
-    }
+    const bool whole = box.values() == max_tile_values;
+    const bool irregular = whole ? quantise_column<shape, true>(field, box, quantiser, q)
+                                 : quantise_column<shape, false>(field, box, quantiser, q);
     if (is_first_thread()) tile.anchor = static_cast<typename Traits<T>::Int>(q[0]);
-    if (__syncthreads_or(irregular) == 0) return {false, false, false};
+    if (__syncthreads_or(irregular) == 0) return {whole, false, false, false};
 
     bool all_special = true, any_outlier = false;
     for_column([&](std::uint32_t k) {
@@ -160,7 +185,7 @@ __device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>&
             tile.unpredictable.word[C::chunk(k)] = outliers;
         }
     });
-    const QuantisedColumns found{__syncthreads_or(missing.any()) != 0, __syncthreads_and(all_special) != 0,
+    const QuantisedColumns found{false, __syncthreads_or(missing.any()) != 0, __syncthreads_and(all_special) != 0,
                                  __syncthreads_or(any_outlier) != 0};
     if (found.has_missing && !found.all_special) fill_missing<shape>(q, missing, tile);
     return found;

@@ -44,9 +44,23 @@ using SmallCodewords = Array<std::uint32_t, 2 * EncodeTables::small_span>;
 
 // Which of the n coded symbols a thread has: its lane is a substream, its warp a run of that substream's symbols.
 struct Substreams {
-    std::uint32_t n, count;
-    __device__ explicit Substreams(std::uint32_t coded) : n(coded), count(substream_count(coded)) {}
-    __device__ bool has(std::uint32_t k) const { return lane() < count && symbol(k) < n; }
+    std::uint32_t n, count, own; // own: symbols of this thread
+    __device__ explicit Substreams(std::uint32_t coded) : n(coded), count(substream_count(coded)) {
+        own = lane() < count && symbol(0) < n ? (n - symbol(0) + count - 1) / count : 0;
+    }
+    __device__ bool has(std::uint32_t k) const { return k < own; }
+    // Calls use(k) for every symbol of this thread.
+    template <class Use>
+    __device__ void for_each(const Use& use) const {
+        if (n == max_tile_values) {
+#pragma unroll
+            for (std::uint32_t k = 0; k < values_of_thread; ++k) use(k);
+        } else {
+#pragma unroll
+            for (std::uint32_t k = 0; k < values_of_thread; ++k)
+                if (has(k)) use(k);
+        }
+    }
     __device__ std::uint32_t symbol(std::uint32_t k) const { return (warp() * values_of_thread + k) * count + lane(); }
 };
 static_assert(block_warps * values_of_thread * max_substreams == max_tile_values);
@@ -183,14 +197,17 @@ struct HuffmanCoder {
                            std::uint32_t (&code)[values_of_thread])
             : streams_(symbols), codeword_(code) {
             std::uint32_t bits = 0;
-#pragma unroll
-            for (std::uint32_t k = 0; k < values_of_thread; ++k) {
-                if (!streams_.has(k)) continue;
+            streams_.for_each([&](std::uint32_t k) {
                 const std::uint32_t at = code[k] + EncodeTables::small_span;
                 const std::uint32_t entry = at < 2 * EncodeTables::small_span ? memory.small_codewords[at] : 0;
-                bits += entry != 0 ? entry & 31 : compose(tables, static_cast<std::int32_t>(code[k])).length;
-                code[k] = entry != 0 ? entry : code[k] | is_code;
-            }
+                if (entry != 0) {
+                    bits += entry & 31;
+                    code[k] = entry;
+                } else {
+                    bits += compose(tables, static_cast<std::int32_t>(code[k])).length;
+                    code[k] |= is_code;
+                }
+            });
             places_ = place_substreams(streams_, bits, memory.partial);
         }
 
@@ -207,15 +224,13 @@ struct HuffmanCoder {
             if (threadIdx.x < streams_.count)
                 put_bits(words, at, lane() * places_.width, {places_.length - places_.shortest, places_.width});
             BitWriter<Words> writer(words, at + words_of_bits(streams_.count * places_.width), places_.thread_begin);
-#pragma unroll
-            for (std::uint32_t k = 0; k < values_of_thread; ++k) {
-                if (!streams_.has(k)) continue;
+            streams_.for_each([&](std::uint32_t k) {
                 const std::uint32_t entry = codeword_[k];
                 if ((entry & is_code) == 0)
                     writer.append({entry >> 5, entry & 31});
                 else // sign-extended from the 22 bits that codes have
                     writer.append(compose(tables, static_cast<std::int32_t>(entry << 10) >> 10));
-            }
+            });
             writer.finish();
         }
 

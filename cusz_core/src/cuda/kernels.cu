@@ -78,6 +78,7 @@ template <class T, class Coder, TileShape shape>
 struct CompressMemory {
     std::conditional_t<shape == TileShape::any, TileMemory<T>, ColumnMemory<T>> tile;
     PayloadMemory<T, Coder> payload;
+    CompressResult totals; // of the block; of the first thread
     std::uint64_t ticket, place;
     std::uint32_t n_special;
 };
@@ -93,7 +94,8 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T>)
     if (a.state->raw != 0) return;
     const std::uint32_t reach = a.state->reach;
     Pipeline::Coder::load(a.model, shared.payload.coder);
-    CompressResult totals{}; // used by the first thread
+    CompressResult& totals = shared.totals;
+    if (is_first_thread()) totals = {};
     for (;;) {
         if (is_first_thread()) shared.ticket = atomicAdd(reinterpret_cast<unsigned long long*>(a.ticket), 1ull);
         __syncthreads();

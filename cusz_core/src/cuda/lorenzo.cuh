@@ -138,8 +138,8 @@ template <class T>
 __device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t most_dimensions, const T* field,
                              TileMemory<T>& tile) {
     const Prequantised found = prequant(field, quantiser, tile);
-    if (found.all_special) return {true, true, true, 0};
-    return {false, found.has_missing, true, postquant(tile, most_dimensions, found.has_missing)};
+    if (found.all_special) return {false, true, true, true, 0};
+    return {false, false, found.has_missing, true, postquant(tile, most_dimensions, found.has_missing)};
 }
 
 // ---- The reverse, by one warp: partial sums along the axes, in place
@@ -268,10 +268,11 @@ struct Lorenzo {
                                           typename Traits<T>::Bits (&code)[values_of_thread], Bits16& missing) {
         typename Traits<T>::Bits q[values_of_thread];
         const QuantisedColumns found = quantise_columns<shape>(field, quantiser, q, missing, tile);
-        if (found.all_special) return {true, true, found.has_unpredictable, 0};
-        LorenzoColumns<shape, T> columns(tile, exchange, found.has_missing, missing);
-        const std::uint32_t predictor = columns.predict(q, code);
-        return {false, found.has_missing, found.has_unpredictable, predictor};
+        if (found.all_special) return {false, true, true, found.has_unpredictable, 0};
+        const std::uint32_t predictor =
+            found.plain ? LorenzoColumns<shape, true, T>(tile, exchange, false, missing).predict(q, code)
+                        : LorenzoColumns<shape, false, T>(tile, exchange, found.has_missing, missing).predict(q, code);
+        return {found.plain, false, found.has_missing, found.has_unpredictable, predictor};
     }
     // The inverse, by a warp, except values that are stored verbatim: a whole tile, if there is a way for its predictor;
     // a tile whose codes come row by row; a tile of any shape.

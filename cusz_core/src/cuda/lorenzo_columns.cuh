@@ -27,10 +27,13 @@ __device__ std::uint32_t bit_cost(Int code) {
 
 template <std::uint32_t n>
 __device__ std::uint32_t cheapest(const std::uint32_t (&cost)[n], std::uint32_t count) {
-    std::uint32_t best = 0;
+    std::uint32_t best = 0, lowest = cost[0]; // not cost[best]: arrays with varying indices are not kept in registers
 #pragma unroll
     for (std::uint32_t i = 1; i < n; ++i)
-        if (i < count && cost[i] < cost[best]) best = i;
+        if (i < count && cost[i] < lowest) {
+            best = i;
+            lowest = cost[i];
+        }
     return best;
 }
 
@@ -50,7 +53,8 @@ __device__ void sum_over_block(std::uint32_t (&sum)[n], Array<std::uint32_t, 4 *
     for (std::uint32_t i = 0; i < n; ++i) sum[i] = __shfl_sync(whole_warp, all, static_cast<int>(i * block_warps));
 }
 
-template <TileShape shape, class T>
+// plain: see QuantisedColumns.
+template <TileShape shape, bool plain, class T>
 class LorenzoColumns {
     using C = Column<shape>;
     using Int = typename Traits<T>::Int;
@@ -82,7 +86,7 @@ public:
         sum_over_block(cost, tile_.partial);
         constexpr std::uint32_t highest = shape == TileShape::line ? 1 : shape == TileShape::square ? 2 : 3;
         const std::uint32_t dimension = cheapest(cost, highest + 1);
-        if (dimension == 3) return has_missing_ ? 3 : predict_smooth(code);
+        if (dimension == 3) return !plain && has_missing_ ? 3 : predict_smooth(code);
         if (dimension == 2 && shape == TileShape::box)
             for_column([&](std::uint32_t k) { code[k] = along_xy(code, k); });
         if (dimension == 1)
@@ -95,12 +99,12 @@ public:
 private:
     // Whether predictors are compared on the row of value k, the same for a warp; and on that value.
     __device__ bool is_row_sampled(std::uint32_t k) const {
-        if (whole_) return shape == TileShape::line || (shape == TileShape::square ? k / 2 : k) % 4 == 2;
+        if (plain || whole_) return shape == TileShape::line || (shape == TileShape::square ? k / 2 : k) % 4 == 2;
         const std::uint32_t rows = edge_[1] * edge_[2], every = rows < 8 ? 1 : 4;
         return (C::z(k) * edge_[1] + C::y(k)) % every == every / 2;
     }
     __device__ bool counts(std::uint32_t k) const {
-        return (whole_ || C::inside(edge_, k)) && !(has_missing_ && missing_[k]);
+        return plain || ((whole_ || C::inside(edge_, k)) && !(has_missing_ && missing_[k]));
     }
 
     // The value before this one in its row; `none` if there is none. By a whole warp.
@@ -155,8 +159,6 @@ private:
     // Where 3-D Lorenzo is the best predictor, the field is smooth, and second-order Lorenzo may pay. Returns the
     // predictor.
     __device__ std::uint32_t predict_smooth(Values& code) {
-        // Second differences along x and y, of the rows that are compared
-        Values second;
         const auto along_x_only = [&](std::uint32_t k) {
             const U other = __shfl_up_sync(whole_warp, code[k], 1);
             return code[k] - (lane() >= 2 ? other : 0);
@@ -165,18 +167,17 @@ private:
             return along_x_only(k) - (k >= 2 ? along_x_only(k - 1) : 0);
         };
         for_column([&](std::uint32_t k) {
-            if (whole_ && k % 4 != 2) return;
-            second[k] = along_both(k);
-            exchange_[C::bit(k)] = second[k];
+            if ((plain || whole_) && k % 4 != 2) return;
+            exchange_[C::bit(k)] = along_both(k); // of the rows that are compared
         });
         __syncthreads();
         std::uint32_t cost[3] = {};
         for_column([&](std::uint32_t k) {
             if (!is_row_sampled(k) || !counts(k)) return;
             cost[0] += bit_cost(static_cast<Int>(code[k]));
-            cost[1] += bit_cost(static_cast<Int>(second[k]));
-            cost[2] += bit_cost(
-                static_cast<Int>(second[k] - (warp() >= 2 ? exchange_[C::bit(k) - values_of_warp] : 0)));
+            const U second = exchange_[C::bit(k)];
+            cost[1] += bit_cost(static_cast<Int>(second));
+            cost[2] += bit_cost(static_cast<Int>(second - (warp() >= 2 ? exchange_[C::bit(k) - values_of_warp] : 0)));
         });
         sum_over_block(cost, tile_.partial);
         const std::uint32_t best = cheapest(cost, 3);

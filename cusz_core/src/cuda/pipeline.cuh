@@ -81,14 +81,42 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     return {false, has_missing, true, true, predicted.predictor, significance};
 }
 
+// Of a tile of a known shape: marks in tile.coded the values whose code is not 0, and if any is out of range, which
+// it returns, those. Ends with a barrier in front of the latter.
+template <TileShape shape, bool plain, class T>
+__device__ bool find_nonzero(ColumnMemory<T>& tile, std::uint32_t reach,
+                             const typename Traits<T>::Bits (&code)[values_of_thread], bool has_missing,
+                             const Bits16& missing) {
+    using C = Column<shape>;
+    using U = typename Traits<T>::Bits;
+    const Edges& edge = tile.box.edge;
+    const auto is_inside = [&](std::uint32_t k) { return plain || C::inside(edge, k); };
+    const auto is_missing = [&](std::uint32_t k) { return !plain && has_missing && missing[k]; };
+    const auto is_beyond = [&](std::uint32_t k) {
+        return code[k] + (reach - 1) > 2 * U{reach} - 2 && is_inside(k) && !is_missing(k);
+    };
+    bool any_beyond = false;
+    std::uint32_t chunk = 0; // this lane's one of the warp's
+    for_column([&](std::uint32_t k) {
+        any_beyond = any_beyond || is_beyond(k);
+        const std::uint32_t bits = __ballot_sync(whole_warp, (code[k] != 0 || is_missing(k)) && is_inside(k));
+        if (lane() == k) chunk = bits;
+    });
+    if (lane() < values_of_thread) tile.coded.word[C::chunk(lane())] = chunk;
+    if (__syncthreads_or(any_beyond) == 0) return false;
+    for_column([&](std::uint32_t k) {
+        const std::uint32_t bits = __ballot_sync(whole_warp, is_beyond(k));
+        if (lane() == 0) tile.out_of_range.word[C::chunk(k)] = bits;
+    });
+    return true;
+}
+
 // As above, of a tile of a known shape, whose codes are in `code`.
 template <TileShape shape, class Pipeline, class T>
 __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& state, std::uint32_t reach,
                                 std::uint64_t number, const T* field, ColumnMemory<T>& tile,
                                 Array<typename Traits<T>::Bits, max_tile_values>& exchange,
                                 typename Traits<T>::Bits (&code)[values_of_thread], Bits16& missing) {
-    using C = Column<shape>;
-    using U = typename Traits<T>::Bits;
     __syncthreads(); // all reads of the previous tile are done
     if (is_first_thread()) {
         tile.box = batch.tiling.box(batch.first_tile + number);
@@ -100,25 +128,9 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     if (predicted.all_special) return {true, true, false, false, 0, {true, false, false, 0}};
     const bool has_missing = predicted.has_missing;
 
-    const Edges& edge = tile.box.edge;
-    bool any_beyond = false;
-    std::uint32_t chunk = 0; // this lane's one of the warp's
-    const auto is_beyond = [&](std::uint32_t k) {
-        return C::inside(edge, k) && code[k] + (reach - 1) > 2 * U{reach} - 2 && !(has_missing && missing[k]);
-    };
-    for_column([&](std::uint32_t k) {
-        any_beyond = any_beyond || is_beyond(k);
-        const bool significant = C::inside(edge, k) && (code[k] != 0 || (has_missing && missing[k]));
-        const std::uint32_t bits = __ballot_sync(whole_warp, significant);
-        if (lane() == k) chunk = bits;
-    });
-    if (lane() < values_of_thread) tile.coded.word[C::chunk(lane())] = chunk;
-    const bool has_out_of_range = __syncthreads_or(any_beyond) != 0;
-    if (has_out_of_range)
-        for_column([&](std::uint32_t k) {
-            const std::uint32_t bits = __ballot_sync(whole_warp, is_beyond(k));
-            if (lane() == 0) tile.out_of_range.word[C::chunk(k)] = bits;
-        });
+    const bool has_out_of_range = predicted.plain
+                                      ? find_nonzero<shape, true>(tile, reach, code, has_missing, missing)
+                                      : find_nonzero<shape, false>(tile, reach, code, has_missing, missing);
     if (is_first_thread()) tile.out_of_range.count = tile.unpredictable.count = 0;
     if (warp() == 0) find_significance<shape>(tile);
     __syncthreads();
@@ -226,11 +238,12 @@ struct CodesInColumns {
 
     template <class Symbols, class Words>
     __device__ void take_codes(const Symbols& symbols, Words& words, std::uint32_t (&code)[values_of_thread]) const {
-        for_column([&](std::uint32_t k) {
-            code[k] = static_cast<std::uint32_t>(column[k]);
-            if (prepared.has_out_of_range && tile.out_of_range.test(C::bit(k))) code[k] = 0;
-            if (prepared.has_missing && missing[k]) code[k] = static_cast<std::uint32_t>(missing_code);
-        });
+        for_column([&](std::uint32_t k) { code[k] = static_cast<std::uint32_t>(column[k]); });
+        if (prepared.has_out_of_range || prepared.has_missing)
+            for_column([&](std::uint32_t k) {
+                if (prepared.has_out_of_range && tile.out_of_range.test(C::bit(k))) code[k] = 0;
+                if (prepared.has_missing && missing[k]) code[k] = static_cast<std::uint32_t>(missing_code);
+            });
         const Significance& significance = prepared.significance;
         if (significance.all_zero || significance.n_coded == max_tile_values) return; // symbols are a thread's values
         for_column([&](std::uint32_t k) {
@@ -299,9 +312,9 @@ __device__ WrittenTile write_payload(const typename Pipeline::Coder::Model::Writ
     const std::uint32_t n_out_of_range = prepared.has_out_of_range ? tile.out_of_range.count : 0;
     const std::uint32_t n_unpredictable = prepared.has_unpredictable ? tile.unpredictable.count : 0;
     const bool outliers = n_out_of_range + n_unpredictable > 0;
-    const std::uint32_t n_groups = codes.groups();
+    const std::uint32_t mask_words = significance.masked ? words_of_bits(codes.groups()) : 0;
     const std::uint32_t anchor_at = 1, counts_at = anchor_at + words_of<T>, mask_at = counts_at + (outliers ? 1 : 0);
-    const std::uint32_t fine_at = mask_at + (significance.masked ? words_of_bits(n_groups) : 0);
+    const std::uint32_t fine_at = mask_at + mask_words;
     const std::uint32_t codes_at = fine_at + (significance.fine ? words_of_bits(codes.fine_bits()) : 0);
     const std::uint32_t out_of_range_at = codes_at + (significance.all_zero ? 0 : encoder.words());
     const std::uint32_t unpredictable_at = out_of_range_at + outlier_words(n_out_of_range, words_of<T>);
@@ -329,13 +342,12 @@ __device__ WrittenTile write_payload(const typename Pipeline::Coder::Model::Writ
         for (std::uint32_t i = 0; i < words_of<T>; ++i)
             memory.word[anchor_at + i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(anchor) >> 32 * i);
         if (outliers) memory.word[counts_at] = n_out_of_range | n_unpredictable << 16;
-        if (significance.masked)
-            for (std::uint32_t i = 0; i < words_of_bits(n_groups); ++i) memory.word[mask_at + i] = tile.group_mask[i];
+        for (std::uint32_t i = 0; i < mask_words; ++i) memory.word[mask_at + i] = tile.group_mask[i];
     }
     if (significance.fine) codes.write_fine_mask(memory.word, fine_at);
-    if (!significance.all_zero) encoder.write(model, memory.word, codes_at);
     if (n_out_of_range > 0) codes.write_out_of_range(memory.word, out_of_range_at);
     if (n_unpredictable > 0) codes.write_unpredictable(memory.word, unpredictable_at);
+    if (!significance.all_zero) encoder.write(model, memory.word, codes_at);
     __syncthreads();
     return {end, false};
 }
