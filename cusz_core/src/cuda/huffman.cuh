@@ -163,8 +163,8 @@ public:
 private:
     __device__ std::uint32_t take() { return words_[std::min(next_++, last_)]; }
 
-    const std::uint32_t* words_;
-    std::uint32_t last_, next_, at_, low_, high_, ahead_, entry_ = 0, seen_ = 0;
+    const std::uint32_t* words_ = nullptr;
+    std::uint32_t last_ = 0, next_ = 0, at_ = 0, low_ = 0, high_ = 0, ahead_ = 0, entry_ = 0, seen_ = 0;
 };
 
 // ---- What a pipeline requires of a coder (pipeline.cuh)
@@ -290,7 +290,7 @@ struct HuffmanCoder {
         SubstreamReader reader;
 
     private:
-        std::uint32_t count_, end_;
+        std::uint32_t count_ = 0, end_ = 0;
     };
 
     // Decodes the next n codes to tile.value, in order; missing_code for missing values. By a warp.

@@ -218,8 +218,13 @@ inline constexpr std::uint32_t decode_warps = shape != TileShape::any ? 8 : size
 template <class T, TileShape shape>
 inline constexpr std::uint32_t decode_threads = decode_warps<T, shape> * warp_lanes;
 // Blocks per multiprocessor: as many as registers and shared memory allow.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+inline constexpr int decode_blocks_of_floats = 4;
+#else
+inline constexpr int decode_blocks_of_floats = 3;
+#endif
 template <class T, TileShape shape>
-inline constexpr int decode_blocks = shape == TileShape::any ? 2 : sizeof(T) == 4 ? 4 : 2;
+inline constexpr int decode_blocks = shape == TileShape::any ? 2 : sizeof(T) == 4 ? decode_blocks_of_floats : 2;
 
 template <class T, class Coder, TileShape shape>
 struct DecompressMemory {
@@ -227,6 +232,7 @@ struct DecompressMemory {
 
     typename Coder::ReadingMemory coder;
     Array<OfWarp, decode_warps<T, shape>> warp;
+    Array<std::uint64_t, decode_warps<T, shape>> checksum; // of each warp's tiles; of its first lane
 };
 
 template <class T, class Pipeline, TileShape shape>
@@ -237,7 +243,7 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
     const auto model = Pipeline::Coder::template load<shape != TileShape::any>(a.model, shared.coder, decode_threads<T, shape>);
     __syncthreads();
     auto& tile = shared.warp[warp()];
-    std::uint64_t checksum = 0;
+    if (lane() == 0) shared.checksum[warp()] = 0;
     constexpr std::uint32_t warps = decode_warps<T, shape>;
     for (std::uint64_t number = std::uint64_t{blockIdx.x} * warps + warp(); number < a.batch.n_tiles;
          number += std::uint64_t{gridDim.x} * warps) {
@@ -249,7 +255,8 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
         const std::uint32_t* const words = a.payloads + begin;
         std::uint64_t sum = 0;
         for (std::uint32_t i = lane(); i < n; i += warp_lanes) sum += std::uint64_t{words[i]} * checksum_weight(i);
-        checksum += part_of_sum(a.batch.first_tile + number, warp_sum(sum), n);
+        sum = warp_sum(sum);
+        if (lane() == 0) shared.checksum[warp()] += part_of_sum(a.batch.first_tile + number, sum, n);
         if (a.field == nullptr) continue;
         if (lane() == 0) {
             tile.box = a.batch.tiling.box(a.batch.first_tile + number);
@@ -263,7 +270,7 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
             error = read_payload<shape, Pipeline>(a.quantiser, model, words, n, tile, a.field);
         if (error != TileError::none && lane() == 0) report(&a.result->error, a.batch.first_tile + number, error);
     }
-    if (lane() == 0) add(&a.result->checksum, checksum);
+    if (lane() == 0) add(&a.result->checksum, shared.checksum[warp()]);
 }
 
 // ---- Raw bytes

@@ -276,11 +276,11 @@ struct Lorenzo {
     }
     // The inverse, by a warp, except values that are stored verbatim: a whole tile, if there is a way for its predictor;
     // a tile whose codes come row by row; a tile of any shape.
-    template <TileShape shape, class Decoder, class Reading, class T>
+    template <TileShape shape, class Codes, class T>
     static __device__ bool reconstruct_whole(const v1::TileHeader& header, typename Traits<T>::Bits anchor,
-                                             const Quantiser<T>& quantiser, Decoder& decoder, const Reading& model,
-                                             RowMemory<T, shape>& memory, T* field) {
-        const WholeTile<Decoder, Reading, T> tile{decoder, model, memory.box, anchor, quantiser.step, field};
+                                             const Quantiser<T>& quantiser, Codes& codes, RowMemory<T, shape>& memory,
+                                             T* field) {
+        const WholeTile<Codes, T> tile{codes, memory.box, anchor, quantiser.step, field};
         return cuda::reconstruct_whole<shape>(header.predictor, tile, memory);
     }
     template <TileShape shape, class Codes, class T>

@@ -22,28 +22,28 @@ private:
     U before_;
 };
 
-// A tile that is not clipped, in which every value is coded, none is missing and no code is out of range. Lane x has the
-// symbols of column x, in order.
-template <class Decoder, class Reading, class T>
+// A tile that is not clipped, in which no value is missing and no code is out of range. codes: AllCodes or SomeCodes.
+template <class Codes, class T>
 struct WholeTile {
     using Int = typename Traits<T>::Int;
     using U = typename Traits<T>::Bits;
 
-    Decoder& decoder;
-    const Reading& model;
+    Codes& codes;
     const TileBox& box;
     const U anchor;
     const T step;
     T* const field;
 
-    __device__ U next() const { return static_cast<U>(static_cast<Int>(decoder.reader.next(model))); }
     __device__ T value(U q) const { return dequantise<T>(static_cast<Int>(q), step); }
 
     template <std::uint32_t dimension>
     __device__ void line() const {
         RowSum<U> sum(anchor);
-        for (std::uint32_t x = lane(); x < max_tile_values; x += warp_lanes)
-            field[box.offset + x] = value(dimension > 0 ? sum.next(next()) : next() + anchor);
+        T* chunk = field + box.offset + lane();
+        for (std::uint32_t c = 0; c < max_tile_values / warp_lanes; ++c, chunk += warp_lanes) {
+            const U v = codes.next(c, 0, 0);
+            *chunk = value(dimension > 0 ? sum.next(v) : v + anchor);
+        }
     }
 
     template <std::uint32_t dimension>
@@ -55,7 +55,7 @@ struct WholeTile {
             RowSum<U> sum(anchor);
 #pragma unroll
             for (std::uint32_t c = 0; c < n; ++c) {
-                U v = next();
+                U v = codes.next(c, y, 0);
                 // 1-D Lorenzo predicts along x, save in the first column
                 if (dimension == 2 || (dimension == 1 && c == 0 && lane() == 0)) v = column[c] += v;
                 row[c * warp_lanes] = value(dimension > 0 ? sum.next(v) : v + anchor);
@@ -63,25 +63,29 @@ struct WholeTile {
         }
     }
 
-    // second: of the plane before; sums that undo second-order Lorenzo.
     template <std::uint32_t predictor, class Memory>
-    __device__ void cuboid(Memory& second) const {
+    __device__ void cuboid(Memory& memory) const {
         constexpr std::uint32_t rows = 16, planes = 8, dimension = predictor < 3 ? predictor : 3;
         constexpr bool second_y = predictor >= v1::second_order_xy, second_z = predictor == v1::second_order_xyz;
         const U start = lane() == 0 || dimension == 0 ? anchor : 0;
-        U before[rows]; // differences along x in the plane before
+        // Differences along x in the plane before. In registers, unless the codes need them.
+        U in_registers[rows];
+        const auto before = [&](std::uint32_t y) -> U& {
+            return Codes::needs_registers ? memory.difference[y * warp_lanes + lane()] : in_registers[y];
+        };
 #pragma unroll
-        for (std::uint32_t y = 0; y < rows; ++y) before[y] = start;
+        for (std::uint32_t y = 0; y < rows; ++y) before(y) = start;
         T* plane = field + box.offset + lane();
         for (std::uint32_t z = 0; z < planes; ++z, plane += box.stride[2]) {
             U column = 0, second_column = 0;
             T* row = plane;
 #pragma unroll
             for (std::uint32_t y = 0; y < rows; ++y, row += box.stride[1]) {
-                U v = next();
+                U v = codes.next(0, y, z);
                 if constexpr (second_z) {
-                    if (z >= 2) v += second[y * warp_lanes + lane()];
-                    second[y * warp_lanes + lane()] = v;
+                    U& second = memory.second[y * warp_lanes + lane()];
+                    if (z >= 2) v += second;
+                    second = v;
                 }
                 if constexpr (second_y) {
                     if (y >= 2) v += second_column;
@@ -91,12 +95,12 @@ struct WholeTile {
                 }
                 if constexpr (dimension == 3) {
                     column += v;
-                    v = before[y] += column;
+                    v = before(y) += column;
                 } else if constexpr (dimension == 0) {
                     v += start;
                 } else { // where there is no row before, the plane before's first one
-                    column = (y == 0 ? before[0] : column) + (dimension == 2 || lane() == 0 ? v : 0);
-                    if (y == 0) before[0] = column;
+                    column = (y == 0 ? before(0) : column) + (dimension == 2 || lane() == 0 ? v : 0);
+                    if (y == 0) before(0) = column;
                     if (dimension == 2 || lane() == 0) v = column;
                 }
                 *row = value(dimension > 0 ? warp_inclusive_sum(v) : v);
@@ -120,18 +124,18 @@ __device__ bool reconstruct_whole(std::uint32_t predictor, const Tile& tile, Row
         }
     } else {
         switch (predictor) {
-        case 0: tile.template cuboid<0>(memory.second); break;
-        case 1: tile.template cuboid<1>(memory.second); break;
-        case 2: tile.template cuboid<2>(memory.second); break;
-        case 3: tile.template cuboid<3>(memory.second); break;
-        case 4: tile.template cuboid<4>(memory.second); break;
-        default: tile.template cuboid<5>(memory.second); break;
+        case 0: tile.template cuboid<0>(memory); break;
+        case 1: tile.template cuboid<1>(memory); break;
+        case 2: tile.template cuboid<2>(memory); break;
+        case 3: tile.template cuboid<3>(memory); break;
+        case 4: tile.template cuboid<4>(memory); break;
+        default: tile.template cuboid<5>(memory); break;
         }
     }
     return true;
 }
 
-// Any tile, clipped or not. codes: a RowReader.
+// Any tile, clipped or not. codes: AnyCodes.
 template <TileShape shape, class Codes, class T>
 __device__ void reconstruct_any(const v1::TileHeader& header, typename Traits<T>::Bits anchor,
                                 const Quantiser<T>& quantiser, Codes& codes, RowMemory<T, shape>& memory, T* field) {
@@ -140,25 +144,27 @@ __device__ void reconstruct_any(const v1::TileHeader& header, typename Traits<T>
     constexpr bool has_planes = shape == TileShape::box;
     constexpr std::uint32_t chunks = Chunks<shape>::of_row;
     constexpr std::uint32_t columns = shape == TileShape::line ? 1 : chunks; // a line has no row before
-    const TileBox& box = memory.box;
+    const Edges edge = memory.box.edge;
+    const std::uint64_t stride_y = memory.box.stride[1], stride_z = memory.box.stride[2];
     const std::uint32_t dimension = std::min(header.predictor, 3u);
     const bool second = header.predictor >= v1::second_order_xy, second_z = header.predictor == v1::second_order_xyz;
-    for (std::uint32_t z = 0; z < box.edge[2]; ++z) {
+    T* plane = field + memory.box.offset + lane();
+    for (std::uint32_t z = 0; z < edge[2]; ++z, plane += stride_z) {
+        // Differences along x: of the row before, and of that row in the plane before.
         U up[columns] = {}, up_and_back[columns] = {}, second_up[columns] = {};
-        for (std::uint32_t y = 0; y < box.edge[1]; ++y) {
+        T* row = plane;
+        for (std::uint32_t y = 0; y < edge[1]; ++y, row += stride_y) {
             RowSum<U> sum(anchor), second_sum(0);
-            T* const row = field + (box.offset + y * box.stride[1] + z * box.stride[2]);
 #pragma unroll columns
             for (std::uint32_t c = 0; c < chunks; ++c) {
-                const std::uint32_t x = c * warp_lanes + lane();
-                if (c * warp_lanes >= box.edge[0]) break;
+                if (c > 0 && c * warp_lanes >= edge[0]) break;
+                const std::uint32_t x = c * warp_lanes + lane(), i = c % columns, at = y * warp_lanes + lane();
                 const auto code = codes.next(c, y, z);
-                const std::uint32_t i = c % columns;
                 U v = code.bits;
                 if (second) {
                     if constexpr (has_planes)
                         if (second_z) {
-                            U& before = memory.second[y * warp_lanes + lane()];
+                            U& before = memory.second[at];
                             if (z >= 2) v += before;
                             before = v;
                         }
@@ -169,21 +175,20 @@ __device__ void reconstruct_any(const v1::TileHeader& header, typename Traits<T>
                 }
                 U back = 0; // of the plane before
                 if constexpr (has_planes)
-                    if (z > 0) back = memory.difference[y * warp_lanes + lane()];
+                    if (z > 0) back = memory.difference[at];
                 const U before = y > 0 ? up[i] : back;
-                if (code.missing) // takes its predecessor's q
-                    v = dimension > 0 && x == 0 ? before : 0;
-                else if (dimension == 3)
-                    v += (y > 0 ? up[i] - up_and_back[i] : 0) + back;
+                if (dimension == 3)
+                    v += before - (y > 0 ? up_and_back[i] - back : 0);
                 else if (dimension == 2 || (dimension == 1 && x == 0))
                     v += before;
-                if constexpr (has_planes) memory.difference[y * warp_lanes + lane()] = v;
+                if (code.missing) v = dimension > 0 && x == 0 ? before : 0; // takes its predecessor's q
+                if constexpr (has_planes) memory.difference[at] = v;
                 up[i] = v;
                 up_and_back[i] = back;
                 const U q = dimension > 0 ? sum.next(v) : v + anchor;
-                if (x < box.edge[0])
-                    row[x] = code.missing ? std::bit_cast<T>(quantiser.special)
-                                          : dequantise<T>(static_cast<Int>(q), quantiser.step);
+                if (x < edge[0])
+                    row[c * warp_lanes] = code.missing ? std::bit_cast<T>(quantiser.special)
+                                                       : dequantise<T>(static_cast<Int>(q), quantiser.step);
             }
         }
     }

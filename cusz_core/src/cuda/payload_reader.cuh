@@ -63,24 +63,30 @@ template <class T>
 class Outliers {
 public:
     __device__ Outliers(const PayloadReader& words, std::uint32_t at, std::uint32_t count)
-        : words_(words), at_(at), count_(count) {
-        advance();
-    }
-    // Calls use(position, bits) for those at positions before `end` that are left.
+        : words_(words), at_(at), count_(count) {}
+    __device__ bool any() const { return count_ > 0; }
+    // Calls use(position, bits) for those at positions from `begin` to `end`. (Where the last call ended is not kept:
+    // registers are scarce, outliers few.)
     template <class Use>
-    __device__ void before(std::uint32_t end, const Use& use) {
-        while (position_ < end) {
-            use(position_, read_value<T>(words_, at_ + (count_ + 1) / 2 + next_ * static_cast<std::uint32_t>(words_of<T>)));
-            ++next_;
-            advance();
+    __device__ void within(std::uint32_t begin, std::uint32_t end, const Use& use) const {
+        std::uint32_t low = 0, high = count_;
+        while (low < high) {
+            const std::uint32_t middle = (low + high) / 2;
+            if (position(middle) < begin)
+                low = middle + 1;
+            else
+                high = middle;
         }
+        for (; low < count_ && position(low) < end; ++low)
+            use(position(low),
+                read_value<T>(words_, at_ + (count_ + 1) / 2 + low * static_cast<std::uint32_t>(words_of<T>)));
     }
 
 private:
-    __device__ void advance() { position_ = next_ < count_ ? words_.bits(at_, 16 * next_, 16) : max_tile_values; }
+    __device__ std::uint32_t position(std::uint32_t i) const { return words_.bits(at_, 16 * i, 16); }
 
     const PayloadReader& words_;
-    std::uint32_t at_, count_, next_ = 0, position_;
+    std::uint32_t at_, count_;
 };
 
 } // namespace cusz::cuda

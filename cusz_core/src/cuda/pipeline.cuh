@@ -491,14 +491,21 @@ __device__ TileError read_payload(const Quantiser<T>& quantiser,
     if (error == TileError::none) error = outliers.open(words, head, box.values());
     if (error != TileError::none) return error;
 
-    const bool whole = box.values() == max_tile_values && n_coded == max_tile_values && !header.has_missing &&
-                       head.n_out_of_range == 0;
-    if (whole && Pipeline::Decomposition::template reconstruct_whole<shape>(header, head.anchor, quantiser, decoder,
-                                                                            model, memory, field)) {
-    } else {
-        RowReader<shape, typename Pipeline::Coder, T> codes(
-            decoder, model, coded, Outliers<T>(words, outliers.out_of_range_at, head.n_out_of_range), n_coded, box.edge,
-            memory);
+    const bool whole = box.values() == max_tile_values && !header.has_missing && head.n_out_of_range == 0;
+    const auto reconstruct_whole = [&](auto codes) {
+        return Pipeline::Decomposition::template reconstruct_whole<shape>(header, head.anchor, quantiser, codes, memory,
+                                                                          field);
+    };
+    using Coder = typename Pipeline::Coder;
+    bool done = false;
+    if (whole && n_coded == max_tile_values) {
+        done = reconstruct_whole(AllCodes<Coder, T>{decoder, model});
+    } else if (whole) {
+        done = reconstruct_whole(SomeCodes<shape, Coder, T>(decoder, model, coded, n_coded, memory));
+    }
+    if (!done) {
+        AnyCodes<shape, Coder, T> codes(decoder, model, coded, n_coded,
+                                        Outliers<T>(words, outliers.out_of_range_at, head.n_out_of_range), memory);
         Pipeline::Decomposition::reconstruct(header, head.anchor, quantiser, codes, memory, field);
     }
     if (!header.is_all_zero && !decoder.is_sound(header.has_missing)) return TileError::substream;
@@ -583,7 +590,7 @@ __device__ TileError read_payload(const Tiling& tiling, const Quantiser<T>& quan
     if (error != TileError::none) return error;
     __syncwarp();
     Outliers<T>(words, outliers.out_of_range_at, head.n_out_of_range)
-        .before(max_tile_values, [&](std::uint32_t at, typename Traits<T>::Bits code) {
+        .within(0, max_tile_values, [&](std::uint32_t at, typename Traits<T>::Bits code) {
             if (lane() == 0) tile.value[at] = static_cast<Int>(code);
         });
     __syncwarp();

@@ -7,41 +7,51 @@
 
 namespace cusz::cuda {
 
-// The codes of a tile, chunk by chunk.
-template <TileShape shape, class Coder, class T>
-class RowReader {
-public:
-    __device__ RowReader(typename Coder::Decoder& decoder, const typename Coder::Model::Reading& model,
-                         const CodedRuns<shape>& coded, const Outliers<T>& out_of_range, std::uint32_t n_coded,
-                         const Edges& edge, RowMemory<T, shape>& memory)
-        : decoder_(decoder), model_(model), coded_(coded), out_of_range_(out_of_range), edge_(edge), memory_(memory),
-          n_coded_(n_coded) {}
+// The codes of a tile, chunk by chunk. Each lane asks for its own in every chunk, in order.
 
-    // A code, or that there is none as a value is missing.
-    struct Code {
-        typename Traits<T>::Bits bits;
-        bool missing;
-    };
-    // This lane's code in the next chunk: x of row (y, z).
-    __device__ Code next(std::uint32_t x, std::uint32_t y, std::uint32_t z) {
-        const std::uint32_t first = x * warp_lanes, here = std::min(edge_[0] - first, +warp_lanes);
-        const bool is_coded = coded_.is_coded(x, y, z) && lane() < here;
-        const std::uint32_t lanes = __ballot_sync(whole_warp, is_coded);
+// Where all values are coded and the tile is not clipped, lane x has the symbols of column x.
+template <class Coder, class T>
+struct AllCodes {
+    static constexpr bool needs_registers = false;
+
+    typename Coder::Decoder& decoder;
+    const typename Coder::Model::Reading& model;
+
+    __device__ typename Traits<T>::Bits next(std::uint32_t, std::uint32_t, std::uint32_t) {
+        return static_cast<typename Traits<T>::Bits>(
+            static_cast<typename Traits<T>::Int>(decoder.reader.next(model)));
+    }
+};
+
+// Where some are not coded, or not there, the symbols are put into memory, as many as a chunk needs.
+template <TileShape shape, class Coder, class T>
+class SomeCodes {
+    using U = typename Traits<T>::Bits;
+
+public:
+    static constexpr bool needs_registers = true; // few are left for what is done with the codes
+
+    __device__ SomeCodes(typename Coder::Decoder& decoder, const typename Coder::Model::Reading& model,
+                         const CodedRuns<shape>& coded, std::uint32_t n_coded, RowMemory<T, shape>& memory)
+        : decoder_(decoder), model_(model), coded_(coded), memory_(memory),
+          own_end_(lane() < decoder.count() ? static_cast<int>(n_coded - lane()) : 0) {}
+
+    // The code in chunk x of row (y, z), which is not clipped, of a tile without missing values; 0 if it is not coded.
+    __device__ U next(std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+        // Of a box, two rows have the same mask.
+        if (shape != TileShape::box || y % 2 == 0) lanes_ = __ballot_sync(whole_warp, coded_.is_coded(x, y, z));
+        return static_cast<U>(static_cast<typename Traits<T>::Int>(take(lanes_, 0)));
+    }
+    // The code in a chunk of which these lanes have one, in memory's way of telling missing values; else `none`.
+    __device__ std::int32_t take(std::uint32_t lanes, std::int32_t none) {
         const std::uint32_t end = rank_ + static_cast<std::uint32_t>(__popc(lanes));
         while (decoded_ < end) decode();
         __syncwarp();
-        Code code{0, false};
-        if (is_coded) {
-            const std::uint32_t before = static_cast<std::uint32_t>(__popc(lanes & ((1u << lane()) - 1)));
-            const std::int32_t decoded = memory_.code[(rank_ + before) % codes_ahead];
-            code.missing = decoded == missing_code;
-            code.bits = code.missing ? 0 : static_cast<typename Traits<T>::Bits>(decoded);
-        }
+        std::int32_t code = none;
+        const std::uint32_t own = 1u << lane();
+        if ((lanes & own) != 0)
+            code = memory_.code[(rank_ + static_cast<std::uint32_t>(__popc(lanes & (own - 1)))) % codes_ahead];
         rank_ = end;
-        position_ += here;
-        out_of_range_.before(position_, [&](std::uint32_t at, typename Traits<T>::Bits bits) {
-            if (lane() == at - (position_ - here)) code.bits = code.missing ? 0 : bits;
-        });
         __syncwarp(); // all have their codes
         return code;
     }
@@ -49,7 +59,7 @@ public:
 private:
     // One code of every substream.
     __device__ void decode() {
-        if (lane() < decoder_.count() && decoded_ + lane() < n_coded_) {
+        if (static_cast<int>(decoded_) < own_end_) {
             const std::int32_t code = decoder_.reader.next(model_);
             memory_.code[(decoded_ + lane()) % codes_ahead] = decoder_.reader.is_missing() ? missing_code : code;
         }
@@ -59,11 +69,57 @@ private:
     typename Coder::Decoder& decoder_;
     const typename Coder::Model::Reading& model_;
     const CodedRuns<shape>& coded_;
+    RowMemory<T, shape>& memory_;
+    const int own_end_; // this lane has codes as long as fewer are decoded
+    std::uint32_t rank_ = 0, decoded_ = 0, lanes_ = 0;
+};
+
+// Of any tile: some values may be missing, and some codes out of range.
+template <TileShape shape, class Coder, class T>
+class AnyCodes {
+    using U = typename Traits<T>::Bits;
+
+public:
+    __device__ AnyCodes(typename Coder::Decoder& decoder, const typename Coder::Model::Reading& model,
+                        const CodedRuns<shape>& coded, std::uint32_t n_coded, const Outliers<T>& out_of_range,
+                        RowMemory<T, shape>& memory)
+        : some_(decoder, model, coded, n_coded, memory), all_{decoder, model}, decoder_(decoder), coded_(coded),
+          out_of_range_(out_of_range), edge_(memory.box.edge), is_all_(n_coded == max_tile_values),
+          has_mask_(n_coded < memory.box.values()) {}
+
+    // A code, or that there is none as a value is missing.
+    struct Code {
+        U bits;
+        bool missing;
+    };
+    __device__ Code next(std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+        Code code{0, false};
+        const std::uint32_t here = std::min(edge_[0] - x * warp_lanes, +warp_lanes);
+        if (is_all_) {
+            code = {all_.next(x, y, z), decoder_.reader.is_missing()};
+        } else {
+            std::uint32_t lanes = here == warp_lanes ? whole_warp : (1u << here) - 1;
+            if (has_mask_) lanes &= __ballot_sync(whole_warp, coded_.is_coded(x, y, z));
+            const std::int32_t taken = some_.take(lanes, 0);
+            code = {static_cast<U>(static_cast<typename Traits<T>::Int>(taken)), taken == missing_code};
+        }
+        if (out_of_range_.any()) {
+            const std::uint32_t first = (z * edge_[1] + y) * edge_[0] + x * warp_lanes;
+            out_of_range_.within(first, first + here, [&](std::uint32_t at, U bits) {
+                if (lane() == at - first) code.bits = bits;
+            });
+        }
+        return code;
+    }
+
+private:
+    SomeCodes<shape, Coder, T> some_;
+    AllCodes<Coder, T> all_;
+    typename Coder::Decoder& decoder_;
+    const CodedRuns<shape>& coded_;
     Outliers<T> out_of_range_;
     const Edges& edge_;
-    RowMemory<T, shape>& memory_;
-    const std::uint32_t n_coded_;
-    std::uint32_t rank_ = 0, decoded_ = 0, position_ = 0;
+    const bool is_all_, has_mask_;
 };
 
 } // namespace cusz::cuda
