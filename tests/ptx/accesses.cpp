@@ -195,15 +195,18 @@ void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way
             part.last = std::max(part.last, part.at[lane]);
         }
         part.consecutive = a.consecutive && here == whole;
-        if (space != Space::global) is_of(w, i, space != Space::shared ? cost::local
-                                                     : way == Way::atomic ? cost::shared_atomic
-                                                                          : cost::shared,
-                                         here);
+        if (space != Space::global)
+            is_of(w, i,
+                  space != Space::shared ? cost::local
+                  : way == Way::atomic   ? cost::shared_atomic
+                                         : cost::shared,
+                  here);
         use(places(w, space, part, here, bytes, way), part, here);
         mask &= ~here;
     }
     if (mask != 0)
-        w.machine->fail("address " + hex(a.at[static_cast<unsigned>(std::countr_zero(mask))]) + " is in no space", mask);
+        w.machine->fail("address " + hex(a.at[static_cast<unsigned>(std::countr_zero(mask))]) + " is in no space",
+                        mask);
 }
 
 // In the order of the schedule: lanes that write the same place do so in any order.
@@ -278,13 +281,11 @@ struct SpaceName {
     Space space;
     Cost load;
 };
-constexpr std::array spaces{SpaceName{"", Space::generic, cost::global},
-                            SpaceName{".global", Space::global, cost::global},
-                            SpaceName{".shared", Space::shared, cost::shared},
-                            SpaceName{".shared::cta", Space::shared, cost::shared},
-                            SpaceName{".local", Space::local, cost::local},
-                            SpaceName{".param", Space::param, cost::parameter},
-                            SpaceName{".const", Space::constant, cost::parameter}};
+constexpr std::array spaces{
+    SpaceName{"", Space::generic, cost::global},          SpaceName{".global", Space::global, cost::global},
+    SpaceName{".shared", Space::shared, cost::shared},    SpaceName{".shared::cta", Space::shared, cost::shared},
+    SpaceName{".local", Space::local, cost::local},       SpaceName{".param", Space::param, cost::parameter},
+    SpaceName{".const", Space::constant, cost::parameter}};
 
 template <class T>
 void add_type(Table& t, const std::string& type) {
@@ -294,7 +295,8 @@ void add_type(Table& t, const std::string& type) {
             form.space = space;
             form.bytes = sizeof(T);
             form.vector = vector;
-            const std::string suffix = std::string(name) + (vector > 1 ? ".v" + std::to_string(vector) : "") + "." + type;
+            const std::string suffix =
+                std::string(name) + (vector > 1 ? ".v" + std::to_string(vector) : "") + "." + type;
             form.to = std::string(vector, 'x');
             form.from = "a";
             t.put("ld" + suffix, form);

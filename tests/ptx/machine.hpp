@@ -59,7 +59,7 @@ struct Warp {
     std::uint32_t at = 0, reconverge = none;
     Mask active = 0, alive = 0;
     State state = State::done;
-    std::uint64_t clock = 0; // cycle in which the next instruction can start
+    std::uint64_t clock = 0;   // cycle in which the next instruction can start
     std::uint64_t started = 0; // when the last one did
     std::vector<Path> paths;
     std::vector<std::uint64_t> ready; // by row: cycle from which on it can be used

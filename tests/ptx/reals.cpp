@@ -73,8 +73,7 @@ void add_rounded(Table& t, const std::string& suffix) {
     constexpr auto root = [](T a) { return std::sqrt(a); };
     t.map<T, T, T>("div" + suffix, quotient<T>,
                    [](T a, T b) { return canonical(rounded<mode>(decltype(over){}, a, b)); });
-    t.map<T, T>("rcp" + suffix, quotient<T>,
-                [](T a) { return canonical(rounded<mode>(decltype(over){}, T{1}, a)); });
+    t.map<T, T>("rcp" + suffix, quotient<T>, [](T a) { return canonical(rounded<mode>(decltype(over){}, T{1}, a)); });
     t.map<T, T>("sqrt" + suffix, quotient<T>, [](T a) { return canonical(rounded<mode>(decltype(root){}, a)); });
 }
 
@@ -122,9 +121,8 @@ void add_from_integer(Table& t, const std::string& from) {
     add_between_integers<From, std::uint64_t>(t, "u64", from);
     add_between_integers<From, std::int64_t>(t, "s64", from);
     const auto to_real = [&]<Rounding mode, class T>(const char* suffix) {
-        t.map<T, From>(suffix + from, cost::slow_conversion, [](From a) {
-            return rounded<mode>([](From v) { return static_cast<T>(v); }, a);
-        });
+        t.map<T, From>(suffix + from, cost::slow_conversion,
+                       [](From a) { return rounded<mode>([](From v) { return static_cast<T>(v); }, a); });
     };
     to_real.template operator()<Rounding::nearest, float>("cvt.rn.f32.");
     to_real.template operator()<Rounding::zero, float>("cvt.rz.f32.");

@@ -1,4 +1,4 @@
-"""What nvcc makes of the kernels writes the CPU engine's archives, byte for byte, and reads from them the same values."""
+"""The kernels' PTX writes the CPU engine's archives, byte for byte, and reads the same values from them."""
 
 from __future__ import annotations
 

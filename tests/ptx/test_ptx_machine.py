@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from ptx_library import Counts, PtxError, PtxLibrary
+from ptx_writing import HEAD, kernel, statements
 from simt_library import DEVICE
-from writing import HEAD, kernel, statements
 
 pytestmark = pytest.mark.simt
 
@@ -23,13 +23,22 @@ SCHEDULES = [(0, 0, 4), (1, 0, 1), (2, 1, 3), (2, 9, 16)]
 
 
 def run(
-    ptx: PtxLibrary, body: Sequence[str], *, blocks: int = 1, threads: int = 32, shared: str = "", more: int = 0, **options: Any
+    ptx: PtxLibrary,
+    body: Sequence[str],
+    *,
+    blocks: int = 1,
+    threads: int = 32,
+    shared: str = "",
+    more: int = 0,
+    **options: Any,
 ) -> NDArray[np.uint32]:
     """%r1 of every thread, in order, and `more` words that the kernel finds behind them, zero at first."""
     ptx.use_ptx(HEAD + kernel("k", statements(*PLACE, "mov.u32 %r1, 0", *body, *KEEP), parameters=2, shared=shared))
     n = blocks * threads
     with ptx.memory(DEVICE, np.zeros(n + more, np.uint32)) as out:
-        ptx.launch("k", struct.pack("<2Q", out.pointer, out.pointer + 4 * n), blocks=(blocks,), threads=(threads,), **options)
+        ptx.launch(
+            "k", struct.pack("<2Q", out.pointer, out.pointer + 4 * n), blocks=(blocks,), threads=(threads,), **options
+        )
         return np.frombuffer(out.get(), np.uint32)
 
 
@@ -99,7 +108,8 @@ def test_predicated_instructions_keep_the_rest(ptx: PtxLibrary) -> None:
 
 def test_special_registers(ptx: PtxLibrary) -> None:
     for name, wanted in (
-        ("%tid.x", lambda b, t: t), ("%ctaid.x", lambda b, t: b), ("%ntid.x", lambda b, t: 96), ("%nctaid.x", lambda b, t: 3),
+        ("%tid.x", lambda b, t: t), ("%ctaid.x", lambda b, t: b), ("%ntid.x", lambda b, t: 96),
+        ("%nctaid.x", lambda b, t: 3),
         ("%laneid", lambda b, t: t % 32), ("%warpid", lambda b, t: t // 32), ("%nwarpid", lambda b, t: 3),
         ("%lanemask_eq", lambda b, t: 1 << t % 32), ("%lanemask_lt", lambda b, t: (1 << t % 32) - 1),
         ("%lanemask_le", lambda b, t: (2 << t % 32) - 1), ("%lanemask_gt", lambda b, t: 2**32 - (2 << t % 32)),
@@ -126,8 +136,9 @@ def test_blocks_of_three_dimensions(ptx: PtxLibrary) -> None:
 def test_barriers(ptx: PtxLibrary, schedule: tuple[int, int, int]) -> None:
     """Every thread reads what the one opposite in the block has written."""
     ptx.set_schedule(*schedule)
-    body = ["mul.wide.u32 %d20, %r52, 4", "mov.u64 %d21, cells", "add.s64 %d20, %d20, %d21", "st.shared.u32 [%d20], %r0",
-            "barrier.sync.aligned 0", "sub.u32 %r20, 127, %r52", "mul.wide.u32 %d22, %r20, 4", "add.s64 %d22, %d22, %d21",
+    body = ["mul.wide.u32 %d20, %r52, 4", "mov.u64 %d21, cells", "add.s64 %d20, %d20, %d21",
+            "st.shared.u32 [%d20], %r0", "barrier.sync.aligned 0", "sub.u32 %r20, 127, %r52",
+            "mul.wide.u32 %d22, %r20, 4", "add.s64 %d22, %d22, %d21",
             "ld.shared.u32 %r1, [%d22]"]  # fmt: skip
     found = run(ptx, body, blocks=5, threads=128, shared=".shared .align 4 .b8 cells[512];")
     assert found.tolist() == [128 * b + 127 - t for b in range(5) for t in range(128)]
@@ -153,7 +164,8 @@ def test_a_producer_arrives_without_waiting(ptx: PtxLibrary, schedule: tuple[int
 def test_dynamic_shared_memory_follows_the_static(ptx: PtxLibrary) -> None:
     text = HEAD + ".extern .shared .align 16 .b8 dynamic[];\n" + kernel(
         "k", statements(*PLACE, "mov.u32 %r20, dynamic", "mov.u32 %r21, own", "sub.u32 %r1, %r20, %r21",
-                        "st.shared.u32 [dynamic+60], %r1", *KEEP), parameters=1, shared=".shared .align 4 .b8 own[20];")  # fmt: skip
+                        "st.shared.u32 [dynamic+60], %r1", *KEEP),
+        parameters=1, shared=".shared .align 4 .b8 own[20];")  # fmt: skip
     ptx.use_ptx(text)
     with ptx.memory(DEVICE, 128) as out:
         ptx.launch("k", struct.pack("<Q", out.pointer), shared=64)
@@ -251,9 +263,10 @@ def counted(ptx: PtxLibrary, body: Sequence[str], **options: Any) -> Counts:
 
 def test_instructions_by_class(ptx: PtxLibrary) -> None:
     body = ["add.u32 %r20, %r52, 1", "setp.lt.u32 %p1, %r52, 10", "@%p1 mul.lo.u32 %r20, %r20, 3",
-            "cvt.rn.f32.u32 %r21, %r20", "add.rn.f32 %r21, %r21, %r21", "cvt.rn.f64.u32 %d20, %r20", "add.f64 %d20, %d20, %d20",
-            "st.shared.u32 [cell], 5", "redux.sync.add.u32 %r22, %r20, -1", "bar.sync 0", "ld.global.u32 %r23, [%d10]"]  # fmt: skip
-    found = counted(ptx, body, blocks=2, threads=64, shared=".shared .b8 cell[4];".replace(".b8", ".align 4 .b8"))
+            "cvt.rn.f32.u32 %r21, %r20", "add.rn.f32 %r21, %r21, %r21", "cvt.rn.f64.u32 %d20, %r20",
+            "add.f64 %d20, %d20, %d20", "st.shared.u32 [cell], 5", "redux.sync.add.u32 %r22, %r20, -1", "bar.sync 0",
+            "ld.global.u32 %r23, [%d10]"]  # fmt: skip
+    found = counted(ptx, body, blocks=2, threads=64, shared=".shared .align 4 .b8 cell[4];")
     wanted = dict.fromkeys(found["threads"], 0)
     wanted |= {"integer": 128 + 2 * 10, "predicate": 128, "conversion": 256, "float": 128, "double": 128, "shared": 128}
     wanted |= {"shuffle": 128, "barrier": 128, "global": 128}
@@ -264,8 +277,8 @@ def test_instructions_by_class(ptx: PtxLibrary) -> None:
 
 @pytest.mark.parametrize(
     ("bytes_", "stride", "passes"),
-    [(4, 4, 1), (4, 8, 2), (4, 16, 4), (4, 128, 32), (4, 0, 1), (4, 132, 1), (2, 2, 1), (8, 8, 2), (8, 16, 4), (8, 0, 2),
-     (16, 16, 4), (16, 32, 8), (1, 1, 1), (1, 4, 1), (4, 12, 1)],
+    [(4, 4, 1), (4, 8, 2), (4, 16, 4), (4, 128, 32), (4, 0, 1), (4, 132, 1), (2, 2, 1), (8, 8, 2), (8, 16, 4),
+     (8, 0, 2), (16, 16, 4), (16, 32, 8), (1, 1, 1), (1, 4, 1), (4, 12, 1)],
 )  # fmt: skip
 def test_bank_conflicts(ptx: PtxLibrary, bytes_: int, stride: int, passes: int) -> None:
     """Passes of one load of so many bytes by lanes so many bytes apart; those of a store are the same."""

@@ -171,10 +171,8 @@ def fused(a: float, b: float, c: float, type_: str, mode: str) -> float:
         return product + c
     product_sign = sign(a) * sign(b)
     exact_zero = a * b == 0 and (a == 0 or b == 0)
-    if product_sign == sign(c):
-        zero = sign(c) * 0.0
-    else:
-        zero = -0.0 if mode == "m" else 0.0
+    opposite = -0.0 if mode == "m" else 0.0
+    zero = sign(c) * 0.0 if product_sign == sign(c) else opposite
     if exact_zero and c != 0:
         return c
     return rounded(Fraction(a) * Fraction(b) + Fraction(c), type_, mode, zero)
