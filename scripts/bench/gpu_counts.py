@@ -10,7 +10,7 @@ Prints Markdown tables. Exits with 1 if any count has risen by more than --limit
 counted. Needs nvcc and what scripts/setup installs; takes about two minutes for each commit, for compiling.
 
 Counts are of PTX, of which ptxas makes the processor's own instructions: moves mostly vanish there, divisions and
-64-bit operations become several. The same commit and compiler always give the same counts. `chain` is how long a warp
+64-bit operations become several. The same commit and compiler always give the same counts. A chain is how long a warp
 would take alone, if its instructions started in order, one a cycle, and waited only for each other's results and in
 barriers, with latencies that are assumed (tests/ptx/table.hpp).
 
@@ -79,10 +79,9 @@ class Kernel(NamedTuple):
 
     @property
     def compared(self) -> dict[str, float]:
-        """By the names of COMPARED; of each value, but the chain of each warp."""
-        per_value = (self.threads, self.warp_instructions, self.wavefronts, self.sectors)
-        counts = [n / self.values for n in per_value] + [self.chain_sum / self.warps]
-        return dict(zip(COMPARED, counts, strict=True))
+        """Of each value, by the names of COMPARED."""
+        counts = (self.threads, self.warp_instructions, self.wavefronts, self.sectors, self.chain_sum)
+        return {name: n / self.values for name, n in zip(COMPARED, counts, strict=True)}
 
     @property
     def active_lanes(self) -> float:
@@ -276,11 +275,21 @@ def registers_of(source: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------- the model
 
 
-def limits(kernel: Kernel, processor: Processor) -> dict[str, float]:
+def sample_rate(values: int) -> int:
+    """One in how many tiles the counting kernel counts (cusz_core/src/format/sample.hpp)."""
+    rate = 1
+    while rate < 16 and values // 4096 // (2 * rate) >= 64:
+        rate *= 2
+    return rate
+
+
+def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
     """Seconds that each limit alone would take, for MODEL_VALUES values."""
     cycle = 1e-9 / processor.ghz
     of_all = cycle / processor.multiprocessors
     scale = 1.0 if kernel.blocks == 1 else MODEL_VALUES / kernel.values
+    if name.startswith("count_kernel"):
+        scale *= sample_rate(kernel.values) / sample_rate(MODEL_VALUES)
     fit = kernel.warps_of_processor.get(processor.architecture, 0)
     if kernel.blocks == 1:  # one multiprocessor does it all, however large the field is
         of_all, latency = cycle, kernel.chain_longest * cycle
@@ -294,10 +303,10 @@ def limits(kernel: Kernel, processor: Processor) -> dict[str, float]:
     }
 
 
-def modelled(kernel: Kernel, processor: Processor) -> tuple[float, str]:
+def modelled(name: str, kernel: Kernel, processor: Processor) -> tuple[float, str]:
     """Seconds, and the limit that they come from."""
-    all_limits = limits(kernel, processor)
-    which = max(all_limits, key=lambda name: all_limits[name])
+    all_limits = limits(name, kernel, processor)
+    which = max(all_limits, key=lambda limit: all_limits[limit])
     return all_limits[which], which
 
 
@@ -330,7 +339,7 @@ def table(counts: Counts) -> str:
         "active lanes",
         "passes of shared memory a value",
     ]
-    head += ["passes an access", "sectors a value", "chain of a warp, cycles a value", "longest chain"]
+    head += ["passes an access", "sectors a value", "cycles of warps a value (chains)", "longest chain"]
     head += [f"warps an SM, sm_{n}" for n in architectures]
     lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
     for row, k in counts.items():
@@ -348,7 +357,11 @@ def times_table(counts: Counts) -> str:
     for field, direction in dict.fromkeys((row.field, row.direction) for row in counts):
         cells = []
         for processor in PROCESSORS.values():
-            parts = {row.kernel: modelled(k, processor) for row, k in counts.items() if row[:2] == (field, direction)}
+            parts = {
+                row.kernel: modelled(row.kernel, k, processor)
+                for row, k in counts.items()
+                if row[:2] == (field, direction)
+            }
             seconds = sum(time for time, _ in parts.values())
             speed = MODEL_VALUES * (8 if " f64" in field else 4) / seconds / 1e9
             longest = sorted(parts.items(), key=lambda item: -item[1][0])[:3]

@@ -77,8 +77,8 @@ def test_kernels_are_told_apart_by_name_and_type(counts):
 def test_the_longest_limit_binds(counts, which, changes):
     processor = counts.Processor(90, 100, 2.0, 1000)
     made = kernel(counts, **changes)
-    all_limits = counts.limits(made, processor)
-    seconds, binding = counts.modelled(made, processor)
+    all_limits = counts.limits("k", made, processor)
+    seconds, binding = counts.modelled("k", made, processor)
     assert binding == which
     assert seconds == all_limits[which] == max(all_limits.values())
 
@@ -86,7 +86,7 @@ def test_the_longest_limit_binds(counts, which, changes):
 def test_what_each_limit_is(counts, monkeypatch):
     monkeypatch.setattr(counts, "MODEL_VALUES", 200)  # twice the field
     processor = counts.Processor(90, 100, 2.0, 1000)  # half a nanosecond a cycle
-    assert counts.limits(kernel(counts), processor) == pytest.approx(
+    assert counts.limits("k", kernel(counts), processor) == pytest.approx(
         {
             "issue": 2 * 10 / 4 / 100 * 0.5e-9,
             "shared": 2 * 6 / 100 * 0.5e-9,
@@ -94,11 +94,19 @@ def test_what_each_limit_is(counts, monkeypatch):
             "latency": 2 * 640 / (100 * 24) * 0.5e-9,
         }
     )
-    alone = counts.limits(kernel(counts, grid=[1, 1, 1]), processor)  # one block: no more for a larger field
+    alone = counts.limits("k", kernel(counts, grid=[1, 1, 1]), processor)  # one block: no more for a larger field
     assert alone["issue"] == pytest.approx(10 / 4 * 0.5e-9)
     assert alone["latency"] == pytest.approx(90 * 0.5e-9)
     unknown = counts.Processor(70, 100, 2.0, 1000)
-    assert counts.modelled(kernel(counts), unknown) == (float("inf"), "latency")
+    assert counts.modelled("k", kernel(counts), unknown) == (float("inf"), "latency")
+
+
+def test_a_larger_field_is_counted_in_fewer_tiles(counts):
+    assert [counts.sample_rate(2**n) for n in (10, 18, 19, 21, 22, 27)] == [1, 1, 2, 8, 16, 16]
+    processor = counts.PROCESSORS["H100"]
+    made = kernel(counts)._replace(values=2**19)
+    plain, sampled = (counts.limits(name, made, processor) for name in ("range_kernel", "count_kernel<float>"))
+    assert plain == pytest.approx({name: 8 * seconds for name, seconds in sampled.items()})
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,6 @@ void Machine::check_global(const std::array<std::uint64_t, lanes>& at, std::uint
     }
 }
 
-std::span<std::byte> Machine::shared_of(Warp& warp) const { return warp.block->shared; }
-
 // ---- Blocks
 
 void Machine::begin(Block& block) {
@@ -92,6 +90,7 @@ void Machine::begin(Block& block) {
                        static_cast<unsigned>(number / grid_.blocks.x / grid_.blocks.y));
     constexpr std::array junk{std::byte{0xC7}, std::byte{0x3B}, std::byte{0x91}};
     block.shared.assign(program_.static_shared + grid_.shared_bytes, junk[static_cast<unsigned>(schedule_.order)]);
+    block.cache.fill(0);
     for (Barrier& barrier : block.barriers) barrier = {};
     const unsigned threads = size_of(grid_.threads), warps = (threads + lanes - 1) / lanes;
     block.alive = warps;

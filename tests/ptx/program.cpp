@@ -509,6 +509,8 @@ private:
         made.vector = form.vector;
         made.operation = form.operation;
         made.line = d.statement->line;
+        for (const char* word : {".volatile", ".relaxed", ".acquire", ".cg", ".cv"})
+            made.passes_cache = made.passes_cache || d.statement->opcode.find(word) != std::string_view::npos;
         if (d.statement->guarded) {
             made.guarded = true;
             made.guard = register_operand(d.statement->guard);

@@ -84,7 +84,8 @@ struct Instruction {
     Space space{};
     std::uint8_t bytes = 0, vector = 1, operation = 0;
     bool guarded = false;
-    bool tracked = false; // uses registers that may be undefined
+    bool tracked = false;      // uses registers that may be undefined
+    bool passes_cache = false; // a load that wants what is in memory now
     std::int64_t offset = 0;
     std::uint32_t target = none, reconverge = none;
     std::uint32_t line = 0;

@@ -317,13 +317,27 @@ def test_chains(ptx: PtxLibrary) -> None:
         ("independent", "add.u32 %r21, %r52, 2", 1),
         ("dependent", "add.u32 %r20, %r20, 2", 4),
         ("of 64 bits", "add.s64 %d1, %d1, 2", 6),
-        ("through memory", "ld.global.u64 %d1, [%d1]", 500),
+        ("through memory", "ld.volatile.global.u64 %d1, [%d1]", 500),
+        ("through a cache", "ld.global.u64 %d1, [%d1]", 40),
         ("moves", "mov.u32 %r20, %r20", 0),
     ):
         first = ["mov.u32 %r20, %r52", "st.global.u64 [%d1], %d1"]
         few, many = (counted(ptx, [*first, *[one] * n], threads=64, more=2) for n in (20, 50))
         assert many["chain_longest"] - few["chain_longest"] == 30 * cycles, what
         assert many["chain_sum"] - few["chain_sum"] == 2 * 30 * cycles, what
+
+
+def test_what_a_block_has_loaded_is_cached(ptx: PtxLibrary) -> None:
+    """Lines of 128 bytes, until another comes into their place; of this block alone."""
+
+    def chain(*offsets: int) -> int:
+        body = [line for at in offsets for line in (f"ld.global.u32 %r20, [%d0+{at}]", "and.b32 %r20, %r20, 0",
+                "cvt.u64.u32 %d20, %r20", "add.s64 %d0, %d0, %d20")]  # fmt: skip
+        found: int = counted(ptx, body, more=2**17)["chain_longest"]
+        return found
+
+    misses = [chain(0, 4, 124), chain(0, 128, 256), chain(0, 65536, 0)]
+    assert [round((n - misses[0]) / 460) for n in misses] == [0, 2, 2]
 
 
 def test_barriers_join_the_chains_of_a_block(ptx: PtxLibrary) -> None:
