@@ -4,6 +4,7 @@
     .venv/bin/python scripts/bench/gpu_counts.py                 # HEAD and the working tree
     .venv/bin/python scripts/bench/gpu_counts.py main~1 main     # two commits
     .venv/bin/python scripts/bench/gpu_counts.py --alone main    # one, compared with nothing
+    .venv/bin/python scripts/bench/gpu_counts.py --lines 10      # and the lines where most instructions are executed
     .venv/bin/python scripts/bench/gpu_counts.py --keep build/gpu_counts --json build/counts.json
 
 Prints Markdown tables. Exits with 1 if any count has risen by more than --limit percent, with 2 if nothing could be
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +78,7 @@ class Kernel(NamedTuple):
     warps: int
     classes: Mapping[str, int]
     warps_of_processor: Mapping[int, int]  # that fit a multiprocessor, by architecture
+    lines: Mapping[str, int] = {}  # instructions of threads, by line of the source
 
     @property
     def compared(self) -> dict[str, float]:
@@ -112,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(table(head))
     print("\n" + times_table(head))
+    if options.lines:
+        print("\n" + line_table(head, options.lines))
     if options.json:
         write(options.json, name, head)
     if base is None:
@@ -134,6 +139,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--alone", action="store_true", help="count BASE only")
     parser.add_argument("--limit", type=float, default=2, help="percent that a count may rise (default: 2)")
+    parser.add_argument("--lines", type=int, default=0, metavar="N", help="show the N busiest lines of each kernel")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the builds here, by commit, and reuse them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the counts of HEAD here")
     return parser.parse_args(arguments)
@@ -159,7 +165,8 @@ def count(folder: Path) -> Counts:
     for field, of_field in launches.items():
         for direction in DIRECTIONS:
             for name, of_kernel in by_kernel(of_field[direction]).items():
-                found[Row(field, direction, name)] = summed(of_kernel, of_field["values"], registers)
+                kernel = summed(of_kernel, of_field["values"], registers)
+                found[Row(field, direction, name)] = kernel._replace(lines=of_field["lines"][direction][name])
     return found
 
 
@@ -198,19 +205,48 @@ def count_here(folder: str) -> None:
     from ptx_library import PtxLibrary
     from simt_library import CPU, DEVICE, REL, Context
 
-    library = PtxLibrary(Path(folder) / "lib/libcusz_core.so.0")
+    ptx = Path(folder) / "ptx/kernels.ptx"
+    library, sources = PtxLibrary(Path(folder) / "lib/libcusz_core.so.0"), source_lines(ptx.read_text())
     found = {}
-    with library.kernels_of(Path(folder) / "ptx/kernels.ptx"), Context(library) as context:
+
+    def counted(name: str, direction: str) -> None:
+        into = found.setdefault(name, {"lines": {}})
+        into[direction] = library.counts()
+        into["lines"][direction] = {
+            gpu_resources.short_name(kernel): by_source({line: n for line, (_, n) in lines.items()}, sources)
+            for kernel, lines in library.lines().items()
+        }
+        library.clear()
+
+    with library.kernels_of(ptx), Context(library) as context:
         for name, (x, rel) in fields().items():
             wanted = context.compress(x, rel, REL, backend=CPU)
-            library.clear()
             if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE) != wanted:
                 raise Failure(f"the archive of {name} is not that of the CPU", "Run pytest tests/ptx.")
-            compress = library.counts()
-            library.clear()
+            counted(name, "compress")
             context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
-            found[name] = {"values": x.size, "compress": compress, "decompress": library.counts()}
+            counted(name, "decompress")
+            found[name]["values"] = x.size
     print(json.dumps(found))
+
+
+def source_lines(text: str) -> list[str]:
+    """For every line of a PTX file, the line of the source that it comes from, such as huffman.cuh:100."""
+    names = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"(?:.*/)?([^"/]+)"', text, re.MULTILINE))
+    found, here = [], "?"
+    for line in text.splitlines():
+        if at := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line):
+            here = f"{names.get(at[1], '?')}:{at[2]}"
+        found.append(here)
+    return found
+
+
+def by_source(counted: Mapping[int, int], sources: Sequence[str]) -> dict[str, int]:
+    """What is counted by line of a PTX file, by line of the source."""
+    found: dict[str, int] = {}
+    for line, n in counted.items():
+        found[sources[line - 1]] = found.get(sources[line - 1], 0) + n
+    return found
 
 
 def fields() -> dict[str, tuple[Any, float]]:
@@ -371,6 +407,17 @@ def times_table(counts: Counts) -> str:
     return "\n".join(lines)
 
 
+def line_table(counts: Counts, n: int) -> str:
+    """The n busiest lines of each kernel, where it executes at least one instruction a value."""
+    lines = ["| field | direction | kernel | line | thread instructions a value |", "|---|---|---|---|--:|"]
+    for row, kernel in counts.items():
+        if kernel.threads < kernel.values:
+            continue
+        for line, threads in sorted(kernel.lines.items(), key=lambda item: -item[1])[:n]:
+            lines.append(f"| {' | '.join(row)} | `{line}` | {threads / kernel.values:.2f} |")
+    return "\n".join(lines)
+
+
 def change_table(base: Counts, head: Counts, base_name: str, head_name: str) -> str:
     lines = [f"| field | direction | kernel | {head_name} against {base_name}: " + " | ".join(COMPARED) + " |"]
     lines.append("|---|---|---|" + "--:|" * len(COMPARED))
@@ -385,7 +432,7 @@ def change_table(base: Counts, head: Counts, base_name: str, head_name: str) -> 
 
 
 def write(path: Path, commit: str, counts: Counts) -> None:
-    rows = [{**row._asdict(), **kernel._asdict()} for row, kernel in counts.items()]
+    rows = [{**row._asdict(), **kernel._replace(lines={})._asdict()} for row, kernel in counts.items()]
     text = ",\n".join(" " + json.dumps(row) for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{{"commit": {json.dumps(commit)},\n"rows": [\n{text}\n]}}\n')

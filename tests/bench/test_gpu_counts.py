@@ -149,6 +149,29 @@ def test_tables_and_files(counts, monkeypatch, capsys, tmp_path):
     assert counts.read(path) == made
 
 
+def test_lines_of_the_source(counts, monkeypatch, capsys):
+    ptx = """\
+.visible .entry k()
+{
+	.loc	1 48 0
+	add.u32 %r1, %r2, 3;
+	.loc	2 27 9, function_name $L__info_string0, inlined_at 1 54 5
+	add.u32 %r1, %r1, 3;
+	ret;
+}
+	.file	1 "/somewhere/cuda/kernels.cu"
+	.file	2 "/somewhere/cuda/tile.cuh"
+"""
+    sources = counts.source_lines(ptx)
+    assert sources == ["?"] * 2 + ["kernels.cu:48"] * 2 + ["tile.cuh:27"] * 6
+    lines = counts.by_source({4: 100, 6: 300, 7: 20}, sources)
+    assert lines == {"kernels.cu:48": 100, "tile.cuh:27": 320}
+    monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(counts, kernel(counts)._replace(lines=lines))])
+    assert counts.main(["--alone", "--lines=1"]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if "`" in line]
+    assert shown == ["| waves f32 | compress | compress_kernel<float> | `tile.cuh:27` | 3.20 |"]
+
+
 def test_failures_say_what_to_do(counts, monkeypatch, capsys):
     def fail(*_):
         raise counts.gpu_resources.CompilerError("nvcc was not found")

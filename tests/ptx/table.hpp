@@ -55,11 +55,8 @@ void each_lane(Mask mask, Use&& use) {
     for (; mask != 0; mask &= mask - 1) use(static_cast<unsigned>(std::countr_zero(mask)));
 }
 
-#if defined(__clang__)
-#define PTX_LANES _Pragma("clang loop vectorize(assume_safety)") for (unsigned lane = 0; lane < lanes; ++lane)
-#else
+// A loop over lanes that the compiler may turn into vectors: rows are the same or apart.
 #define PTX_LANES _Pragma("GCC ivdep") for (unsigned lane = 0; lane < lanes; ++lane)
-#endif
 
 class Table {
 public:
