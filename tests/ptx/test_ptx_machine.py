@@ -129,6 +129,53 @@ def test_blocks_of_three_dimensions(ptx: PtxLibrary) -> None:
         assert np.frombuffer(out.get(), np.uint32).tolist() == list(range(60))
 
 
+def test_variables_of_the_file(ptx: PtxLibrary) -> None:
+    """Constant and global ones, with their initial values; a global one keeps what a launch has written."""
+    head = (
+        ".const .align 8 .b8 few[8] = {1, 2, 0xFF, 4, 5, 6, 7, 8};\n.global .align 4 .u32 sums[2] = {10, 0xFFFFFFFF};\n"
+    )
+    body = ["and.b32 %r20, %r52, 7", "cvt.u64.u32 %d20, %r20", "mov.u64 %d21, few", "add.s64 %d20, %d20, %d21",
+            "ld.const.u8 %r1, [%d20]", "mov.u64 %d22, sums", "red.global.add.u32 [sums+4], 1", "ld.u32 %r21, [%d22]",
+            "add.u32 %r1, %r1, %r21", "ld.global.u32 %r22, [sums+4]", "mad.lo.u32 %r1, %r22, 1000, %r1"]  # fmt: skip
+    ptx.use_ptx(HEAD + head + kernel("k", statements(*PLACE, *body, *KEEP), parameters=1))
+    with ptx.memory(DEVICE, 128) as out:
+        for launches in (1, 2):
+            ptx.launch("k", struct.pack("<Q", out.pointer))
+            found = np.frombuffer(out.get(), np.uint32).tolist()
+            assert found == [(32 * launches - 1) * 1000 + 10 + [1, 2, 255, 4, 5, 6, 7, 8][k % 8] for k in range(32)]
+
+
+def test_parameters(ptx: PtxLibrary) -> None:
+    """Several, with gaps between them; read by name, by address, and through a generic one."""
+    text = """
+.visible .entry k(.param .u64 k_0, .param .u8 k_1, .param .align 8 .b8 k_2[16], .param .u16 k_3)
+{
+    .reg .b32 %r<9>;
+    .reg .b64 %d<9>;
+    ld.param.u64 %d0, [k_0];
+    ld.param.u8 %r0, [k_1];
+    mov.b64 %d1, k_2;
+    add.s64 %d2, %d1, 20;
+    ld.param.u32 %r1, [%d2+-12];
+    cvta.param.u64 %d3, %d1;
+    ld.u32 %r2, [%d3+12];
+    ld.param.s16 %r3, [k_3];
+    st.global.v4.u32 [%d0], {%r0, %r1, %r2, %r3};
+    ret;
+}
+"""
+    ptx.use_ptx(HEAD + text)
+    with ptx.memory(DEVICE, 16) as out:
+        ptx.launch("k", struct.pack("<QB7xQIIh", out.pointer, 200, 1, 22, 33, -4))
+        assert np.frombuffer(out.get(), np.uint32).tolist() == [200, 22, 33, 2**32 - 4]
+
+
+def test_the_clock_is_that_of_the_chain(ptx: PtxLibrary) -> None:
+    body = ["mov.u32 %r20, %clock", "add.u32 %r20, %r20, 0", *["add.u32 %r21, %r21, 1"] * 10, "mov.u32 %r22, %clock",
+            "sub.u32 %r1, %r22, %r20"]  # fmt: skip
+    assert set(run(ptx, ["mov.u32 %r21, 0", *body]).tolist()) == {20 + 1 + 36 + 1}
+
+
 # ---- Barriers and blocks
 
 
