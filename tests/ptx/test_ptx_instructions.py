@@ -105,8 +105,8 @@ def specs(library: PtxLibrary) -> dict[str, Spec]:
 
 
 @pytest.fixture(scope="module")
-def compiled(library: PtxLibrary, specs: dict[str, Spec]) -> Iterator[dict[str, str]]:
-    """A kernel for every instruction: its name, by opcode."""
+def written(specs: dict[str, Spec]) -> tuple[str, dict[str, str]]:
+    """A kernel for every instruction, and their names by opcode."""
     names = {opcode: f"k{i}" for i, opcode in enumerate(specs)}
 
     def size(type_: str) -> int:
@@ -116,7 +116,13 @@ def compiled(library: PtxLibrary, specs: dict[str, Spec]) -> Iterator[dict[str, 
         of_lanes(names[opcode], opcode, [size(t) for t in spec.to], [size(t) for t in spec.sources])
         for opcode, spec in specs.items()
     ]
-    with library.kernels_of(HEAD + "".join(texts)):
+    return HEAD + "".join(texts), names
+
+
+@pytest.fixture
+def compiled(library: PtxLibrary, written: tuple[str, dict[str, str]]) -> Iterator[dict[str, str]]:
+    text, names = written
+    with library.kernels_of(text):
         yield names
 
 
