@@ -44,13 +44,18 @@ def measure(wanted: Sequence[int]) -> dict[str, Any]:
     nvcc = find_nvcc()
     with tempfile.TemporaryDirectory(prefix="cusz-resources-") as folder:
         kernels = Path(folder) / "kernels.o"
-        codes = [f"--generate-code=arch=compute_{n},code=sm_{n}" for n in wanted]
-        # As cusz_core/CMakeLists.txt has it.
-        flags = ["-O3", "-DNDEBUG", "-std=c++20", "-fmad=false", "--expt-relaxed-constexpr", "-I", CORE / "include"]
-        text = _run(nvcc, "-c", *flags, *codes, "-Xptxas=-v", KERNELS, "-o", kernels)
+        text = compiled(nvcc, CORE, wanted, kernels)
         launches = _launches(nvcc, kernels, Path(folder) / "launches")
     version = re.search(r"release [\d.]+, V([\d.]+)", _run(nvcc, "--version"))
     return {"nvcc": version[1] if version else "unknown", "rows": joined(parse(text), launches)}
+
+
+def compiled(nvcc: str, core: Path, wanted: Sequence[int], to: Path) -> str:
+    """Compiles the kernels of this folder. Returns what `ptxas -v` says."""
+    codes = [f"--generate-code=arch=compute_{n},code=sm_{n}" for n in wanted]
+    # As cusz_core/CMakeLists.txt has it.
+    flags = ["-O3", "-DNDEBUG", "-std=c++20", "-fmad=false", "--expt-relaxed-constexpr", "-I", core / "include"]
+    return _run(nvcc, "-c", *flags, *codes, "-Xptxas=-v", core / "src/cuda/kernels.cu", "-o", to)
 
 
 def find_nvcc() -> str:

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <utility>
 
 namespace ptx {
 
@@ -100,14 +100,15 @@ std::uint64_t sectors(const Addresses& a, Mask mask, unsigned bytes) {
 
 enum class Way { load, store, atomic };
 
-// Where lanes' addresses begin: lane l's place is `base + at[l] + l * apart`.
+// Where lanes' addresses begin: lane l's place is `base + at[l] + l * apart`; and what getting there costs.
 struct Places {
     std::byte* base;
     std::uint64_t apart;
+    Cost cost;
 };
 
 Places bounded(const Machine& machine, const Addresses& a, std::byte* data, std::uint64_t begin, std::uint64_t size,
-               unsigned bytes, Mask mask, const char* what, std::uint64_t apart = 0) {
+               unsigned bytes, Mask mask, const char* what, Cost cost, std::uint64_t apart = 0) {
     if (a.first < begin || a.last > begin + size - bytes || size < bytes) {
         Mask wrong = 0;
         each_lane(mask, [&](unsigned lane) {
@@ -118,92 +119,120 @@ Places bounded(const Machine& machine, const Addresses& a, std::byte* data, std:
                          " bytes of " + what + " memory",
                      wrong);
     }
-    return {data - begin, apart};
+    return {data - begin, apart, cost};
 }
 
-Places places(Warp& w, Space space, const Addresses& a, Mask mask, unsigned bytes, Way way) {
-    Machine& machine = *w.machine;
-    Counts& counts = machine.counts;
+// Whether all lines that a load wants are in the block's cache, where they are from then on.
+bool is_cached(Block& block, const Addresses& a, Mask mask) {
+    bool all = true;
+    std::uint64_t last = ~std::uint64_t{0};
+    each_lane(mask, [&](unsigned lane) {
+        const std::uint64_t line = a.at[lane] / cache_line;
+        if (std::exchange(last, line) == line) return;
+        std::uint64_t& kept = block.cache[line % cache_lines];
+        all = std::exchange(kept, line) == line && all;
+    });
+    return all;
+}
+
+void check_aligned(const Machine& machine, const Addresses& a, Mask mask, unsigned bytes) {
     std::uint64_t unaligned = 0;
     for (unsigned lane = 0; lane < lanes; ++lane) unaligned |= a.at[lane] & (bytes - 1);
-    if (unaligned != 0) {
-        Mask wrong = 0;
-        each_lane(mask, [&](unsigned lane) { wrong |= static_cast<Mask>((a.at[lane] & (bytes - 1)) != 0) << lane; });
-        machine.fail("address " + hex(a.at[static_cast<unsigned>(std::countr_zero(wrong))]) + " is not a multiple of " +
-                         std::to_string(bytes),
-                     wrong);
-    }
+    if (unaligned == 0) return;
+    Mask wrong = 0;
+    each_lane(mask, [&](unsigned lane) { wrong |= static_cast<Mask>((a.at[lane] & (bytes - 1)) != 0) << lane; });
+    machine.fail("address " + hex(a.at[static_cast<unsigned>(std::countr_zero(wrong))]) + " is not a multiple of " +
+                     std::to_string(bytes),
+                 wrong);
+}
+
+Places places(Warp& w, const Instruction& i, Space space, const Addresses& a, Mask mask, Way way) {
+    Machine& machine = *w.machine;
+    Counts& counts = machine.counts;
+    const unsigned bytes = i.bytes * i.vector;
+    check_aligned(machine, a, mask, bytes);
     switch (space) {
     case Space::shared: {
-        const std::span<std::byte> memory = machine.shared_of(w);
-        const Places found = bounded(machine, a, memory.data(), shared_begin, memory.size(), bytes, mask, "shared");
+        const std::span<std::byte> memory = w.block->shared;
+        const Cost cost = way == Way::atomic ? cost::shared_atomic : cost::shared;
+        const Places found =
+            bounded(machine, a, memory.data(), shared_begin, memory.size(), bytes, mask, "shared", cost);
         ++counts.shared_accesses;
         counts.shared_wavefronts += wavefronts(a, mask, bytes, way == Way::atomic);
         return found;
     }
     case Space::local: {
         const std::uint64_t of_lane = machine.program().local_bytes;
-        return bounded(machine, a, w.local.data(), local_begin, of_lane, bytes, mask, "local", of_lane);
+        return bounded(machine, a, w.local.data(), local_begin, of_lane, bytes, mask, "local", cost::local, of_lane);
     }
     case Space::param: {
         if (way != Way::load) machine.fail("parameters cannot be written", mask);
         const auto memory = machine.parameters();
         return bounded(machine, a, const_cast<std::byte*>(memory.data()), param_begin, memory.size(), bytes, mask,
-                       "parameter");
+                       "parameter", cost::parameter);
     }
+    case Space::constant:
+        machine.check_global(a.at, a.first, a.last, bytes, mask);
+        return {nullptr, 0, cost::parameter};
     default: {
+        machine.check_global(a.at, a.first, a.last, bytes, mask);
         ++counts.global_accesses;
         const std::uint64_t n = sectors(a, mask, bytes);
         if (way != Way::store) counts.sectors_loaded += n;
         if (way != Way::load) counts.sectors_stored += n;
-        machine.check_global(a.at, a.first, a.last, bytes, mask);
-        return {nullptr, 0};
+        if (way == Way::atomic) return {nullptr, 0, cost::global_atomic};
+        const bool hits = way == Way::load && !i.passes_cache && is_cached(*w.block, a, mask);
+        return {nullptr, 0, hits ? cost::cached : cost::global};
     }
     }
 }
 
-// A generic access that turns out not to be one to global memory: it is counted, and takes as long, as what it is.
-void is_of(Warp& w, const Instruction& i, Cost it, Mask mask) {
-    auto& threads = w.machine->counts.threads;
-    const auto n = static_cast<std::uint64_t>(std::popcount(mask));
-    threads[static_cast<std::size_t>(it.of)] += n;
-    threads[static_cast<std::size_t>(i.cost.of)] -= n; // what is added at the end, for all lanes
-    for (unsigned k = 0; k < i.n_to; ++k)
-        if (i.operands[k].row != 0) w.ready[i.operands[k].row] = w.started + it.latency;
+// Those of these lanes' addresses that are in a space's window, as addresses of that space.
+Addresses within(const Addresses& a, Space space, Mask here) {
+    Addresses part{};
+    const std::uint64_t filler = a.at[static_cast<unsigned>(std::countr_zero(here))];
+    part.first = ~std::uint64_t{0};
+    for (unsigned lane = 0; lane < lanes; ++lane) {
+        part.at[lane] = (here >> lane & 1 ? a.at[lane] : filler) - window_of(space);
+        part.first = std::min(part.first, part.at[lane]);
+        part.last = std::max(part.last, part.at[lane]);
+    }
+    part.consecutive = a.consecutive && here == whole;
+    return part;
 }
 
 // Does `use(places, addresses, mask)`; for generic addresses, once for each space that they are in.
 template <class Use>
 void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way way, Use&& use) {
-    const unsigned bytes = i.bytes * i.vector;
-    Addresses a = addresses(w, i, operand, mask, bytes);
-    if (i.space != Space::generic) return use(places(w, i.space, a, mask, bytes, way), a, mask);
-    for (const Space space : {Space::global, Space::shared, Space::local, Space::param}) {
-        const std::uint64_t window = window_of(space) >> window_shift;
-        Mask here = 0;
-        for (unsigned lane = 0; lane < lanes; ++lane)
-            here |= static_cast<Mask>(a.at[lane] >> window_shift == window) << lane;
-        here &= mask;
-        if (here == 0) continue;
-        Addresses part = a;
-        const std::uint64_t filler = a.at[static_cast<unsigned>(std::countr_zero(here))];
-        part.first = ~std::uint64_t{0};
-        part.last = 0;
-        for (unsigned lane = 0; lane < lanes; ++lane) {
-            part.at[lane] = (here >> lane & 1 ? a.at[lane] : filler) - window_of(space);
-            part.first = std::min(part.first, part.at[lane]);
-            part.last = std::max(part.last, part.at[lane]);
+    const Addresses a = addresses(w, i, operand, mask, i.bytes * i.vector);
+    std::uint16_t latency = 0;
+    const auto use_part = [&](Space space, const Addresses& part, Mask here) {
+        const Places found = places(w, i, space, part, here, way);
+        latency = std::max(latency, found.cost.latency);
+        // it is counted as what it is, which only the address tells
+        auto& threads = w.machine->counts.threads;
+        const auto n = static_cast<std::uint64_t>(std::popcount(here));
+        threads[static_cast<std::size_t>(found.cost.of)] += n;
+        threads[static_cast<std::size_t>(i.cost.of)] -= n; // all are added there at the end
+        use(found, part, here);
+    };
+    if (i.space != Space::generic) {
+        use_part(i.space, a, mask);
+    } else {
+        for (const Space space : {Space::global, Space::shared, Space::local, Space::param}) {
+            Mask here = 0;
+            for (unsigned lane = 0; lane < lanes; ++lane)
+                here |= static_cast<Mask>(a.at[lane] >> window_shift == window_of(space) >> window_shift) << lane;
+            here &= mask;
+            if (here != 0) use_part(space, within(a, space, here), here);
+            mask &= ~here;
         }
-        part.consecutive = a.consecutive && here == whole;
-        if (space != Space::global) is_of(w, i, space != Space::shared ? cost::local
-                                                     : way == Way::atomic ? cost::shared_atomic
-                                                                          : cost::shared,
-                                         here);
-        use(places(w, space, part, here, bytes, way), part, here);
-        mask &= ~here;
+        if (mask != 0)
+            w.machine->fail("address " + hex(a.at[static_cast<unsigned>(std::countr_zero(mask))]) + " is in no space",
+                            mask);
     }
-    if (mask != 0)
-        w.machine->fail("address " + hex(a.at[static_cast<unsigned>(std::countr_zero(mask))]) + " is in no space", mask);
+    for (unsigned k = 0; k < i.n_to; ++k)
+        if (i.operands[k].row != 0) w.ready[i.operands[k].row] = w.started + latency;
 }
 
 // In the order of the schedule: lanes that write the same place do so in any order.
@@ -278,13 +307,11 @@ struct SpaceName {
     Space space;
     Cost load;
 };
-constexpr std::array spaces{SpaceName{"", Space::generic, cost::global},
-                            SpaceName{".global", Space::global, cost::global},
-                            SpaceName{".shared", Space::shared, cost::shared},
-                            SpaceName{".shared::cta", Space::shared, cost::shared},
-                            SpaceName{".local", Space::local, cost::local},
-                            SpaceName{".param", Space::param, cost::parameter},
-                            SpaceName{".const", Space::constant, cost::parameter}};
+constexpr std::array spaces{
+    SpaceName{"", Space::generic, cost::global},          SpaceName{".global", Space::global, cost::global},
+    SpaceName{".shared", Space::shared, cost::shared},    SpaceName{".shared::cta", Space::shared, cost::shared},
+    SpaceName{".local", Space::local, cost::local},       SpaceName{".param", Space::param, cost::parameter},
+    SpaceName{".const", Space::constant, cost::parameter}};
 
 template <class T>
 void add_type(Table& t, const std::string& type) {
@@ -294,7 +321,8 @@ void add_type(Table& t, const std::string& type) {
             form.space = space;
             form.bytes = sizeof(T);
             form.vector = vector;
-            const std::string suffix = std::string(name) + (vector > 1 ? ".v" + std::to_string(vector) : "") + "." + type;
+            const std::string suffix =
+                std::string(name) + (vector > 1 ? ".v" + std::to_string(vector) : "") + "." + type;
             form.to = std::string(vector, 'x');
             form.from = "a";
             t.put("ld" + suffix, form);

@@ -21,12 +21,14 @@ void each_group(Warp& w, const Instruction& i, unsigned operand, Mask mask, Use&
     for (Mask left = mask; left != 0;) {
         const auto first = static_cast<unsigned>(std::countr_zero(left));
         const Mask named = members[first];
-        if ((named >> first & 1) == 0) w.machine->fail("mask " + hex(named) + " does not name the lane itself", Mask{1} << first);
+        if ((named >> first & 1) == 0)
+            w.machine->fail("mask " + hex(named) + " does not name the lane itself", Mask{1} << first);
         if (const Mask absent = named & w.alive & ~mask)
             w.machine->fail("mask " + hex(named) + " names lanes that are not here", absent);
         Mask others = 0;
         each_lane(named & mask, [&](unsigned lane) { others |= static_cast<Mask>(members[lane] != named) << lane; });
-        if (others != 0) w.machine->fail("other lanes have mask " + hex(named) + "; masks that differ are those of", others);
+        if (others != 0)
+            w.machine->fail("other lanes have mask " + hex(named) + "; masks that differ are those of", others);
         use(named & mask);
         left &= ~named;
     }
@@ -72,7 +74,9 @@ void vote(Warp& w, const Instruction& i, Mask mask) {
             auto* to = w.to<std::uint32_t>(i, 0);
             each_lane(group, [&](unsigned lane) { to[lane] = yes; });
         } else {
-            const bool holds = i.operation == all ? yes == group : i.operation == any ? yes != 0 : yes == group || yes == 0;
+            const bool holds = i.operation == all   ? yes == group
+                               : i.operation == any ? yes != 0
+                                                    : yes == group || yes == 0;
             if (holds) found |= group;
         }
     });
@@ -204,10 +208,11 @@ const Table& table() {
 
 // Suffixes that concern caches, and the order and scope in which others see an access: nothing here depends on them.
 bool is_hint(std::string_view word) {
-    constexpr std::array hints{"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "sc",  "cta",
-                               "cluster",  "gpu",     "sys",     "gl",      "ca",      "cg",   "cs",  "lu",
+    constexpr std::array hints{"volatile", "relaxed", "acquire", "release", "acq_rel", "weak",    "sc",   "cta",
+                               "cluster",  "gpu",     "sys",     "gl",      "ca",      "cg",      "cs",   "lu",
                                "cv",       "wb",      "wt",      "nc",      "uni",     "aligned", "noftz"};
-    return std::find(hints.begin(), hints.end(), word) != hints.end() || word.starts_with("L1::") || word.starts_with("L2::");
+    return std::find(hints.begin(), hints.end(), word) != hints.end() || word.starts_with("L1::") ||
+           word.starts_with("L2::");
 }
 
 } // namespace
@@ -225,8 +230,10 @@ void add_exchanges(Table& t) {
     t.put("vote.sync.ballot.b32", form(&vote, cost::vote, "w", "pw", ballot));
     add_reduction<std::uint32_t>(t, "redux.sync.add.u32", [](std::uint32_t a, std::uint32_t b) { return a + b; });
     add_reduction<std::uint32_t>(t, "redux.sync.add.s32", [](std::uint32_t a, std::uint32_t b) { return a + b; });
-    add_reduction<std::uint32_t>(t, "redux.sync.min.u32", [](std::uint32_t a, std::uint32_t b) { return std::min(a, b); });
-    add_reduction<std::uint32_t>(t, "redux.sync.max.u32", [](std::uint32_t a, std::uint32_t b) { return std::max(a, b); });
+    add_reduction<std::uint32_t>(t, "redux.sync.min.u32",
+                                 [](std::uint32_t a, std::uint32_t b) { return std::min(a, b); });
+    add_reduction<std::uint32_t>(t, "redux.sync.max.u32",
+                                 [](std::uint32_t a, std::uint32_t b) { return std::max(a, b); });
     add_reduction<std::int32_t>(t, "redux.sync.min.s32", [](std::int32_t a, std::int32_t b) { return std::min(a, b); });
     add_reduction<std::int32_t>(t, "redux.sync.max.s32", [](std::int32_t a, std::int32_t b) { return std::max(a, b); });
     add_reduction<std::uint32_t>(t, "redux.sync.and.b32", [](std::uint32_t a, std::uint32_t b) { return a & b; });

@@ -37,16 +37,22 @@ void add_arithmetic(Table& t, const std::string& type) {
     using Two = typename Twice<T>::type;
     constexpr Cost product = is_long<T> ? cost::wide_product : cost::product;
     constexpr Cost quotient = is_long<T> ? cost::wide_quotient : cost::quotient;
-    constexpr auto high = [](T a, T b) { return static_cast<T>(static_cast<Two>(a) * static_cast<Two>(b) >> 8 * sizeof(T)); };
-    constexpr auto low = [](T a, T b) { return static_cast<T>(static_cast<U>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b))); };
+    constexpr auto high = [](T a, T b) {
+        return static_cast<T>(static_cast<Two>(a) * static_cast<Two>(b) >> 8 * sizeof(T));
+    };
+    constexpr auto low = [](T a, T b) {
+        return static_cast<T>(static_cast<U>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b)));
+    };
     constexpr auto sum = [](T a, T b) { return static_cast<T>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b))); };
     t.map<T, T, T>("add." + type, simple<T>, sum);
     t.map<T, T, T>("sub." + type, simple<T>,
                    [](T a, T b) { return static_cast<T>(static_cast<U>(static_cast<U>(a) - static_cast<U>(b))); });
     t.map<T, T, T>("mul.lo." + type, product, low);
     t.map<T, T, T>("mul.hi." + type, product, high);
-    t.map<T, T, T, T>("mad.lo." + type, product, [](T a, T b, T c) { return decltype(sum){}(decltype(low){}(a, b), c); });
-    t.map<T, T, T, T>("mad.hi." + type, product, [](T a, T b, T c) { return decltype(sum){}(decltype(high){}(a, b), c); });
+    t.map<T, T, T, T>("mad.lo." + type, product,
+                      [](T a, T b, T c) { return decltype(sum){}(decltype(low){}(a, b), c); });
+    t.map<T, T, T, T>("mad.hi." + type, product,
+                      [](T a, T b, T c) { return decltype(sum){}(decltype(high){}(a, b), c); });
     if constexpr (!is_long<T>) {
         t.map<Two, T, T>("mul.wide." + type, cost::product,
                          [](T a, T b) { return static_cast<Two>(static_cast<Two>(a) * static_cast<Two>(b)); });
@@ -69,7 +75,8 @@ void add_arithmetic(Table& t, const std::string& type) {
     t.map<T, T, T>("min." + type, simple<T>, [](T a, T b) { return std::min(a, b); });
     t.map<T, T, T>("max." + type, simple<T>, [](T a, T b) { return std::max(a, b); });
     if constexpr (std::is_signed_v<T>) {
-        t.map<T, T>("neg." + type, simple<T>, [](T a) { return static_cast<T>(static_cast<U>(U{0} - static_cast<U>(a))); });
+        t.map<T, T>("neg." + type, simple<T>,
+                    [](T a) { return static_cast<T>(static_cast<U>(U{0} - static_cast<U>(a))); });
         t.map<T, T>("abs." + type, simple<T>,
                     [](T a) { return a < 0 ? static_cast<T>(static_cast<U>(U{0} - static_cast<U>(a))) : a; });
     }
@@ -110,7 +117,8 @@ std::uint32_t highest(T v) {
     using U = std::make_unsigned_t<T>;
     auto u = static_cast<U>(v);
     if (std::is_signed_v<T> && v < 0) u = static_cast<U>(~u);
-    return u == 0 ? ~0u : static_cast<std::uint32_t>(8 * sizeof(T) - 1) - static_cast<std::uint32_t>(std::countl_zero(u));
+    return u == 0 ? ~0u
+                  : static_cast<std::uint32_t>(8 * sizeof(T) - 1) - static_cast<std::uint32_t>(std::countl_zero(u));
 }
 
 template <class T>
@@ -189,7 +197,10 @@ void compare(Warp& w, const Instruction& i, Mask mask) {
     const Mask found = Table::tested<F, T, T>(w, i, 2);
     const Mask with = i.operation == alone ? 0 : w.predicate(i.operands[4]);
     const auto combined = [&](Mask m) {
-        return i.operation == with_and ? m & with : i.operation == with_or ? m | with : i.operation == with_xor ? m ^ with : m;
+        return i.operation == with_and   ? m & with
+               : i.operation == with_or  ? m | with
+               : i.operation == with_xor ? m ^ with
+                                         : m;
     };
     w.set_predicate(i, 0, combined(found), mask);
     w.set_predicate(i, 1, combined(~found), mask);
@@ -291,30 +302,39 @@ void add_parts(Table& t) {
         form.from = from;
         t.put(opcode, std::move(form));
     };
-    unpack_form("unpack2.b64", [](Warp& w, const Instruction& i, Mask mask) {
-        const L* from = w.from<L>(i, 2);
-        W *low = w.to<W>(i, 0), *high = w.to<W>(i, 1);
-        each_lane(mask, [&](unsigned lane) {
-            low[lane] = static_cast<W>(from[lane]);
-            high[lane] = static_cast<W>(from[lane] >> 32);
-        });
-    }, "ww", "d");
-    unpack_form("unpack2.b32", [](Warp& w, const Instruction& i, Mask mask) {
-        const W* from = w.from<W>(i, 2);
-        W *low = w.to<W>(i, 0), *high = w.to<W>(i, 1);
-        each_lane(mask, [&](unsigned lane) {
-            const W both = from[lane];
-            low[lane] = both & 0xFFFF;
-            high[lane] = both >> 16;
-        });
-    }, "ww", "w");
-    unpack_form("unpack4.b64", [](Warp& w, const Instruction& i, Mask mask) {
-        const L* from = w.from<L>(i, 4);
-        for (unsigned k = 0; k < 4; ++k) {
-            W* to = w.to<W>(i, k);
-            each_lane(mask, [&](unsigned lane) { to[lane] = static_cast<W>(from[lane] >> 16 * k & 0xFFFF); });
-        }
-    }, "wwww", "d");
+    unpack_form(
+        "unpack2.b64",
+        [](Warp& w, const Instruction& i, Mask mask) {
+            const L* from = w.from<L>(i, 2);
+            W *low = w.to<W>(i, 0), *high = w.to<W>(i, 1);
+            each_lane(mask, [&](unsigned lane) {
+                low[lane] = static_cast<W>(from[lane]);
+                high[lane] = static_cast<W>(from[lane] >> 32);
+            });
+        },
+        "ww", "d");
+    unpack_form(
+        "unpack2.b32",
+        [](Warp& w, const Instruction& i, Mask mask) {
+            const W* from = w.from<W>(i, 2);
+            W *low = w.to<W>(i, 0), *high = w.to<W>(i, 1);
+            each_lane(mask, [&](unsigned lane) {
+                const W both = from[lane];
+                low[lane] = both & 0xFFFF;
+                high[lane] = both >> 16;
+            });
+        },
+        "ww", "w");
+    unpack_form(
+        "unpack4.b64",
+        [](Warp& w, const Instruction& i, Mask mask) {
+            const L* from = w.from<L>(i, 4);
+            for (unsigned k = 0; k < 4; ++k) {
+                W* to = w.to<W>(i, k);
+                each_lane(mask, [&](unsigned lane) { to[lane] = static_cast<W>(from[lane] >> 16 * k & 0xFFFF); });
+            }
+        },
+        "wwww", "d");
 }
 
 void add_addresses(Table& t) {
@@ -380,12 +400,19 @@ void add_integers(Table& t) {
         form.from = "l"; // which clock: all are the warp's cycles
         t.put(opcode, std::move(form));
     };
-    clock("clock.u32", [](Warp& w, const Instruction& i, Mask mask) {
-        each_lane(mask, [&](unsigned lane) { w.to<std::uint32_t>(i, 0)[lane] = static_cast<std::uint32_t>(w.clock); });
-    }, 'w');
-    clock("clock.u64", [](Warp& w, const Instruction& i, Mask mask) {
-        each_lane(mask, [&](unsigned lane) { w.to<std::uint64_t>(i, 0)[lane] = w.clock; });
-    }, 'd');
+    clock(
+        "clock.u32",
+        [](Warp& w, const Instruction& i, Mask mask) {
+            each_lane(mask,
+                      [&](unsigned lane) { w.to<std::uint32_t>(i, 0)[lane] = static_cast<std::uint32_t>(w.clock); });
+        },
+        'w');
+    clock(
+        "clock.u64",
+        [](Warp& w, const Instruction& i, Mask mask) {
+            each_lane(mask, [&](unsigned lane) { w.to<std::uint64_t>(i, 0)[lane] = w.clock; });
+        },
+        'd');
 }
 
 } // namespace ptx

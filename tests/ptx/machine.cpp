@@ -79,8 +79,6 @@ void Machine::check_global(const std::array<std::uint64_t, lanes>& at, std::uint
     }
 }
 
-std::span<std::byte> Machine::shared_of(Warp& warp) const { return warp.block->shared; }
-
 // ---- Blocks
 
 void Machine::begin(Block& block) {
@@ -92,6 +90,7 @@ void Machine::begin(Block& block) {
                        static_cast<unsigned>(number / grid_.blocks.x / grid_.blocks.y));
     constexpr std::array junk{std::byte{0xC7}, std::byte{0x3B}, std::byte{0x91}};
     block.shared.assign(program_.static_shared + grid_.shared_bytes, junk[static_cast<unsigned>(schedule_.order)]);
+    block.cache.fill(0);
     for (Barrier& barrier : block.barriers) barrier = {};
     const unsigned threads = size_of(grid_.threads), warps = (threads + lanes - 1) / lanes;
     block.alive = warps;
@@ -162,7 +161,8 @@ void Machine::run() {
     if (schedule_.order == 2) {
         order_.resize(blocks);
         std::iota(order_.begin(), order_.end(), 0);
-        for (std::size_t n = order_.size(); n > 1; --n) std::swap(order_[n - 1], order_[random(static_cast<unsigned>(n))]);
+        for (std::size_t n = order_.size(); n > 1; --n)
+            std::swap(order_[n - 1], order_[random(static_cast<unsigned>(n))]);
     }
     while (in_flight_.size() < std::min<std::uint64_t>(schedule_.blocks_in_flight, blocks)) {
         in_flight_.push_back(std::make_unique<Block>());
@@ -171,8 +171,7 @@ void Machine::run() {
     while (!in_flight_.empty()) {
         bool any = false;
         for (std::size_t b = 0; b < in_flight_.size(); ++b) {
-            Block& block =
-                *in_flight_[schedule_.order == 2 ? random(static_cast<unsigned>(in_flight_.size())) : b];
+            Block& block = *in_flight_[schedule_.order == 2 ? random(static_cast<unsigned>(in_flight_.size())) : b];
             any = go_round(block) || any;
             if (block.alive > 0) continue;
             any = true;
@@ -323,14 +322,13 @@ void Machine::branch_by_table(Warp& w, const Instruction& i) {
 
 // Lanes go different ways until they meet again.
 void Machine::diverge(Warp& w, std::uint32_t meet, std::span<const Path> sides) {
-    if (meet == none) meet = w.reconverge; // none of them ever gets to the end
+    if (meet == none) meet = w.reconverge;                                       // none of them ever gets to the end
     if (meet != w.reconverge) w.paths.push_back({meet, w.reconverge, w.active}); // all, once they have met
     const std::size_t first = w.paths.size();
     for (const Path& side : sides)
         if (side.at != meet) w.paths.push_back({side.at, meet, side.mask});
     if (schedule_.order != 1) std::reverse(w.paths.begin() + static_cast<std::ptrdiff_t>(first), w.paths.end());
-    if (schedule_.order == 2 && w.paths.size() > first + 1 && random(2) == 0)
-        std::swap(w.paths[first], w.paths.back());
+    if (schedule_.order == 2 && w.paths.size() > first + 1 && random(2) == 0) std::swap(w.paths[first], w.paths.back());
     next_path(w);
 }
 

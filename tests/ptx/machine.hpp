@@ -59,7 +59,7 @@ struct Warp {
     std::uint32_t at = 0, reconverge = none;
     Mask active = 0, alive = 0;
     State state = State::done;
-    std::uint64_t clock = 0; // cycle in which the next instruction can start
+    std::uint64_t clock = 0;   // cycle in which the next instruction can start
     std::uint64_t started = 0; // when the last one did
     std::vector<Path> paths;
     std::vector<std::uint64_t> ready; // by row: cycle from which on it can be used
@@ -98,8 +98,13 @@ struct Barrier {
     std::vector<Waiting> waiting;
 };
 
+// What a block finds in its multiprocessor's cache, if it has a part of 64 KiB: the lines that it has loaded, as far as
+// none that falls into the same place has been loaded since. Only chains depend on it.
+constexpr std::size_t cache_line = 128, cache_lines = 512;
+
 struct Block {
     dim3 index;
+    std::array<std::uint64_t, cache_lines> cache{};
     std::vector<std::unique_ptr<Warp>> warps;
     std::vector<std::byte> shared;
     std::array<Barrier, 16> barriers;
@@ -126,7 +131,6 @@ public:
     // Fails unless each of these lanes' bytes lie in one allocation. first, last: the lowest and highest address.
     void check_global(const std::array<std::uint64_t, lanes>& at, std::uint64_t first, std::uint64_t last,
                       unsigned bytes, Mask mask);
-    std::span<std::byte> shared_of(Warp& warp) const;
     std::span<const std::byte> parameters() const { return parameters_; }
     const simt::Schedule& schedule() const { return schedule_; }
     // 0 to n - 1.

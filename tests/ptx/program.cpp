@@ -7,12 +7,29 @@ namespace ptx {
 
 namespace {
 
-constexpr std::array special_names{"%tid.x",         "%tid.y",         "%tid.z",         "%ntid.x",
-                                   "%ntid.y",        "%ntid.z",        "%ctaid.x",       "%ctaid.y",
-                                   "%ctaid.z",       "%nctaid.x",      "%nctaid.y",      "%nctaid.z",
-                                   "%laneid",        "%warpid",        "%nwarpid",       "%smid",
-                                   "%lanemask_eq",   "%lanemask_le",   "%lanemask_lt",   "%lanemask_ge",
-                                   "%lanemask_gt",   "%total_smem_size", "%dynamic_smem_size"};
+constexpr std::array special_names{"%tid.x",
+                                   "%tid.y",
+                                   "%tid.z",
+                                   "%ntid.x",
+                                   "%ntid.y",
+                                   "%ntid.z",
+                                   "%ctaid.x",
+                                   "%ctaid.y",
+                                   "%ctaid.z",
+                                   "%nctaid.x",
+                                   "%nctaid.y",
+                                   "%nctaid.z",
+                                   "%laneid",
+                                   "%warpid",
+                                   "%nwarpid",
+                                   "%smid",
+                                   "%lanemask_eq",
+                                   "%lanemask_le",
+                                   "%lanemask_lt",
+                                   "%lanemask_ge",
+                                   "%lanemask_gt",
+                                   "%total_smem_size",
+                                   "%dynamic_smem_size"};
 static_assert(special_names.size() == static_cast<std::size_t>(Special::count));
 
 constexpr std::size_t word_row = 4 * lanes, long_row = 8 * lanes;
@@ -422,9 +439,7 @@ private:
             made.at = static_cast<std::uint32_t>(registers_at + words_ * word_row + at * long_row);
             made.row = static_cast<std::uint16_t>(1 + words_ + at);
             break;
-        default:
-            made.at = 3 + at;
-            made.row = static_cast<std::uint16_t>(1 + words_ + longs_ + at);
+        default: made.at = 3 + at; made.row = static_cast<std::uint16_t>(1 + words_ + longs_ + at);
         }
         return made;
     }
@@ -450,7 +465,8 @@ private:
         const Statement& statement = *d.statement;
         if (written.kind == Written::Kind::reg) {
             const unsigned pool = pool_of(written.reg);
-            if ((wanted == 'p') != (pool == 2)) fail(statement, "a predicate where none is expected, or none where one is");
+            if ((wanted == 'p') != (pool == 2))
+                fail(statement, "a predicate where none is expected, or none where one is");
             if ((wanted == 'w' && pool != 0) || (wanted == 'd' && pool != 1))
                 fail(statement, "register " + kernel_.register_names[written.reg] + " has the wrong size");
             is_long = pool == 1;
@@ -493,6 +509,8 @@ private:
         made.vector = form.vector;
         made.operation = form.operation;
         made.line = d.statement->line;
+        for (const char* word : {".volatile", ".relaxed", ".acquire", ".cg", ".cv"})
+            made.passes_cache = made.passes_cache || d.statement->opcode.find(word) != std::string_view::npos;
         if (d.statement->guarded) {
             made.guarded = true;
             made.guard = register_operand(d.statement->guard);

@@ -1,4 +1,5 @@
-// A kernel, decoded: what is looked up once, so that executing an instruction for a warp takes some tens of nanoseconds.
+// A kernel, decoded: what is looked up once, so that executing an instruction for a warp takes some tens of
+// nanoseconds.
 //
 // Registers lie in rows of 32 values, one for every lane; those of 16 bits have rows of 32-bit values. Registers whose
 // values are never needed at the same time share a row, so that a warp's rows fit a processor's cache. Immediates are
@@ -37,8 +38,9 @@ enum class Class : std::uint8_t {
     shuffle,
     barrier
 };
-inline constexpr std::array class_names{"integer",   "float",  "double", "conversion", "move",   "predicate", "control",
-                                 "parameter", "shared", "global", "local",      "atomic", "shuffle",   "barrier"};
+inline constexpr std::array class_names{"integer",   "float",   "double",    "conversion", "move",
+                                        "predicate", "control", "parameter", "shared",     "global",
+                                        "local",     "atomic",  "shuffle",   "barrier"};
 
 // What the machine does itself, as it concerns more than the lanes' registers.
 enum class Kind : std::uint8_t { plain, branch, table, exit, trap, barrier, sleep };
@@ -54,9 +56,9 @@ struct Form {
     Cost cost{};
     Kind kind = Kind::plain;
     std::string to{}, from{}; // operands: w and d for rows of 32 and 64 bits, x for either, p for predicates, a for an
-                            // address, i for an immediate, l for a label; `to` may end with ?, a predicate left out
-    Space space{};          // of an access
-    std::uint8_t bytes = 0; // of one value
+                              // address, i for an immediate, l for a label; `to` may end with ?, a predicate left out
+    Space space{};            // of an access
+    std::uint8_t bytes = 0;   // of one value
     std::uint8_t vector = 1;
     std::uint8_t operation = 0; // of atomics, barriers and the like: its own meaning there
 };
@@ -82,7 +84,8 @@ struct Instruction {
     Space space{};
     std::uint8_t bytes = 0, vector = 1, operation = 0;
     bool guarded = false;
-    bool tracked = false; // uses registers that may be undefined
+    bool tracked = false;      // uses registers that may be undefined
+    bool passes_cache = false; // a load that wants what is in memory now
     std::int64_t offset = 0;
     std::uint32_t target = none, reconverge = none;
     std::uint32_t line = 0;
@@ -94,9 +97,30 @@ struct Tracked {
 };
 
 enum class Special : std::uint8_t {
-    tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y, nctaid_z,
-    laneid, warpid, nwarpid, smid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt,
-    total_smem_size, dynamic_smem_size, count
+    tid_x,
+    tid_y,
+    tid_z,
+    ntid_x,
+    ntid_y,
+    ntid_z,
+    ctaid_x,
+    ctaid_y,
+    ctaid_z,
+    nctaid_x,
+    nctaid_y,
+    nctaid_z,
+    laneid,
+    warpid,
+    nwarpid,
+    smid,
+    lanemask_eq,
+    lanemask_le,
+    lanemask_lt,
+    lanemask_ge,
+    lanemask_gt,
+    total_smem_size,
+    dynamic_smem_size,
+    count
 };
 
 // Where addresses of a space begin: 0 is never valid.
@@ -122,10 +146,10 @@ public:
     std::map<std::uint32_t, Tracked> tracked;       // by instruction
     std::vector<std::string> tracked_names;
     std::vector<std::byte> constants;
-    std::size_t row_bytes = 0;       // of a warp's rows
-    std::uint32_t n_predicates = 2;  // the first two are false and true
-    std::uint32_t n_rows = 1;        // for dependences
-    std::size_t static_shared = 0;   // bytes
+    std::size_t row_bytes = 0;      // of a warp's rows
+    std::uint32_t n_predicates = 2; // the first two are false and true
+    std::uint32_t n_rows = 1;       // for dependences
+    std::size_t static_shared = 0;  // bytes
     std::size_t shared_alignment = 16;
     std::size_t local_bytes = 0, param_bytes = 0;
     std::vector<std::size_t> param_at; // of each parameter

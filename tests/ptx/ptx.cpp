@@ -196,9 +196,9 @@ int simt_ptx_launch(const char* entry, const unsigned (*sizes)[3], size_t shared
     config.gridDim = dim3(sizes[0][0], sizes[0][1], sizes[0][2]);
     config.blockDim = dim3(sizes[1][0], sizes[1][1], sizes[1][2]);
     config.dynamicSmemBytes = shared_bytes;
-    if (const int error = cudaFuncSetAttribute(static_cast<const void*>(&kernel),
-                                               cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(shared_bytes)))
+    if (const int error =
+            cudaFuncSetAttribute(static_cast<const void*>(&kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared_bytes)))
         return error;
     std::vector<simt::Parameter> all_parameters;
     std::size_t at = 0;

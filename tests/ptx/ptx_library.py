@@ -55,7 +55,13 @@ class PtxLibrary(Library):
             self.use_ptx(None)
 
     def launch(
-        self, entry: str, parameters: bytes, *, blocks: Sequence[int] = (1,), threads: Sequence[int] = (32,), shared: int = 0
+        self,
+        entry: str,
+        parameters: bytes,
+        *,
+        blocks: Sequence[int] = (1,),
+        threads: Sequence[int] = (32,),
+        shared: int = 0,
     ) -> None:
         sizes = self._sizes(*(tuple([*size, 1, 1][:3]) for size in (blocks, threads)))
         error = self.c.simt_ptx_launch(entry.encode(), sizes, shared, parameters, len(parameters))

@@ -4,33 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include <xmmintrin.h>
-
 namespace ptx {
 
 namespace {
-
-// Makes the compiler forget what it knows about a value, so that it computes with it where this stands.
-template <class T>
-T opaque(T value) {
-    asm volatile("" : "+m"(value) : : "memory");
-    return value;
-}
-
-// f(arguments), rounded towards zero, minus or plus infinity.
-enum class Rounding : unsigned { nearest = 0, down = 0x2000, up = 0x4000, zero = 0x6000 };
-template <Rounding mode, class F, class... From>
-auto rounded(F f, From... from) {
-    if constexpr (mode == Rounding::nearest) {
-        return f(from...);
-    } else {
-        const unsigned before = _mm_getcsr();
-        _mm_setcsr((before & ~0x6000u) | static_cast<unsigned>(mode));
-        const auto found = opaque(f(opaque(from)...));
-        _mm_setcsr(before);
-        return found;
-    }
-}
 
 // Results that are no numbers: of 32 bits always the same, of 64 bits those of the operands.
 inline float canonical(float v) { return v != v ? std::bit_cast<float>(0x7FFFFFFFu) : v; }
@@ -43,39 +19,24 @@ constexpr Cost simple = sizeof(T) == 8 ? cost::real64 : cost::real;
 template <class T>
 constexpr Cost quotient = sizeof(T) == 8 ? cost::real64_quotient : cost::real_quotient;
 
-template <Rounding mode, class T>
-void add_rounded(Table& t, const std::string& suffix) {
-    constexpr auto sum = [](T a, T b) { return a + b; };
-    constexpr auto difference = [](T a, T b) { return a - b; };
-    constexpr auto product = [](T a, T b) { return a * b; };
-    constexpr auto fused = [](T a, T b, T c) { return std::fma(a, b, c); };
-    t.map<T, T, T>("add" + suffix, simple<T>, [](T a, T b) { return canonical(rounded<mode>(decltype(sum){}, a, b)); });
-    t.map<T, T, T>("sub" + suffix, simple<T>,
-                   [](T a, T b) { return canonical(rounded<mode>(decltype(difference){}, a, b)); });
-    t.map<T, T, T>("mul" + suffix, simple<T>,
-                   [](T a, T b) { return canonical(rounded<mode>(decltype(product){}, a, b)); });
-    t.map<T, T, T, T>("fma" + suffix, simple<T>,
-                      [](T a, T b, T c) { return canonical(rounded<mode>(decltype(fused){}, a, b, c)); });
-    if constexpr (sizeof(T) == 4) {
-        const std::string flushing = suffix.substr(0, suffix.size() - 4) + ".ftz.f32";
-        t.map<T, T, T>("add" + flushing, simple<T>, [](T a, T b) {
-            return flushed(canonical(rounded<mode>(decltype(sum){}, flushed(a), flushed(b))));
-        });
-        t.map<T, T, T>("sub" + flushing, simple<T>, [](T a, T b) {
-            return flushed(canonical(rounded<mode>(decltype(difference){}, flushed(a), flushed(b))));
-        });
-        t.map<T, T, T>("mul" + flushing, simple<T>, [](T a, T b) {
-            return flushed(canonical(rounded<mode>(decltype(product){}, flushed(a), flushed(b))));
-        });
-    }
-    if (suffix.find(".r") == std::string::npos) return; // the others have to say how they round
-    constexpr auto over = [](T a, T b) { return a / b; };
-    constexpr auto root = [](T a) { return std::sqrt(a); };
-    t.map<T, T, T>("div" + suffix, quotient<T>,
-                   [](T a, T b) { return canonical(rounded<mode>(decltype(over){}, a, b)); });
-    t.map<T, T>("rcp" + suffix, quotient<T>,
-                [](T a) { return canonical(rounded<mode>(decltype(over){}, T{1}, a)); });
-    t.map<T, T>("sqrt" + suffix, quotient<T>, [](T a) { return canonical(rounded<mode>(decltype(root){}, a)); });
+// Rounded to nearest, ties to even, as all that our kernels compute. suffix: .rn and the type, or the type alone.
+template <class T>
+void add_arithmetic(Table& t, const std::string& suffix) {
+    t.map<T, T, T>("add" + suffix, simple<T>, [](T a, T b) { return canonical(a + b); });
+    t.map<T, T, T>("sub" + suffix, simple<T>, [](T a, T b) { return canonical(a - b); });
+    t.map<T, T, T>("mul" + suffix, simple<T>, [](T a, T b) { return canonical(a * b); });
+    if (!suffix.starts_with(".rn")) return; // the others have to say how they round
+    t.map<T, T, T, T>("fma" + suffix, simple<T>, [](T a, T b, T c) { return canonical(std::fma(a, b, c)); });
+    t.map<T, T, T>("div" + suffix, quotient<T>, [](T a, T b) { return canonical(a / b); });
+    t.map<T, T>("rcp" + suffix, quotient<T>, [](T a) { return canonical(T{1} / a); });
+    t.map<T, T>("sqrt" + suffix, quotient<T>, [](T a) { return canonical(std::sqrt(a)); });
+}
+
+void add_flushing(Table& t) {
+    using F = float;
+    t.map<F, F, F>("add.rn.ftz.f32", cost::real, [](F a, F b) { return flushed(canonical(flushed(a) + flushed(b))); });
+    t.map<F, F, F>("sub.rn.ftz.f32", cost::real, [](F a, F b) { return flushed(canonical(flushed(a) - flushed(b))); });
+    t.map<F, F, F>("mul.rn.ftz.f32", cost::real, [](F a, F b) { return flushed(canonical(flushed(a) * flushed(b))); });
 }
 
 // The lesser or greater one; of a number and none, the number; -0 is less than 0.
@@ -89,11 +50,8 @@ T extreme(T a, T b) {
 
 template <class T>
 void add_type(Table& t, const std::string& type) {
-    add_rounded<Rounding::nearest, T>(t, type);
-    add_rounded<Rounding::nearest, T>(t, ".rn" + type);
-    add_rounded<Rounding::zero, T>(t, ".rz" + type);
-    add_rounded<Rounding::down, T>(t, ".rm" + type);
-    add_rounded<Rounding::up, T>(t, ".rp" + type);
+    add_arithmetic<T>(t, type);
+    add_arithmetic<T>(t, ".rn" + type);
     t.map<T, T>("abs" + type, simple<T>, [](T a) { return std::fabs(a); });
     t.map<T, T>("neg" + type, simple<T>, [](T a) { return -a; });
     t.map<T, T, T>("copysign" + type, simple<T>, [](T sign, T b) { return std::copysign(b, sign); });
@@ -106,10 +64,6 @@ void add_type(Table& t, const std::string& type) {
 template <class From, class To>
 void add_between_integers(Table& t, const std::string& to, const std::string& from) {
     t.map<To, From>("cvt." + to + "." + from, cost::conversion, [](From a) { return static_cast<To>(a); });
-    t.map<To, From>("cvt.sat." + to + "." + from, cost::conversion, [](From a) {
-        constexpr auto low = std::numeric_limits<To>::min(), high = std::numeric_limits<To>::max();
-        return std::cmp_less(a, low) ? low : std::cmp_greater(a, high) ? high : static_cast<To>(a);
-    });
 }
 template <class From>
 void add_from_integer(Table& t, const std::string& from) {
@@ -121,19 +75,8 @@ void add_from_integer(Table& t, const std::string& from) {
     add_between_integers<From, std::int32_t>(t, "s32", from);
     add_between_integers<From, std::uint64_t>(t, "u64", from);
     add_between_integers<From, std::int64_t>(t, "s64", from);
-    const auto to_real = [&]<Rounding mode, class T>(const char* suffix) {
-        t.map<T, From>(suffix + from, cost::slow_conversion, [](From a) {
-            return rounded<mode>([](From v) { return static_cast<T>(v); }, a);
-        });
-    };
-    to_real.template operator()<Rounding::nearest, float>("cvt.rn.f32.");
-    to_real.template operator()<Rounding::zero, float>("cvt.rz.f32.");
-    to_real.template operator()<Rounding::down, float>("cvt.rm.f32.");
-    to_real.template operator()<Rounding::up, float>("cvt.rp.f32.");
-    to_real.template operator()<Rounding::nearest, double>("cvt.rn.f64.");
-    to_real.template operator()<Rounding::zero, double>("cvt.rz.f64.");
-    to_real.template operator()<Rounding::down, double>("cvt.rm.f64.");
-    to_real.template operator()<Rounding::up, double>("cvt.rp.f64.");
+    t.map<float, From>("cvt.rn.f32." + from, cost::slow_conversion, [](From a) { return static_cast<float>(a); });
+    t.map<double, From>("cvt.rn.f64." + from, cost::slow_conversion, [](From a) { return static_cast<double>(a); });
 }
 
 template <class To, class From>
@@ -179,15 +122,8 @@ void add_from_real(Table& t, const std::string& from) {
 
 void add_between_reals(Table& t) {
     t.map<double, float>("cvt.f64.f32", cost::slow_conversion, [](float a) { return static_cast<double>(a); });
-    const auto narrowed = [&]<Rounding mode>(const char* opcode) {
-        t.map<float, double>(opcode, cost::slow_conversion, [](double a) {
-            return canonical(rounded<mode>([](double v) { return static_cast<float>(v); }, a));
-        });
-    };
-    narrowed.operator()<Rounding::nearest>("cvt.rn.f32.f64");
-    narrowed.operator()<Rounding::zero>("cvt.rz.f32.f64");
-    narrowed.operator()<Rounding::down>("cvt.rm.f32.f64");
-    narrowed.operator()<Rounding::up>("cvt.rp.f32.f64");
+    t.map<float, double>("cvt.rn.f32.f64", cost::slow_conversion,
+                         [](double a) { return canonical(static_cast<float>(a)); });
 }
 
 } // namespace
@@ -195,6 +131,7 @@ void add_between_reals(Table& t) {
 void add_reals(Table& t) {
     add_type<float>(t, ".f32");
     add_type<double>(t, ".f64");
+    add_flushing(t);
 }
 
 void add_conversions(Table& t) {

@@ -99,7 +99,8 @@ private:
         if (!skip(text)) fail("expected '" + std::string(text) + "'");
     }
     void skip_statement() {
-        while (!take().is(";")) {}
+        while (!take().is(";")) {
+        }
     }
     void skip_line() {
         const std::uint32_t line = now().line;
@@ -366,8 +367,10 @@ private:
             made.kind = Written::Kind::symbol;
             made.symbol = name;
         }
-        if (skip("+")) made.offset = integer();
-        else if (now().is("-")) made.offset = integer();
+        if (skip("+"))
+            made.offset = integer();
+        else if (now().is("-"))
+            made.offset = integer();
         return made;
     }
 

@@ -21,7 +21,8 @@ constexpr Cost move{Class::move, 0}, special{Class::move, 20};
 constexpr Cost predicate{Class::predicate, 4}, wide_predicate{Class::predicate, 6};
 constexpr Cost control{Class::control, 8}, sleep{Class::control, 40};
 constexpr Cost parameter{Class::parameter, 0};
-constexpr Cost shared{Class::shared, 30}, local{Class::local, 40}, global{Class::global, 500};
+constexpr Cost shared{Class::shared, 30}, local{Class::local, 40};
+constexpr Cost global{Class::global, 500}, cached{Class::global, 40};
 constexpr Cost shared_atomic{Class::atomic, 60}, global_atomic{Class::atomic, 700};
 constexpr Cost shuffle{Class::shuffle, 24}, vote{Class::shuffle, 12};
 constexpr Cost barrier{Class::barrier, 20}, warp_barrier{Class::barrier, 8}, fence{Class::barrier, 200};
@@ -54,11 +55,8 @@ void each_lane(Mask mask, Use&& use) {
     for (; mask != 0; mask &= mask - 1) use(static_cast<unsigned>(std::countr_zero(mask)));
 }
 
-#if defined(__clang__)
-#define PTX_LANES _Pragma("clang loop vectorize(assume_safety)") for (unsigned lane = 0; lane < lanes; ++lane)
-#else
+// A loop over lanes that the compiler may turn into vectors: rows are the same or apart.
 #define PTX_LANES _Pragma("GCC ivdep") for (unsigned lane = 0; lane < lanes; ++lane)
-#endif
 
 class Table {
 public:

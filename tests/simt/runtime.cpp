@@ -395,7 +395,8 @@ cudaError_t set(void* pointer, int value, std::size_t bytes, cudaStream_t stream
 std::vector<Memory> accessible(const Runtime& r) {
     std::vector<Memory> all;
     for (const auto& [address, allocation] : r.allocations)
-        if (!allocation->device() || allocation->owner() == current) all.push_back({address, address + allocation->bytes()});
+        if (!allocation->device() || allocation->owner() == current)
+            all.push_back({address, address + allocation->bytes()});
     return all;
 }
 
@@ -460,8 +461,7 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const void* kernel, void (*
         const cudaError_t error = [&] {
             const Visible::ToKernel visible(r);
             const Grid grid{blocks, threads, config->dynamicSmemBytes, kernel, call, arguments, parameters};
-            return r.runner == nullptr ? run(grid, r.schedule, text)
-                                       : r.runner(grid, r.schedule, accessible(r), text);
+            return r.runner == nullptr ? run(grid, r.schedule, text) : r.runner(grid, r.schedule, accessible(r), text);
         }();
         if (error != cudaSuccess) return report(error, std::move(text));
         return check_red_zones([&] { return "kernel " + name_of(kernel); });

@@ -1,4 +1,4 @@
-"""Every instruction of the table, against what reference.py makes of the manual; and accesses, atomics, exchanges."""
+"""Every instruction of the table, against ptx_reference.py; and accesses, atomics, exchanges."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from ptx_library import PtxError, PtxLibrary
-from reference import Spec, bits_of, from_bits, spec_of, to_bits
+from ptx_reference import Spec, bits_of, from_bits, spec_of, to_bits
+from ptx_writing import HEAD, kernel, of_lanes, statements
 from simt_library import DEVICE
-from writing import HEAD, kernel, of_lanes, statements
 
 pytestmark = pytest.mark.simt
 
 THREADS = 512
-#: What is not of single lanes' registers, and has tests of its own below or in test_machine.py.
+#: What is not of single lanes' registers, and has tests of its own below or in test_ptx_machine.py.
 ELSEWHERE = {"ld", "st", "atom", "red", "cvta", "clock", "bar", "barrier", "fence", "membar", "nanosleep", "bra", "brx"}
 ELSEWHERE |= {"ret", "exit", "trap", "vote", "shfl", "redux", "match", "elect", "activemask"}
 
@@ -33,11 +33,35 @@ def corners(type_: str, opcode: str) -> list[int]:
         one = {32: 0x3F800000, 64: 0x3FF0000000000000}[n]
         unit = {32: 1 << 23, 64: 1 << 52}[n]
         infinity = {32: 0x7F800000, 64: 0x7FF0000000000000}[n]
-        halves = [to_bits(v, type_) for v in (0.5, 1.5, 2.5, -0.5, 3.7, -3.2, 2.0**31, 2.0**31 - 0.5, 2.0**63, -(2.0**31))]
-        exact = [0, 1, unit - 1, unit, one, one + 1, one - 1, infinity - 1, infinity, infinity | unit >> 1, 3 * unit + 5]
+        halves = [
+            to_bits(v, type_) for v in (0.5, 1.5, 2.5, -0.5, 3.7, -3.2, 2.0**31, 2.0**31 - 0.5, 2.0**63, -(2.0**31))
+        ]
+        exact = [
+            0,
+            1,
+            unit - 1,
+            unit,
+            one,
+            one + 1,
+            one - 1,
+            infinity - 1,
+            infinity,
+            infinity | unit >> 1,
+            3 * unit + 5,
+        ]
         return sorted({bits ^ flip for bits in [*exact, *halves] for flip in (0, 1 << (n - 1))})
     some = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 255, 256, 0x1F08, 0x7FFF, 0x8000, 0xFFFF, 0x12345678, 0x89ABCDEF]
-    some += [1 << (n - 1), (1 << (n - 1)) - 1, (1 << n) - 1, (1 << n) - 2, 0xA5A5A5A5A5A5A5A5, 0x80, 0x7F, 1 << 24, (1 << 24) + 1]
+    some += [
+        1 << (n - 1),
+        (1 << (n - 1)) - 1,
+        (1 << n) - 1,
+        (1 << n) - 2,
+        0xA5A5A5A5A5A5A5A5,
+        0x80,
+        0x7F,
+        1 << 24,
+        (1 << 24) + 1,
+    ]
     some += [(1 << 53) + 1, (1 << 53) + 3, 0xE8]  # ties of conversions; a table of lop3
     return sorted({v & ((1 << n) - 1) for v in some})
 
@@ -81,8 +105,8 @@ def specs(library: PtxLibrary) -> dict[str, Spec]:
 
 
 @pytest.fixture(scope="module")
-def compiled(library: PtxLibrary, specs: dict[str, Spec]) -> Iterator[dict[str, str]]:
-    """A kernel for every instruction: its name, by opcode."""
+def written(specs: dict[str, Spec]) -> tuple[str, dict[str, str]]:
+    """A kernel for every instruction, and their names by opcode."""
     names = {opcode: f"k{i}" for i, opcode in enumerate(specs)}
 
     def size(type_: str) -> int:
@@ -92,7 +116,13 @@ def compiled(library: PtxLibrary, specs: dict[str, Spec]) -> Iterator[dict[str, 
         of_lanes(names[opcode], opcode, [size(t) for t in spec.to], [size(t) for t in spec.sources])
         for opcode, spec in specs.items()
     ]
-    with library.kernels_of(HEAD + "".join(texts)):
+    return HEAD + "".join(texts), names
+
+
+@pytest.fixture
+def compiled(library: PtxLibrary, written: tuple[str, dict[str, str]]) -> Iterator[dict[str, str]]:
+    text, names = written
+    with library.kernels_of(text):
         yield names
 
 
@@ -124,7 +154,14 @@ def test_results(library: PtxLibrary, specs: dict[str, Spec], compiled: dict[str
 
 
 def run(
-    library: PtxLibrary, entry: str, data: NDArray, n_out: int, *, threads: int = THREADS, dtype: Any = np.uint64, **options: Any
+    library: PtxLibrary,
+    entry: str,
+    data: NDArray,
+    n_out: int,
+    *,
+    threads: int = THREADS,
+    dtype: Any = np.uint64,
+    **options: Any,
 ) -> NDArray:
     """What the kernel writes to its second parameter, given the data as its first."""
     out = np.zeros(n_out, dtype)
@@ -144,18 +181,22 @@ def test_no_number_is_canonical_in_32_bits(library: PtxLibrary, compiled: dict[s
 OUT = ("mul.wide.u32 %d10, %r0, 8", "add.s64 %d11, %d10, %d1", "add.s64 %d10, %d10, %d0")
 
 
-@pytest.mark.parametrize("type_", ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "f64"])
-@pytest.mark.parametrize("wide", [False, True])
+NARROW = ["u8", "s8", "u16", "s16", "u32", "s32"]
+
+
+@pytest.mark.parametrize(("type_", "wide"), [*itertools.product(NARROW, [False, True]), ("u64", True), ("f64", True)])
 def test_loads_extend(ptx: PtxLibrary, type_: str, wide: bool) -> None:
-    if type_ in ("u64", "f64") and not wide:
-        pytest.skip("does not fit")
     to, class_ = ("%d20", "b64") if wide else ("%r20", "b32")
-    ptx.use_ptx(HEAD + kernel("k", statements(*OUT, f"ld.global.{type_} {to}, [%d10]", f"st.global.{class_} [%d11], {to}")))
+    ptx.use_ptx(
+        HEAD + kernel("k", statements(*OUT, f"ld.global.{type_} {to}, [%d10]", f"st.global.{class_} [%d11], {to}"))
+    )
     data = np.random.default_rng(1).integers(0, 2**64, 64, np.uint64)
     found = run(ptx, "k", data, 64, threads=64)
     n = bits_of(type_)
     mask = (1 << (64 if wide else 32)) - 1
-    assert found.tolist() == [from_bits(int(v) & ((1 << n) - 1), "s" + type_[1:] if type_[0] == "s" else "u" + type_[1:]) & mask for v in data]
+    assert found.tolist() == [
+        from_bits(int(v) & ((1 << n) - 1), "s" + type_[1:] if type_[0] == "s" else "u" + type_[1:]) & mask for v in data
+    ]
 
 
 @pytest.mark.parametrize("space", ["shared", "local", "generic"])
@@ -178,7 +219,9 @@ def test_stores_and_vectors(ptx: PtxLibrary, space: str, vector: int) -> None:
             f"st{dot}{v}.u32 [%d20], {listed[0]}", f"ld.volatile{dot}{v}.u32 {listed[1]}, [%d20]",
             "mov.u32 %r40, 0", *[f"mad.lo.u32 %r40, {r}, {k + 1}, %r40" for k, r in enumerate(loaded)],
             "st.global.u32 [%d11], %r40"]  # fmt: skip
-    text = kernel("k", statements(*body), shared=".shared .align 16 .b8 cells[1024];", local=".local .align 16 .b8 cell[16];")
+    text = kernel(
+        "k", statements(*body), shared=".shared .align 16 .b8 cells[1024];", local=".local .align 16 .b8 cell[16];"
+    )
     ptx.use_ptx(HEAD + text)
     data = np.arange(5, 69, dtype=np.uint64)
     words_of = [lambda a: a, lambda a: 7, lambda a: a + 2, lambda a: a + 3]
@@ -200,7 +243,10 @@ def test_generic_addresses_of_several_spaces(ptx: PtxLibrary) -> None:
 @pytest.mark.parametrize(
     ("access", "told"),
     [
-        ("ld.global.u32 %r20, [%d10+256]", "outside of every allocation: it is byte 256 from the beginning of one of 256"),
+        (
+            "ld.global.u32 %r20, [%d10+256]",
+            "outside of every allocation: it is byte 256 from the beginning of one of 256",
+        ),
         ("ld.global.u32 %r20, [%d10+-8]", "outside of every allocation"),
         ("st.global.u32 [%d10+2], %r0", "is not a multiple of 4"),
         ("ld.global.v4.u32 {%r20, %r21, %r22, %r23}, [%d10]", "is not a multiple of 16"),
@@ -215,7 +261,9 @@ def test_generic_addresses_of_several_spaces(ptx: PtxLibrary) -> None:
 )
 def test_bad_accesses_are_named(ptx: PtxLibrary, access: str, told: str) -> None:
     body = [*OUT, "mov.u64 %d30, 0x7000000000000000", access]
-    text = kernel("k", statements(*body), shared=".shared .align 16 .b8 cells[64];", local=".local .align 16 .b8 cell[16];")
+    text = kernel(
+        "k", statements(*body), shared=".shared .align 16 .b8 cells[64];", local=".local .align 16 .b8 cell[16];"
+    )
     ptx.use_ptx(HEAD + text)
     with pytest.raises(PtxError) as raised:
         run(ptx, "k", np.zeros(32, np.uint64), 32, threads=32)
@@ -275,8 +323,18 @@ def test_atomics(ptx: PtxLibrary, operation: str, space: str) -> None:
     setup = [*where, "add.s64 %d12, %d1, %d15", "add.s64 %d12, %d12, 512"]
     teardown: list[str] = []
     if space == "shared":
-        setup = [*where, "mov.u64 %d12, cells", "add.s64 %d12, %d12, %d15", "mov.u64 %d16, 0", "st.shared.u64 [%d12], %d16"]
-        teardown = ["add.s64 %d13, %d1, %d15", f"ld.shared.b{n} {register}25, [%d12]", f"st.global.b{n} [%d13+512], {register}25"]
+        setup = [
+            *where,
+            "mov.u64 %d12, cells",
+            "add.s64 %d12, %d12, %d15",
+            "mov.u64 %d16, 0",
+            "st.shared.u64 [%d12], %d16",
+        ]
+        teardown = [
+            "add.s64 %d13, %d1, %d15",
+            f"ld.shared.b{n} {register}25, [%d12]",
+            f"st.global.b{n} [%d13+512], {register}25",
+        ]
     body = [*OUT, *setup, f"ld.global.b{n} {register}20, [%d10]", f"mov.b{n} {register}22, 9",
             f"atom{dot}.{operation} {register}24, [%d12], {register}20{three}",
             f"red.relaxed.gpu{dot}.{operation} [%d12], {register}20{three}",
@@ -308,8 +366,9 @@ def test_atomics(ptx: PtxLibrary, operation: str, space: str) -> None:
 
 def exchanged(ptx: PtxLibrary, body: Sequence[str], data: NDArray) -> NDArray:
     """Two 32-bit results of each lane: %r30, and the predicate %p3."""
-    start = ["mul.wide.u32 %d10, %r0, 4", "add.s64 %d10, %d10, %d0", "mul.wide.u32 %d11, %r0, 8", "add.s64 %d11, %d11, %d1",
-             "ld.global.u32 %r20, [%d10]", "setp.eq.u32 %p3, 0, 1", "mov.u32 %r30, 0"]  # fmt: skip
+    start = ["mul.wide.u32 %d10, %r0, 4", "add.s64 %d10, %d10, %d0", "mul.wide.u32 %d11, %r0, 8",
+             "add.s64 %d11, %d11, %d1", "ld.global.u32 %r20, [%d10]", "setp.eq.u32 %p3, 0, 1",
+             "mov.u32 %r30, 0"]  # fmt: skip
     end = ["selp.u32 %r31, 1, 0, %p3", "st.global.v2.u32 [%d11], {%r30, %r31}"]
     ptx.use_ptx(HEAD + kernel("k", statements(*start, *body, *end)))
     return run(ptx, "k", data, 64, threads=32, dtype=np.uint32).reshape(32, 2)
@@ -327,12 +386,7 @@ def test_shuffles(ptx: PtxLibrary, mode: str, by: int, width: int) -> None:
     for lane in range(32):
         first = lane // width * width
         wanted = {"up": lane - by, "down": lane + by, "bfly": lane ^ by, "idx": first + by % width}[mode]
-        if mode == "idx":
-            inside = by % width == by or True
-        elif mode == "bfly":
-            inside = wanted < first + width
-        else:
-            inside = first <= wanted < first + width
+        inside = mode == "idx" or ((mode == "bfly" or first <= wanted) and wanted < first + width)
         source = wanted if inside else lane
         assert found[lane].tolist() == [VALUES[source], int(inside)], lane
 

@@ -115,8 +115,8 @@ def funnel(opcode: str) -> Function:
 # --------------------------------------------------------------------------------------------------- floating point
 
 
-def rounded(x: Fraction, type_: str, mode: str, zero: float = 0.0) -> float:
-    """x in the type, rounded to nearest even (n), to zero (z), down (m) or up (p). zero: what 0 is, with its sign."""
+def rounded(x: Fraction, type_: str, zero: float = 0.0) -> float:
+    """x in the type, rounded to nearest even. zero: what 0 is, with its sign."""
     digits, least, most = (24, -149, 127) if type_ == "f32" else (53, -1074, 1023)
     if x == 0:
         return zero
@@ -128,59 +128,49 @@ def rounded(x: Fraction, type_: str, mode: str, zero: float = 0.0) -> float:
     scaled = x / Fraction(2) ** unit
     whole = int(scaled)
     rest = scaled - whole
-    away = {"n": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1), "z": False}
-    away |= {"m": negative and rest > 0, "p": not negative and rest > 0}
-    whole += away[mode]
+    whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1)
     largest = (Fraction(2) - Fraction(2) ** (1 - digits)) * Fraction(2) ** most
     result = whole * Fraction(2) ** unit
-    if result > largest:
-        infinite = mode == "n" or (mode == "p" and not negative) or (mode == "m" and negative)
-        value = math.inf if infinite else float(largest)
-    else:
-        value = float(result)
+    value = math.inf if result > largest else float(result)
     return -value if negative else value
 
 
-def summed(a: float, b: float, type_: str, mode: str) -> float:
+def summed(a: float, b: float, type_: str) -> float:
     if not (math.isfinite(a) and math.isfinite(b)):
         return a + b
-    both_negative = sign(a) < 0 and sign(b) < 0
-    zero = -0.0 if both_negative or (mode == "m" and not (a == b == 0 and sign(a) == sign(b))) else 0.0
-    return rounded(Fraction(a) + Fraction(b), type_, mode, zero)
+    zero = -0.0 if sign(a) < 0 and sign(b) < 0 else 0.0
+    return rounded(Fraction(a) + Fraction(b), type_, zero)
 
 
-def multiplied(a: float, b: float, type_: str, mode: str) -> float:
+def multiplied(a: float, b: float, type_: str) -> float:
     if not (math.isfinite(a) and math.isfinite(b)):
         return a * b
-    return rounded(Fraction(a) * Fraction(b), type_, mode, sign(a) * sign(b) * 0.0)
+    return rounded(Fraction(a) * Fraction(b), type_, sign(a) * sign(b) * 0.0)
 
 
-def divided(a: float, b: float, type_: str, mode: str) -> float:
+def divided(a: float, b: float, type_: str) -> float:
     if math.isnan(a) or math.isnan(b) or (math.isinf(a) and math.isinf(b)) or (a == 0 and b == 0):
         return math.nan
     if math.isinf(a) or b == 0:
         return sign(a) * sign(b) * math.inf
     if math.isinf(b):
         return sign(a) * sign(b) * 0.0
-    return rounded(Fraction(a) / Fraction(b), type_, mode, sign(a) * sign(b) * 0.0)
+    return rounded(Fraction(a) / Fraction(b), type_, sign(a) * sign(b) * 0.0)
 
 
-def fused(a: float, b: float, c: float, type_: str, mode: str) -> float:
+def fused(a: float, b: float, c: float, type_: str) -> float:
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
         product = a * b if not (math.isfinite(a) and math.isfinite(b)) else 0.0
         return product + c
     product_sign = sign(a) * sign(b)
     exact_zero = a * b == 0 and (a == 0 or b == 0)
-    if product_sign == sign(c):
-        zero = sign(c) * 0.0
-    else:
-        zero = -0.0 if mode == "m" else 0.0
+    zero = sign(c) * 0.0 if product_sign == sign(c) else 0.0
     if exact_zero and c != 0:
         return c
-    return rounded(Fraction(a) * Fraction(b) + Fraction(c), type_, mode, zero)
+    return rounded(Fraction(a) * Fraction(b) + Fraction(c), type_, zero)
 
 
-def root(a: float, type_: str, mode: str) -> float:
+def root(a: float, type_: str) -> float:
     if math.isnan(a) or a < 0:
         return math.nan
     if a == 0 or math.isinf(a):
@@ -190,7 +180,7 @@ def root(a: float, type_: str, mode: str) -> float:
     scaled = x.numerator * scale**2 * x.denominator
     whole = math.isqrt(scaled)
     near = Fraction(2 * whole + (0 if whole * whole == scaled else 1), 2 * scale * x.denominator)
-    return rounded(near, type_, mode)
+    return rounded(near, type_)
 
 
 def flushed(v: float) -> float:
@@ -207,16 +197,16 @@ def extreme(a: float, b: float, least: bool) -> float:
     return a if (a < b) == least else b
 
 
-def real_arithmetic(name: str, mode: str, type_: str) -> tuple[int, Function]:
+def real_arithmetic(name: str, type_: str) -> tuple[int, Function]:
     """Number of operands, and what is computed."""
     functions: dict[str, tuple[int, Function]] = {
-        "add": (2, lambda a, b: summed(a, b, type_, mode)),
-        "sub": (2, lambda a, b: summed(a, -b, type_, mode)),
-        "mul": (2, lambda a, b: multiplied(a, b, type_, mode)),
-        "div": (2, lambda a, b: divided(a, b, type_, mode)),
-        "rcp": (1, lambda a: divided(1.0, a, type_, mode)),
-        "sqrt": (1, lambda a: root(a, type_, mode)),
-        "fma": (3, lambda a, b, c: fused(a, b, c, type_, mode)),
+        "add": (2, lambda a, b: summed(a, b, type_)),
+        "sub": (2, lambda a, b: summed(a, -b, type_)),
+        "mul": (2, lambda a, b: multiplied(a, b, type_)),
+        "div": (2, lambda a, b: divided(a, b, type_)),
+        "rcp": (1, lambda a: divided(1.0, a, type_)),
+        "sqrt": (1, lambda a: root(a, type_)),
+        "fma": (3, lambda a, b, c: fused(a, b, c, type_)),
         "abs": (1, abs),
         "neg": (1, lambda a: -a),
         "copysign": (2, lambda a, b: math.copysign(b, a)),
@@ -262,12 +252,11 @@ def conversion(words: Sequence[str]) -> Spec | None:
     *modifiers, to, source = words[1:]
     modifier = modifiers[0] if modifiers else ""
     integer_way = {"rni": "i", "rzi": "z", "rmi": "m", "rpi": "p"}.get(modifier)
-    mode = {"rn": "n", "rz": "z", "rm": "m", "rp": "p"}.get(modifier, "n")
     f: Function
     if to[0] != "f" and source[0] != "f":
-        f = (lambda a: saturated(a, to)) if modifier == "sat" else (lambda a: a)
+        f = lambda a: a  # noqa: E731
     elif source[0] != "f":
-        f = lambda a: rounded(Fraction(a), to, mode)  # noqa: E731
+        f = lambda a: rounded(Fraction(a), to)  # noqa: E731
     elif to[0] != "f":
         way = integer_way or ""
         f = lambda a: to_integer(a, way, to, source)  # noqa: E731
@@ -277,7 +266,7 @@ def conversion(words: Sequence[str]) -> Spec | None:
     elif modifier == "sat":
         f = lambda a: min(a, 1.0) if a > 0 else 0.0  # noqa: E731
     else:
-        f = lambda a: rounded(Fraction(a), to, mode, a) if math.isfinite(a) else a  # noqa: E731
+        f = lambda a: rounded(Fraction(a), to, a) if math.isfinite(a) else a  # noqa: E731
     return Spec(opcode, (to,), (source,), f)
 
 
@@ -389,10 +378,10 @@ def spec_of(opcode: str) -> Spec | None:
         if words[0] == "mov":
             return Spec(opcode, (type_,), (type_,), lambda a: a)
         return Spec(opcode, (type_,), (type_, type_, "pred"), lambda a, b, p: a if p else b)
-    real = re.fullmatch(r"(\w+)(?:\.r([nzmp]))?(\.ftz)?\.(f32|f64)", opcode)
+    real = re.fullmatch(r"(\w+)(?:\.rn)?(\.ftz)?\.(f32|f64)", opcode)
     if real and real[1] not in ("ld", "st"):
-        name, mode, flushes, type_ = real[1], real[2] or "n", real[3], real[4]
-        count, f = real_arithmetic(name, mode, type_)
+        name, flushes, type_ = real.groups()
+        count, f = real_arithmetic(name, type_)
         if flushes:
             plain = f
             f = lambda *v: flushed(plain(*map(flushed, v)))  # noqa: E731

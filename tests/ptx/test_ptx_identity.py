@@ -1,4 +1,4 @@
-"""What nvcc makes of the kernels writes the CPU engine's archives, byte for byte, and reads from them the same values."""
+"""The kernels' PTX writes the CPU engine's archives, byte for byte, and reads the same values from them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from ptx_library import PtxLibrary
+from ptx_writing import HEAD
 from simt_fields import COVERING, KINDS, SHAPES
-from simt_library import ABS, CPU, DEVICE, REL, Context
+from simt_library import ABS, CPU, DEVICE, REL, Context, Failure
 
 import support
 
@@ -74,3 +75,28 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
     assert {count["kernel"] for count in engine.counts()} == entries
     names = set(re.findall(r"\b(\w+_kernel)\(const", (CUDA_SOURCES / "kernels.cu").read_text()))
     assert all(any(name in entry for entry in entries) for name in names)
+
+
+def test_kernels_of_the_host_can_be_had_again(engine: PtxLibrary, reused: Context, kernels: Path) -> None:
+    x = support.smooth((18, 33, 40), DTYPES[0])
+    wanted = reused.compress(x, 1e-3, backend=CPU)
+    engine.use_ptx(None)
+    try:
+        engine.clear()
+        assert reused.compress(x, 1e-3, field=DEVICE, archive=DEVICE) == wanted
+        assert engine.launches > 0
+        assert engine.counts() == []
+    finally:
+        engine.use_ptx(kernels)
+
+
+def test_a_kernel_that_the_file_lacks(engine: PtxLibrary, reused: Context, kernels: Path) -> None:
+    x = support.smooth((18, 33, 40), DTYPES[0])
+    engine.use_ptx(HEAD)
+    try:
+        with pytest.raises(Failure, match="cudaErrorLaunchFailure"):
+            reused.compress(x, 1e-3, field=DEVICE, archive=DEVICE)
+        assert re.search(r"the file has no kernel \w+_kernel", engine.report)
+    finally:
+        engine.use_ptx(kernels)
+        engine.clear()

@@ -1,0 +1,452 @@
+#!/usr/bin/env python3
+"""Counts what the CUDA kernels do, without a GPU, of two commits: tests/ptx runs the PTX that nvcc makes of them.
+
+    .venv/bin/python scripts/bench/gpu_counts.py                 # HEAD and the working tree
+    .venv/bin/python scripts/bench/gpu_counts.py main~1 main     # two commits
+    .venv/bin/python scripts/bench/gpu_counts.py --alone main    # one, compared with nothing
+    .venv/bin/python scripts/bench/gpu_counts.py --lines 10      # and the lines where most instructions are executed
+    .venv/bin/python scripts/bench/gpu_counts.py --keep build/gpu_counts --json build/counts.json
+
+Prints Markdown tables. Exits with 1 if any count has risen by more than --limit percent, with 2 if nothing could be
+counted. Needs nvcc and what scripts/setup installs; takes about two minutes for each commit, for compiling.
+
+Counts are of PTX, of which ptxas makes the processor's own instructions: moves mostly vanish there, divisions and
+64-bit operations become several. The same commit and compiler always give the same counts. A chain is how long a warp
+would take alone, if its instructions started in order, one a cycle, and waited only for each other's results and in
+barriers, with latencies that are assumed (tests/ptx/table.hpp).
+
+The times are a model's, not measurements: of a kernel, the longest of
+    issue     warp instructions, four a cycle and multiprocessor
+    shared    passes over shared memory, one a cycle and multiprocessor
+    memory    32-byte sectors loaded and stored, at the memory's full bandwidth
+    latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
+for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing, and
+nothing is found in a cache. What it is good for is to see which limit is near, and what a change does to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gpu_resources
+from instructions import ROOT, VENV, WORKING_TREE, Failure, change, run, say, unpack, version
+
+SIMT = ROOT / "tests/simt"
+MODEL_VALUES = 2**27
+#: What is compared, by the name of its column.
+COMPARED = ("threads", "warp instructions", "wavefronts", "sectors", "chain")
+DIRECTIONS = ("compress", "decompress")
+
+
+class Processor(NamedTuple):
+    """A GPU, by its data sheet."""
+
+    architecture: int
+    multiprocessors: int
+    ghz: float  # boost clock
+    gb_s: float  # of its memory
+
+
+PROCESSORS = {
+    "A100": Processor(80, 108, 1.41, 2039),
+    "H100": Processor(90, 132, 1.98, 3350),
+    "H200": Processor(90, 132, 1.98, 4800),
+}
+
+
+class Kernel(NamedTuple):
+    """What one kernel did in one direction, in all its launches: totals."""
+
+    values: int  # of the field
+    blocks: int  # of the largest launch
+    block_threads: int
+    shared_bytes: int
+    threads: int  # instructions of threads
+    warp_instructions: int
+    wavefronts: int
+    accesses: int  # of shared memory
+    sectors: int
+    chain_sum: int
+    chain_longest: int
+    warps: int
+    classes: Mapping[str, int]
+    warps_of_processor: Mapping[int, int]  # that fit a multiprocessor, by architecture
+    lines: Mapping[str, int] = {}  # instructions of threads, by line of the source
+
+    @property
+    def compared(self) -> dict[str, float]:
+        """Of each value, by the names of COMPARED."""
+        counts = (self.threads, self.warp_instructions, self.wavefronts, self.sectors, self.chain_sum)
+        return {name: n / self.values for name, n in zip(COMPARED, counts, strict=True)}
+
+    @property
+    def active_lanes(self) -> float:
+        return self.threads / self.warp_instructions
+
+
+class Row(NamedTuple):
+    field: str
+    direction: str
+    kernel: str
+
+
+Counts = Mapping[Row, Kernel]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        if options.alone:
+            base, head = None, count_all([options.base], options.keep)[0]
+            name = options.base
+        else:
+            base, head = count_all([options.base, options.head], options.keep)
+            name = options.head
+    except (Failure, gpu_resources.CompilerError) as failure:
+        what, remedy = failure.args if len(failure.args) == 2 else (failure.args[0], "Read the error above.")
+        print(f"error: {what}\nremedy: {remedy}", file=sys.stderr)
+        return 2
+    print(table(head))
+    print("\n" + times_table(head))
+    if options.lines:
+        print("\n" + line_table(head, options.lines))
+    if options.json:
+        write(options.json, name, head)
+    if base is None:
+        return 0
+    print("\n" + change_table(base, head, options.base, options.head))
+    risen = beyond(base, head, options.limit)
+    for row, count in risen:
+        print(f"more than {options.limit:g}% above {options.base}: {count}, {', '.join(row)}", file=sys.stderr)
+    return 1 if risen else 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    description, _, rest = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=rest.replace("%", "%%"), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("base", nargs="?", default="HEAD", metavar="BASE", help="a commit (default: HEAD)")
+    parser.add_argument(
+        "head", nargs="?", default=WORKING_TREE, metavar="HEAD", help=f"a commit (default: {WORKING_TREE})"
+    )
+    parser.add_argument("--alone", action="store_true", help="count BASE only")
+    parser.add_argument("--limit", type=float, default=2, help="percent that a count may rise (default: 2)")
+    parser.add_argument("--lines", type=int, default=0, metavar="N", help="show the N busiest lines of each kernel")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the builds here, by commit, and reuse them")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the counts of HEAD here")
+    return parser.parse_args(arguments)
+
+
+# ------------------------------------------------------------------------------------------------- counting
+
+
+def count_all(commits: Sequence[str], keep: Path | None) -> list[Counts]:
+    with tempfile.TemporaryDirectory(prefix="cusz-counts-") as scratch:
+        builds = (keep or Path(scratch)).resolve()
+        folders = [build(commit, builds) for commit in commits]
+        return [count(folder) for folder in folders]
+
+
+def count(folder: Path) -> Counts:
+    """Of a commit's build. Each side has a process of its own: its library's name is the same."""
+    say(f"counting {folder.name}")
+    program = f"import sys; sys.path[:0] = {sys.path!r}; import gpu_counts; gpu_counts.count_here(sys.argv[1])"
+    launches = json.loads(run([sys.executable, "-c", program, str(folder)]))
+    registers = json.loads((folder / "registers.json").read_text())
+    found: dict[Row, Kernel] = {}
+    for field, of_field in launches.items():
+        for direction in DIRECTIONS:
+            for name, of_kernel in by_kernel(of_field[direction]).items():
+                kernel = summed(of_kernel, of_field["values"], registers)
+                found[Row(field, direction, name)] = kernel._replace(lines=of_field["lines"][direction][name])
+    return found
+
+
+def by_kernel(launches: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for launch in launches:
+        found.setdefault(gpu_resources.short_name(launch["kernel"]), []).append(launch)
+    return found
+
+
+def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequence[dict[str, Any]]) -> Kernel:
+    """Of all launches of one kernel. registers: a row for every kernel and architecture."""
+    largest = max(launches, key=lambda launch: int(launch["grid"][0]))
+    threads, shared = int(largest["block"][0]), int(largest["shared_bytes"])
+    fit = {}
+    for row in registers:
+        if row["kernel"] == largest["kernel"]:
+            blocks = gpu_resources.resident_blocks(row, threads, shared - row["static_shared"])
+            if blocks is not None:
+                fit[int(row["architecture"])] = blocks * threads // 32
+
+    def total(name: str) -> int:
+        return sum(int(launch[name]) for launch in launches)
+
+    classes = {name: sum(launch["threads"][name] for launch in launches) for name in largest["threads"]}
+    return Kernel(
+        values, int(largest["grid"][0]), threads, shared, sum(classes.values()), total("warp_instructions"),
+        total("shared_wavefronts"), total("shared_accesses"), total("sectors_loaded") + total("sectors_stored"),
+        total("chain_sum"), max(int(launch["chain_longest"]) for launch in launches), total("warps"), classes, fit,
+    )  # fmt: skip
+
+
+def count_here(folder: str) -> None:
+    """Prints the launches of both directions for every field, as JSON."""
+    sys.path[:0] = [str(SIMT), str(SIMT.parent / "ptx")]
+    from ptx_library import PtxLibrary
+    from simt_library import CPU, DEVICE, REL, Context
+
+    ptx = Path(folder) / "ptx/kernels.ptx"
+    library, sources = PtxLibrary(Path(folder) / "lib/libcusz_core.so.0"), source_lines(ptx.read_text())
+    found = {}
+
+    def counted(name: str, direction: str) -> None:
+        into = found.setdefault(name, {"lines": {}})
+        into[direction] = library.counts()
+        into["lines"][direction] = {
+            gpu_resources.short_name(kernel): by_source({line: n for line, (_, n) in lines.items()}, sources)
+            for kernel, lines in library.lines().items()
+        }
+        library.clear()
+
+    with library.kernels_of(ptx), Context(library) as context:
+        for name, (x, rel) in fields().items():
+            wanted = context.compress(x, rel, REL, backend=CPU)
+            if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE) != wanted:
+                raise Failure(f"the archive of {name} is not that of the CPU", "Run pytest tests/ptx.")
+            counted(name, "compress")
+            context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
+            counted(name, "decompress")
+            found[name]["values"] = x.size
+    print(json.dumps(found))
+
+
+def source_lines(text: str) -> list[str]:
+    """For every line of a PTX file, the line of the source that it comes from, such as huffman.cuh:100."""
+    names = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"(?:.*/)?([^"/]+)"', text, re.MULTILINE))
+    found, here = [], "?"
+    for line in text.splitlines():
+        if at := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line):
+            here = f"{names.get(at[1], '?')}:{at[2]}"
+        found.append(here)
+    return found
+
+
+def by_source(counted: Mapping[int, int], sources: Sequence[str]) -> dict[str, int]:
+    """What is counted by line of a PTX file, by line of the source."""
+    found: dict[str, int] = {}
+    for line, n in counted.items():
+        found[sources[line - 1]] = found.get(sources[line - 1], 0) + n
+    return found
+
+
+def fields() -> dict[str, tuple[Any, float]]:
+    """Fields and bounds, as parts of their ranges."""
+    import numpy as np
+    from comparison import fields as made
+
+    turbulence, density = made.turbulence(128), made.density(128)
+    holes = made.gaussian_random_field((512, 1024), -4, 106)
+    flux = made.flux(512, 1024)
+    all_fields: dict[str, tuple[Callable[[], Any], float]] = {
+        "turbulence 128^3 f32, rel 1e-3": (lambda: turbulence, 1e-3),
+        "turbulence 128^3 f64, rel 1e-3": (lambda: turbulence.astype(np.float64), 1e-3),
+        "density 128^3 f32 (masked tiles), rel 1e-2": (lambda: density, 1e-2),
+        "flux 512x1024 f32, rel 1e-3": (lambda: flux, 1e-3),
+        "flux 512x1024 f32, 20% NaN, rel 1e-3": (
+            lambda: np.where(holes > np.quantile(holes, 0.8), np.float32("nan"), flux), 1e-3,
+        ),
+        "particles 2^18 f32, rel 1e-3": (lambda: made.particles_vx(64), 1e-3),
+    }  # fmt: skip
+    return {name: (np.ascontiguousarray(make()), rel) for name, (make, rel) in all_fields.items()}
+
+
+# ------------------------------------------------------------------------------------------------- building
+
+
+def build(commit: str, builds: Path) -> Path:
+    """The library of a commit over the emulator, its PTX, and its registers. The instrument is this checkout's."""
+    builds.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="making-", dir=builds) as name:
+        source = Path(name) / "source"
+        unpack(commit, source)
+        folder = builds / version(commit, source)
+        folder.mkdir(exist_ok=True)
+        kept = folder / "source"
+        if not kept.exists():
+            source.rename(kept)
+            source.mkdir()  # for the end of the block
+    what, remedy = f"{commit} does not build over this checkout's tests/simt", "Compare commits that are near to it."
+    cmake = str(VENV / "bin/cmake") if (VENV / "bin/cmake").exists() else "cmake"
+    say(f"building {commit}")
+    run([cmake, "-S", SIMT, "-B", folder, f"-DCUSZ_SIMT_CORE={kept / 'cusz_core'}"], what, remedy)
+    run([cmake, "--build", folder, "--parallel", "2", "--target", "simt_cusz_core", "ptx_kernels"], what, remedy)
+    registers = folder / "registers.json"
+    if not registers.exists():
+        registers.write_text(json.dumps(registers_of(kept)))
+    return folder
+
+
+def registers_of(source: Path) -> list[dict[str, Any]]:
+    """What ptxas says of every kernel, for the architectures of PROCESSORS."""
+    nvcc, rows = gpu_resources.find_nvcc(), []
+    for architecture in sorted({processor.architecture for processor in PROCESSORS.values()}):
+        say(f"registers for sm_{architecture}")
+        with tempfile.TemporaryDirectory() as scratch:
+            rows += gpu_resources.parse(
+                gpu_resources.compiled(nvcc, source / "cusz_core", [architecture], Path(scratch) / "kernels.o")
+            )
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------- the model
+
+
+def sample_rate(values: int) -> int:
+    """One in how many tiles the counting kernel counts (cusz_core/src/format/sample.hpp)."""
+    rate = 1
+    while rate < 16 and values // 4096 // (2 * rate) >= 64:
+        rate *= 2
+    return rate
+
+
+def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
+    """Seconds that each limit alone would take, for MODEL_VALUES values."""
+    cycle = 1e-9 / processor.ghz
+    of_all = cycle / processor.multiprocessors
+    scale = 1.0 if kernel.blocks == 1 else MODEL_VALUES / kernel.values
+    if name.startswith("count_kernel"):
+        scale *= sample_rate(kernel.values) / sample_rate(MODEL_VALUES)
+    fit = kernel.warps_of_processor.get(processor.architecture, 0)
+    if kernel.blocks == 1:  # one multiprocessor does it all, however large the field is
+        of_all, latency = cycle, kernel.chain_longest * cycle
+    else:
+        latency = kernel.chain_sum * scale * of_all / fit if fit else float("inf")
+    return {
+        "issue": kernel.warp_instructions * scale * of_all / 4,
+        "shared": kernel.wavefronts * scale * of_all,
+        "memory": kernel.sectors * scale * 32 / (processor.gb_s * 1e9),
+        "latency": latency,
+    }
+
+
+def modelled(name: str, kernel: Kernel, processor: Processor) -> tuple[float, str]:
+    """Seconds, and the limit that they come from."""
+    all_limits = limits(name, kernel, processor)
+    which = max(all_limits, key=lambda limit: all_limits[limit])
+    return all_limits[which], which
+
+
+# ------------------------------------------------------------------------------------------------- what is shown
+
+
+def beyond(base: Counts, head: Counts, limit: float) -> list[tuple[Row, str]]:
+    """What has risen by more than `limit` percent."""
+    return [
+        (row, name)
+        for row in base
+        if row in head
+        for name in COMPARED
+        if grown(base[row].compared[name], head[row].compared[name]) > limit
+    ]
+
+
+def grown(base: float, head: float) -> float:
+    """In percent."""
+    return change(base, head) if base else (float("inf") if head else 0.0)
+
+
+def table(counts: Counts) -> str:
+    architectures = sorted({processor.architecture for processor in PROCESSORS.values()})
+    head = [
+        "field",
+        "direction",
+        "kernel",
+        "thread instructions a value",
+        "active lanes",
+        "passes of shared memory a value",
+    ]
+    head += ["passes an access", "sectors a value", "cycles of warps a value (chains)", "longest chain"]
+    head += [f"warps an SM, sm_{n}" for n in architectures]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
+    for row, k in counts.items():
+        cells = [f"{k.threads / k.values:.2f}", f"{k.active_lanes:.1f}", f"{k.wavefronts / k.values:.3f}"]
+        cells += [f"{k.wavefronts / k.accesses:.2f}" if k.accesses else "–", f"{k.sectors / k.values:.3f}"]
+        cells += [f"{k.chain_sum / k.values:.2f}", str(k.chain_longest)]
+        cells += [str(k.warps_of_processor.get(n, "–")) for n in architectures]
+        lines.append("| " + " | ".join([*row, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def times_table(counts: Counts) -> str:
+    lines = ["| field | direction | " + " | ".join(f"{name}, modelled" for name in PROCESSORS) + " |"]
+    lines.append("|---|---|" + "---|" * len(PROCESSORS))
+    for field, direction in dict.fromkeys((row.field, row.direction) for row in counts):
+        cells = []
+        for processor in PROCESSORS.values():
+            parts = {
+                row.kernel: modelled(row.kernel, k, processor)
+                for row, k in counts.items()
+                if row[:2] == (field, direction)
+            }
+            seconds = sum(time for time, _ in parts.values())
+            speed = MODEL_VALUES * (8 if " f64" in field else 4) / seconds / 1e9
+            longest = sorted(parts.items(), key=lambda item: -item[1][0])[:3]
+            told = ", ".join(f"{name} {time * 1e6:.0f} us ({which})" for name, (time, which) in longest)
+            cells.append(f"{speed:.0f} GB/s: {told}")
+        lines.append(f"| {field} | {direction} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def line_table(counts: Counts, n: int) -> str:
+    """The n busiest lines of each kernel, where it executes at least one instruction a value."""
+    lines = ["| field | direction | kernel | line | thread instructions a value |", "|---|---|---|---|--:|"]
+    for row, kernel in counts.items():
+        if kernel.threads < kernel.values:
+            continue
+        for line, threads in sorted(kernel.lines.items(), key=lambda item: -item[1])[:n]:
+            lines.append(f"| {' | '.join(row)} | `{line}` | {threads / kernel.values:.2f} |")
+    return "\n".join(lines)
+
+
+def change_table(base: Counts, head: Counts, base_name: str, head_name: str) -> str:
+    lines = [f"| field | direction | kernel | {head_name} against {base_name}: " + " | ".join(COMPARED) + " |"]
+    lines.append("|---|---|---|" + "--:|" * len(COMPARED))
+    for row in dict.fromkeys([*base, *head]):
+        if row not in base or row not in head:
+            cells = ["gone" if row in base else "new"] * len(COMPARED)
+        else:
+            was, now = base[row].compared, head[row].compared
+            cells = [f"{grown(was[name], now[name]):+.2f}%" for name in COMPARED]
+        lines.append("| " + " | ".join([*row, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def write(path: Path, commit: str, counts: Counts) -> None:
+    rows = [{**row._asdict(), **kernel._replace(lines={})._asdict()} for row, kernel in counts.items()]
+    text = ",\n".join(" " + json.dumps(row) for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{"commit": {json.dumps(commit)},\n"rows": [\n{text}\n]}}\n')
+
+
+def read(path: Path) -> dict[Row, Kernel]:
+    """What `write` has written."""
+    found = {}
+    for row in json.loads(path.read_text())["rows"]:
+        row["warps_of_processor"] = {int(n): fit for n, fit in row["warps_of_processor"].items()}
+        key = Row(*(row.pop(name) for name in Row._fields))
+        found[key] = Kernel(**row)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

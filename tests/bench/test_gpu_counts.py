@@ -1,0 +1,181 @@
+"""`scripts/bench/gpu_counts.py`: what it adds up, its model, what it shows, and when it fails."""
+
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/bench/gpu_counts.py"
+NAME = "_ZN4cusz4cuda15compress_kernelIfNS0_8PipelineEEvNS0_17CompressArgumentsIT_EE"
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    return pytest.importorskip("gpu_counts")
+
+
+def launch(**changes):
+    return {
+        "kernel": NAME, "grid": [4, 1, 1], "block": [256, 1, 1], "shared_bytes": 42000,
+        "threads": {"integer": 300, "float": 20}, "warp_instructions": 10, "shared_accesses": 4, "shared_wavefronts": 6,
+        "global_accesses": 3, "sectors_loaded": 7, "sectors_stored": 2, "barriers": 1, "warps": 8, "chain_longest": 90,
+        "chain_sum": 640, **changes,
+    }  # fmt: skip
+
+
+REGISTERS = [
+    {"kernel": NAME, "architecture": 90, "registers": 80, "static_shared": 0},
+    {"kernel": NAME, "architecture": 80, "registers": 128, "static_shared": 0},
+    {"kernel": "_ZN4cusz4cuda11book_kernelE", "architecture": 90, "registers": 32, "static_shared": 0},
+]
+
+
+def kernel(counts, **changes):
+    return counts.summed([launch(**changes)], 100, REGISTERS)
+
+
+def of_row(counts, made, field="waves f32"):
+    return {counts.Row(field, "compress", "compress_kernel<float>"): made}
+
+
+def test_launches_of_a_kernel_are_added_up(counts):
+    second = launch(grid=[8, 1, 1], chain_longest=70)
+    found = counts.summed([launch(), second], 100, REGISTERS)
+    assert (found.blocks, found.block_threads, found.threads, found.warp_instructions) == (8, 256, 640, 20)
+    assert (found.wavefronts, found.accesses, found.sectors) == (12, 8, 18)
+    assert (found.chain_sum, found.chain_longest, found.warps) == (1280, 90, 16)
+    assert found.classes == {"integer": 600, "float": 40}
+    assert found.warps_of_processor == {90: 24, 80: 16}  # 3 blocks of 8 warps, and 2
+    assert found.active_lanes == 32
+    wanted = {
+        "threads": 6.4,
+        "warp instructions": 0.2,
+        "wavefronts": 0.12,
+        "sectors": 0.18,
+        "chain": 12.8,
+    }
+    assert found.compared == pytest.approx(wanted)
+
+
+def test_kernels_are_told_apart_by_name_and_type(counts):
+    double = launch(kernel=NAME.replace("IfNS", "IdNS"))
+    found = counts.by_kernel([launch(), double, launch()])
+    assert {name: len(launches) for name, launches in found.items()} == {
+        "compress_kernel<float>": 2,
+        "compress_kernel<double>": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("which", "changes"),
+    [
+        ("issue", {"warp_instructions": 10**6}),
+        ("shared", {"shared_wavefronts": 10**6}),
+        ("memory", {"sectors_loaded": 10**6}),
+        ("latency", {"chain_sum": 10**8}),
+    ],
+)
+def test_the_longest_limit_binds(counts, which, changes):
+    processor = counts.Processor(90, 100, 2.0, 1000)
+    made = kernel(counts, **changes)
+    all_limits = counts.limits("k", made, processor)
+    seconds, binding = counts.modelled("k", made, processor)
+    assert binding == which
+    assert seconds == all_limits[which] == max(all_limits.values())
+
+
+def test_what_each_limit_is(counts, monkeypatch):
+    monkeypatch.setattr(counts, "MODEL_VALUES", 200)  # twice the field
+    processor = counts.Processor(90, 100, 2.0, 1000)  # half a nanosecond a cycle
+    assert counts.limits("k", kernel(counts), processor) == pytest.approx(
+        {
+            "issue": 2 * 10 / 4 / 100 * 0.5e-9,
+            "shared": 2 * 6 / 100 * 0.5e-9,
+            "memory": 2 * 9 * 32 / 1e12,
+            "latency": 2 * 640 / (100 * 24) * 0.5e-9,
+        }
+    )
+    alone = counts.limits("k", kernel(counts, grid=[1, 1, 1]), processor)  # one block: no more for a larger field
+    assert alone["issue"] == pytest.approx(10 / 4 * 0.5e-9)
+    assert alone["latency"] == pytest.approx(90 * 0.5e-9)
+    unknown = counts.Processor(70, 100, 2.0, 1000)
+    assert counts.modelled("k", kernel(counts), unknown) == (float("inf"), "latency")
+
+
+def test_a_larger_field_is_counted_in_fewer_tiles(counts):
+    assert [counts.sample_rate(2**n) for n in (10, 18, 19, 21, 22, 27)] == [1, 1, 2, 8, 16, 16]
+    processor = counts.PROCESSORS["H100"]
+    made = kernel(counts)._replace(values=2**19)
+    plain, sampled = (counts.limits(name, made, processor) for name in ("range_kernel", "count_kernel<float>"))
+    assert plain == pytest.approx({name: 8 * seconds for name, seconds in sampled.items()})
+
+
+@pytest.mark.parametrize(
+    ("now", "options", "status"),
+    [(1020, [], 0), (1025, [], 1), (500, [], 0), (1025, ["--limit=3"], 0), (1005, ["--limit=0"], 1)],
+)
+def test_more_than_the_limit_fails(counts, monkeypatch, capsys, now, options, status):
+    sides = [of_row(counts, kernel(counts, warp_instructions=n)) for n in (1000, now)]
+    monkeypatch.setattr(counts, "count_all", lambda *_: sides)
+    assert counts.main(options) == status
+    shown = capsys.readouterr()
+    assert f"{now / 10 - 100:+.2f}%" in shown.out
+    assert ("above HEAD: warp instructions, waves f32, compress, compress_kernel<float>" in shown.err) == bool(status)
+
+
+def test_kernels_of_one_side_are_shown_and_do_not_fail(counts, monkeypatch, capsys):
+    other = {counts.Row("waves f32", "compress", "new_kernel"): kernel(counts)}
+    monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(counts, kernel(counts)), other])
+    assert counts.main([]) == 0
+    out = capsys.readouterr().out
+    assert "compress_kernel<float> | gone" in out
+    assert "new_kernel | new" in out
+
+
+def test_a_count_that_was_nothing(counts):
+    assert counts.grown(0, 0) == 0
+    assert counts.grown(0, 1) == float("inf")
+
+
+def test_tables_and_files(counts, monkeypatch, capsys, tmp_path):
+    made = of_row(counts, kernel(counts))
+    monkeypatch.setattr(counts, "count_all", lambda *_: [made])
+    path = tmp_path / "new/counts.json"
+    assert counts.main(["--alone", "abc", f"--json={path}"]) == 0
+    out = capsys.readouterr().out
+    row = next(line for line in out.splitlines() if "compress_kernel<float> |" in line)
+    assert row.endswith("| 3.20 | 32.0 | 0.060 | 1.50 | 0.090 | 6.40 | 90 | 16 | 24 |")
+    assert "GB/s: compress_kernel<float>" in out
+    assert counts.read(path) == made
+
+
+def test_lines_of_the_source(counts, monkeypatch, capsys):
+    ptx = """\
+.visible .entry k()
+{
+	.loc	1 48 0
+	add.u32 %r1, %r2, 3;
+	.loc	2 27 9, function_name $L__info_string0, inlined_at 1 54 5
+	add.u32 %r1, %r1, 3;
+	ret;
+}
+	.file	1 "/somewhere/cuda/kernels.cu"
+	.file	2 "/somewhere/cuda/tile.cuh"
+"""
+    sources = counts.source_lines(ptx)
+    assert sources == ["?"] * 2 + ["kernels.cu:48"] * 2 + ["tile.cuh:27"] * 6
+    lines = counts.by_source({4: 100, 6: 300, 7: 20}, sources)
+    assert lines == {"kernels.cu:48": 100, "tile.cuh:27": 320}
+    monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(counts, kernel(counts)._replace(lines=lines))])
+    assert counts.main(["--alone", "--lines=1"]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if "`" in line]
+    assert shown == ["| waves f32 | compress | compress_kernel<float> | `tile.cuh:27` | 3.20 |"]
+
+
+def test_failures_say_what_to_do(counts, monkeypatch, capsys):
+    def fail(*_):
+        raise counts.gpu_resources.CompilerError("nvcc was not found")
+
+    monkeypatch.setattr(counts, "count_all", fail)
+    assert counts.main([]) == 2
+    assert "nvcc was not found" in capsys.readouterr().err
