@@ -47,20 +47,20 @@ __device__ inline std::uint64_t warp_sum(std::uint64_t v) {
 }
 
 // Adds the number of the lane that is d before this one, if there is one.
-template <class U>
-__device__ U plus_lane_before(U v, std::uint32_t d) {
+template <std::uint32_t d, class U>
+__device__ U plus_lane_before(U v) {
 #ifdef __CUDA_ARCH__ // the intrinsic withholds the predicate that says whether there is one
     if constexpr (sizeof(U) == 4)
-        asm volatile("{ .reg .u32 other; .reg .pred p; shfl.sync.up.b32 other|p, %0, %1, 0, 0xffffffff; @p add.u32 %0, %0, "
-            "other; }"
-            : "+r"(v)
-            : "r"(d));
+        asm volatile("{ .reg .u32 other; .reg .pred p; shfl.sync.up.b32 other|p, %0, %1, 0, 0xffffffff; @p add.u32 %0, "
+                     "%0, other; }"
+                     : "+r"(v)
+                     : "n"(d));
     else
         asm volatile("{ .reg .u32 low, high; .reg .u64 other; .reg .pred p; mov.b64 {low, high}, %0; "
-            "shfl.sync.up.b32 low|p, low, %1, 0, 0xffffffff; shfl.sync.up.b32 high, high, %1, 0, 0xffffffff; "
-            "mov.b64 other, {low, high}; @p add.u64 %0, %0, other; }"
-            : "+l"(v)
-            : "r"(d));
+                     "shfl.sync.up.b32 low|p, low, %1, 0, 0xffffffff; shfl.sync.up.b32 high, high, %1, 0, 0xffffffff; "
+                     "mov.b64 other, {low, high}; @p add.u64 %0, %0, other; }"
+                     : "+l"(v)
+                     : "n"(d));
     return v;
 #else
     const U other = __shfl_up_sync(whole_warp, v, d);
@@ -71,8 +71,12 @@ __device__ U plus_lane_before(U v, std::uint32_t d) {
 // The sum over the lanes up to and including this one.
 template <class U>
 __device__ U warp_inclusive_sum(U v) {
-    for (std::uint32_t d = 1; d < warp_lanes; d *= 2) v = plus_lane_before(v, d);
-    return v;
+    static_assert(warp_lanes == 32);
+    v = plus_lane_before<1>(v);
+    v = plus_lane_before<2>(v);
+    v = plus_lane_before<4>(v);
+    v = plus_lane_before<8>(v);
+    return plus_lane_before<16>(v);
 }
 
 // The sum over a block of `warps` warps, returned to every thread. partial: shared scratch memory.

@@ -29,14 +29,15 @@ struct Codeword {
 // Codeword and extra bits of a code not in the small table, or of missing_code.
 __device__ inline Codeword compose(const EncodeTables& tables, std::int32_t code) {
     const Alphabet alphabet(tables.r);
-    std::uint32_t symbol = alphabet.symbol(code);
-    std::uint32_t codeword = __ldg(tables.of_symbol + symbol);
+    std::uint32_t symbol = alphabet.symbol(code), codeword = __ldg(tables.of_symbol + symbol), extra_bits = 0;
     if (codeword >> 16 == 0) {
         symbol = alphabet.escape(code);
         codeword = __ldg(tables.of_symbol + symbol);
+        extra_bits = alphabet.escape_bits();
+    } else if (code != missing_code && Alphabet::magnitude(code) >= alphabet.direct()) { // two bits below the octave's
+        extra_bits = 29 - static_cast<std::uint32_t>(__clz(static_cast<int>(Alphabet::magnitude(code))));
     }
-    const std::uint32_t length = codeword >> 16, extra_bits = alphabet.meaning(symbol).extra_bits;
-    const std::uint32_t extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
+    const std::uint32_t length = codeword >> 16, extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
     return {(codeword & 0xFFFF) | extra << length, length + extra_bits};
 }
 
@@ -133,7 +134,7 @@ public:
     SubstreamReader() = default;
     // From bit `begin` after the start of word `first` on.
     __device__ SubstreamReader(const PayloadReader& payload, std::uint32_t first, std::uint32_t begin)
-        : words_(payload.words()), last_(payload.size() - 1), next_(first + begin / 32), at_(begin) {
+        : words_(payload.words()), last_(payload.size() - 1), next_(first + begin / 32), at_(begin % 32) {
         low_ = take();
         high_ = take();
         ahead_ = take();
@@ -147,22 +148,23 @@ public:
         const std::uint32_t extra_on_top = __funnelshift_r(window, window, entry_);
         const auto leading = static_cast<std::uint32_t>(static_cast<std::int32_t>(entry_) >> DecodeTable::leading_at);
         const std::uint32_t code = __funnelshift_l(extra_on_top, leading, entry_ >> DecodeTable::extra_bits_at);
-        const std::uint32_t end = at_ + (entry_ & DecodeTable::total_bits);
-        if (((end ^ at_) & 32) != 0) { // a codeword and its extra bits are at most 32 bits
+        at_ += entry_ & DecodeTable::total_bits; // at most 32
+        if (at_ >= 32) {
+            at_ -= 32;
             low_ = high_;
             high_ = ahead_;
             ahead_ = take();
         }
-        at_ = end;
         return static_cast<std::int32_t>(code);
     }
     __device__ bool is_missing() const { return (entry_ & DecodeTable::missing) != 0; } // the last one
     __device__ bool any_missing() const { return (seen_ & DecodeTable::missing) != 0; }
-    __device__ std::uint32_t end() const { return at_; } // in bits, as `begin`
+    __device__ std::uint32_t bit() const { return (next_ - words_ahead) * 32 + at_; } // of the payload, that is next
 
 private:
     __device__ std::uint32_t take() { return words_[std::min(next_++, last_)]; }
 
+    static constexpr std::uint32_t words_ahead = 3;
     const std::uint32_t* words_ = nullptr;
     std::uint32_t last_ = 0, next_ = 0, at_ = 0, low_ = 0, high_ = 0, ahead_ = 0, entry_ = 0, seen_ = 0;
 };
@@ -277,13 +279,14 @@ struct HuffmanCoder {
             if (words.failed()) return TileError::too_short;
             if (table.empty) return TileError::substream;
             reader = SubstreamReader(words, from, end_ - length);
+            end_ += from * 32;
             return TileError::none;
         }
         __device__ std::uint32_t count() const { return count_; }
         // Once all codes are read: whether every substream ends where its length says, and a value is missing exactly
         // if `has_missing`.
         __device__ bool is_sound(bool has_missing) const {
-            const bool ends = __all_sync(whole_warp, lane() >= count_ || reader.end() == end_) != 0;
+            const bool ends = __all_sync(whole_warp, lane() >= count_ || reader.bit() == end_) != 0;
             return ends && (__any_sync(whole_warp, lane() < count_ && reader.any_missing()) != 0) == has_missing;
         }
 

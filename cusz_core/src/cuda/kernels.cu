@@ -26,8 +26,18 @@ __global__ void __launch_bounds__(block_threads) bound_kernel(const BoundArgumen
     resolve(a, shared_memory<RangeMemory<T>>());
 }
 
+// Blocks per multiprocessor: as many as registers allow without spilling. Code for newer processors takes more
+// registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+template <class T, TileShape shape>
+inline constexpr int compress_blocks = shape == TileShape::any || sizeof(T) == 8 ? 1 : 2;
+#else
+template <class T, TileShape shape>
+inline constexpr int compress_blocks = sizeof(T) == 8 || shape == TileShape::line ? 2 : 3;
+#endif
+
 template <class T, class Pipeline, TileShape shape>
-__global__ void __launch_bounds__(block_threads) count_kernel(const CountArguments<T> a) {
+__global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_blocks<T, shape> : 1) count_kernel(const CountArguments<T> a) {
     auto& shared = shared_memory<CountMemory<T, shape>>();
     const Alphabet alphabet(a.r);
     if (a.state->raw != 0) return;
@@ -64,16 +74,6 @@ __global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArgumen
     make_book(a, memory, shared.book);
 }
 
-// Blocks per multiprocessor: as many as registers allow without spilling. Code for newer processors takes more
-// registers.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-template <class T>
-inline constexpr int compress_blocks = sizeof(T) == 4 ? 2 : 1;
-#else
-template <class T>
-inline constexpr int compress_blocks = sizeof(T) == 4 ? 3 : 2;
-#endif
-
 template <class T, class Coder, TileShape shape>
 struct CompressMemory {
     std::conditional_t<shape == TileShape::any, TileMemory<T>, ColumnMemory<T>> tile;
@@ -88,7 +88,7 @@ __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
 }
 
 template <class T, class Pipeline, TileShape shape>
-__global__ void __launch_bounds__(block_threads, compress_blocks<T>)
+__global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
     compress_kernel(const CompressArguments<T, typename Pipeline::Coder::Model> a) {
     auto& shared = shared_memory<CompressMemory<T, typename Pipeline::Coder, shape>>();
     if (a.state->raw != 0) return;
@@ -224,7 +224,10 @@ inline constexpr int decode_blocks_of_floats = 4;
 inline constexpr int decode_blocks_of_floats = 3;
 #endif
 template <class T, TileShape shape>
-inline constexpr int decode_blocks = shape == TileShape::any ? 2 : sizeof(T) == 4 ? decode_blocks_of_floats : 2;
+inline constexpr int decode_blocks = shape == TileShape::any   ? 2
+                                     : sizeof(T) == 8          ? 2
+                                     : shape == TileShape::line ? 3
+                                                               : decode_blocks_of_floats;
 
 template <class T, class Coder, TileShape shape>
 struct DecompressMemory {
@@ -245,10 +248,10 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
     auto& tile = shared.warp[warp()];
     if (lane() == 0) shared.checksum[warp()] = 0;
     constexpr std::uint32_t warps = decode_warps<T, shape>;
-    for (std::uint64_t number = std::uint64_t{blockIdx.x} * warps + warp(); number < a.batch.n_tiles;
-         number += std::uint64_t{gridDim.x} * warps) {
+    const auto n_tiles = static_cast<std::uint32_t>(a.batch.n_tiles); // no memory has 2^32 of them
+    for (std::uint32_t number = blockIdx.x * warps + warp(); number < n_tiles; number += gridDim.x * warps) {
         __syncwarp(); // all reads of the previous tile are done; the sums below do not order memory
-        const std::uint64_t first = number / tiles_of_start * tiles_of_start;
+        const std::uint32_t first = number / tiles_of_start * tiles_of_start;
         const std::uint64_t begin = a.starts[number / tiles_of_start] +
                                     warp_sum(first + lane() < number ? std::uint32_t{a.index[first + lane()]} : 0u);
         const std::uint32_t n = a.index[number];

@@ -68,10 +68,11 @@ struct WholeTile {
         constexpr std::uint32_t rows = 16, planes = 8, dimension = predictor < 3 ? predictor : 3;
         constexpr bool second_y = predictor >= v1::second_order_xy, second_z = predictor == v1::second_order_xyz;
         const U start = lane() == 0 || dimension == 0 ? anchor : 0;
-        // Differences along x in the plane before. In registers, unless the codes need them.
+        // Differences along x in the plane before: in registers, unless these are needed for something else.
+        constexpr bool in_memory = Codes::needs_registers || second_y;
         U in_registers[rows];
         const auto before = [&](std::uint32_t y) -> U& {
-            return Codes::needs_registers ? memory.difference[y * warp_lanes + lane()] : in_registers[y];
+            return in_memory ? memory.difference[y * warp_lanes + lane()] : in_registers[y];
         };
 #pragma unroll
         for (std::uint32_t y = 0; y < rows; ++y) before(y) = start;

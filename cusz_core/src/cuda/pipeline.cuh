@@ -491,6 +491,14 @@ __device__ TileError read_payload(const Quantiser<T>& quantiser,
     if (error == TileError::none) error = outliers.open(words, head, box.values());
     if (error != TileError::none) return error;
 
+    if (lane() == 0) { // not kept in registers until they are needed
+        memory.unpredictable_at = outliers.unpredictable_at;
+        memory.n_unpredictable = head.n_unpredictable;
+        memory.has_codes = !header.is_all_zero;
+        memory.has_missing = header.has_missing;
+    }
+    __syncwarp();
+
     const bool whole = box.values() == max_tile_values && !header.has_missing && head.n_out_of_range == 0;
     const auto reconstruct_whole = [&](auto codes) {
         return Pipeline::Decomposition::template reconstruct_whole<shape>(header, head.anchor, quantiser, codes, memory,
@@ -508,8 +516,8 @@ __device__ TileError read_payload(const Quantiser<T>& quantiser,
                                         Outliers<T>(words, outliers.out_of_range_at, head.n_out_of_range), memory);
         Pipeline::Decomposition::reconstruct(header, head.anchor, quantiser, codes, memory, field);
     }
-    if (!header.is_all_zero && !decoder.is_sound(header.has_missing)) return TileError::substream;
-    store_unpredictable(words, outliers.unpredictable_at, head.n_unpredictable, box, field);
+    if (memory.has_codes && !decoder.is_sound(memory.has_missing)) return TileError::substream;
+    store_unpredictable(words, memory.unpredictable_at, memory.n_unpredictable, box, field);
     return TileError::none;
 }
 

@@ -71,7 +71,9 @@ struct WarpMemory {
 inline constexpr std::uint32_t codes_ahead = 2 * warp_lanes;
 template <class T, TileShape shape>
 struct RowMemory {
-    TileBox box;                          // offset: in the batch's memory
+    TileBox box; // offset: in the batch's memory
+    std::uint32_t unpredictable_at, n_unpredictable;
+    bool has_codes, has_missing;
     Array<std::int32_t, codes_ahead> code; // decoded ones, by their number modulo the array's length
 };
 template <class T>
@@ -79,6 +81,8 @@ struct RowMemory<T, TileShape::box> {
     using U = typename Traits<T>::Bits;
 
     TileBox box;
+    std::uint32_t unpredictable_at, n_unpredictable;
+    bool has_codes, has_missing;
     Array<std::int32_t, codes_ahead> code;
     // Of the plane before: differences along x, and sums that undo second-order differences.
     Array<U, 16 * warp_lanes> difference, second;
