@@ -76,10 +76,18 @@ namespace {
 
 using namespace cusz::cuda;
 
-// A batch of one tile, so that there is work to be launched for.
-TileBatch one_tile() {
-    const std::uint64_t extent = 1;
-    return {cusz::Tiling(1, &extent), 0, 1, 0};
+// A batch of one tile of each shape, so that there is work to be launched for: of others, and of one, two and three
+// dimensions.
+template <class Use>
+void for_shapes(const Use& use) {
+    constexpr std::uint64_t extents[] = {1, 4096, 64, 64, 8, 16, 32};
+    constexpr std::tuple<const char*, int, int> fields[] = {
+        {"other tiles", 1, 0}, {"1-D tiles", 1, 1}, {"2-D tiles", 2, 2}, {"3-D tiles", 3, 4}};
+    for (const auto& [tiles, ndim, first] : fields) {
+        purpose = tiles;
+        use(TileBatch{cusz::Tiling(ndim, extents + first), 0, 1, 0});
+    }
+    purpose = "";
 }
 
 constexpr cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // of all kernels that have a pipeline
@@ -89,13 +97,13 @@ template <class T>
 void compression() {
     compute_range(RangeArguments<T>{}, nullptr);
     resolve_bound(BoundArguments<T>{}, nullptr);
-    for (const auto& [r, bins] : alphabets) {
-        purpose = bins;
-        count_symbols(CountArguments<T>{one_tile(), nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, predictor,
-                      nullptr);
-    }
-    purpose = "";
-    compress_tiles(CompressArguments<T, Huffman>{.batch = one_tile()}, predictor, nullptr);
+    for_shapes([](const TileBatch& batch) {
+        constexpr int r = 5; // larger alphabets take more shared memory
+        count_symbols(CountArguments<T>{batch, nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, predictor, nullptr);
+    });
+    for_shapes([](const TileBatch& batch) {
+        compress_tiles(CompressArguments<T, Huffman>{.batch = batch}, predictor, nullptr);
+    });
 }
 
 void codebooks() {
@@ -111,16 +119,9 @@ void codebooks() {
 
 template <class T>
 void decompression() {
-    // A field of each tile shape: of others, of one, two and three dimensions.
-    constexpr std::uint64_t extents[] = {1, 4096, 64, 64, 8, 16, 32};
-    constexpr std::tuple<const char*, int, int> fields[] = {
-        {"other tiles", 1, 0}, {"1-D tiles", 1, 1}, {"2-D tiles", 2, 2}, {"3-D tiles", 3, 4}};
-    for (const auto& [tiles, ndim, first] : fields) {
-        purpose = tiles;
-        const TileBatch batch{cusz::Tiling(ndim, extents + first), 0, 1, 0};
+    for_shapes([](const TileBatch& batch) {
         decompress_tiles(DecompressArguments<T, Huffman>{.batch = batch}, predictor, nullptr);
-    }
-    purpose = "";
+    });
 }
 
 } // namespace

@@ -427,7 +427,7 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
     launched = {name.replace("cusz::cuda::", "") for name in simt.launched() | simt.all_launched}
     parameters = r"template <class T(, class Pipeline)?(, TileShape shape)?>"
     templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
-    pipelines = re.findall(r"return use\((Pipeline<.*?>)\{\}\)", source)
+    pipelines = re.findall(r"use_pipeline\((Pipeline<.*?>)\{\}\)", source)
     shapes = re.findall(r"case TileShape::(\w+)", source)
     assert pipelines and shapes
     assert names - {name for *_, name in templates} <= launched

@@ -13,15 +13,17 @@ using Edges = std::array<std::uint32_t, 4>;
 template <TileShape shape>
 struct Chunks {
     static constexpr std::uint32_t of_row = shape == TileShape::line ? 128 : shape == TileShape::square ? 2 : 1;
-    static constexpr std::uint32_t lanes_of_subgroup = shape == TileShape::line ? 8 : shape == TileShape::square ? 4 : 2;
+    static constexpr std::uint32_t lanes_of_subgroup = shape == TileShape::line     ? 8
+                                                       : shape == TileShape::square ? 4
+                                                                                    : 2;
     static constexpr std::uint32_t subgroups_of_chunk = warp_lanes / lanes_of_subgroup;
     // The run of chunk x of row (y, z), and which of its subgroups is the chunk's first.
     __device__ static std::uint32_t run(std::uint32_t x, std::uint32_t y, std::uint32_t z) {
         return shape == TileShape::line ? x / 4 : shape == TileShape::square ? y / 2 : z / 2 * 8 + y / 2;
     }
     __device__ static std::uint32_t first_subgroup(std::uint32_t x) { return x * subgroups_of_chunk % 16; }
-    // Chunks are numbered as if no tile were clipped. The one that begins with subgroup `first` of row `row`, of several
-    // rows, of run i.
+    // Chunks are numbered as if no tile were clipped. The one that begins with subgroup `first` of row `row`, of
+    // several rows, of run i.
     static constexpr std::uint32_t rows_of_run = shape == TileShape::line ? 1 : shape == TileShape::square ? 2 : 4;
     static constexpr std::uint32_t chunks_of_run = 16 / subgroups_of_chunk;
     __device__ static std::uint32_t number(std::uint32_t i, std::uint32_t row, std::uint32_t x) {

@@ -156,8 +156,8 @@ __device__ bool quantise_column(const T* field, const TileBox& box, const Quanti
     return irregular;
 }
 
-// Quantises the tile; bitmaps of missing and unpredictable values are written only where there are any. missing: of this
-// thread. Ends with a barrier.
+// Quantises the tile; bitmaps of missing and unpredictable values are written only where there are any. missing: of
+// this thread. Ends with a barrier.
 template <TileShape shape, class T>
 __device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>& quantiser,
                                              typename Traits<T>::Bits (&q)[values_of_thread], Bits16& missing,

@@ -237,8 +237,8 @@ struct HuffmanCoder {
         }
 
     private:
-        // A code that the small table does not have. Entries of that have 12 bits of a codeword, at most 9 extra bits, and
-        // 5 bits of their number.
+        // A code that the small table does not have. Entries of that have 12 bits of a codeword, at most 9 extra bits,
+        // and 5 bits of their number.
         static constexpr std::uint32_t is_code = 1u << 31;
 
         Substreams streams_;
@@ -251,8 +251,8 @@ struct HuffmanCoder {
         Array<std::uint32_t, shared_table_entries> table;
     };
     static bool fits(const DecodeTable& table) { return table.mask < shared_table_entries; }
-    // The decoding table, in shared memory if it fits. Called by `threads` threads; a barrier must follow. known_to_fit:
-    // so that the compiler knows what kind of memory it loads from.
+    // The decoding table, in shared memory if it fits. Called by `threads` threads; a barrier must follow.
+    // known_to_fit: so that the compiler knows what kind of memory it loads from.
     template <bool known_to_fit>
     __device__ static DecodeTable load(DecodeTable table, ReadingMemory& memory, std::uint32_t threads) {
         if (known_to_fit || table.mask < shared_table_entries) {

@@ -37,7 +37,8 @@ inline constexpr int compress_blocks = sizeof(T) == 8 || shape == TileShape::lin
 #endif
 
 template <class T, class Pipeline, TileShape shape>
-__global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_blocks<T, shape> : 1) count_kernel(const CountArguments<T> a) {
+__global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_blocks<T, shape> : 1)
+    count_kernel(const CountArguments<T> a) {
     auto& shared = shared_memory<CountMemory<T, shape>>();
     const Alphabet alphabet(a.r);
     if (a.state->raw != 0) return;
@@ -51,9 +52,8 @@ __global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_block
         } else {
             typename Traits<T>::Bits column[values_of_thread];
             Bits16 missing;
-            const PreparedTile prepared =
-                prepare<shape, Pipeline>(a.batch, *a.state, alphabet.reach(), number, a.field, shared.tile,
-                                         shared.exchange, column, missing);
+            const PreparedTile prepared = prepare<shape, Pipeline>(a.batch, *a.state, alphabet.reach(), number, a.field,
+                                                                   shared.tile, shared.exchange, column, missing);
             add_tile<shape>(prepared, alphabet, shared.tile, column, missing, shared.count);
         }
     }
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
         const std::uint64_t end = shared.place + written.words;
         const std::uint64_t part =
             store_payload<T>(a.field, shared.tile, shared.payload, written, a.batch.first_tile + number,
-                          end <= a.capacity ? a.payloads + shared.place : nullptr);
+                             end <= a.capacity ? a.payloads + shared.place : nullptr);
         if (!is_first_thread()) continue;
         a.index[number] = static_cast<std::uint16_t>(written.words);
         totals.checksum += part;
@@ -214,7 +214,9 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
 
 // Tiles per block. They share the table; more of them would leave room for fewer blocks.
 template <class T, TileShape shape>
-inline constexpr std::uint32_t decode_warps = shape != TileShape::any ? 8 : sizeof(T) == 4 ? 4 : 2;
+inline constexpr std::uint32_t decode_warps = shape != TileShape::any ? 8
+                                              : sizeof(T) == 4        ? 4
+                                                                      : 2;
 template <class T, TileShape shape>
 inline constexpr std::uint32_t decode_threads = decode_warps<T, shape> * warp_lanes;
 // Blocks per multiprocessor: as many as registers and shared memory allow.
@@ -224,10 +226,10 @@ inline constexpr int decode_blocks_of_floats = 4;
 inline constexpr int decode_blocks_of_floats = 3;
 #endif
 template <class T, TileShape shape>
-inline constexpr int decode_blocks = shape == TileShape::any   ? 2
-                                     : sizeof(T) == 8          ? 2
+inline constexpr int decode_blocks = shape == TileShape::any    ? 2
+                                     : sizeof(T) == 8           ? 2
                                      : shape == TileShape::line ? 3
-                                                               : decode_blocks_of_floats;
+                                                                : decode_blocks_of_floats;
 
 template <class T, class Coder, TileShape shape>
 struct DecompressMemory {
@@ -243,7 +245,8 @@ __global__ void __launch_bounds__(decode_threads<T, shape>, decode_blocks<T, sha
     decompress_kernel(const DecompressArguments<T, typename Pipeline::Coder::Model> a) {
     auto& shared = shared_memory<DecompressMemory<T, typename Pipeline::Coder, shape>>();
     if (a.result->words != a.words || a.result->index_error != 0) return; // the index must not be used
-    const auto model = Pipeline::Coder::template load<shape != TileShape::any>(a.model, shared.coder, decode_threads<T, shape>);
+    const auto model =
+        Pipeline::Coder::template load<shape != TileShape::any>(a.model, shared.coder, decode_threads<T, shape>);
     __syncthreads();
     auto& tile = shared.warp[warp()];
     if (lane() == 0) shared.checksum[warp()] = 0;

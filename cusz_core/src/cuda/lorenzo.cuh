@@ -93,7 +93,7 @@ __device__ std::uint32_t choose_dimension(TileMemory<T>& tile, std::uint32_t hig
 template <std::uint32_t dimension, class T>
 __device__ void postquant_lorenzo(TileMemory<T>& tile) {
     replace_values(tile,
-                          [&](const Positions& at) { return Differences<T>(tile.value, at).template code<dimension>(); });
+                   [&](const Positions& at) { return Differences<T>(tile.value, at).template code<dimension>(); });
 }
 
 // Where 3-D Lorenzo is the best predictor, the field is smooth, and second-order Lorenzo may pay. Returns the
@@ -113,10 +113,8 @@ __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
     }
     sum_over_block(cost, tile.partial);
     const std::uint32_t best = cheapest(cost, 3);
-    if (best == 1)
-        replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xy(); });
-    if (best == 2)
-        replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xyz(); });
+    if (best == 1) replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xy(); });
+    if (best == 2) replace_values(tile, [&](const Positions& p) { return SecondDifferences<T>(tile, p).along_xyz(); });
     return 3 + best;
 }
 
@@ -274,8 +272,8 @@ struct Lorenzo {
                         : LorenzoColumns<shape, false, T>(tile, exchange, found.has_missing, missing).predict(q, code);
         return {found.plain, false, found.has_missing, found.has_unpredictable, predictor};
     }
-    // The inverse, by a warp, except values that are stored verbatim: a whole tile, if there is a way for its predictor;
-    // a tile whose codes come row by row; a tile of any shape.
+    // The inverse, by a warp, except values that are stored verbatim: a whole tile, if there is a way for its
+    // predictor; a tile whose codes come row by row; a tile of any shape.
     template <TileShape shape, class Codes, class T>
     static __device__ bool reconstruct_whole(const v1::TileHeader& header, typename Traits<T>::Bits anchor,
                                              const Quantiser<T>& quantiser, Codes& codes, RowMemory<T, shape>& memory,

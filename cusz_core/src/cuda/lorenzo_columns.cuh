@@ -89,10 +89,8 @@ public:
         if (dimension == 3) return !plain && has_missing_ ? 3 : predict_smooth(code);
         if (dimension == 2 && shape == TileShape::box)
             for_column([&](std::uint32_t k) { code[k] = along_xy(code, k); });
-        if (dimension == 1)
-            for_column([&](std::uint32_t k) { code[k] = along_x(q, code, anchor, k); });
-        if (dimension == 0)
-            for_column([&](std::uint32_t k) { code[k] = q[k] - anchor; });
+        if (dimension == 1) for_column([&](std::uint32_t k) { code[k] = along_x(q, code, anchor, k); });
+        if (dimension == 0) for_column([&](std::uint32_t k) { code[k] = q[k] - anchor; });
         return dimension;
     }
 
@@ -142,8 +140,7 @@ private:
     __device__ void subtract_plane_before(Values& d, std::uint32_t first) {
         for_column([&](std::uint32_t k) { exchange_[C::bit(k)] = d[k]; });
         __syncthreads();
-        if (warp() >= first)
-            for_column([&](std::uint32_t k) { d[k] -= exchange_[C::bit(k) - values_of_warp]; });
+        if (warp() >= first) for_column([&](std::uint32_t k) { d[k] -= exchange_[C::bit(k) - values_of_warp]; });
     }
 
     // Codes of 2-D and of 1-D Lorenzo. Where there is no neighbour, the next axis is used.
@@ -163,9 +160,7 @@ private:
             const U other = __shfl_up_sync(whole_warp, code[k], 1);
             return code[k] - (lane() >= 2 ? other : 0);
         };
-        const auto along_both = [&](std::uint32_t k) {
-            return along_x_only(k) - (k >= 2 ? along_x_only(k - 1) : 0);
-        };
+        const auto along_both = [&](std::uint32_t k) { return along_x_only(k) - (k >= 2 ? along_x_only(k - 1) : 0); };
         for_column([&](std::uint32_t k) {
             if ((plain || whole_) && k % 4 != 2) return;
             exchange_[C::bit(k)] = along_both(k); // of the rows that are compared

@@ -128,9 +128,8 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     if (predicted.all_special) return {true, true, false, false, 0, {true, false, false, 0}};
     const bool has_missing = predicted.has_missing;
 
-    const bool has_out_of_range = predicted.plain
-                                      ? find_nonzero<shape, true>(tile, reach, code, has_missing, missing)
-                                      : find_nonzero<shape, false>(tile, reach, code, has_missing, missing);
+    const bool has_out_of_range = predicted.plain ? find_nonzero<shape, true>(tile, reach, code, has_missing, missing)
+                                                  : find_nonzero<shape, false>(tile, reach, code, has_missing, missing);
     if (is_first_thread()) tile.out_of_range.count = tile.unpredictable.count = 0;
     if (warp() == 0) find_significance<shape>(tile);
     __syncthreads();
@@ -201,7 +200,8 @@ struct CodesInMemory {
     }
     template <class Words>
     __device__ void write_out_of_range(Words& words, std::uint32_t begin) const {
-        write_those(tile.out_of_range, words, begin, [&](std::uint32_t at) { return static_cast<Bits>(tile.value[at]); });
+        write_those(tile.out_of_range, words, begin,
+                    [&](std::uint32_t at) { return static_cast<Bits>(tile.value[at]); });
     }
     template <class Words>
     __device__ void write_unpredictable(Words& words, std::uint32_t begin) const {
@@ -291,8 +291,8 @@ struct WrittenTile {
 // Builds the payload of a prepared tile in memory.word. codes: CodesInMemory or CodesInColumns. All threads call
 // `announce` with its length as soon as that is known. Ends with a barrier.
 template <class Pipeline, class T, class Codes, class Announce>
-__device__ WrittenTile write_payload(const typename Pipeline::Coder::Model::Writing& model, const PreparedTile& prepared,
-                                     const TileState<T>& tile, const Codes& codes,
+__device__ WrittenTile write_payload(const typename Pipeline::Coder::Model::Writing& model,
+                                     const PreparedTile& prepared, const TileState<T>& tile, const Codes& codes,
                                      PayloadMemory<T, typename Pipeline::Coder>& memory, const Announce& announce) {
     using Bits = typename Traits<T>::Bits;
     const std::uint32_t n = tile.box.values();
@@ -458,9 +458,9 @@ __device__ void store_unpredictable(const PayloadReader& words, std::uint32_t at
 
 // Decodes memory.box, of a tile of this shape, from exactly n_words words. field: the batch's.
 template <TileShape shape, class Pipeline, class T>
-__device__ TileError read_payload(const Quantiser<T>& quantiser,
-                                  const typename Pipeline::Coder::Model::Reading& model, const std::uint32_t* payload,
-                                  std::uint32_t n_words, RowMemory<T, shape>& memory, T* field) {
+__device__ TileError read_payload(const Quantiser<T>& quantiser, const typename Pipeline::Coder::Model::Reading& model,
+                                  const std::uint32_t* payload, std::uint32_t n_words, RowMemory<T, shape>& memory,
+                                  T* field) {
     const TileBox& box = memory.box;
     PayloadReader words(payload, n_words);
     PayloadHead<T> head;

@@ -173,7 +173,7 @@ __device__ void replace_values(TileMemory<T>& tile, const Next& next) {
 
 // The result of a decomposition, the same for every thread.
 struct Predicted {
-    bool plain; // of a known shape, not clipped, and every value has a code
+    bool plain;                                       // of a known shape, not clipped, and every value has a code
     bool all_special, has_missing, has_unpredictable; // whether some may be
     std::uint32_t predictor;
 };

@@ -18,8 +18,7 @@ struct AllCodes {
     const typename Coder::Model::Reading& model;
 
     __device__ typename Traits<T>::Bits next(std::uint32_t, std::uint32_t, std::uint32_t) {
-        return static_cast<typename Traits<T>::Bits>(
-            static_cast<typename Traits<T>::Int>(decoder.reader.next(model)));
+        return static_cast<typename Traits<T>::Bits>(static_cast<typename Traits<T>::Int>(decoder.reader.next(model)));
     }
 };
 

@@ -52,7 +52,7 @@ struct ColumnMemory : TileState<T> {
     Array<typename Traits<T>::Int, block_warps> last_q, first_q;
     Array<bool, block_warps> has_last, has_first;
     Array<std::uint32_t, warp_lanes> candidates, significant; // subgroups, by runs (CodedRuns)
-    std::uint32_t n_candidates; // of the tile
+    std::uint32_t n_candidates;                               // of the tile
     Significance significance;
 };
 
