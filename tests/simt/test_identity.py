@@ -231,6 +231,17 @@ def test_fills_of_every_sort(simt: Library, reused: Context, dtype: np.dtype, fi
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_lies_outside_a_tile_is_not_missing(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """Where zeros are, and a clipped tile has none but has values that no code stands for."""
+    for shape in ((5000,), (50, 70), (5, 9, 33)):
+        x = KINDS["ties"].make(shape, dtype)
+        archive = check_identity(reused, x, 0.1, fill=0.0)
+        info = reused.info_of(archive)
+        assert info.n_unpredictable > 0
+        assert info.n_special == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_values_at_the_limit_of_the_quanta(simt: Library, reused: Context, dtype: np.dtype) -> None:
     """The largest that are quantised, and those just beyond."""
     limit = dtype.type(2.0 ** (22 if dtype.itemsize == 4 else 51))
