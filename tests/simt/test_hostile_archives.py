@@ -5,6 +5,7 @@ Whatever they hold, no kernel may do what the emulator reports, such as touch me
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -215,11 +216,12 @@ def test_lengths_of_substreams_in_too_many_bits(simt: Library, reused: Context, 
             assert reused.decompress(mutant, x.nbytes, backend=CPU) == decoded
 
 
+@pytest.mark.parametrize("shape", [(4096,), (64, 64), (8, 16, 32), (1, 8, 16, 32)], ids=str)
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
-def test_masks_that_leave_nothing(simt: Library, reused: Context, dtype: np.dtype) -> None:
-    name = f"sparse_{dtype}"
-    data, info = good_archive(reused, name)
-    nbytes = hostile.CASES[name][0](dtype).nbytes
+def test_masks_that_leave_nothing(simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    x = np.where(support.integers(4096, 0, 40) == 0, 3, 0).astype(dtype).reshape(shape)  # one tile, not clipped
+    data = reused.compress(x, 1e-1, backend=CPU)
+    info, nbytes = reused.info_of(data), x.nbytes
     number, payload = first_payload(
         data, info, lambda header: v1.FINE_MASK.of(header) == 1 and not v1.OUTLIERS.of(header)
     )
@@ -232,8 +234,29 @@ def test_masks_that_leave_nothing(simt: Library, reused: Context, dtype: np.dtyp
         "mask": [v1.FINE_MASK.put(plain, 0), *payload[1 : 1 + each], 0, 0],
         "mask, and a fine one": [plain, *payload[1 : 1 + each], 0, 0],
     }.items():
-        status = same_as_cpu(reused, with_payload(data, info, number, changed), nbytes, what)
-        assert status == Status.CORRUPT, what
+        mutant = with_payload(data, info, number, changed)
+        assert same_as_cpu(reused, mutant, nbytes, what) == Status.CORRUPT, what
+        assert str(outcome(reused, mutant, nbytes, DEVICE)[1]).endswith("bad mask"), what
+
+
+@pytest.mark.parametrize("shape", [(4096,), (64, 64), (8, 16, 32), (5, 16, 31), (1, 8, 16, 32)], ids=str)
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_every_predictor_in_every_shape(
+    simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]
+) -> None:
+    """Any is legal in a tile of any shape, though no engine would choose it; with and without a mask."""
+    sparse = np.where(support.integers(math.prod(shape), 0, 25) == 0, 3, 0).astype(dtype).reshape(shape)
+    for x in (support.smooth(shape, dtype), sparse):
+        data = reused.compress(x, 1e-1, backend=CPU)
+        info, ways = reused.info_of(data), set()
+        ((at, _),) = tiles(data, info)
+        for predictor in v1.PREDICTORS:
+            mutant = bytearray(data)
+            change_header(mutant, at, lambda header, predictor=predictor: v1.PREDICTOR.put(header, predictor))
+            seal(mutant, info)
+            assert same_as_cpu(reused, bytes(mutant), x.nbytes, f"predictor {predictor}") == Status.OK
+            ways.add(outcome(reused, bytes(mutant), x.nbytes, DEVICE)[1])
+        assert len(ways) > 2
 
 
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)

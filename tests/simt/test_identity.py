@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from pathlib import Path
@@ -155,6 +156,66 @@ def test_fine_masks_are_tried_where_zeros_are_adjacent(simt: Library, reused: Co
         archive = check_identity(reused, zeros_in_cubes(cubes, dtype), 0.5)
         (header,) = tile_headers(archive, reused.info_of(archive))
         assert v1.FINE_MASK.of(header) == fine
+
+
+def subgroup_of(rank: int) -> tuple[int, ...]:
+    return {1: (8,), 2: (2, 4), 3: (2, 2, 2)}[rank]
+
+
+def zero_pairs(x: NDArray) -> int:
+    """Of neighbours in tile order, from the first value on."""
+    zero = x.reshape(-1)[: x.size // 2 * 2].reshape(-1, 2) == 0
+    return int(np.count_nonzero(zero.all(1)))
+
+
+def with_zeros(shape: tuple[int, ...], dtype: np.dtype, subgroups: int, pairs: int, seed: int) -> NDArray:
+    """One tile, whose values are its codes, with so many zero subgroups and at least so many pairs of zeros."""
+    n, edges = math.prod(shape), subgroup_of(len(shape))
+    magnitude = support.integers(n, 3, 9, seed) * (support.integers(n, 0, 2, seed + 1) * 2 - 1)
+    x = magnitude.astype(dtype).reshape(shape)
+    counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
+    order = np.argsort(support.hashes(math.prod(counts), seed + 2))
+    order = [0, *order[order != 0]]  # the anchor, the first value, is 0
+    for number in order[:subgroups]:
+        at = np.unravel_index(number, counts)
+        x[tuple(slice(i * edge, (i + 1) * edge) for i, edge in zip(at, edges, strict=True))] = 0
+    x.reshape(-1, shape[-1])[::2, 0] = 0
+    flat = x.reshape(-1)
+    flat[-1] = 0
+    for number in np.argsort(support.hashes(n // 2, seed + 3)):
+        if zero_pairs(x) >= pairs:
+            break
+        flat[2 * number : 2 * number + 2] = 0
+    return x
+
+
+@pytest.mark.parametrize(
+    ("shape", "subgroups"), [((64, 63), 76), ((63, 63), 78), ((8, 16, 31), 100), ((7, 15, 31), 104)], ids=str
+)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_pairs_of_zeros_in_rows_of_odd_length(
+    simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...], subgroups: int
+) -> None:
+    """They decide whether a fine mask is tried: in rows of odd length subgroups may be zero and their pairs too few."""
+    for seed in range(0, 40, 10):
+        for pairs in (256, 257):
+            x = with_zeros(shape, dtype, subgroups, pairs, seed)
+            assert zero_pairs(x) == pairs
+            archive = check_identity(reused, x, 0.5)
+            (header,) = tile_headers(archive, reused.info_of(archive))
+            assert v1.PREDICTOR.of(header) == 0
+            assert v1.FINE_MASK.of(header) == (pairs > 256)  # of 512 subgroups
+
+
+@pytest.mark.parametrize("shape", [(4096,), (64, 64), (8, 16, 32), (1, 8, 16, 32)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_fine_mask_must_pay(simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Of 64 groups and 512 subgroups, it takes 576 bits, and 8 values are not coded in each subgroup."""
+    for subgroups in (71, 72, 73):
+        x = with_zeros(shape[-3:], dtype, subgroups, 0, 5).reshape(shape)
+        archive = check_identity(reused, x, 0.5)
+        (header,) = tile_headers(archive, reused.info_of(archive))
+        assert v1.FINE_MASK.of(header) == (subgroups > 72)
 
 
 @pytest.mark.parametrize("fill", [np.nan, np.inf, -0.0, 0.0, 1e300])
