@@ -244,11 +244,7 @@ def test_fills_of_every_sort(simt: Library, reused: Context, dtype: np.dtype, fi
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_lies_outside_a_tile_is_not_missing(simt: Library, reused: Context, dtype: np.dtype) -> None:
     """Where zeros are, and a clipped tile has none but has values that no code stands for."""
-<<<<<<< Updated upstream
-    for shape in ((5000,), (50, 70), (5, 9, 33)):
-=======
     for shape in ((5000,), (70, 130), (9, 17, 33)):
->>>>>>> Stashed changes
         x = KINDS["ties"].make(shape, dtype)
         archive = check_identity(reused, x, 0.1, fill=0.0)
         info = reused.info_of(archive)
