@@ -419,7 +419,9 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
     source = (CORE / "src" / "cuda" / "kernels.cu").read_text()
     assert len(names) == source.count("__global__ void") >= 6
     for dtype in DTYPES:
-        for name, shape in itertools.product(("smooth_rel", "mixture_8192", "lossless"), ((5000,), (70, 90), SHAPE, (3, 60, 70))):
+        for name, shape in itertools.product(
+            ("smooth_rel", "mixture_8192", "lossless"), ((5000,), (70, 90), SHAPE, (3, 60, 70))
+        ):
             kind = KINDS[name]
             x = kind.make(shape, dtype)
             archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **kind.options)
@@ -429,7 +431,8 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
     templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
     pipelines = re.findall(r"use_pipeline\((Pipeline<.*?>)\{\}\)", source)
     shapes = re.findall(r"case TileShape::(\w+)", source)
-    assert pipelines and shapes
+    assert pipelines
+    assert shapes
     assert names - {name for *_, name in templates} <= launched
     for of_pipelines, of_shapes, name in templates:
         made_of_pipelines = [f", {pipeline}" for pipeline in pipelines] if of_pipelines else [""]

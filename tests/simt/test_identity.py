@@ -174,8 +174,8 @@ def with_zeros(shape: tuple[int, ...], dtype: np.dtype, subgroups: int, pairs: i
     magnitude = support.integers(n, 3, 9, seed) * (support.integers(n, 0, 2, seed + 1) * 2 - 1)
     x = magnitude.astype(dtype).reshape(shape)
     counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
-    order = np.argsort(support.hashes(math.prod(counts), seed + 2))
-    order = [0, *order[order != 0]]  # the anchor, the first value, is 0
+    shuffled = np.argsort(support.hashes(math.prod(counts), seed + 2))
+    order = [0, *shuffled[shuffled != 0]]  # the anchor, the first value, is 0
     for number in order[:subgroups]:
         at = np.unravel_index(number, counts)
         x[tuple(slice(i * edge, (i + 1) * edge) for i, edge in zip(at, edges, strict=True))] = 0

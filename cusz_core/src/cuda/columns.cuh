@@ -7,6 +7,20 @@
 
 namespace cusz::cuda {
 
+// For each value of a thread a bit.
+class Bits16 {
+public:
+    Bits16() = default;
+    __device__ explicit Bits16(std::uint32_t bits) : bits_(bits) {}
+    __device__ bool operator[](std::uint32_t k) const { return (bits_ >> k & 1) != 0; }
+    __device__ void set(std::uint32_t k, bool bit) { bits_ |= std::uint32_t{bit} << k; }
+    __device__ bool any() const { return bits_ != 0; }
+    __device__ Bits16 without(Bits16 others) const { return Bits16(bits_ & ~others.bits_); }
+
+private:
+    std::uint32_t bits_ = 0;
+};
+
 // Where value k of a thread is.
 template <TileShape shape>
 struct Column {
@@ -20,8 +34,19 @@ struct Column {
         return shape == TileShape::square ? warp() * (values_of_thread / 2) + k / 2 : k;
     }
     __device__ static std::uint32_t z(std::uint32_t) { return shape == TileShape::box ? warp() : 0; }
-    __device__ static bool inside(const Edges& edge, std::uint32_t k) {
-        return x(k) < edge[0] && y(k) < edge[1] && z(k) < edge[2];
+    // Which of this thread's values are in the tile.
+    __device__ static Bits16 inside(const Edges& edge) {
+        constexpr std::uint32_t all = (1u << values_of_thread) - 1;
+        if (shape == TileShape::line) { // as many as begin before the end
+            const std::uint32_t n = x(0) < edge[0] ? (edge[0] - x(0) + warp_lanes - 1) / warp_lanes : 0;
+            return Bits16(all >> (values_of_thread - std::min(n, +values_of_thread)));
+        }
+        if (shape == TileShape::square) {
+            const std::uint32_t rows = y(0) < edge[1] ? std::min(edge[1] - y(0), values_of_thread / 2) : 0;
+            const std::uint32_t columns = (x(0) < edge[0] ? 0x5555u : 0) | (x(1) < edge[0] ? 0xAAAAu : 0);
+            return Bits16(columns & all >> (values_of_thread - 2 * rows));
+        }
+        return Bits16(x(0) < edge[0] && z(0) < edge[2] ? all >> (values_of_thread - edge[1]) : 0);
     }
     // In the tile, in tile order.
     __device__ static std::uint32_t position(const Edges& edge, std::uint32_t k) {
@@ -49,17 +74,6 @@ __device__ void for_column(const Use& use) {
     for (std::uint32_t k = 0; k < values_of_thread; ++k) use(k);
 }
 
-// For each value of a thread a bit.
-class Bits16 {
-public:
-    __device__ bool operator[](std::uint32_t k) const { return (bits_ >> k & 1) != 0; }
-    __device__ void set(std::uint32_t k, bool bit) { bits_ |= std::uint32_t{bit} << k; }
-    __device__ bool any() const { return bits_ != 0; }
-
-private:
-    std::uint32_t bits_ = 0;
-};
-
 // What is found when a tile is quantised, the same for every thread. plain: it is not clipped, and every value has a
 // code.
 struct QuantisedColumns {
@@ -73,10 +87,8 @@ __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bi
     using U = typename Traits<T>::Bits;
     using Int = typename Traits<T>::Int;
     constexpr auto last_lane = static_cast<int>(warp_lanes - 1);
-    const Edges& edge = tile.box.edge;
-    const auto bits_of_chunk = [&](std::uint32_t k) {
-        return __ballot_sync(whole_warp, Column<shape>::inside(edge, k) && !missing[k]);
-    };
+    const Bits16 valid_here = Column<shape>::inside(tile.box.edge).without(missing);
+    const auto bits_of_chunk = [&](std::uint32_t k) { return __ballot_sync(whole_warp, valid_here[k]); };
     // What this warp tells those behind it.
     bool has_first = false, has_last = false;
     U first = 0, last = 0;
@@ -132,13 +144,14 @@ __device__ bool quantise_column(const T* field, const TileBox& box, const Quanti
     constexpr std::uint32_t at_once = 8; // loads in flight, to hide memory latency
     const T* const first_value = field + C::offset(box, 0);
     const std::uint64_t stride = box.stride[1];
+    const Bits16 inside = C::inside(box.edge);
     bool irregular = false;
 #pragma unroll
     for (std::uint32_t first = 0; first < values_of_thread; first += at_once) {
         T value[at_once];
 #pragma unroll
         for (std::uint32_t i = 0; i < at_once; ++i)
-            value[i] = whole || C::inside(box.edge, first + i) ? *C::later(first_value, stride, first + i) : T{0};
+            value[i] = whole || inside[first + i] ? *C::later(first_value, stride, first + i) : T{0};
 #pragma unroll
         for (std::uint32_t i = 0; i < at_once; ++i) {
             const T scaled = value[i] * quantiser.inv, shifted = scaled + Traits<T>::rounder;
@@ -150,7 +163,7 @@ __device__ bool quantise_column(const T* field, const TileBox& box, const Quanti
             if (good) continue;
             const Quantised<T> v = quantise(value[i], quantiser);
             q[first + i] = static_cast<U>(v.q);
-            irregular = irregular || ((v.missing || v.missed) && (whole || C::inside(box.edge, first + i)));
+            irregular = irregular || ((v.missing || v.missed) && (whole || inside[first + i]));
         }
     }
     return irregular;
@@ -171,14 +184,16 @@ __device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>&
     if (__syncthreads_or(irregular) == 0) return {whole, false, false, false};
 
     bool all_special = true, any_outlier = false;
+    const Bits16 inside = C::inside(box.edge);
+    const T* const first_value = field + C::offset(box, 0);
     for_column([&](std::uint32_t k) {
-        const bool inside = C::inside(box.edge, k);
-        const Quantised<T> v = quantise(inside ? field[C::offset(box, k)] : T{0}, quantiser);
-        const bool outlier = inside && (v.missed || (v.missing && !v.special));
-        missing.set(k, inside && v.missing);
-        all_special = all_special && (v.special || !inside);
+        const bool is_inside = inside[k];
+        const Quantised<T> v = quantise(is_inside ? *C::later(first_value, box.stride[1], k) : T{0}, quantiser);
+        const bool is_missing = is_inside && v.missing, outlier = is_inside && (v.missed || (v.missing && !v.special));
+        missing.set(k, is_missing);
+        all_special = all_special && (v.special || !is_inside);
         any_outlier = any_outlier || outlier;
-        const std::uint32_t missing_bits = __ballot_sync(whole_warp, inside && v.missing);
+        const std::uint32_t missing_bits = __ballot_sync(whole_warp, is_missing);
         const std::uint32_t outliers = __ballot_sync(whole_warp, outlier);
         if (lane() == 0) {
             tile.missing.word[C::chunk(k)] = missing_bits;

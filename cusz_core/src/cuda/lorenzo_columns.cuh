@@ -66,8 +66,8 @@ public:
     using Exchange = Array<U, max_tile_values>;
 
     __device__ LorenzoColumns(ColumnMemory<T>& tile, Exchange& exchange, bool has_missing, Bits16 missing)
-        : tile_(tile), exchange_(exchange), edge_(tile.box.edge), has_missing_(has_missing), missing_(missing),
-          whole_(tile.box.values() == max_tile_values) {}
+        : tile_(tile), exchange_(exchange), edge_(tile.box.edge), has_missing_(has_missing),
+          counted_(C::inside(tile.box.edge).without(missing)), whole_(tile.box.values() == max_tile_values) {}
 
     // From quantised values to codes. Returns the predictor.
     __device__ std::uint32_t predict(const Values& q, Values& code) {
@@ -101,9 +101,7 @@ private:
         const std::uint32_t rows = edge_[1] * edge_[2], every = rows < 8 ? 1 : 4;
         return (C::z(k) * edge_[1] + C::y(k)) % every == every / 2;
     }
-    __device__ bool counts(std::uint32_t k) const {
-        return plain || ((whole_ || C::inside(edge_, k)) && !(has_missing_ && missing_[k]));
-    }
+    __device__ bool counts(std::uint32_t k) const { return plain || counted_[k]; }
 
     // The value before this one in its row; `none` if there is none. By a whole warp.
     __device__ U before(const Values& v, std::uint32_t k, U none) const {
@@ -189,7 +187,7 @@ private:
     Exchange& exchange_;
     const Edges& edge_;
     const bool has_missing_;
-    const Bits16 missing_;
+    const Bits16 counted_; // where predictors are compared: in the tile, and not missing
     const bool whole_;
 };
 

@@ -85,21 +85,19 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
 // it returns, those. Ends with a barrier in front of the latter.
 template <TileShape shape, bool plain, class T>
 __device__ bool find_nonzero(ColumnMemory<T>& tile, std::uint32_t reach,
-                             const typename Traits<T>::Bits (&code)[values_of_thread], bool has_missing,
-                             const Bits16& missing) {
+                             const typename Traits<T>::Bits (&code)[values_of_thread], const Bits16& missing) {
     using C = Column<shape>;
     using U = typename Traits<T>::Bits;
-    const Edges& edge = tile.box.edge;
-    const auto is_inside = [&](std::uint32_t k) { return plain || C::inside(edge, k); };
-    const auto is_missing = [&](std::uint32_t k) { return !plain && has_missing && missing[k]; };
+    const Bits16 inside = C::inside(tile.box.edge), valid = inside.without(missing);
     const auto is_beyond = [&](std::uint32_t k) {
-        return code[k] + (reach - 1) > 2 * U{reach} - 2 && is_inside(k) && !is_missing(k);
+        return code[k] + (reach - 1) > 2 * U{reach} - 2 && (plain || valid[k]);
     };
     bool any_beyond = false;
     std::uint32_t chunk = 0; // this lane's one of the warp's
     for_column([&](std::uint32_t k) {
         any_beyond = any_beyond || is_beyond(k);
-        const std::uint32_t bits = __ballot_sync(whole_warp, (code[k] != 0 || is_missing(k)) && is_inside(k));
+        const bool significant = plain ? code[k] != 0 : (code[k] != 0 && inside[k]) || missing[k];
+        const std::uint32_t bits = __ballot_sync(whole_warp, significant);
         if (lane() == k) chunk = bits;
     });
     if (lane() < values_of_thread) tile.coded.word[C::chunk(lane())] = chunk;
@@ -128,8 +126,8 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     if (predicted.all_special) return {true, true, false, false, 0, {true, false, false, 0}};
     const bool has_missing = predicted.has_missing;
 
-    const bool has_out_of_range = predicted.plain ? find_nonzero<shape, true>(tile, reach, code, has_missing, missing)
-                                                  : find_nonzero<shape, false>(tile, reach, code, has_missing, missing);
+    const bool has_out_of_range = predicted.plain ? find_nonzero<shape, true>(tile, reach, code, missing)
+                                                  : find_nonzero<shape, false>(tile, reach, code, missing);
     if (is_first_thread()) tile.out_of_range.count = tile.unpredictable.count = 0;
     if (warp() == 0) find_significance<shape>(tile);
     __syncthreads();
