@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -68,9 +69,9 @@ def test_batches(engine: PtxLibrary, dtype: np.dtype) -> None:
 
 def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -> None:
     engine.clear()
-    for kind in (KINDS["smooth"], KINDS["lossless"]):
-        for dtype in DTYPES:
-            check_identity(reused, kind.make((18, 33, 40), dtype), 1e-3 if kind.eb else 0, REL)
+    shapes = ((5000,), (70, 90), (18, 33, 40), (3, 60, 70))  # tiles of every shape (format/tiling.hpp)
+    for kind, shape, dtype in itertools.product((KINDS["smooth"], KINDS["lossless"]), shapes, DTYPES):
+        check_identity(reused, kind.make(shape, dtype), 1e-3 if kind.eb else 0, REL)
     entries = set(re.findall(r"\.entry (\w+)\(", kernels.read_text()))
     assert {count["kernel"] for count in engine.counts()} == entries
     names = set(re.findall(r"\b(\w+_kernel)\(const", (CUDA_SOURCES / "kernels.cu").read_text()))
