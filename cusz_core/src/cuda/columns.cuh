@@ -63,8 +63,7 @@ struct Column {
     }
     // In bitmaps of the tile.
     __device__ static std::uint32_t bit(std::uint32_t k) { return chunk(k) * warp_lanes + lane(); }
-    // Whether the row before a value's own is in the tile, and whether that is this thread's value.
-    static constexpr std::uint32_t row = shape == TileShape::square ? 2 : 1; // values of a thread in a row
+    static constexpr std::uint32_t row = shape == TileShape::square ? 2 : 1; // values of a thread in a row of its column
 };
 
 // Calls use(k) for every value of a thread.
