@@ -63,7 +63,7 @@ struct Column {
     }
     // In bitmaps of the tile.
     __device__ static std::uint32_t bit(std::uint32_t k) { return chunk(k) * warp_lanes + lane(); }
-    static constexpr std::uint32_t row = shape == TileShape::square ? 2 : 1; // values of a thread in a row of its column
+    static constexpr std::uint32_t row = shape == TileShape::square ? 2 : 1; // values of a thread in a row
 };
 
 // Calls use(k) for every value of a thread.
