@@ -72,6 +72,8 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
     shapes = ((5000,), (70, 90), (18, 33, 40), (3, 60, 70))  # tiles of every shape (format/tiling.hpp)
     for kind, shape, dtype in itertools.product((KINDS["smooth"], KINDS["lossless"]), shapes, DTYPES):
         check_identity(reused, kind.make(shape, dtype), 1e-3 if kind.eb else 0, REL)
+    for bins in (64, 128, 8192):
+        check_identity(reused, KINDS["smooth"].make((5000,), DTYPES[0]), 1e-3, REL, bins=bins)
     entries = set(re.findall(r"\.entry (\w+)\(", kernels.read_text()))
     assert {count["kernel"] for count in engine.counts()} == entries
     names = set(re.findall(r"\b(\w+_kernel)\(const", (CUDA_SOURCES / "kernels.cu").read_text()))

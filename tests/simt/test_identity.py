@@ -140,6 +140,20 @@ def test_a_codebook_of_one_symbol(simt: Library, reused: Context, dtype: np.dtyp
     assert np.count_nonzero(codebook) == 1
 
 
+@pytest.mark.parametrize("bins", [64, 128, 1024, 8192])
+@pytest.mark.parametrize("symbols", [2, 3, 63, 66, 400, 3000])
+@pytest.mark.parametrize("counts", ["equal", "doubling", "steep"])
+def test_codebooks(simt: Library, reused: Context, counts: str, symbols: int, bins: int) -> None:
+    """Many weights that are the same, and weights whose codewords would be longer than the limit."""
+    random = np.random.default_rng(symbols)
+    codes = random.permutation(np.arange(symbols) - symbols // 2)
+    order = np.arange(symbols)
+    odds = {"equal": 0 * order, "doubling": -order / 1.4, "steep": -order / 2.5}[counts]
+    chances = np.exp(np.maximum(odds, -60.0))
+    steps = random.choice(codes, 20_000, p=chances / chances.sum())
+    check_identity(reused, np.cumsum(steps).astype(np.float64), 0.5, bins=bins)
+
+
 def zeros_in_cubes(cubes: int, dtype: np.dtype) -> NDArray:
     """One tile, clipped to rows of odd length, whose codes are zero in so many subgroups (2x2x2) and nowhere else."""
     x = np.where(support.integers(8 * 16 * 31, 0, 2) == 0, 1, -1).astype(dtype).reshape(8, 16, 31)

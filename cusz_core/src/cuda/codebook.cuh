@@ -13,72 +13,73 @@ namespace cusz::cuda {
 
 inline constexpr std::uint32_t book_threads = 512, book_warps = book_threads / warp_lanes;
 inline constexpr std::uint32_t most_codeword_bits = 15;
+inline constexpr int largest_r_in_shared_memory = 9; // takes 87 KiB; every GPU from sm_80 on has 99
 
-// The block's working memory for an alphabet of n symbols: shared or, for large alphabets, global.
-class BookMemory {
-public:
-    __device__ BookMemory(void* memory, std::uint32_t n)
-        : key(static_cast<std::uint64_t*>(memory)), list(key + n), next(list + 2 * n),
-          symbol(reinterpret_cast<std::uint16_t*>(next + 2 * n)), other_symbol(symbol + n), place(other_symbol + n),
-          n_(n) {}
-    static constexpr std::size_t bytes(std::uint32_t n) {
-        return n * std::size_t{5 * sizeof(std::uint64_t) + (2 + most_codeword_bits) * sizeof(std::uint16_t)};
-    }
-    __device__ std::uint16_t* places(std::uint32_t i) const { return place + i * n_; }
-
-    std::uint64_t* key;                   // weights of the leaves, ascending
-    std::uint64_t *list, *next;           // of package-merge, up to 2 n items
-    std::uint16_t *symbol, *other_symbol; // of the leaves
-    std::uint16_t* place;                 // of each leaf in every list
-
-private:
-    std::uint32_t n_;
+// The block's working memory for alphabets of up to n symbols: shared or, for large ones, global.
+template <std::uint32_t n>
+struct BookMemory {
+    static constexpr std::uint32_t symbols = n;
+    Array<std::uint64_t, n> weight;                         // of the leaves, ascending
+    Array<Array<std::uint64_t, 2 * n>, 2> list;             // of package-merge: the last one, and the next
+    Array<std::uint32_t, most_codeword_bits + 1> of_length; // number of codewords
+    Array<std::uint32_t, n> codeword;                       // of every symbol
+    // How many of the first 0, 1, 2, ... pairs of items in every list of package-merge but the first are sums.
+    Array<Array<std::uint16_t, n + 1>, most_codeword_bits> sums_of_pairs;
+    Array<std::uint16_t, n> symbol; // of the leaves
+    Array<std::uint8_t, n> length;  // of every symbol's codeword
 };
 
-struct BookShared {
-    Array<std::uint32_t, book_warps> partial;
-    Array<std::uint32_t, most_codeword_bits + 1> leaves_taken, of_length, first_codeword, first_place;
-    std::uint32_t n_leaves, narrow;
-};
+// The greatest power of 4 that is at most n > 0.
+__device__ inline std::uint32_t power_of_4(std::uint32_t n) { return 1u << ((bit_width(n) - 1) & ~1u); }
 
-// Number of items, out of n, for which `before` holds. Once it fails for an item, it must fail for all later ones.
-template <class Before>
-__device__ std::uint32_t count_before(std::uint32_t n, const Before& before) {
-    std::uint32_t low = 0, high = n;
-    while (low < high) {
-        const std::uint32_t middle = (low + high) / 2;
-        if (before(middle))
-            low = middle + 1;
-        else
-            high = middle;
+// How many of n ascending items are less than a limit. Three of them are loaded at a time: half the steps of a binary
+// search. part: at least power_of_4(n), and such a power.
+template <class Item>
+__device__ std::uint32_t count_less(std::uint32_t n, const Item& item, std::uint64_t limit, std::uint32_t part) {
+    if (n == 0) return 0;
+    std::uint32_t count = 0;
+    for (; part > 0; part /= 4) { // the result is less than 4 * part away
+        std::uint32_t parts[3];
+#pragma unroll
+        for (std::uint32_t k = 0; k < 3; ++k) {
+            const std::uint32_t at = count + ((k + 1) * part - 1);
+            parts[k] = item(std::min(at, n - 1)) < (at < n ? limit : 0) ? part : 0;
+        }
+        count += parts[0] + parts[1] + parts[2];
     }
-    return low;
+    return count;
 }
 
-// Sorts n distinct pairs by (key, symbol), using the other arrays as scratch. The result is in key and symbol. Ends
-// with a barrier.
-__device__ inline void sort_pairs(std::uint32_t n, std::uint64_t*& key, std::uint64_t*& other_key,
-                                  std::uint16_t*& symbol, std::uint16_t*& other_symbol) {
-    for (std::uint32_t width = 1; width < n; width *= 2) { // runs of this length are sorted
+inline constexpr std::uint32_t short_run = 64;
+
+// Sorts n distinct keys, which are in one of these arrays afterwards: the result. Ends with a barrier. Room: for the
+// next multiple of short_run.
+__device__ inline const std::uint64_t* sort(std::uint32_t n, std::uint64_t* keys, std::uint64_t* other) {
+    for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) { // a key's place is the number of lesser ones
+        const std::uint64_t key = keys[i];
+        const std::uint32_t run = i / short_run * short_run;
+        std::uint32_t less[4] = {};
+#pragma unroll 16
+        for (std::uint32_t k = 0; k < short_run; ++k) less[k % 4] += keys[run + k] < key ? 1 : 0;
+        const std::uint32_t rank = less[0] + less[1] + less[2] + less[3];
+        other[run + rank] = key;
+    }
+    __syncthreads();
+    for (std::uint32_t width = short_run; width < n; width *= 2) { // runs of this length are sorted
+        std::uint64_t* const sorted = other;
+        other = keys;
+        keys = sorted;
         for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) {
-            const std::uint32_t run = i / width * width, pair = run / (2 * width) * (2 * width);
+            const std::uint32_t run = i & ~(width - 1), pair = run & ~width; // they begin there
             const std::uint32_t sibling = run == pair ? std::min(run + width, n) : pair;
-            const std::uint32_t length = std::min(sibling + width, n) - sibling;
-            const std::uint32_t rank = count_before(length, [&](std::uint32_t at) {
-                const std::uint64_t k = key[sibling + at];
-                return k < key[i] || (k == key[i] && symbol[sibling + at] < symbol[i]);
-            });
-            other_key[pair + i - run + rank] = key[i];
-            other_symbol[pair + i - run + rank] = symbol[i];
+            const auto item = [&](std::uint32_t at) { return keys[sibling + at]; };
+            const std::uint32_t rank =
+                count_less(std::min(sibling + width, n) - sibling, item, keys[i], power_of_4(width));
+            other[pair + i - run + rank] = keys[i];
         }
         __syncthreads();
-        std::uint64_t* const k = key;
-        key = other_key;
-        other_key = k;
-        std::uint16_t* const s = symbol;
-        symbol = other_symbol;
-        other_symbol = s;
     }
+    return other;
 }
 
 // The weight of a symbol with this count (sample.hpp's make_weights).
@@ -90,126 +91,120 @@ __device__ inline std::uint64_t weight_of(std::uint32_t symbol, std::uint64_t co
 }
 
 // Lengths of the codewords, optimal under the limit. Ends with a barrier.
-__device__ inline void find_lengths(const BookArguments& a, const Alphabet& alphabet, BookMemory& memory,
-                                    BookShared& shared) {
+template <class Memory>
+__device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, Memory& memory) {
     const std::uint32_t size = alphabet.size(), limit = static_cast<std::uint32_t>(alphabet.limit());
-    // The leaves: symbols with a weight, in order.
+    // The leaves are the symbols with a weight. The others come last when sorted.
+    constexpr std::uint32_t symbol_bits = 16; // leaves 48 for a weight: so many values are a petabyte
+    constexpr std::uint64_t none = UINT64_MAX >> symbol_bits;
     std::uint32_t n = 0;
     for (std::uint32_t first = 0; first < size; first += book_threads) {
         const std::uint32_t s = first + threadIdx.x;
         const std::uint64_t weight = s < size ? weight_of(s, a.counts[s], a.sample, alphabet) : 0;
-        const std::uint32_t in_warp = warp_inclusive_sum(weight > 0 ? 1u : 0u);
-        if (lane() == warp_lanes - 1) shared.partial[warp()] = in_warp;
-        __syncthreads();
-        std::uint32_t before = n;
-        for (std::uint32_t w = 0; w < book_warps; ++w) {
-            if (w < warp()) before += shared.partial[w];
-            n += shared.partial[w];
-        }
-        if (weight > 0) {
-            memory.key[before + in_warp - 1] = weight;
-            memory.symbol[before + in_warp - 1] = static_cast<std::uint16_t>(s);
-        }
-        if (s < size) a.lengths[s] = 0;
-        __syncthreads();
+        if (s < size) memory.length[s] = 0;
+        if (s < (size + short_run - 1) / short_run * short_run)
+            memory.list[0][s] = (weight > 0 ? weight : none) << symbol_bits | s;
+        n += static_cast<std::uint32_t>(__syncthreads_count(weight > 0));
     }
+    const std::uint64_t* const sorted = sort(size, memory.list[0].item, memory.list[1].item);
+    for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) {
+        memory.weight[i] = sorted[i] >> symbol_bits;
+        memory.symbol[i] = static_cast<std::uint16_t>(sorted[i]);
+    }
+    __syncthreads();
     if (n <= 1) {
-        if (n == 1 && is_first_thread()) a.lengths[memory.symbol[0]] = 1;
+        if (n == 1 && is_first_thread()) memory.length[memory.symbol[0]] = 1;
         __syncthreads();
         return;
     }
-    std::uint64_t *key = memory.key, *other_key = memory.next;
-    sort_pairs(n, key, other_key, memory.symbol, memory.other_symbol);
-    for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) memory.list[i] = key[i];
-    __syncthreads();
-    if (key != memory.key) // in `next`, which is needed
-        for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) memory.key[i] = memory.list[i];
-    __syncthreads();
 
-    // The lists of package-merge: only the places of the leaves in each are needed later.
-    std::uint64_t *list = memory.list, *next = memory.next;
-    for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) memory.places(0)[i] = static_cast<std::uint16_t>(i);
+    // The lists of package-merge: only the places of the leaves in each are needed later. Half of the threads place
+    // leaves, half sums, so that no warp does both.
+    constexpr std::uint32_t half = book_threads / 2;
+    const bool is_leaf = threadIdx.x < half;
+    const std::uint32_t part = power_of_4(n); // a list has fewer sums than leaves
+    const std::uint64_t* list = memory.weight.item;
     for (std::uint32_t i = 1, length = n; i < limit; ++i) {
+        std::uint64_t* const next = memory.list[i % 2].item;
         const std::uint32_t n_sums = length / 2;
         const auto sum = [&](std::uint32_t k) { return list[2 * k] + list[2 * k + 1]; };
-        for (std::uint32_t item = threadIdx.x; item < n + n_sums; item += book_threads) {
-            const bool is_leaf = item < n;
-            const std::uint32_t k = is_leaf ? item : item - n;
-            const std::uint64_t weight = is_leaf ? memory.key[k] : sum(k);
-            // A leaf comes before a sum of the same weight.
-            const std::uint32_t rank =
-                is_leaf ? count_before(n_sums, [&](std::uint32_t at) { return sum(at) < weight; })
-                        : count_before(n, [&](std::uint32_t at) { return memory.key[at] <= weight; });
-            next[k + rank] = weight;
-            if (is_leaf) memory.places(i)[k] = static_cast<std::uint16_t>(k + rank);
+        const auto leaf = [&](std::uint32_t k) { return memory.weight[k]; };
+        const auto put = [&](std::uint32_t leaves, std::uint32_t sums, std::uint64_t weight) {
+            const std::uint32_t at = leaves + sums;
+            next[at] = weight;
+            const bool ends_pair = at % 2 != 0; // of none otherwise, there are no sums
+            memory.sums_of_pairs[i][ends_pair ? at / 2 + 1 : 0] =
+                static_cast<std::uint16_t>(ends_pair ? sums + (is_leaf ? 0 : 1) : 0);
+        };
+        if (is_leaf) { // comes before a sum of the same weight
+            for (std::uint32_t k = threadIdx.x; k < n; k += half)
+                put(k, count_less(n_sums, sum, leaf(k), part), leaf(k));
+        } else {
+            for (std::uint32_t k = threadIdx.x - half; k < n_sums; k += half)
+                put(count_less(n, leaf, sum(k) + 1, part), k, sum(k));
         }
         __syncthreads();
         length = n + n_sums;
-        std::uint64_t* const former = list;
         list = next;
-        next = former;
     }
-    if (is_first_thread()) {
-        std::uint32_t take = 2 * n - 2;
-        for (std::uint32_t i = limit; i-- > 0;) {
-            const std::uint16_t* const places = memory.places(i);
-            const std::uint32_t leaves = count_before(n, [&](std::uint32_t j) { return places[j] < take; });
-            shared.leaves_taken[i] = leaves;
-            take = 2 * (take - leaves);
-        }
-    }
-    __syncthreads();
+    // The first 2 n - 2 items of the last list, and of every list those that are in the sums taken from the next.
     for (std::uint32_t j = threadIdx.x; j < n; j += book_threads) {
         std::uint32_t length = 0;
-        for (std::uint32_t i = 0; i < limit; ++i) length += shared.leaves_taken[i] > j ? 1 : 0;
-        a.lengths[memory.symbol[j]] = static_cast<std::uint8_t>(length);
+        std::uint32_t pairs = n - 1;
+        for (std::uint32_t i = limit - 1; i > 0; --i) {
+            const std::uint32_t sums = memory.sums_of_pairs[i][pairs];
+            length += j < 2 * pairs - sums ? 1 : 0;
+            pairs = sums;
+        }
+        length += j < 2 * pairs ? 1 : 0;
+        memory.length[memory.symbol[j]] = static_cast<std::uint8_t>(length);
     }
     __syncthreads();
 }
 
-// Canonical codewords from the lengths: a.of_symbol. Ends with a barrier.
-__device__ inline void find_codewords(const BookArguments& a, const Alphabet& alphabet, BookMemory& memory,
-                                      BookShared& shared) {
-    const std::uint32_t size = alphabet.size();
-    if (threadIdx.x <= most_codeword_bits) shared.of_length[threadIdx.x] = 0;
+// Canonical codewords from the lengths: those of a length follow each other in the order of their symbols, after all
+// shorter ones. Ends with a barrier.
+template <class Memory>
+__device__ void find_codewords(const BookArguments& a, const Alphabet& alphabet, Memory& memory) {
+    static_assert(most_codeword_bits + 1 == book_warps);
+    const std::uint32_t size = alphabet.size(), length_of_warp = warp();
+    std::uint32_t of_length = 0;
+#pragma unroll 4
+    for (std::uint32_t first = 0; first < size; first += warp_lanes) {
+        const std::uint32_t s = first + lane();
+        const bool has = s < size && memory.length[s] == length_of_warp;
+        const std::uint32_t all = __ballot_sync(whole_warp, has);
+        if (has) memory.codeword[s] = of_length + static_cast<std::uint32_t>(__popc(all & ((1u << lane()) - 1)));
+        of_length += static_cast<std::uint32_t>(__popc(all));
+    }
+    if (lane() == 0) memory.of_length[length_of_warp] = of_length;
     __syncthreads();
     for (std::uint32_t s = threadIdx.x; s < size; s += book_threads) {
-        memory.key[s] = a.lengths[s];
-        memory.symbol[s] = static_cast<std::uint16_t>(s);
-        atomicAdd(&shared.of_length[a.lengths[s]], 1u);
-    }
-    __syncthreads();
-    if (is_first_thread()) {
-        std::uint32_t codeword = 0, place = shared.of_length[0];
-        for (std::uint32_t l = 1; l <= most_codeword_bits; ++l) {
-            shared.first_codeword[l] = codeword <<= 1;
-            shared.first_place[l] = place;
-            codeword += shared.of_length[l];
-            place += shared.of_length[l];
+        const std::uint32_t length = memory.length[s];
+        std::uint32_t shorter = 0; // how many codewords of the greatest length they would be
+#pragma unroll
+        for (std::uint32_t l = 1; l < most_codeword_bits; ++l) {
+            const std::uint32_t of_greatest = memory.of_length[l] << (most_codeword_bits - l);
+            shorter += l < length ? of_greatest : 0;
         }
-    }
-    std::uint64_t *key = memory.key, *other_key = memory.next;
-    sort_pairs(size, key, other_key, memory.symbol, memory.other_symbol);
-    __syncthreads();
-    for (std::uint32_t i = threadIdx.x; i < size; i += book_threads) {
-        const auto length = static_cast<std::uint32_t>(key[i]);
-        std::uint32_t codeword = 0;
-        if (length > 0) // stored first bit lowest
-            codeword = __brev(shared.first_codeword[length] + i - shared.first_place[length]) >> (32 - length);
-        a.of_symbol[memory.symbol[i]] = codeword | length << 16;
+        std::uint32_t codeword = memory.codeword[s] + (shorter >> (most_codeword_bits - length));
+        codeword = length == 0 ? 0 : __brev(codeword) >> (32 - length) | length << 16; // stored first bit lowest
+        memory.codeword[s] = a.of_symbol[s] = codeword;
+        a.lengths[s] = static_cast<std::uint8_t>(length);
     }
     __syncthreads();
 }
 
 // Builds the codebook from counts: lengths, codewords, the table of small codes, and the reach.
-__device__ inline void make_book(const BookArguments& a, BookMemory& memory, BookShared& shared) {
+template <class Memory>
+__device__ void make_book(const BookArguments& a, Memory& memory) {
     const Alphabet alphabet(a.r);
-    find_lengths(a, alphabet, memory, shared);
-    find_codewords(a, alphabet, memory, shared);
+    find_lengths(a, alphabet, memory);
+    find_codewords(a, alphabet, memory);
     constexpr auto span = static_cast<std::int32_t>(EncodeTables::small_span);
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < 2 * span; i += book_threads) {
         const std::int32_t code = i - span;
-        const std::uint32_t symbol = alphabet.symbol(code), codeword = a.of_symbol[symbol], length = codeword >> 16;
+        const std::uint32_t symbol = alphabet.symbol(code), codeword = memory.codeword[symbol], length = codeword >> 16;
         const std::uint32_t extra_bits = alphabet.meaning(symbol).extra_bits;
         const std::uint32_t extra = static_cast<std::uint32_t>(code) & ((1u << extra_bits) - 1);
         a.small[i] = length == 0 ? 0 : ((codeword & 0xFFFF) | extra << length) << 5 | (length + extra_bits);
@@ -219,7 +214,7 @@ __device__ inline void make_book(const BookArguments& a, BookMemory& memory, Boo
     if (a.r == default_r)
         for (std::uint32_t s = alphabet.symbol(static_cast<std::int32_t>(alphabet.escape_reach())) + threadIdx.x;
              s < alphabet.escape(0); s += book_threads)
-            missing = missing || a.lengths[s] == 0;
+            missing = missing || memory.length[s] == 0;
     missing = __syncthreads_or(missing) != 0;
     if (is_first_thread()) *a.reach = missing ? alphabet.escape_reach() : alphabet.reach();
 }

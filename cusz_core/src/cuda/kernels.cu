@@ -64,14 +64,17 @@ __global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_block
                       static_cast<unsigned long long>(shared.count[s]));
 }
 
+// most_r: of the alphabets that there is room for.
+template <int most_r>
+using BookMemoryFor = BookMemory<Alphabet(most_r).size()>;
+
+template <int most_r>
 __global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArguments a) {
-    struct Shared {
-        BookShared book;
-        std::uint64_t memory[1];
-    };
-    auto& shared = shared_memory<Shared>();
-    BookMemory memory(a.memory != nullptr ? a.memory : shared.memory, Alphabet(a.r).size());
-    make_book(a, memory, shared.book);
+    using Memory = BookMemoryFor<most_r>;
+    if constexpr (most_r <= largest_r_in_shared_memory)
+        make_book(a, shared_memory<Memory>());
+    else
+        make_book(a, *static_cast<Memory*>(a.memory));
 }
 
 template <class T, class Coder, TileShape shape>
@@ -407,17 +410,20 @@ void resolve_bound(const BoundArguments<T>& a, cudaStream_t stream) {
     launch<bound_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), 1, true, stream);
 }
 
+std::size_t book_memory_bytes(int r) { return r <= largest_r_in_shared_memory ? 0 : sizeof(BookMemoryFor<max_r>); }
+
 namespace {
-constexpr int largest_book_in_shared_memory =
-    9; // log2 of direct magnitudes; takes 99 KiB, which every GPU from sm_80 on has
-std::size_t whole_book_memory_bytes(int r) { return BookMemory::bytes(Alphabet(r).size()); }
+template <int most_r>
+void make_book_of(const BookArguments& a, cudaStream_t stream) {
+    const std::size_t shared_bytes = a.memory != nullptr ? 0 : sizeof(BookMemoryFor<most_r>);
+    launch<book_kernel<most_r>>(a, book_threads, shared_bytes, 1, true, stream);
+}
 } // namespace
 
-std::size_t book_memory_bytes(int r) { return r <= largest_book_in_shared_memory ? 0 : whole_book_memory_bytes(r); }
-
 void make_book(const BookArguments& a, cudaStream_t stream) {
-    const std::size_t book_bytes = a.memory != nullptr ? 0 : whole_book_memory_bytes(a.r);
-    launch<book_kernel>(a, book_threads, sizeof(BookShared) + 16 + book_bytes, 1, true, stream);
+    if (a.r <= default_r) return make_book_of<default_r>(a, stream);
+    if (a.r <= largest_r_in_shared_memory) return make_book_of<largest_r_in_shared_memory>(a, stream);
+    return make_book_of<max_r>(a, stream);
 }
 
 template <class T>
