@@ -232,7 +232,7 @@ void with_places(Warp& w, const Instruction& i, unsigned operand, Mask mask, Way
                             mask);
     }
     for (unsigned k = 0; k < i.n_to; ++k)
-        if (i.operands[k].row != 0) w.ready[i.operands[k].row] = w.started + latency;
+        if (i.operands[k].row != 0) w.ready[i.operands[k].row] = w.times.started + latency;
 }
 
 // In the order of the schedule: lanes that write the same place do so in any order.

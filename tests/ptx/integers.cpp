@@ -395,7 +395,7 @@ void add_integers(Table& t) {
     add_parts(t);
     add_addresses(t);
     const auto clock = [&](const char* opcode, Execute execute, char to) {
-        Form form{{execute}, cost::special};
+        Form form{{execute}, cost::clock};
         form.to = to;
         form.from = "l"; // which clock: all are the warp's cycles
         t.put(opcode, std::move(form));
@@ -403,14 +403,15 @@ void add_integers(Table& t) {
     clock(
         "clock.u32",
         [](Warp& w, const Instruction& i, Mask mask) {
-            each_lane(mask,
-                      [&](unsigned lane) { w.to<std::uint32_t>(i, 0)[lane] = static_cast<std::uint32_t>(w.clock); });
+            each_lane(mask, [&](unsigned lane) {
+                w.to<std::uint32_t>(i, 0)[lane] = static_cast<std::uint32_t>(w.times.clock);
+            });
         },
         'w');
     clock(
         "clock.u64",
         [](Warp& w, const Instruction& i, Mask mask) {
-            each_lane(mask, [&](unsigned lane) { w.to<std::uint64_t>(i, 0)[lane] = w.clock; });
+            each_lane(mask, [&](unsigned lane) { w.to<std::uint64_t>(i, 0)[lane] = w.times.clock; });
         },
         'd');
 }

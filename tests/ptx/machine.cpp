@@ -113,7 +113,7 @@ void Machine::begin(Block& block) {
         w.reconverge = none;
         w.active = w.alive = here == lanes ? whole : (Mask{1} << here) - 1;
         w.state = State::ready;
-        w.clock = 0;
+        w.times = {};
         w.paths.clear();
         w.ready.assign(program_.n_rows, 0);
         w.defined.assign(program_.tracked_names.size(), 0);
@@ -267,13 +267,24 @@ void Machine::account(Warp& w, const Instruction& i, Mask mask) {
     Executed& count = executed[static_cast<std::size_t>(&i - program_.code.data())];
     ++count.warps;
     count.threads += static_cast<std::uint64_t>(std::popcount(mask));
-    std::uint64_t start = std::max(w.clock, w.ready[i.guard.row]);
+    Times& t = w.times;
+    const Class of = i.cost.of;
+    const bool accesses = of == Class::shared || of == Class::global || of == Class::local || of == Class::atomic;
+    const bool writes = accesses && (of == Class::atomic || i.n_to == 0);
+    if (i.begins_block || of == Class::barrier) t.go_on_at(t.clock);
+    std::uint64_t start = std::max(t.begin, w.ready[i.guard.row]);
     for (unsigned k = i.n_to; k < i.n; ++k) start = std::max(start, w.ready[i.operands[k].row]);
-    w.started = start;
+    if (accesses) start = std::max(start, writes ? t.accessed : t.written);
+    t.started = start;
     for (unsigned k = 0; k < i.n_to; ++k)
         if (i.operands[k].row != 0) w.ready[i.operands[k].row] = start + i.cost.latency;
     // moves and parameters are rarely instructions of a processor
-    w.clock = start + (i.cost.of != Class::move && i.cost.of != Class::parameter ? 1 : 0);
+    const std::uint64_t end = start + (of != Class::move && of != Class::parameter ? 1 : 0);
+    t.issued += end - start;
+    t.clock = std::max({t.clock, t.issued, end});
+    if (accesses) t.accessed = std::max(t.accessed, end);
+    if (writes) t.written = std::max(t.written, end);
+    if (of == Class::barrier) t.go_on_at(t.clock);
 }
 
 void Machine::check_defined(Warp& w, Mask mask) {
@@ -288,7 +299,7 @@ void Machine::check_defined(Warp& w, Mask mask) {
 
 void Machine::branch(Warp& w, const Instruction& i) {
     const Mask taken = i.guarded ? w.active & w.predicate(i.guard) : w.active;
-    if (taken != 0) w.clock += i.cost.latency;
+    if (taken != 0) w.times.clock += i.cost.latency;
     if (taken == w.active) {
         w.at = i.target;
     } else if (taken == 0) {
@@ -313,7 +324,7 @@ void Machine::branch_by_table(Warp& w, const Instruction& i) {
     Mask all = 0;
     for (const Path& side : sides) all |= side.mask;
     if (all != w.active) fail("an index beyond the branch's targets", w.active & ~all);
-    w.clock += i.cost.latency;
+    w.times.clock += i.cost.latency;
     if (sides.size() == 1)
         w.at = sides[0].at;
     else
@@ -353,8 +364,8 @@ void Machine::exit(Warp& w, Mask mask) {
     if (w.alive != 0) return next_path(w);
     w.state = State::done;
     spun_ = 0;
-    counts.chain_sum += w.clock;
-    counts.chain_longest = std::max(counts.chain_longest, w.clock);
+    counts.chain_sum += w.times.clock;
+    counts.chain_longest = std::max(counts.chain_longest, w.times.clock);
     --w.block->alive;
     for (unsigned b = 0; b < w.block->barriers.size(); ++b) check_barrier(*w.block, b);
 }
@@ -377,7 +388,7 @@ void Machine::arrive(Warp& w, const Instruction& i) {
     b.operation = kind;
     b.wanted = wanted;
     b.arrived += lanes;
-    b.clock = std::max(b.clock, w.clock);
+    b.clock = std::max(b.clock, w.times.clock);
     if (i.n > first + 2) {
         const Mask yes = w.predicate(i.operands[first + 2]) & w.active;
         b.truths += static_cast<unsigned>(std::popcount(yes));
@@ -402,9 +413,9 @@ void Machine::check_barrier(Block& block, unsigned number) {
     for (const auto& [warp, instruction] : done.waiting) {
         Warp& w = *warp;
         w.state = State::ready;
-        w.clock = done.clock + instruction->cost.latency;
+        w.times.go_on_at(done.clock + instruction->cost.latency);
         if (instruction->n_to == 0) continue;
-        w.ready[instruction->operands[0].row] = w.clock;
+        w.ready[instruction->operands[0].row] = w.times.clock;
         if (done.operation == barrier_count) {
             auto* to = w.to<std::uint32_t>(*instruction, 0);
             for (unsigned lane = 0; lane < lanes; ++lane)

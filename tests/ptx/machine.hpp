@@ -49,6 +49,21 @@ struct Path {
 
 enum class State : std::uint8_t { ready, waiting, done };
 
+// Cycles of a warp, in which one instruction starts at a time.
+//
+// The assembler orders the instructions of a basic block anew, so that what waits for memory does not hold up what does
+// not: within one, an instruction starts when its operands are there. Only accesses stay in order where one writes.
+struct Times {
+    std::uint64_t begin = 0;    // of the basic block, or of what follows a barrier
+    std::uint64_t issued = 0;   // when its instructions so far could have started, had none waited
+    std::uint64_t clock = 0;    // when all so far have
+    std::uint64_t started = 0;  // when the last one did
+    std::uint64_t accessed = 0; // after the last access to memory, and after the last one that writes
+    std::uint64_t written = 0;
+
+    void go_on_at(std::uint64_t cycle) { begin = issued = clock = cycle; }
+};
+
 struct Warp {
     Machine* machine = nullptr;
     Block* block = nullptr;
@@ -59,8 +74,7 @@ struct Warp {
     std::uint32_t at = 0, reconverge = none;
     Mask active = 0, alive = 0;
     State state = State::done;
-    std::uint64_t clock = 0;   // cycle in which the next instruction can start
-    std::uint64_t started = 0; // when the last one did
+    Times times;
     std::vector<Path> paths;
     std::vector<std::uint64_t> ready; // by row: cycle from which on it can be used
     std::vector<Mask> defined;        // by number of a register that may be undefined

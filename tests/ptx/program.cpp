@@ -539,6 +539,7 @@ private:
             ++at;
         }
         made.execute = form.execute[any_long ? 1 : 0];
+        made.begins_block = i == blocks_[block_of_[i]].begin;
         if (form.kind == Kind::branch) {
             made.target = targets_of(i)[0];
             made.reconverge = reconverge_[block_of_[i]];

@@ -86,6 +86,7 @@ struct Instruction {
     bool guarded = false;
     bool tracked = false;      // uses registers that may be undefined
     bool passes_cache = false; // a load that wants what is in memory now
+    bool begins_block = false; // others may jump to it, or it follows a branch
     std::int64_t offset = 0;
     std::uint32_t target = none, reconverge = none;
     std::uint32_t line = 0;

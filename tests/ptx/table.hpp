@@ -26,6 +26,7 @@ constexpr Cost global{Class::global, 500}, cached{Class::global, 40};
 constexpr Cost shared_atomic{Class::atomic, 60}, global_atomic{Class::atomic, 700};
 constexpr Cost shuffle{Class::shuffle, 24}, vote{Class::shuffle, 12};
 constexpr Cost barrier{Class::barrier, 20}, warp_barrier{Class::barrier, 8}, fence{Class::barrier, 200};
+constexpr Cost clock{Class::barrier, 20}; // what is before it stays there
 } // namespace cost
 
 // Rows have items of 32 or 64 bits. A narrower value in one is extended as its type is; nothing reads beyond it.
