@@ -129,11 +129,23 @@ private:
         if (text.size() > 2 && text[0] == '0' && (text[1] == 'b' || text[1] == 'B')) return digits(text.substr(2), 2);
         return digits(text, text.size() > 1 && text[0] == '0' ? 8 : 10);
     }
+    // Bits of a number such as 0.5, of the type that this instruction reads.
+    std::uint64_t real(std::string_view text, bool negative, std::string_view opcode) const {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc{} || end != text.data() + text.size()) fail_number(text);
+        if (negative) value = -value;
+        const std::size_t type = opcode.rfind(".f");
+        const bool is_long = type != std::string_view::npos && opcode.substr(type) == ".f64";
+        return is_long ? std::bit_cast<std::uint64_t>(value) : std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    }
+    [[noreturn]] void fail_number(std::string_view text) const {
+        throw Error("PTX line " + std::to_string(now().line) + ": '" + std::string(text) + "' is no number");
+    }
     std::uint64_t digits(std::string_view text, int base) const {
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-        if (error != std::errc{} || end != text.data() + text.size())
-            throw Error("PTX line " + std::to_string(now().line) + ": '" + std::string(text) + "' is no number");
+        if (error != std::errc{} || end != text.data() + text.size()) fail_number(text);
         return value;
     }
 
@@ -323,28 +335,28 @@ private:
         }
         made.opcode = take().text;
         while (!skip(";")) {
-            made.operands.push_back(operand());
+            made.operands.push_back(operand(made.opcode));
             if (skip("|")) {
                 made.paired = true;
-                made.operands.push_back(operand());
+                made.operands.push_back(operand(made.opcode));
             }
             skip(",");
         }
         kernel_->statements.push_back(std::move(made));
     }
 
-    Written operand() {
+    Written operand(std::string_view opcode) {
         Written made;
         if (skip("{")) {
             made.kind = Written::Kind::list;
             while (!skip("}")) {
-                made.members.push_back(operand());
+                made.members.push_back(operand(opcode));
                 skip(",");
             }
             return made;
         }
         if (skip("[")) {
-            made = operand();
+            made = operand(opcode);
             made.has_reg = made.kind == Written::Kind::reg;
             made.kind = Written::Kind::address;
             expect("]");
@@ -356,8 +368,9 @@ private:
             if (negative) ++at_;
             made.kind = Written::Kind::immediate;
             const std::string_view text = take().text;
-            made.bits = number(text);
-            if (negative) made.bits = 0 - made.bits;
+            const bool fraction = text.find('.') != std::string_view::npos;
+            made.bits = fraction ? real(text, negative, opcode) : number(text);
+            if (negative && !fraction) made.bits = 0 - made.bits;
             return made;
         }
         const std::string_view name = take().text;

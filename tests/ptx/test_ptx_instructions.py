@@ -176,6 +176,20 @@ def test_no_number_is_canonical_in_32_bits(library: PtxLibrary, compiled: dict[s
         assert set(run(library, compiled[opcode], rows, THREADS).tolist()) == {0x7FFFFFFF}
 
 
+def test_numbers_with_a_fraction(ptx: PtxLibrary) -> None:
+    """They have the type that the instruction reads."""
+    body = statements(
+        "mul.wide.u32 %d10, %r0, 8", "add.s64 %d10, %d10, %d1",
+        "mov.f32 %r20, -0.1", "st.global.b32 [%d10], %r20", "add.f32 %r20, %r20, 2.25", "st.global.b32 [%d10+4], %r20",
+        "cvt.rzi.s32.f32 %r21, 7.9", "st.global.b32 [%d10+8], %r21",
+        "mov.f64 %d20, -0.1", "st.global.b64 [%d10+16], %d20",
+    )  # fmt: skip
+    ptx.use_ptx(HEAD + kernel("k", body))
+    found = run(ptx, "k", np.zeros(1), 3, threads=1).tobytes()
+    tenth = np.float32(-0.1)
+    assert found == struct.pack("<2fi4xd", tenth, tenth + np.float32(2.25), 7, -0.1)
+
+
 # ---- Accesses
 
 OUT = ("mul.wide.u32 %d10, %r0, 8", "add.s64 %d11, %d10, %d1", "add.s64 %d10, %d10, %d0")
