@@ -115,8 +115,8 @@ def funnel(opcode: str) -> Function:
 # --------------------------------------------------------------------------------------------------- floating point
 
 
-def rounded(x: Fraction, type_: str, zero: float = 0.0) -> float:
-    """x in the type, rounded to nearest even. zero: what 0 is, with its sign."""
+def rounded(x: Fraction, type_: str, zero: float = 0.0, *, truncate: bool = False) -> float:
+    """x in the type, rounded to nearest even, or towards 0. zero: what 0 is, with its sign."""
     digits, least, most = (24, -149, 127) if type_ == "f32" else (53, -1074, 1023)
     if x == 0:
         return zero
@@ -128,18 +128,18 @@ def rounded(x: Fraction, type_: str, zero: float = 0.0) -> float:
     scaled = x / Fraction(2) ** unit
     whole = int(scaled)
     rest = scaled - whole
-    whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1)
+    whole += not truncate and (rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1))
     largest = (Fraction(2) - Fraction(2) ** (1 - digits)) * Fraction(2) ** most
     result = whole * Fraction(2) ** unit
-    value = math.inf if result > largest else float(result)
+    value = float(min(result, largest)) if truncate else math.inf if result > largest else float(result)
     return -value if negative else value
 
 
-def summed(a: float, b: float, type_: str) -> float:
+def summed(a: float, b: float, type_: str, *, truncate: bool = False) -> float:
     if not (math.isfinite(a) and math.isfinite(b)):
         return a + b
     zero = -0.0 if sign(a) < 0 and sign(b) < 0 else 0.0
-    return rounded(Fraction(a) + Fraction(b), type_, zero)
+    return rounded(Fraction(a) + Fraction(b), type_, zero, truncate=truncate)
 
 
 def multiplied(a: float, b: float, type_: str) -> float:
@@ -378,6 +378,8 @@ def spec_of(opcode: str) -> Spec | None:
         if words[0] == "mov":
             return Spec(opcode, (type_,), (type_,), lambda a: a)
         return Spec(opcode, (type_,), (type_, type_, "pred"), lambda a, b, p: a if p else b)
+    if opcode == "add.rz.f32":
+        return Spec(opcode, ("f32",), ("f32", "f32"), lambda a, b: summed(a, b, "f32", truncate=True))
     real = re.fullmatch(r"(\w+)(?:\.rn)?(\.ftz)?\.(f32|f64)", opcode)
     if real and real[1] not in ("ld", "st"):
         name, flushes, type_ = real.groups()

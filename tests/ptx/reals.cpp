@@ -14,6 +14,17 @@ inline double canonical(double v) { return v; }
 
 inline float flushed(float v) { return std::fabs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v; }
 
+// The sum, rounded towards 0.
+inline float sum_towards_zero(float a, float b) {
+    const float sum = a + b;
+    if (std::isnan(sum) || std::isinf(a) || std::isinf(b)) return canonical(sum);
+    if (std::isinf(sum)) return std::copysign(std::numeric_limits<float>::max(), sum);
+    const double x = a, y = b, both = x + y, of_y = both - x;
+    const double cut = (x - (both - of_y)) + (y - of_y);  // the exact sum is both + cut
+    const double beyond = both != sum ? both - sum : cut; // its sign: on which side of `sum` the exact one is
+    return (sum > 0 && beyond < 0) || (sum < 0 && beyond > 0) ? std::nextafter(sum, 0.0f) : sum;
+}
+
 template <class T>
 constexpr Cost simple = sizeof(T) == 8 ? cost::real64 : cost::real;
 template <class T>
@@ -132,6 +143,7 @@ void add_reals(Table& t) {
     add_type<float>(t, ".f32");
     add_type<double>(t, ".f64");
     add_flushing(t);
+    t.map<float, float, float>("add.rz.f32", cost::real, [](float a, float b) { return sum_towards_zero(a, b); });
 }
 
 void add_conversions(Table& t) {
