@@ -96,6 +96,16 @@ std::uint64_t sectors(const Addresses& a, Mask mask, unsigned bytes) {
     return n;
 }
 
+// As many of them as the cache does not have yet.
+std::uint64_t missed(SectorCache& cache, const Addresses& a, Mask mask) {
+    std::uint64_t n = 0, last = ~std::uint64_t{0};
+    each_lane(mask, [&](unsigned lane) {
+        const std::uint64_t sector = a.at[lane] / 32;
+        if (std::exchange(last, sector) != sector && !cache.take(sector)) ++n;
+    });
+    return n;
+}
+
 // ---- Places
 
 enum class Way { load, store, atomic };
@@ -181,6 +191,8 @@ Places places(Warp& w, const Instruction& i, Space space, const Addresses& a, Ma
         if (way != Way::store) counts.sectors_loaded += n;
         if (way != Way::load) counts.sectors_stored += n;
         if (way == Way::atomic) return {nullptr, 0, cost::global_atomic};
+        if (way == Way::load) counts.sectors_missed += i.passes_cache ? n : missed(w.block->loaded, a, mask);
+        if (way == Way::store) counts.sectors_merged += n - missed(w.block->stored, a, mask);
         const bool hits = way == Way::load && !i.passes_cache && is_cached(*w.block, a, mask);
         return {nullptr, 0, hits ? cost::cached : cost::global};
     }

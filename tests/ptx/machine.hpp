@@ -20,6 +20,9 @@ struct Counts {
     std::uint64_t warp_instructions = 0;
     std::uint64_t shared_wavefronts = 0, shared_accesses = 0; // of warps
     std::uint64_t sectors_loaded = 0, sectors_stored = 0, global_accesses = 0;
+    // Of these, loads that are not in the block's SectorCache, and stores that meet a sector in that of stores: what an
+    // L1 and an L2 cache keep from memory.
+    std::uint64_t sectors_missed = 0, sectors_merged = 0;
     std::uint64_t barriers = 0; // passed by blocks
     std::uint64_t warps = 0;
     std::uint64_t chain_longest = 0; // cycles, of any block
@@ -116,9 +119,36 @@ struct Barrier {
 // none that falls into the same place has been loaded since. Only chains depend on it.
 constexpr std::size_t cache_line = 128, cache_lines = 512;
 
+// As large, but its lines have four places each, which do not follow from an address's lowest bits, and are filled by
+// sectors of 32 bytes, as those of GPUs are. Only counts depend on it.
+class SectorCache {
+public:
+    // Whether it has this sector, which it has from then on.
+    bool take(std::uint64_t sector) {
+        constexpr std::uint64_t of_line = cache_line / 32;
+        const std::uint64_t number = sector / of_line;
+        auto& set = sets_[(number * 0x9E3779B97F4A7C15u >> 32) % sets_.size()];
+        std::size_t at = 0;
+        while (at + 1 < set.size() && set[at].number != number) ++at;
+        const unsigned has = set[at].number == number ? set[at].sectors : 0;
+        for (; at > 0; --at) set[at] = set[at - 1]; // the last one used comes first
+        const unsigned it = 1u << sector % of_line;
+        set[0] = {number, has | it};
+        return (has & it) != 0;
+    }
+
+private:
+    struct Line {
+        std::uint64_t number = ~std::uint64_t{0};
+        unsigned sectors = 0;
+    };
+    std::array<std::array<Line, 4>, cache_lines / 4> sets_{};
+};
+
 struct Block {
     dim3 index;
     std::array<std::uint64_t, cache_lines> cache{};
+    SectorCache loaded, stored;
     std::vector<std::unique_ptr<Warp>> warps;
     std::vector<std::byte> shared;
     std::array<Barrier, 16> barriers;

@@ -154,6 +154,8 @@ std::ostream& operator<<(std::ostream& out, const Counts& c) {
     field("global_accesses", c.global_accesses);
     field("sectors_loaded", c.sectors_loaded);
     field("sectors_stored", c.sectors_stored);
+    field("sectors_missed", c.sectors_missed);
+    field("sectors_merged", c.sectors_merged);
     field("barriers", c.barriers);
     field("warps", c.warps);
     field("chain_longest", c.chain_longest);

@@ -358,6 +358,21 @@ def test_sectors(ptx: PtxLibrary, stride: int, sectors: int) -> None:
     assert (stores["sectors_loaded"], stores["sectors_stored"]) == (0, sectors)
 
 
+def test_sectors_of_caches(ptx: PtxLibrary) -> None:
+    """Lanes that read 16 bytes each, again and again, as far apart as would not fit a cache without ways."""
+    place = ["mul.wide.u32 %d20, %r52, 4096", "add.s64 %d20, %d20, %d0", "add.s64 %d20, %d20, 4096"]
+    for what, volatile, missed in (("", "", 64), ("volatile", ".volatile", 128)):
+        body = [*place, *(f"ld{volatile}.global.u32 %r20, [%d20+{16 * k}]" for k in range(4))]
+        loads = counted(ptx, body, more=33 * 1024)
+        assert (loads["sectors_loaded"], loads["sectors_missed"]) == (128, missed), what
+    stores = counted(ptx, [*place, *(f"st.global.u32 [%d20+{16 * k}], 7" for k in range(4))], more=33 * 1024)
+    assert (stores["sectors_stored"], stores["sectors_merged"], stores["sectors_missed"]) == (128, 64, 0)
+    same = counted(
+        ptx, ["ld.global.u32 %r20, [%d0+256]", "st.global.u32 [%d0+256], 7", "ld.global.u32 %r20, [%d0+288]"], more=64
+    )
+    assert (same["sectors_missed"], same["sectors_merged"]) == (2, 0)
+
+
 def test_chains(ptx: PtxLibrary) -> None:
     """The time of a warp alone: what depends waits for a result, the rest starts in the next cycle."""
     for what, one, cycles in (
