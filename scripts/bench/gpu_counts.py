@@ -12,16 +12,18 @@ counted. Needs nvcc and what scripts/setup installs; takes about two minutes for
 
 Counts are of PTX, of which ptxas makes the processor's own instructions: moves mostly vanish there, divisions and
 64-bit operations become several. The same commit and compiler always give the same counts. A chain is how long a warp
-would take alone, if its instructions started in order, one a cycle, and waited only for each other's results and in
-barriers, with latencies that are assumed (tests/ptx/table.hpp).
+would take alone, if its instructions, of a basic block in any order, started one a cycle and waited only for each
+other's results and in barriers, with latencies that are assumed (tests/ptx/table.hpp). A sector is 32 bytes that memory
+loads or stores: of a block's loads those that are not in a cache of 64 KiB, and stores to the same sector are one.
 
 The times are a model's, not measurements: of a kernel, the longest of
     issue     warp instructions, four a cycle and multiprocessor
     shared    passes over shared memory, one a cycle and multiprocessor
-    memory    32-byte sectors loaded and stored, at the memory's full bandwidth
+    memory    sectors, at the memory's full bandwidth
     latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
-for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing, and
-nothing is found in a cache. What it is good for is to see which limit is near, and what a change does to it.
+for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing. What
+it is good for is to see which limit is near, and what a change does to it. docs/performance.md has how far from it
+other compressors' published speeds are.
 """
 
 from __future__ import annotations
@@ -191,10 +193,11 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
     def total(name: str) -> int:
         return sum(int(launch[name]) for launch in launches)
 
+    sectors = total("sectors_missed") + total("sectors_stored") - total("sectors_merged")
     classes = {name: sum(launch["threads"][name] for launch in launches) for name in largest["threads"]}
     return Kernel(
         values, int(largest["grid"][0]), threads, shared, sum(classes.values()), total("warp_instructions"),
-        total("shared_wavefronts"), total("shared_accesses"), total("sectors_loaded") + total("sectors_stored"),
+        total("shared_wavefronts"), total("shared_accesses"), sectors,
         total("chain_sum"), max(int(launch["chain_longest"]) for launch in launches), total("warps"), classes, fit,
     )  # fmt: skip
 

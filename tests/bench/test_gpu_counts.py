@@ -18,8 +18,8 @@ def launch(**changes):
     return {
         "kernel": NAME, "grid": [4, 1, 1], "block": [256, 1, 1], "shared_bytes": 42000,
         "threads": {"integer": 300, "float": 20}, "warp_instructions": 10, "shared_accesses": 4, "shared_wavefronts": 6,
-        "global_accesses": 3, "sectors_loaded": 7, "sectors_stored": 2, "barriers": 1, "warps": 8, "chain_longest": 90,
-        "chain_sum": 640, **changes,
+        "global_accesses": 3, "sectors_loaded": 9, "sectors_missed": 7, "sectors_stored": 5, "sectors_merged": 3,
+        "barriers": 1, "warps": 8, "chain_longest": 90, "chain_sum": 640, **changes,
     }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_kernels_are_told_apart_by_name_and_type(counts):
     [
         ("issue", {"warp_instructions": 10**6}),
         ("shared", {"shared_wavefronts": 10**6}),
-        ("memory", {"sectors_loaded": 10**6}),
+        ("memory", {"sectors_missed": 10**6}),
         ("latency", {"chain_sum": 10**8}),
     ],
 )

@@ -132,19 +132,6 @@ Places bounded(const Machine& machine, const Addresses& a, std::byte* data, std:
     return {data - begin, apart, cost};
 }
 
-// Whether all lines that a load wants are in the block's cache, where they are from then on.
-bool is_cached(Block& block, const Addresses& a, Mask mask) {
-    bool all = true;
-    std::uint64_t last = ~std::uint64_t{0};
-    each_lane(mask, [&](unsigned lane) {
-        const std::uint64_t line = a.at[lane] / cache_line;
-        if (std::exchange(last, line) == line) return;
-        std::uint64_t& kept = block.cache[line % cache_lines];
-        all = std::exchange(kept, line) == line && all;
-    });
-    return all;
-}
-
 void check_aligned(const Machine& machine, const Addresses& a, Mask mask, unsigned bytes) {
     std::uint64_t unaligned = 0;
     for (unsigned lane = 0; lane < lanes; ++lane) unaligned |= a.at[lane] & (bytes - 1);
@@ -191,10 +178,13 @@ Places places(Warp& w, const Instruction& i, Space space, const Addresses& a, Ma
         if (way != Way::store) counts.sectors_loaded += n;
         if (way != Way::load) counts.sectors_stored += n;
         if (way == Way::atomic) return {nullptr, 0, cost::global_atomic};
-        if (way == Way::load) counts.sectors_missed += i.passes_cache ? n : missed(w.block->loaded, a, mask);
-        if (way == Way::store) counts.sectors_merged += n - missed(w.block->stored, a, mask);
-        const bool hits = way == Way::load && !i.passes_cache && is_cached(*w.block, a, mask);
-        return {nullptr, 0, hits ? cost::cached : cost::global};
+        if (way == Way::store) {
+            counts.sectors_merged += n - missed(w.block->stored, a, mask);
+            return {nullptr, 0, cost::global};
+        }
+        const std::uint64_t from_memory = i.passes_cache ? n : missed(w.block->loaded, a, mask);
+        counts.sectors_missed += from_memory;
+        return {nullptr, 0, from_memory == 0 ? cost::cached : cost::global};
     }
     }
 }

@@ -90,7 +90,6 @@ void Machine::begin(Block& block) {
                        static_cast<unsigned>(number / grid_.blocks.x / grid_.blocks.y));
     constexpr std::array junk{std::byte{0xC7}, std::byte{0x3B}, std::byte{0x91}};
     block.shared.assign(program_.static_shared + grid_.shared_bytes, junk[static_cast<unsigned>(schedule_.order)]);
-    block.cache.fill(0);
     block.loaded = block.stored = {};
     for (Barrier& barrier : block.barriers) barrier = {};
     const unsigned threads = size_of(grid_.threads), warps = (threads + lanes - 1) / lanes;

@@ -115,17 +115,12 @@ struct Barrier {
     std::vector<Waiting> waiting;
 };
 
-// What a block finds in its multiprocessor's cache, if it has a part of 64 KiB: the lines that it has loaded, as far as
-// none that falls into the same place has been loaded since. Only chains depend on it.
-constexpr std::size_t cache_line = 128, cache_lines = 512;
-
-// As large, but its lines have four places each, which do not follow from an address's lowest bits, and are filled by
-// sectors of 32 bytes, as those of GPUs are. Only counts depend on it.
+// What a block finds in its multiprocessor's cache, if it has a part of 64 KiB: lines of four sectors of 32 bytes, in
+// sets of four that do not follow from an address's lowest bits.
 class SectorCache {
 public:
     // Whether it has this sector, which it has from then on.
     bool take(std::uint64_t sector) {
-        constexpr std::uint64_t of_line = cache_line / 32;
         const std::uint64_t number = sector / of_line;
         auto& set = sets_[(number * 0x9E3779B97F4A7C15u >> 32) % sets_.size()];
         std::size_t at = 0;
@@ -142,12 +137,12 @@ private:
         std::uint64_t number = ~std::uint64_t{0};
         unsigned sectors = 0;
     };
-    std::array<std::array<Line, 4>, cache_lines / 4> sets_{};
+    static constexpr std::uint64_t of_line = 4;
+    std::array<std::array<Line, 4>, 65536 / 128 / 4> sets_{};
 };
 
 struct Block {
     dim3 index;
-    std::array<std::uint64_t, cache_lines> cache{};
     SectorCache loaded, stored;
     std::vector<std::unique_ptr<Warp>> warps;
     std::vector<std::byte> shared;

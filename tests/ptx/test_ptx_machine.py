@@ -406,7 +406,7 @@ def test_what_does_not_depend_on_a_load_does_not_wait_for_it(ptx: PtxLibrary) ->
 
 
 def test_what_a_block_has_loaded_is_cached(ptx: PtxLibrary) -> None:
-    """Lines of 128 bytes, until another comes into their place; of this block alone."""
+    """Sectors of 32 bytes."""
 
     def chain(*offsets: int) -> int:
         body = [line for at in offsets for line in (f"ld.global.u32 %r20, [%d0+{at}]", "and.b32 %r20, %r20, 0",
@@ -414,8 +414,8 @@ def test_what_a_block_has_loaded_is_cached(ptx: PtxLibrary) -> None:
         found: int = counted(ptx, body, more=2**17)["chain_longest"]
         return found
 
-    misses = [chain(0, 4, 124), chain(0, 128, 256), chain(0, 65536, 0)]
-    assert [round((n - misses[0]) / 460) for n in misses] == [0, 2, 2]
+    misses = [chain(0, 4, 28), chain(0, 32, 96), chain(0, 65536, 0)]
+    assert [round((n - misses[0]) / 460) for n in misses] == [0, 2, 1]
 
 
 def test_barriers_join_the_chains_of_a_block(ptx: PtxLibrary) -> None:
