@@ -274,7 +274,10 @@ void Machine::account(Warp& w, const Instruction& i, Mask mask) {
     if (i.begins_block || of == Class::barrier) t.go_on_at(t.clock);
     std::uint64_t start = std::max(t.begin, w.ready[i.guard.row]);
     for (unsigned k = i.n_to; k < i.n; ++k) start = std::max(start, w.ready[i.operands[k].row]);
-    if (accesses) start = std::max(start, writes ? t.accessed : t.written);
+    const std::array accesses_memory{accesses && (i.space == Space::shared || i.space == Space::generic),
+                                     accesses && i.space != Space::shared};
+    for (unsigned k = 0; k < accesses_memory.size(); ++k)
+        if (accesses_memory[k]) start = std::max(start, writes ? t.accessed[k] : t.written[k]);
     t.started = start;
     for (unsigned k = 0; k < i.n_to; ++k)
         if (i.operands[k].row != 0) w.ready[i.operands[k].row] = start + i.cost.latency;
@@ -282,8 +285,10 @@ void Machine::account(Warp& w, const Instruction& i, Mask mask) {
     const std::uint64_t end = start + (of != Class::move && of != Class::parameter ? 1 : 0);
     t.issued += end - start;
     t.clock = std::max({t.clock, t.issued, end});
-    if (accesses) t.accessed = std::max(t.accessed, end);
-    if (writes) t.written = std::max(t.written, end);
+    for (unsigned k = 0; k < accesses_memory.size(); ++k) {
+        if (accesses_memory[k]) t.accessed[k] = std::max(t.accessed[k], end);
+        if (accesses_memory[k] && writes) t.written[k] = std::max(t.written[k], end);
+    }
     if (of == Class::barrier) t.go_on_at(t.clock);
 }
 

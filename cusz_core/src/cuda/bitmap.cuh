@@ -13,7 +13,10 @@ inline constexpr std::uint32_t bitmap_words = max_tile_values / 32;
 struct Bitmap {
     Array<std::uint32_t, bitmap_words> word;
 
-    __device__ bool test(std::uint32_t i) const { return (word[i / 32] >> i % 32 & 1) != 0; }
+    __device__ bool test(std::uint32_t i) const { return test(i / 32, i % 32); }
+    __device__ bool test(std::uint32_t at, std::uint32_t bit) const {
+        return (word[at] >> bit & 1) != 0;
+    } // of word `at`
 
     // Whether any of `length` bits from `begin` on is set.
     __device__ bool any(std::uint32_t begin, std::uint32_t length) const {
@@ -57,8 +60,9 @@ struct RankedBitmap : Bitmap {
         }
     }
     // Number of bits set before bit i.
-    __device__ std::uint32_t rank_of(std::uint32_t i) const {
-        return before[i / 32] + static_cast<std::uint32_t>(__popc(word[i / 32] & ((1u << i % 32) - 1)));
+    __device__ std::uint32_t rank_of(std::uint32_t i) const { return rank_of(i / 32, i % 32); }
+    __device__ std::uint32_t rank_of(std::uint32_t at, std::uint32_t bit) const {
+        return before[at] + static_cast<std::uint32_t>(__popc(word[at] & ((1u << bit) - 1)));
     }
 };
 

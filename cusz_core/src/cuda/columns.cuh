@@ -13,8 +13,8 @@ public:
     Bits16() = default;
     __device__ explicit Bits16(std::uint32_t bits) : bits_(bits) {}
     __device__ bool operator[](std::uint32_t k) const { return (bits_ >> k & 1) != 0; }
-    __device__ void set(std::uint32_t k, bool bit) { bits_ |= std::uint32_t{bit} << k; }
     __device__ bool any() const { return bits_ != 0; }
+    __device__ std::uint32_t bits() const { return bits_; }
     __device__ Bits16 without(Bits16 others) const { return Bits16(bits_ & ~others.bits_); }
 
 private:
@@ -88,27 +88,31 @@ __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bi
     constexpr auto last_lane = static_cast<int>(warp_lanes - 1);
     const Bits16 valid_here = Column<shape>::inside(tile.box.edge).without(missing);
     const auto bits_of_chunk = [&](std::uint32_t k) { return __ballot_sync(whole_warp, valid_here[k]); };
-    // What this warp tells those behind it.
-    bool has_first = false, has_last = false;
-    U first = 0, last = 0;
+    // What this warp tells those behind it: its first value; and the last one that begins a row, or of a line its last.
+    const std::uint32_t begins_row = shape == TileShape::line     ? 0xFFFFu
+                                     : lane() > 0                 ? 0
+                                     : shape == TileShape::square ? 0x5555u
+                                                                  : 1u;
+    const Bits16 may_be_last(valid_here.bits() & begins_row);
+    U first = 0, last = 0; // of this lane
     for_column([&](std::uint32_t k) {
-        const std::uint32_t valid = bits_of_chunk(k);
-        if (valid == 0) return;
-        const U lowest = __shfl_sync(whole_warp, q[k], __ffs(static_cast<int>(valid)) - 1);
-        if (!has_first) first = lowest;
-        has_first = true;
-        if (shape == TileShape::line) {
-            last = __shfl_sync(whole_warp, q[k], last_lane - __clz(static_cast<int>(valid)));
-            has_last = true;
-        } else if ((valid & 1) != 0 && (shape == TileShape::square ? k % 2 == 0 : k == 0)) { // a row's first value
-            last = __shfl_sync(whole_warp, q[k], 0);
-            has_last = true;
-        }
+        const std::uint32_t from_last = values_of_thread - 1 - k;
+        if (valid_here[from_last]) first = q[from_last];
+        if (may_be_last[k]) last = q[k];
     });
+    const std::uint32_t chunks = __reduce_or_sync(whole_warp, valid_here.bits());
+    const auto last_chunk = static_cast<int>(__reduce_max_sync(whole_warp, bit_width(may_be_last.bits()))) - 1;
+    const bool has_last = last_chunk >= 0;
+    const auto lanes_with = [&](Bits16 bits, int chunk) {
+        return static_cast<int>(__ballot_sync(whole_warp, bits[static_cast<std::uint32_t>(std::max(chunk, 0))]));
+    };
+    const int first_lane = __ffs(lanes_with(valid_here, __ffs(static_cast<int>(chunks)) - 1)) - 1;
+    first = __shfl_sync(whole_warp, first, std::max(first_lane, 0));
+    last = __shfl_sync(whole_warp, last, std::max(last_lane - __clz(lanes_with(may_be_last, last_chunk)), 0));
     if (lane() == 0) {
         tile.first_q[warp()] = static_cast<Int>(first);
         tile.last_q[warp()] = static_cast<Int>(last);
-        tile.has_first[warp()] = has_first;
+        tile.has_first[warp()] = chunks != 0;
         tile.has_last[warp()] = has_last;
     }
     __syncthreads();
@@ -134,17 +138,18 @@ __device__ void fill_missing(typename Traits<T>::Bits (&q)[values_of_thread], Bi
     __syncthreads();
 }
 
-// Quantises the values of a thread. Returns whether any of them has no code.
+// Quantises the values of a thread. Returns which have no code, and 16 bits further up which are to be stored verbatim:
+// in one register.
 template <TileShape shape, bool whole, class T>
-__device__ bool quantise_column(const T* field, const TileBox& box, const Quantiser<T>& quantiser,
-                                typename Traits<T>::Bits (&q)[values_of_thread]) {
+__device__ std::uint32_t quantise_column(const T* field, const TileBox& box, const Quantiser<T>& quantiser,
+                                         typename Traits<T>::Bits (&q)[values_of_thread]) {
     using C = Column<shape>;
     using U = typename Traits<T>::Bits;
     constexpr std::uint32_t at_once = 8; // loads in flight, to hide memory latency
     const T* const first_value = field + C::offset(box, 0);
     const std::uint64_t stride = box.stride[1];
     const Bits16 inside = C::inside(box.edge);
-    bool irregular = false;
+    std::uint32_t irregular = 0;
 #pragma unroll
     for (std::uint32_t first = 0; first < values_of_thread; first += at_once) {
         T value[at_once];
@@ -159,17 +164,18 @@ __device__ bool quantise_column(const T* field, const TileBox& box, const Quanti
             const bool good = (magnitude(value[i] - back) <= quantiser.e) &
                               (magnitude(scaled) <= Traits<T>::quantum_limit) &
                               (bits_of(value[i]) != quantiser.special); // not &&: one branch
-            if (good) continue;
+            if (good || !(whole || inside[first + i])) continue;
             const Quantised<T> v = quantise(value[i], quantiser);
             q[first + i] = static_cast<U>(v.q);
-            irregular = irregular || ((v.missing || v.missed) && (whole || inside[first + i]));
+            const bool verbatim = v.missed || (v.missing && !v.special);
+            irregular |= (v.missing ? 1u : 0) << (first + i) | (verbatim ? 0x10000u : 0) << (first + i);
         }
     }
     return irregular;
 }
 
-// Quantises the tile; bitmaps of missing and unpredictable values are written only where there are any. missing: of
-// this thread. Ends with a barrier.
+// Quantises the tile; the bitmap of unpredictable values is written only if there are any. missing: of this thread.
+// Ends with a barrier.
 template <TileShape shape, class T>
 __device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>& quantiser,
                                              typename Traits<T>::Bits (&q)[values_of_thread], Bits16& missing,
@@ -177,32 +183,28 @@ __device__ QuantisedColumns quantise_columns(const T* field, const Quantiser<T>&
     using C = Column<shape>;
     const TileBox& box = tile.box;
     const bool whole = box.values() == max_tile_values;
-    const bool irregular = whole ? quantise_column<shape, true>(field, box, quantiser, q)
-                                 : quantise_column<shape, false>(field, box, quantiser, q);
-    if (is_first_thread()) tile.anchor = static_cast<typename Traits<T>::Int>(q[0]);
-    if (__syncthreads_or(irregular) == 0) return {whole, false, false, false};
+    const std::uint32_t irregular = whole ? quantise_column<shape, true>(field, box, quantiser, q)
+                                          : quantise_column<shape, false>(field, box, quantiser, q);
+    missing = Bits16(irregular & 0xFFFF);
+    if (is_first_thread()) {
+        tile.anchor = static_cast<typename Traits<T>::Int>(q[0]);
+        tile.n_special = 0;
+    }
+    if (__syncthreads_or(irregular != 0) == 0) return {whole, false, false, false};
 
-    bool all_special = true, any_outlier = false;
-    const Bits16 inside = C::inside(box.edge);
-    const T* const first_value = field + C::offset(box, 0);
-    for_column([&](std::uint32_t k) {
-        const bool is_inside = inside[k];
-        const Quantised<T> v = quantise(is_inside ? *C::later(first_value, box.stride[1], k) : T{0}, quantiser);
-        const bool is_missing = is_inside && v.missing, outlier = is_inside && (v.missed || (v.missing && !v.special));
-        missing.set(k, is_missing);
-        all_special = all_special && (v.special || !is_inside);
-        any_outlier = any_outlier || outlier;
-        const std::uint32_t missing_bits = __ballot_sync(whole_warp, is_missing);
-        const std::uint32_t outliers = __ballot_sync(whole_warp, outlier);
-        if (lane() == 0) {
-            tile.missing.word[C::chunk(k)] = missing_bits;
-            tile.unpredictable.word[C::chunk(k)] = outliers;
+    const Bits16 outliers(irregular >> 16);
+    const Bits16 special = missing.without(outliers);
+    const std::uint32_t n_special = warp_sum(static_cast<std::uint32_t>(__popc(special.bits())));
+    if (lane() == 0) atomicAdd(&tile.n_special, n_special);
+    const bool has_unpredictable = __syncthreads_or(outliers.any()) != 0;
+    if (has_unpredictable)
+        for (std::uint32_t k = 0; k < values_of_thread; ++k) {
+            const std::uint32_t bits = __ballot_sync(whole_warp, outliers[k]);
+            if (lane() == 0) tile.unpredictable.word[C::chunk(k)] = bits;
         }
-    });
-    const QuantisedColumns found{false, __syncthreads_or(missing.any()) != 0, __syncthreads_and(all_special) != 0,
-                                 __syncthreads_or(any_outlier) != 0};
-    if (found.has_missing && !found.all_special) fill_missing<shape>(q, missing, tile);
-    return found;
+    const bool has_missing = __syncthreads_or(missing.any()) != 0, all_special = tile.n_special == box.values();
+    if (has_missing && !all_special) fill_missing<shape>(q, missing, tile);
+    return {false, has_missing, all_special, has_unpredictable};
 }
 
 } // namespace cusz::cuda

@@ -40,9 +40,9 @@ __device__ void add_tile(const PreparedTile& prepared, const Alphabet& alphabet,
     if (prepared.significance.all_zero) return;
     const bool all = prepared.significance.n_coded == max_tile_values;
     for_column([&](std::uint32_t k) {
-        if (!all && !tile.coded.test(C::bit(k))) return;
+        if (!all && !tile.coded.test(C::chunk(k), lane())) return;
         auto code = static_cast<std::int32_t>(column[k]);
-        if (prepared.has_out_of_range && tile.out_of_range.test(C::bit(k))) code = 0;
+        if (prepared.has_out_of_range && tile.out_of_range.test(C::chunk(k), lane())) code = 0;
         if (prepared.has_missing && missing[k]) code = missing_code;
         atomicAdd(count + alphabet.symbol(code), 1u);
     });

@@ -83,7 +83,6 @@ struct CompressMemory {
     PayloadMemory<T, Coder> payload;
     CompressResult totals; // of the block; of the first thread
     std::uint64_t ticket, place;
-    std::uint32_t n_special;
 };
 
 __device__ inline void add(std::uint64_t* sum, std::uint64_t v) {
@@ -128,14 +127,6 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
                 shared.place = before;
             }
         }
-        if (warp() == 1 && prepared.has_missing) { // counts those not stored as outliers
-            std::uint32_t special = 0;
-            for (std::uint32_t i = lane(); i < bitmap_words; i += warp_lanes)
-                special += static_cast<std::uint32_t>(
-                    __popc(shared.tile.missing.word[i] & ~shared.tile.unpredictable.word[i]));
-            special = warp_sum(special);
-            if (lane() == 0) shared.n_special = special;
-        }
         __syncthreads();
         const std::uint64_t end = shared.place + written.words;
         const std::uint64_t part =
@@ -151,7 +142,7 @@ __global__ void __launch_bounds__(block_threads, compress_blocks<T, shape>)
         } else if (written.raw) {
             totals.n_unpredictable += n;
         } else {
-            totals.n_special += prepared.has_missing ? shared.n_special : 0;
+            totals.n_special += prepared.has_missing ? shared.tile.n_special : 0;
             totals.n_out_of_range += prepared.has_out_of_range ? shared.tile.out_of_range.count : 0;
             totals.n_unpredictable += prepared.has_unpredictable ? shared.tile.unpredictable.count : 0;
         }

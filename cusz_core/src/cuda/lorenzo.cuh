@@ -278,7 +278,8 @@ struct Lorenzo {
     static __device__ bool reconstruct_whole(const v1::TileHeader& header, typename Traits<T>::Bits anchor,
                                              const Quantiser<T>& quantiser, Codes& codes, RowMemory<T, shape>& memory,
                                              T* field) {
-        const WholeTile<Codes, T> tile{codes, memory.box, anchor, quantiser.step, field};
+        const WholeTile<Codes, T> tile{codes, memory.box, anchor, quantiser.step, std::bit_cast<T>(quantiser.special),
+                                       field};
         return cuda::reconstruct_whole<shape>(header.predictor, tile, memory);
     }
     template <TileShape shape, class Codes, class T>

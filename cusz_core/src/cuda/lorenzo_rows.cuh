@@ -22,7 +22,7 @@ private:
     U before_;
 };
 
-// A tile that is not clipped, in which no value is missing and no code is out of range. codes: AllCodes or SomeCodes.
+// A tile that is not clipped and in which no code is out of range. codes: AllCodes or SomeCodes.
 template <class Codes, class T>
 struct WholeTile {
     using Int = typename Traits<T>::Int;
@@ -31,17 +31,23 @@ struct WholeTile {
     Codes& codes;
     const TileBox& box;
     const U anchor;
-    const T step;
+    const T step, special;
     T* const field;
 
-    __device__ T value(U q) const { return dequantise<T>(static_cast<Int>(q), step); }
+    // Of the last code.
+    __device__ T value(U q) const { return codes.is_missing() ? special : dequantise<T>(static_cast<Int>(q), step); }
+    // A missing value takes its predecessor's q along x, where there is one, as its own; else its difference is that of
+    // the row before.
+    __device__ U difference(U v, bool is_first, U before) const {
+        return !codes.is_missing() ? v : is_first ? before : 0;
+    }
 
     template <std::uint32_t dimension>
     __device__ void line() const {
         RowSum<U> sum(anchor);
         T* chunk = field + box.offset + lane();
         for (std::uint32_t c = 0; c < max_tile_values / warp_lanes; ++c, chunk += warp_lanes) {
-            const U v = codes.next(c, 0, 0);
+            const U v = difference(codes.next(c, 0, 0), false, 0);
             *chunk = value(dimension > 0 ? sum.next(v) : v + anchor);
         }
     }
@@ -55,9 +61,10 @@ struct WholeTile {
             RowSum<U> sum(anchor);
 #pragma unroll
             for (std::uint32_t c = 0; c < n; ++c) {
-                U v = codes.next(c, y, 0);
                 // 1-D Lorenzo predicts along x, save in the first column
-                if (dimension == 2 || (dimension == 1 && c == 0 && lane() == 0)) v = column[c] += v;
+                const bool is_first = c == 0 && lane() == 0;
+                const U before = dimension == 2 || (dimension == 1 && is_first) ? column[c] : 0;
+                const U v = column[c] = difference(codes.next(c, y, 0) + before, is_first, before);
                 row[c * warp_lanes] = value(dimension > 0 ? sum.next(v) : v + anchor);
             }
         }
@@ -78,7 +85,7 @@ struct WholeTile {
         for (std::uint32_t y = 0; y < rows; ++y) before(y) = start;
         T* plane = field + box.offset + lane();
         for (std::uint32_t z = 0; z < planes; ++z, plane += box.stride[2]) {
-            U column = 0, second_column = 0;
+            U up = 0, column = 0, second_column = 0; // column: of differences, of those in the plane before
             T* row = plane;
 #pragma unroll
             for (std::uint32_t y = 0; y < rows; ++y, row += box.stride[1]) {
@@ -94,15 +101,19 @@ struct WholeTile {
                     const U sum = warp_inclusive_sum(lane() == 0 ? U{0} : v);
                     if (lane() > 0) v = sum;
                 }
-                if constexpr (dimension == 3) {
-                    column += v;
-                    v = before(y) += column;
-                } else if constexpr (dimension == 0) {
+                if constexpr (dimension == 0) {
                     v += start;
                 } else { // where there is no row before, the plane before's first one
-                    column = (y == 0 ? before(0) : column) + (dimension == 2 || lane() == 0 ? v : 0);
-                    if (y == 0) before(0) = column;
-                    if (dimension == 2 || lane() == 0) v = column;
+                    const U back = dimension == 3 || y == 0 ? before(y) : 0;
+                    if (y == 0) up = back;
+                    if constexpr (dimension == 3)
+                        v += column + back;
+                    else if (dimension == 2 || lane() == 0)
+                        v += up;
+                    v = difference(v, lane() == 0, up);
+                    column = v - back;
+                    if (dimension == 3 || y == 0) before(y) = v;
+                    up = v;
                 }
                 *row = value(dimension > 0 ? warp_inclusive_sum(v) : v);
             }
@@ -111,8 +122,9 @@ struct WholeTile {
 };
 
 // Whether this predictor is among those for tiles of this shape; others are rare.
-template <TileShape shape, class Tile, class T>
-__device__ bool reconstruct_whole(std::uint32_t predictor, const Tile& tile, RowMemory<T, shape>& memory) {
+template <TileShape shape, class Codes, class T>
+__device__ bool reconstruct_whole(std::uint32_t predictor, const WholeTile<Codes, T>& tile,
+                                  RowMemory<T, shape>& memory) {
     if constexpr (shape == TileShape::line) {
         if (predictor > 1) return false;
         predictor == 0 ? tile.template line<0>() : tile.template line<1>();
@@ -129,8 +141,11 @@ __device__ bool reconstruct_whole(std::uint32_t predictor, const Tile& tile, Row
         case 1: tile.template cuboid<1>(memory); break;
         case 2: tile.template cuboid<2>(memory); break;
         case 3: tile.template cuboid<3>(memory); break;
-        case 4: tile.template cuboid<4>(memory); break;
-        default: tile.template cuboid<5>(memory); break;
+        default:
+            if constexpr (Codes::may_be_missing)
+                return false;
+            else
+                predictor == 4 ? tile.template cuboid<4>(memory) : tile.template cuboid<5>(memory);
         }
     }
     return true;

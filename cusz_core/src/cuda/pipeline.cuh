@@ -77,27 +77,30 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     }
     if (warp() == 2) tile.unpredictable.rank();
     if (warp() == 3) tile.out_of_range.rank();
+    if (warp() == 4 && has_missing) {
+        std::uint32_t special = 0;
+        for (std::uint32_t i = lane(); i < bitmap_words; i += warp_lanes)
+            special += static_cast<std::uint32_t>(__popc(tile.missing.word[i] & ~tile.unpredictable.word[i]));
+        special = warp_sum(special);
+        if (lane() == 0) tile.n_special = special;
+    }
     __syncthreads();
     return {false, has_missing, true, true, predicted.predictor, significance};
 }
 
 // Of a tile of a known shape: marks in tile.coded the values whose code is not 0, and if any is out of range, which
 // it returns, those. Ends with a barrier in front of the latter.
-template <TileShape shape, bool plain, class T>
+template <TileShape shape, class T>
 __device__ bool find_nonzero(ColumnMemory<T>& tile, std::uint32_t reach,
-                             const typename Traits<T>::Bits (&code)[values_of_thread], const Bits16& missing) {
+                             const typename Traits<T>::Bits (&code)[values_of_thread]) {
     using C = Column<shape>;
     using U = typename Traits<T>::Bits;
-    const Bits16 inside = C::inside(tile.box.edge), valid = inside.without(missing);
-    const auto is_beyond = [&](std::uint32_t k) {
-        return code[k] + (reach - 1) > 2 * U{reach} - 2 && (plain || valid[k]);
-    };
+    const auto is_beyond = [&](std::uint32_t k) { return code[k] + (reach - 1) > 2 * U{reach} - 2; };
     bool any_beyond = false;
     std::uint32_t chunk = 0; // this lane's one of the warp's
     for_column([&](std::uint32_t k) {
         any_beyond = any_beyond || is_beyond(k);
-        const bool significant = plain ? code[k] != 0 : (code[k] != 0 && inside[k]) || missing[k];
-        const std::uint32_t bits = __ballot_sync(whole_warp, significant);
+        const std::uint32_t bits = __ballot_sync(whole_warp, code[k] != 0);
         if (lane() == k) chunk = bits;
     });
     if (lane() < values_of_thread) tile.coded.word[C::chunk(lane())] = chunk;
@@ -126,8 +129,13 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
     if (predicted.all_special) return {true, true, false, false, 0, {true, false, false, 0}};
     const bool has_missing = predicted.has_missing;
 
-    const bool has_out_of_range = predicted.plain ? find_nonzero<shape, true>(tile, reach, code, missing)
-                                                  : find_nonzero<shape, false>(tile, reach, code, missing);
+    if (!predicted.plain) { // a missing value is significant and within reach, whatever its code
+        const Bits16 has_code = Column<shape>::inside(tile.box.edge).without(missing);
+        for_column([&](std::uint32_t k) {
+            if (!has_code[k]) code[k] = missing[k] ? 1 : 0;
+        });
+    }
+    const bool has_out_of_range = find_nonzero<shape>(tile, reach, code);
     if (is_first_thread()) tile.out_of_range.count = tile.unpredictable.count = 0;
     if (warp() == 0) find_significance<shape>(tile);
     __syncthreads();
@@ -239,13 +247,13 @@ struct CodesInColumns {
         for_column([&](std::uint32_t k) { code[k] = static_cast<std::uint32_t>(column[k]); });
         if (prepared.has_out_of_range || prepared.has_missing)
             for_column([&](std::uint32_t k) {
-                if (prepared.has_out_of_range && tile.out_of_range.test(C::bit(k))) code[k] = 0;
+                if (prepared.has_out_of_range && tile.out_of_range.test(C::chunk(k), lane())) code[k] = 0;
                 if (prepared.has_missing && missing[k]) code[k] = static_cast<std::uint32_t>(missing_code);
             });
         const Significance& significance = prepared.significance;
         if (significance.all_zero || significance.n_coded == max_tile_values) return; // symbols are a thread's values
         for_column([&](std::uint32_t k) {
-            if (tile.coded.test(C::bit(k))) words[tile.coded.rank_of(C::bit(k))] = code[k];
+            if (tile.coded.test(C::chunk(k), lane())) words[tile.coded.rank_of(C::chunk(k), lane())] = code[k];
         });
         __syncthreads();
         for_column([&](std::uint32_t k) { code[k] = symbols.has(k) ? words[symbols.symbol(k)] : 0; });
@@ -273,9 +281,9 @@ private:
     __device__ void write_those(const RankedBitmap& those, Words& words, std::uint32_t begin,
                                 const ValueOf& value_of) const {
         for_column([&](std::uint32_t k) {
-            if (those.test(C::bit(k)))
-                write_outlier(words, begin, those.count, those.rank_of(C::bit(k)), C::position(tile.box.edge, k),
-                              value_of(k));
+            if (those.test(C::chunk(k), lane()))
+                write_outlier(words, begin, those.count, those.rank_of(C::chunk(k), lane()),
+                              C::position(tile.box.edge, k), value_of(k));
         });
     }
 };
@@ -497,7 +505,7 @@ __device__ TileError read_payload(const Quantiser<T>& quantiser, const typename 
     }
     __syncwarp();
 
-    const bool whole = box.values() == max_tile_values && !header.has_missing && head.n_out_of_range == 0;
+    const bool whole = box.values() == max_tile_values && head.n_out_of_range == 0;
     const auto reconstruct_whole = [&](auto codes) {
         return Pipeline::Decomposition::template reconstruct_whole<shape>(header, head.anchor, quantiser, codes, memory,
                                                                           field);
@@ -505,8 +513,9 @@ __device__ TileError read_payload(const Quantiser<T>& quantiser, const typename 
     using Coder = typename Pipeline::Coder;
     bool done = false;
     if (whole && n_coded == max_tile_values) {
-        done = reconstruct_whole(AllCodes<Coder, T>{decoder, model});
-    } else if (whole) {
+        done = header.has_missing ? reconstruct_whole(AllCodes<Coder, T, true>{decoder, model})
+                                  : reconstruct_whole(AllCodes<Coder, T, false>{decoder, model});
+    } else if (whole && !header.has_missing) {
         done = reconstruct_whole(SomeCodes<shape, Coder, T>(decoder, model, coded, n_coded, memory));
     }
     if (!done) {

@@ -10,9 +10,10 @@ namespace cusz::cuda {
 // The codes of a tile, chunk by chunk. Each lane asks for its own in every chunk, in order.
 
 // Where all values are coded and the tile is not clipped, lane x has the symbols of column x.
-template <class Coder, class T>
+template <class Coder, class T, bool missing>
 struct AllCodes {
-    static constexpr bool needs_registers = false;
+    static constexpr bool may_be_missing = missing;
+    static constexpr bool needs_registers = missing;
 
     typename Coder::Decoder& decoder;
     const typename Coder::Model::Reading& model;
@@ -20,6 +21,8 @@ struct AllCodes {
     __device__ typename Traits<T>::Bits next(std::uint32_t, std::uint32_t, std::uint32_t) {
         return static_cast<typename Traits<T>::Bits>(static_cast<typename Traits<T>::Int>(decoder.reader.next(model)));
     }
+    // Whether the last code stands for a missing value.
+    __device__ bool is_missing() const { return may_be_missing && decoder.reader.is_missing(); }
 };
 
 // Where some are not coded, or not there, the symbols are put into memory, as many as a chunk needs.
@@ -28,6 +31,7 @@ class SomeCodes {
     using U = typename Traits<T>::Bits;
 
 public:
+    static constexpr bool may_be_missing = false;
     static constexpr bool needs_registers = true; // few are left for what is done with the codes
 
     __device__ SomeCodes(typename Coder::Decoder& decoder, const typename Coder::Model::Reading& model,
@@ -41,6 +45,7 @@ public:
         if (shape != TileShape::box || y % 2 == 0) lanes_ = __ballot_sync(whole_warp, coded_.is_coded(x, y, z));
         return static_cast<U>(static_cast<typename Traits<T>::Int>(take(lanes_, 0)));
     }
+    __device__ bool is_missing() const { return false; }
     // The code in a chunk of which these lanes have one, in memory's way of telling missing values; else `none`.
     __device__ std::int32_t take(std::uint32_t lanes, std::int32_t none) {
         const std::uint32_t end = rank_ + static_cast<std::uint32_t>(__popc(lanes));
@@ -95,7 +100,8 @@ public:
         Code code{0, false};
         const std::uint32_t here = std::min(edge_[0] - x * warp_lanes, +warp_lanes);
         if (is_all_) {
-            code = {all_.next(x, y, z), decoder_.reader.is_missing()};
+            code.bits = all_.next(x, y, z);
+            code.missing = all_.is_missing();
         } else {
             std::uint32_t lanes = here == warp_lanes ? whole_warp : (1u << here) - 1;
             if (has_mask_) lanes &= __ballot_sync(whole_warp, coded_.is_coded(x, y, z));
@@ -113,7 +119,7 @@ public:
 
 private:
     SomeCodes<shape, Coder, T> some_;
-    AllCodes<Coder, T> all_;
+    AllCodes<Coder, T, true> all_;
     typename Coder::Decoder& decoder_;
     const CodedRuns<shape>& coded_;
     Outliers<T> out_of_range_;

@@ -29,7 +29,7 @@ struct TileState {
 
     TileBox box; // offset: in the batch's memory
     Int anchor;
-    Bitmap missing;
+    std::uint32_t n_special; // missing values that are not stored as outliers, if any are missing
     RankedBitmap unpredictable, out_of_range;
     RankedBitmap coded;    // first the values whose code is not 0, then those to be coded
     RankedBitmap subgroup; // those in significant groups
@@ -42,6 +42,7 @@ struct TileState {
 // Of a tile of any shape, all of which is in shared memory.
 template <class T>
 struct TileMemory : TileState<T> {
+    Bitmap missing;
     Array<typename Traits<T>::Int, max_tile_values> value; // u = q - anchor, then codes
 };
 
