@@ -13,12 +13,11 @@ namespace cusz::cuda {
 
 inline constexpr std::uint32_t book_threads = 512, book_warps = book_threads / warp_lanes;
 inline constexpr std::uint32_t most_codeword_bits = 15;
-inline constexpr int largest_r_in_shared_memory = 9; // takes 87 KiB; every GPU from sm_80 on has 99
+inline constexpr int largest_r_in_shared_memory = 9; // takes 86 KiB; every GPU from sm_80 on has 99
 
 // The block's working memory for alphabets of up to n symbols: shared or, for large ones, global.
 template <std::uint32_t n>
 struct BookMemory {
-    static constexpr std::uint32_t symbols = n;
     Array<std::uint64_t, n> weight;                         // of the leaves, ascending
     Array<Array<std::uint64_t, 2 * n>, 2> list;             // of package-merge: the last one, and the next
     Array<std::uint32_t, most_codeword_bits + 1> of_length; // number of codewords
@@ -118,8 +117,8 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
         return;
     }
 
-    // The lists of package-merge: only the places of the leaves in each are needed later. Half of the threads place
-    // leaves, half sums, so that no warp does both.
+    // The lists of package-merge: of each, what is needed later is how many sums are before an item. Half of the
+    // threads place leaves, half sums, so that no warp does both.
     constexpr std::uint32_t half = book_threads / 2;
     const bool is_leaf = threadIdx.x < half;
     const std::uint32_t part = power_of_4(n); // a list has fewer sums than leaves
@@ -132,7 +131,7 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
         const auto put = [&](std::uint32_t leaves, std::uint32_t sums, std::uint64_t weight) {
             const std::uint32_t at = leaves + sums;
             next[at] = weight;
-            const bool ends_pair = at % 2 != 0; // of none otherwise, there are no sums
+            const bool ends_pair = at % 2 != 0; // otherwise it says once more that no pairs have no sums
             memory.sums_of_pairs[i][ends_pair ? at / 2 + 1 : 0] =
                 static_cast<std::uint16_t>(ends_pair ? sums + (is_leaf ? 0 : 1) : 0);
         };
@@ -147,10 +146,9 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
         length = n + n_sums;
         list = next;
     }
-    // The first 2 n - 2 items of the last list, and of every list those that are in the sums taken from the next.
+    // Taken are the first 2 n - 2 items of the last list, and of every other one those in the sums taken from the next.
     for (std::uint32_t j = threadIdx.x; j < n; j += book_threads) {
-        std::uint32_t length = 0;
-        std::uint32_t pairs = n - 1;
+        std::uint32_t length = 0, pairs = n - 1;
         for (std::uint32_t i = limit - 1; i > 0; --i) {
             const std::uint32_t sums = memory.sums_of_pairs[i][pairs];
             length += j < 2 * pairs - sums ? 1 : 0;
@@ -169,7 +167,6 @@ __device__ void find_codewords(const BookArguments& a, const Alphabet& alphabet,
     static_assert(most_codeword_bits + 1 == book_warps);
     const std::uint32_t size = alphabet.size(), length_of_warp = warp();
     std::uint32_t of_length = 0;
-#pragma unroll 4
     for (std::uint32_t first = 0; first < size; first += warp_lanes) {
         const std::uint32_t s = first + lane();
         const bool has = s < size && memory.length[s] == length_of_warp;

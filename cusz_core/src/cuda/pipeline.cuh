@@ -136,7 +136,6 @@ __device__ PreparedTile prepare(const TileBatch& batch, const FieldState<T>& sta
         });
     }
     const bool has_out_of_range = find_nonzero<shape>(tile, reach, code);
-    if (is_first_thread()) tile.out_of_range.count = tile.unpredictable.count = 0;
     if (warp() == 0) find_significance<shape>(tile);
     __syncthreads();
     if (has_out_of_range || predicted.has_unpredictable) {
