@@ -67,6 +67,16 @@ def change_header(mutant: bytearray, at: int, change: Callable[[int], int]) -> N
     struct.pack_into("<I", mutant, at, change(*struct.unpack_from("<I", mutant, at)))
 
 
+def outliers_of(data: bytes, info: Info, at: int, words: int) -> list[tuple[int, int]]:
+    """Of the tile whose payload begins there and has them: where positions begin, and how many there are, of codes out
+    of range, and of values that no code stands for."""
+    each = 2 if info.dtype == 2 else 1
+    n_out_of_range, n_unpredictable = struct.unpack_from("<HH", data, at + 4 * (1 + each))
+    value_at = at + 4 * (words - (n_unpredictable + 1) // 2 - n_unpredictable * each)
+    out_of_range_at = value_at - 4 * ((n_out_of_range + 1) // 2 + n_out_of_range * each)
+    return [(out_of_range_at, n_out_of_range), (value_at, n_unpredictable)]
+
+
 def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[str, bytearray]]:
     def changed(what: str, *changes: tuple[int, int, int]) -> tuple[str, bytearray]:
         """changes: offset, bytes, value."""
@@ -95,11 +105,7 @@ def mutants(data: bytes, info: Info, count: int, seed: int) -> Iterator[tuple[st
                 yield changed(f"predictor {predictor} at {at}", (at, 4, v1.PREDICTOR.put(header, predictor)))
             yield changed(f"kind 3 at {at}", (at, 4, v1.KIND.put(header, 3)))
             if v1.OUTLIERS.of(header) and v1.is_coded(header):  # their positions
-                each = 2 if info.dtype == 2 else 1
-                n_out_of_range, n_unpredictable = word(at + 4 * (1 + each), 2), word(at + 4 * (1 + each) + 2, 2)
-                value_at = at + 4 * (words - (n_unpredictable + 1) // 2 - n_unpredictable * each)
-                out_of_range_at = value_at - 4 * ((n_out_of_range + 1) // 2 + n_out_of_range * each)
-                for begin, n in ((out_of_range_at, n_out_of_range), (value_at, n_unpredictable)):
+                for begin, n in outliers_of(data, info, at, words):
                     for k in {0, n // 2, n - 1} if n else ():
                         for value in (
                             word(begin + 2 * k, 2) - 1,
@@ -166,6 +172,28 @@ def test_damaged_archives(simt: Library, reused: Context, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_archives_at_length(simt: Library, reused: Context, name: str, seed: int) -> None:
     run(reused, name, 3000, seed)
+
+
+@pytest.mark.parametrize("shape", [(4096,), (64, 64), (8, 16, 32), (8, 16, 30), (2, 3, 40, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_code_out_of_range_where_a_value_is_missing(
+    simt: Library, reused: Context, dtype: type, shape: tuple[int, ...]
+) -> None:
+    """It stays missing."""
+    x = np.zeros(shape, dtype)
+    x.flat[[100, 300]] = np.nan
+    x.flat[101] = 3e6
+    archive = reused.compress(x, 0.5, backend=CPU)
+    info = reused.info_of(archive)
+    at, words = tiles(archive, info)[0]
+    (begin, n), _ = outliers_of(archive, info, at, words)
+    (position,) = struct.unpack_from("<H", archive, begin)
+    assert (position, n > 0) == (101, True)
+    mutant = bytearray(archive)
+    struct.pack_into("<H", mutant, begin, 100)
+    seal(mutant, info)
+    assert same_as_cpu(reused, bytes(mutant), x.nbytes, "a position") == Status.OK
+    assert np.isnan(np.frombuffer(reused.decompress(bytes(mutant), x.nbytes, backend=CPU), dtype)[100])
 
 
 def with_payload(data: bytes, info: Info, tile: int, payload: list[int]) -> bytes:

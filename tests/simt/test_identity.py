@@ -172,6 +172,32 @@ def test_fine_masks_are_tried_where_zeros_are_adjacent(simt: Library, reused: Co
         assert v1.FINE_MASK.of(header) == fine
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_zeros_behind_a_square_clipped_along_y(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    """They would make fine masks be tried."""
+    x = np.where(support.integers(70 * 64, 0, 2) == 0, 1, -1).astype(dtype).reshape(70, 64)
+    for tile in (0, 64):
+        x[tile : tile + 2, :4] = 0
+    archive = check_identity(reused, x, 0.5)
+    assert [v1.FINE_MASK.of(header) for header in tile_headers(archive, reused.info_of(archive))] == [0, 0]
+
+
+@pytest.mark.parametrize("shape", [(40, 15, 31), (18, 33, 31), (16, 32, 64), (18, 33, 40)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_second_order_is_not_for_tiles_with_missing_values(
+    simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]
+) -> None:
+    kind = KINDS["ripples"]
+    x = kind.make(shape, dtype)
+    for has_missing in (0, 1):
+        if has_missing:
+            x.flat[::50] = np.nan
+        archive = check_identity(reused, x, kind.eb, kind.mode, **kind.options)
+        headers = tile_headers(archive, reused.info_of(archive))
+        predictors = {v1.PREDICTOR.of(h) for h in headers if v1.is_coded(h) and v1.MISSING.of(h) == has_missing}
+        assert (max(predictors) <= max(v1.LORENZO)) == has_missing
+
+
 def subgroup_of(rank: int) -> tuple[int, ...]:
     return {1: (8,), 2: (2, 4), 3: (2, 2, 2)}[rank]
 
