@@ -281,10 +281,11 @@ void Machine::account(Warp& w, const Instruction& i, Mask mask) {
     t.started = start;
     for (unsigned k = 0; k < i.n_to; ++k)
         if (i.operands[k].row != 0) w.ready[i.operands[k].row] = start + i.cost.latency;
-    // moves and parameters are rarely instructions of a processor
-    const std::uint64_t end = start + (of != Class::move && of != Class::parameter ? 1 : 0);
-    t.issued += end - start;
-    t.clock = std::max({t.clock, t.issued, end});
+    const std::uint64_t end = start + 1;
+    if (of != Class::move && of != Class::parameter) { // rarely instructions of a processor: nothing waits to be moved
+        ++t.issued;
+        t.clock = std::max({t.clock, t.issued, end});
+    }
     for (unsigned k = 0; k < accesses_memory.size(); ++k) {
         if (accesses_memory[k]) t.accessed[k] = std::max(t.accessed[k], end);
         if (accesses_memory[k] && writes) t.written[k] = std::max(t.written[k], end);

@@ -55,13 +55,13 @@ enum class State : std::uint8_t { ready, waiting, done };
 // Cycles of a warp, in which one instruction starts at a time.
 //
 // The assembler orders the instructions of a basic block anew, so that what waits for memory does not hold up what does
-// not: within one, an instruction starts when its operands are there. Only accesses that may be to the same memory stay in
-// order where one writes.
+// not: within one, an instruction starts when its operands are there. Only accesses that may be to the same memory stay
+// in order where one writes.
 struct Times {
-    std::uint64_t begin = 0;    // of the basic block, or of what follows a barrier
-    std::uint64_t issued = 0;   // when its instructions so far could have started, had none waited
-    std::uint64_t clock = 0;    // when all so far have
-    std::uint64_t started = 0;  // when the last one did
+    std::uint64_t begin = 0;   // of the basic block, or of what follows a barrier
+    std::uint64_t issued = 0;  // when its instructions so far could have started, had none waited
+    std::uint64_t clock = 0;   // when all so far have
+    std::uint64_t started = 0; // when the last one did
     // After the last access to shared memory, and to other memory; and after the last one that writes there.
     std::array<std::uint64_t, 2> accessed{}, written{};
 

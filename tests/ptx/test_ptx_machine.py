@@ -398,6 +398,8 @@ def test_what_does_not_depend_on_a_load_does_not_wait_for_it(ptx: PtxLibrary) ->
         found: int = counted(ptx, body, more=2)["chain_longest"]
         return found
 
+    moved = counted(ptx, [load.format(21), "mov.u32 %r1, 0", "mov.u32 %r22, %r21"], more=2)
+    assert moved["chain_longest"] < 50
     at_once = chain()
     assert at_once < 550
     assert chain("st.global.u32 [%d0], 0") - at_once < 50
