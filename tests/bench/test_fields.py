@@ -46,11 +46,12 @@ def test_what_makes_them_hard():
 
 def test_chosen(tmp_path, monkeypatch):
     monkeypatch.delenv("CUSZ_TEST_DATA", raising=False)
-    assert fields.chosen([]) == list(fields.GENERATED)
+    assert fields.chosen([]) == fields.DEFAULTS
+    assert sorted(fields.DEFAULTS) == sorted([*fields.GENERATED, "turbulence_f64"])
     np.save(tmp_path / "b.npy", np.zeros(3, np.float32))
     np.save(tmp_path / "a.npy", np.zeros(3))
     monkeypatch.setenv("CUSZ_TEST_DATA", str(tmp_path))
-    assert fields.chosen([]) == [*fields.GENERATED, str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
+    assert fields.chosen([]) == [*fields.DEFAULTS, str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
     assert fields.chosen(["turbulence_f64", "x.npy"]) == ["turbulence_f64", "x.npy"]
     with pytest.raises(cusz.ParameterError, match="turbulenz is neither"):
         fields.chosen(["turbulenz"])

@@ -172,12 +172,16 @@ GENERATED: dict[str, Callable[[], Array]] = {
 # ------------------------------------------------------------------------------------------------------ chosen
 
 
+#: One of them in double precision, too.
+DEFAULTS = ["turbulence", "turbulence_f64", *(name for name in GENERATED if name != "turbulence")]
+
+
 def chosen(names: Sequence[str]) -> list[str]:
-    """The given names; if there are none, all generated fields and the files of CUSZ_TEST_DATA."""
+    """The given names; if there are none, the defaults and the files of CUSZ_TEST_DATA."""
     if not names:
         folder = os.environ.get("CUSZ_TEST_DATA")
         files = sorted(Path(folder).glob("*.npy")) if folder else []
-        return [*GENERATED, *map(str, files)]
+        return [*DEFAULTS, *map(str, files)]
     for name in names:
         if not (name.endswith(".npy") or name.removesuffix("_f64") in GENERATED):
             raise ParameterError(f"{name} is neither a .npy file nor a generated field ({', '.join(GENERATED)})")
