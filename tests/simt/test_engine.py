@@ -362,7 +362,9 @@ SCHEDULES = [
 def test_schedules(simt: Library, context: Context, dtype: np.dtype, schedule: tuple[int, int, int]) -> None:
     fields = [KINDS[name].make(SHAPE, dtype) for name in ("smooth", "mixture", "sparse", "raw_tiles")]
     # Whole tiles, several to a block.
-    for name, shape in (("ripples", (16, 48, 96)), ("smooth", (192, 320)), ("mixture", (192, 320)), ("nan", (40000,))):
+    x = KINDS["ripples"].make((16, 32, 64), np.dtype(np.float64))
+    fields.append((x / np.abs(x).max() * 1e4).astype(dtype))
+    for name, shape in (("smooth", (192, 320)), ("mixture", (192, 320)), ("nan", (40000,))):
         fields.append(KINDS[name].make(shape, dtype))
     # Many small tiles, so that the look-back has to wait, and more than its 32 at once.
     fields.append(support.smooth((300, 2, 3), dtype) if schedule[1] % 2 else support.smooth((80 * 4096 + 5,), dtype))
