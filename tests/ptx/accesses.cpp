@@ -179,7 +179,7 @@ Places places(Warp& w, const Instruction& i, Space space, const Addresses& a, Ma
         if (way != Way::load) counts.sectors_stored += n;
         if (way == Way::atomic) return {nullptr, 0, cost::global_atomic};
         if (way == Way::store) {
-            counts.sectors_merged += n - missed(w.block->stored, a, mask);
+            counts.sectors_merged += n - std::min(n, missed(w.block->stored, a, mask));
             return {nullptr, 0, cost::global};
         }
         const std::uint64_t from_memory = i.passes_cache ? n : missed(w.block->loaded, a, mask);

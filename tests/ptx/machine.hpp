@@ -20,8 +20,7 @@ struct Counts {
     std::uint64_t warp_instructions = 0;
     std::uint64_t shared_wavefronts = 0, shared_accesses = 0; // of warps
     std::uint64_t sectors_loaded = 0, sectors_stored = 0, global_accesses = 0;
-    // Of these, loads that are not in the block's SectorCache, and stores that meet a sector in that of stores: what an
-    // L1 and an L2 cache keep from memory.
+    // Of these, loads that an L1 cache does not keep from memory, and stores that an L2 cache does (SectorCache).
     std::uint64_t sectors_missed = 0, sectors_merged = 0;
     std::uint64_t barriers = 0; // passed by blocks
     std::uint64_t warps = 0;

@@ -137,6 +137,7 @@ private:
         if (negative) value = -value;
         const std::size_t type = opcode.rfind(".f");
         const bool is_long = type != std::string_view::npos && opcode.substr(type) == ".f64";
+        if (!is_long && (type == std::string_view::npos || opcode.substr(type) != ".f32")) fail_number(text);
         return is_long ? std::bit_cast<std::uint64_t>(value) : std::bit_cast<std::uint32_t>(static_cast<float>(value));
     }
     [[noreturn]] void fail_number(std::string_view text) const {

@@ -14,9 +14,8 @@ struct Bitmap {
     Array<std::uint32_t, bitmap_words> word;
 
     __device__ bool test(std::uint32_t i) const { return test(i / 32, i % 32); }
-    __device__ bool test(std::uint32_t at, std::uint32_t bit) const {
-        return (word[at] >> bit & 1) != 0;
-    } // of word `at`
+    // Bit `bit` of word `at`.
+    __device__ bool test(std::uint32_t at, std::uint32_t bit) const { return (word[at] >> bit & 1) != 0; }
 
     // Whether any of `length` bits from `begin` on is set.
     __device__ bool any(std::uint32_t begin, std::uint32_t length) const {

@@ -13,7 +13,7 @@ namespace cusz::cuda {
 
 inline constexpr std::uint32_t book_threads = 512, book_warps = book_threads / warp_lanes;
 inline constexpr std::uint32_t most_codeword_bits = 15;
-inline constexpr int largest_r_in_shared_memory = 9; // takes 86 KiB; every GPU from sm_80 on has 99
+inline constexpr int largest_r_in_shared_memory = 9; // takes 84 KiB; every GPU from sm_80 on has 99
 
 // The block's working memory for alphabets of up to n symbols: shared or, for large ones, global.
 template <std::uint32_t n>
@@ -22,7 +22,7 @@ struct BookMemory {
     Array<Array<std::uint64_t, 2 * n>, 2> list;             // of package-merge: the last one, and the next
     Array<std::uint32_t, most_codeword_bits + 1> of_length; // number of codewords
     Array<std::uint32_t, n> codeword;                       // of every symbol
-    // How many of the first 0, 1, 2, ... pairs of items in every list of package-merge but the first are sums.
+    // Of every list of package-merge but the first: how many sums are among its first 0, 1, 2, ... pairs of items.
     Array<Array<std::uint16_t, n + 1>, most_codeword_bits> sums_of_pairs;
     Array<std::uint16_t, n> symbol; // of the leaves
     Array<std::uint8_t, n> length;  // of every symbol's codeword
@@ -49,10 +49,10 @@ __device__ std::uint32_t count_less(std::uint32_t n, const Item& item, std::uint
     return count;
 }
 
-inline constexpr std::uint32_t short_run = 64;
+inline constexpr std::uint32_t short_run = 128;
 
-// Sorts n distinct keys, which are in one of these arrays afterwards: the result. Ends with a barrier. Room: for the
-// next multiple of short_run.
+// Sorts n distinct keys, behind which greater ones follow up to the next multiple of short_run. Returns the one of the
+// two arrays that has the result. Ends with a barrier.
 __device__ inline const std::uint64_t* sort(std::uint32_t n, std::uint64_t* keys, std::uint64_t* other) {
     for (std::uint32_t i = threadIdx.x; i < n; i += book_threads) { // a key's place is the number of lesser ones
         const std::uint64_t key = keys[i];
@@ -122,6 +122,7 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
     constexpr std::uint32_t half = book_threads / 2;
     const bool is_leaf = threadIdx.x < half;
     const std::uint32_t part = power_of_4(n); // a list has fewer sums than leaves
+    if (threadIdx.x < limit) memory.sums_of_pairs[threadIdx.x][0] = 0;
     const std::uint64_t* list = memory.weight.item;
     for (std::uint32_t i = 1, length = n; i < limit; ++i) {
         std::uint64_t* const next = memory.list[i % 2].item;
@@ -131,9 +132,8 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
         const auto put = [&](std::uint32_t leaves, std::uint32_t sums, std::uint64_t weight) {
             const std::uint32_t at = leaves + sums;
             next[at] = weight;
-            const bool ends_pair = at % 2 != 0; // otherwise it says once more that no pairs have no sums
-            memory.sums_of_pairs[i][ends_pair ? at / 2 + 1 : 0] =
-                static_cast<std::uint16_t>(ends_pair ? sums + (is_leaf ? 0 : 1) : 0);
+            if (at % 2 != 0) // it ends a pair
+                memory.sums_of_pairs[i][at / 2 + 1] = static_cast<std::uint16_t>(is_leaf ? sums : sums + 1);
         };
         if (is_leaf) { // comes before a sum of the same weight
             for (std::uint32_t k = threadIdx.x; k < n; k += half)

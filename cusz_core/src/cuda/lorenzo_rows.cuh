@@ -37,7 +37,7 @@ struct WholeTile {
     // Of the last code.
     __device__ T value(U q) const { return codes.is_missing() ? special : dequantise<T>(static_cast<Int>(q), step); }
     // A missing value takes its predecessor's q along x, where there is one, as its own; else its difference is that of
-    // the row before.
+    // the row before, or of the first row of the plane before.
     __device__ U difference(U v, bool is_first, U before) const {
         return !codes.is_missing() ? v : is_first ? before : 0;
     }
@@ -85,7 +85,8 @@ struct WholeTile {
         for (std::uint32_t y = 0; y < rows; ++y) before(y) = start;
         T* plane = field + box.offset + lane();
         for (std::uint32_t z = 0; z < planes; ++z, plane += box.stride[2]) {
-            U up = 0, column = 0, second_column = 0; // column: of differences, of those in the plane before
+            // up: the difference in the row before; column: that less the one in the plane before
+            U up = 0, column = 0, second_column = 0;
             T* row = plane;
 #pragma unroll
             for (std::uint32_t y = 0; y < rows; ++y, row += box.stride[1]) {
