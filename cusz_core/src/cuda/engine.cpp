@@ -153,7 +153,10 @@ public:
     }
     void observe(StageObserver observer) override { observer_ = std::move(observer); }
     void copy(void* target, const void* source, std::size_t bytes) override {
-        on_stream([&] { staging_.copy(target, source, bytes, stream()); });
+        on_stream([&] {
+            staging_.copy(target, source, bytes, stream());
+            CUSZ_CUDA(cudaStreamSynchronize(stream())); // it may be the last that a call does
+        });
     }
 
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
