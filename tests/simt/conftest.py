@@ -12,7 +12,9 @@ SOURCE = Path(__file__).resolve().parent
 
 sys.path.insert(0, str(SOURCE))  # for `import simt_library`
 sys.path.insert(0, str(SOURCE.parent / "golden"))  # for `import golden_cases`
+sys.path.insert(0, str(SOURCE.parent / "reference"))  # for `import format_v2_reference`
 
+from simt_checks import PAIRS_OF_PLACES  # noqa: E402
 from simt_library import Context, Library  # noqa: E402
 
 
@@ -45,3 +47,21 @@ def context(simt: Library) -> Iterator[Context]:
     with Context(simt) as own:
         yield own
     assert simt.held == before
+
+
+@pytest.fixture
+def hidden(simt: Library) -> None:
+    """No test may end well where the host's code touches a device's memory."""
+    simt.hide_device_memory()
+
+
+@pytest.fixture(params=PAIRS_OF_PLACES)
+def places(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Of the field and the archive."""
+    field, archive = request.param.split("-")
+    return {"field": field, "archive": archive}
+
+
+@pytest.fixture(params=["lorenzo", "spline"])
+def predictor(request: pytest.FixtureRequest) -> str:
+    return request.param

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 ABS, REL = 0, 1
 AUTO, CPU, CUDA = 0, 1, 2
+PREDICTORS = {"lorenzo": 0, "spline": 1, "auto": 2}
 MAX_NDIM = 4
 RAW_OVERHEAD = 48
 HOST, DEVICE = "host", "device"
@@ -53,6 +54,8 @@ class Params(Structure):
         ("lossless", c_int32),
         ("has_fill", c_int32),
         ("fill", c_double),
+        ("predictor", c_int32),
+        ("reserved", c_int32),
     )
 
 
@@ -67,6 +70,7 @@ class Info(Structure):
         *[(name, c_uint64) for name in ("header_bytes", "codebook_bytes", "index_bytes", "payload_bytes")],
         ("tile_shape", c_uint64 * MAX_NDIM),
         *[(name, c_uint64) for name in ("n_tiles", "n_special", "n_out_of_range", "n_unpredictable")],
+        *[(name, c_int32) for name in ("predictor", "coder")],
     )
 
 
@@ -102,7 +106,7 @@ class Library:
             ("cusz_device_name", c_int, [c_int32, c_char_p, c_size_t]),
             ("cusz_device_of", c_int32, [c_void_p]),
             ("cusz_has_lossless", c_int32, [c_int]),
-            ("cusz_params_init", None, [POINTER(Params)]),
+            ("cusz_params_init_sized", None, [POINTER(Params), c_size_t]),
             (
                 "cusz_value_range",
                 c_int,
@@ -369,12 +373,14 @@ class Context:
         backend: int = AUTO,
         lossless: int = 0,
         threads: int = 1,
+        predictor: str = "lorenzo",
     ) -> int:
         """Returns the archive's bytes."""
         params = Params()
-        self.library.c.cusz_params_init(byref(params))
+        self.library.c.cusz_params_init_sized(byref(params), ctypes.sizeof(Params))
         params.mode, params.eb, params.bins, params.backend, params.lossless = mode, eb, bins, backend, lossless
-        params.threads, params.has_fill, params.fill = threads, fill is not None, fill or 0.0
+        params.threads, params.has_fill, params.fill = threads, fill is not None, 0.0 if fill is None else fill
+        params.predictor = PREDICTORS[predictor]
         nbytes = c_size_t()
         extents = (c_uint64 * max(len(shape), 1))(*shape)
         self.expect_ok(
@@ -435,7 +441,7 @@ class Context:
         self.expect_ok(
             self.library.c.cusz_value_range(
                 self.handle, dtype_code(dtype), count, field.pointer,
-                fill is not None, fill or 0.0, 1, byref(low), byref(high), byref(n),
+                fill is not None, 0.0 if fill is None else fill, 1, byref(low), byref(high), byref(n),
             )
         )  # fmt: skip
         return low.value, high.value, n.value

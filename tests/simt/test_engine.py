@@ -13,8 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from simt_fields import KINDS
+from simt_checks import (
+    PAIRS_OF_PLACES,
+    Pool,
+    check_identity,
+    cpu_archive,
+    every_call_may_fail,
+    failure_of,
+    launches_kernels,
+    refused,
+)
+from simt_fields import KINDS, SPLINE_KINDS
 from simt_library import (
     ABS,
     AUTO,
@@ -39,14 +48,11 @@ pytestmark = pytest.mark.simt
 CORE = Path(__file__).resolve().parents[2] / "cusz_core"
 DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]
 SHAPE = (18, 33, 40)
+SMALL_SHAPE = (9, 17, 33)  # eight tiles, seven of them clipped; and two more lattices
 
 #: How often the host waits, at most, where field and archive lie on the device.
 SYNCHRONIZATIONS_OF_COMPRESS = {ABS: 5, REL: 6}
 SYNCHRONIZATIONS_OF_DECOMPRESS = 3
-
-
-def cpu_archive(context: Context, x: NDArray, eb: float, mode: int = ABS, **options: Any) -> bytes:
-    return context.compress(x, eb, mode, backend=CPU, **options)
 
 
 # ---- Where fields and archives lie
@@ -72,23 +78,18 @@ def test_device_memory_can_be_hidden(simt: Library) -> None:
     os.close(write_end)
 
 
-@pytest.fixture
-def hidden(simt: Library) -> None:
-    """No test may end well where the host's code touches a device's memory."""
-    simt.hide_device_memory()
-
-
 @pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("archive_place", PLACES)
 @pytest.mark.parametrize("field_place", PLACES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["smooth_rel", "mixture", "far", "incompressible", "lossless", "all_nan"])
 def test_places(
-    simt: Library, context: Context, name: str, dtype: np.dtype, field_place: str, archive_place: str
+    simt: Library, context: Context, name: str, dtype: np.dtype, field_place: str, archive_place: str, predictor: str
 ) -> None:
     kind = KINDS[name]
-    x = kind.make(SHAPE, dtype)
-    wanted = cpu_archive(context, x, kind.eb, kind.mode, **kind.options)
+    x = kind.make(SHAPE if predictor == "lorenzo" else SMALL_SHAPE, dtype)
+    of_kind = {**kind.options, "predictor": predictor}
+    wanted = cpu_archive(context, x, kind.eb, kind.mode, **of_kind)
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
     assert simt.launches == 0
     for backend in (AUTO, CUDA):
@@ -97,27 +98,27 @@ def test_places(
         for run in range(2):
             before = simt.launches
             if run == 0:
-                assert context.compress(x, kind.eb, kind.mode, **options, **kind.options) == wanted
+                assert context.compress(x, kind.eb, kind.mode, **options, **of_kind) == wanted
             else:
                 assert context.decompress(wanted, x.nbytes, **options) == decoded
             # A raw archive is copied by the host where both lie there, whatever the backend.
             took_device = simt.launches > before
-            if backend == AUTO or name not in ("lossless", "incompressible"):
+            if (backend == AUTO or name not in ("lossless", "incompressible")) and launches_kernels(wanted):
                 assert took_device == (not on_host or backend == CUDA)
 
 
 @pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["smooth_rel", "mixture", "incompressible", "lossless"])
-def test_inspect_and_check(simt: Library, context: Context, name: str, place: str) -> None:
+def test_inspect_and_check(simt: Library, context: Context, name: str, place: str, predictor: str) -> None:
     kind = KINDS[name]
     x = kind.make(SHAPE, DTYPES[0])
-    data = cpu_archive(context, x, kind.eb, kind.mode, **kind.options)
+    data = cpu_archive(context, x, kind.eb, kind.mode, **kind.options, predictor=predictor)
     wanted = context.info_of(data)
     with simt.memory(place, data) as archive:
         assert bytes(context.inspect(archive)) == bytes(wanted)
         context.check(archive)
-    assert (simt.launches > 0) == (place == DEVICE)
+    assert (simt.launches > 0) == (place == DEVICE and launches_kernels(data))
     damaged = bytearray(data)
     damaged[-1] ^= 1
     with simt.memory(place, bytes(damaged)) as archive, pytest.raises(Failure) as failure:
@@ -161,25 +162,11 @@ def test_an_empty_range(simt: Library, context: Context) -> None:
         assert context.value_range(field, DTYPES[0], 0) == (0, 0, 0)
 
 
-def refused(status: Status, text: str, call: Callable[[], object]) -> None:
-    with pytest.raises(Failure, match=text) as failure:
-        call()
-    assert failure.value.status == status
-
-
-def failure_of(call: Callable[[], object]) -> Failure | None:
-    try:
-        call()
-    except Failure as failure:
-        return failure
-    return None
-
-
 @pytest.mark.usefixtures("hidden")
-def test_what_is_refused(simt: Library, context: Context) -> None:
+def test_what_is_refused(simt: Library, context: Context, predictor: str) -> None:
     x = support.smooth(SHAPE, DTYPES[0])
     capacity = x.nbytes + RAW_OVERHEAD
-    data = cpu_archive(context, x, 1e-2)
+    data = cpu_archive(context, x, 1e-2, predictor=predictor)
     raw = cpu_archive(context, x, 0.0)
     memory = simt.memory
     with (
@@ -192,20 +179,20 @@ def test_what_is_refused(simt: Library, context: Context) -> None:
     ):  # fmt: skip
 
         def compress(target: Memory, source: Memory, eb: float = 1e-2, mode: int = ABS, **options: Any) -> None:
-            context.compress_into(target, source, x.dtype, x.shape, eb, mode, **options)
+            context.compress_into(target, source, x.dtype, x.shape, eb, mode, predictor=predictor, **options)
+
+        def not_for_kernels(call: Callable[[], object], text: str = "not aligned") -> None:
+            if launches_kernels(data):
+                refused(Status.PARAMETER, text, call)
+            else:
+                call()  # on the host, which copies it
 
         for target in (archive, device_archive):
-            refused(
-                Status.PARAMETER,
-                "field lies on a device and is not aligned to 4",
-                lambda t=target: compress(t, shifted),
-            )
+            not_for_kernels(lambda t=target: compress(t, shifted), "field lies on a device and is not aligned to 4")
             refused(Status.PARAMETER, "not aligned", lambda t=target: compress(t, shifted, 1e-3, REL))
             refused(Status.PARAMETER, "not aligned", lambda t=target: compress(t, shifted, 0.0))
-        refused(
-            Status.PARAMETER, "archive lies on a device and is not", lambda: compress(shifted_archive, device_field)
-        )
-        refused(Status.PARAMETER, "not aligned", lambda: compress(shifted_archive, field))
+        not_for_kernels(lambda: compress(shifted_archive, device_field), "archive lies on a device and is not")
+        not_for_kernels(lambda: compress(shifted_archive, field))
         refused(Status.PARAMETER, "not aligned", lambda: compress(shifted_archive, device_field, 0.0))
         refused(Status.PARAMETER, "not aligned", lambda: compress(shifted_archive, field, 0.0))
         for target, source in ((archive, device_field), (device_archive, field), (device_archive, device_field)):
@@ -214,10 +201,10 @@ def test_what_is_refused(simt: Library, context: Context) -> None:
             refused(Status.UNSUPPORTED, "lossless", lambda: compress(device_archive, device_field, lossless=1))
 
         for place in (field, device_field):
-            refused(Status.PARAMETER, "not aligned", lambda p=place: context.decompress_into(p, shifted_data))
-            refused(Status.PARAMETER, "not aligned", lambda p=place: context.decompress_into(p, shifted_by_1))
+            not_for_kernels(lambda p=place: context.decompress_into(p, shifted_data))
+            not_for_kernels(lambda p=place: context.decompress_into(p, shifted_by_1))
             refused(Status.PARAMETER, "not aligned", lambda p=place: context.decompress_into(p, shifted_raw))
-        refused(Status.PARAMETER, "not aligned", lambda: context.decompress_into(shifted, device_data))
+        not_for_kernels(lambda: context.decompress_into(shifted, device_data))
         refused(Status.PARAMETER, "not aligned", lambda: context.decompress_into(shifted, device_raw))
         refused(Status.PARAMETER, "cpu takes host", lambda: context.decompress_into(field, device_data, backend=CPU))
         refused(
@@ -225,20 +212,21 @@ def test_what_is_refused(simt: Library, context: Context) -> None:
         )
         refused(Status.PARAMETER, "backend is 3", lambda: context.decompress_into(field, device_data, backend=3))
         refused(Status.PARAMETER, "not aligned", lambda: context.value_range(shifted, x.dtype, x.size))
-        refused(Status.PARAMETER, "not aligned", lambda: context.check(shifted_data))
+        not_for_kernels(lambda: context.check(shifted_data))
         assert context.inspect(shifted_data).raw_bytes == x.nbytes
 
+        device_field.put(np.frombuffer(x.tobytes(), np.uint8))
         compress(device_archive, device_field)
         assert device_archive.get(len(data)) == data
 
 
 @pytest.mark.usefixtures("hidden")
-def test_archives_of_doubles_need_no_more_alignment_than_words(simt: Library, context: Context) -> None:
+def test_archives_of_doubles_need_no_more_alignment_than_words(simt: Library, context: Context, predictor: str) -> None:
     x = support.smooth(SHAPE, DTYPES[1])
     for eb in (1e-2, 0.0):
-        data = cpu_archive(context, x, eb)
+        data = cpu_archive(context, x, eb, predictor=predictor)
         with simt.memory(DEVICE, x) as field, simt.memory(DEVICE, x.nbytes + RAW_OVERHEAD, shift=4) as archive:
-            n = context.compress_into(archive, field, x.dtype, x.shape, eb)
+            n = context.compress_into(archive, field, x.dtype, x.shape, eb, predictor=predictor)
             assert archive.get(n) == data
             context.check(archive, n)
             context.decompress_into(field, archive, nbytes=n)
@@ -247,40 +235,45 @@ def test_archives_of_doubles_need_no_more_alignment_than_words(simt: Library, co
 
 @pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize("shift", [1, 2, 3, 5, 7])
-def test_host_memory_of_any_alignment(simt: Library, context: Context, shift: int) -> None:
-    x = support.smooth(SHAPE, DTYPES[0])
+def test_host_memory_of_any_alignment(simt: Library, context: Context, shift: int, predictor: str) -> None:
+    x = support.smooth(SMALL_SHAPE, DTYPES[0])
     for eb in (1e-2, 0.0):
-        data = cpu_archive(context, x, eb)
+        data = cpu_archive(context, x, eb, predictor=predictor)
         with simt.memory(DEVICE, x) as field, simt.memory(HOST, x.nbytes + RAW_OVERHEAD, shift=shift) as archive:
-            assert archive.get(context.compress_into(archive, field, x.dtype, x.shape, eb)) == data
+            n = context.compress_into(archive, field, x.dtype, x.shape, eb, predictor=predictor)
+            assert archive.get(n) == data
             context.decompress_into(field, archive, nbytes=len(data))
             assert field.get() == context.decompress(data, x.nbytes, backend=CPU)
 
 
-def test_nothing_beyond_the_archive_is_written(simt: Library, context: Context) -> None:
+def test_nothing_beyond_the_archive_is_written(simt: Library, context: Context, predictor: str) -> None:
     """Behind its end the memory may be in use."""
     for name in ("smooth", "mixture", "incompressible", "sparse"):
         kind = KINDS[name]
+        options = {**kind.options, "predictor": predictor}
         for dtype in DTYPES:
-            x = kind.make((9, 17, 33), dtype)
+            x = kind.make(SMALL_SHAPE, dtype)
             with simt.memory(DEVICE, x) as field, simt.memory(DEVICE, x.nbytes + RAW_OVERHEAD + 4096) as archive:
                 archive.put(np.full(archive.nbytes, 0x5C, np.uint8))
-                context.compress_into(archive, field, dtype, x.shape, kind.eb, kind.mode, **kind.options)
+                context.compress_into(archive, field, dtype, x.shape, kind.eb, kind.mode, **options)
                 assert archive.get()[x.nbytes + RAW_OVERHEAD :] == b"\x5c" * 4096
 
 
 @pytest.mark.usefixtures("hidden")
-def test_a_lossless_stage_over_an_archive_from_the_device(simt: Library, context: Context) -> None:
+def test_a_lossless_stage_over_an_archive_from_the_device(simt: Library, context: Context, predictor: str) -> None:
     if not simt.c.cusz_has_lossless(1):
         pytest.skip("this build has no zstd stage")
     x = (np.indices((9, 17, 33)).sum(axis=0) % 32).astype(np.float32)
-    wanted = cpu_archive(context, x, 1e-2, lossless=1)
+    wanted = cpu_archive(context, x, 1e-2, lossless=1, predictor=predictor)
     assert context.info_of(wanted).lossless == 1
-    assert context.compress(x, 1e-2, field=DEVICE, lossless=1) == wanted
+    assert context.compress(x, 1e-2, field=DEVICE, lossless=1, predictor=predictor) == wanted
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
     assert context.decompress(wanted, x.nbytes, field=DEVICE) == decoded
     assert context.decompress(wanted, x.nbytes, backend=CUDA) == decoded
-    refused(Status.UNSUPPORTED, "lossless", lambda: context.decompress(wanted, x.nbytes, archive=DEVICE))
+    if launches_kernels(wanted):
+        refused(Status.UNSUPPORTED, "lossless", lambda: context.decompress(wanted, x.nbytes, archive=DEVICE))
+    else:
+        assert context.decompress(wanted, x.nbytes, archive=DEVICE) == decoded
 
 
 def test_devices(simt: Library, context: Context) -> None:
@@ -308,11 +301,11 @@ def test_devices(simt: Library, context: Context) -> None:
 
 
 @pytest.mark.usefixtures("hidden")
-def test_work_is_done_where_the_memory_is(simt: Library, context: Context) -> None:
+def test_work_is_done_where_the_memory_is(simt: Library, context: Context, predictor: str) -> None:
     """Kernels of another device could not reach it. One context serves several devices by turns."""
     simt.c.simt_set_device_count(3)
     x = support.smooth((50, 60), DTYPES[0])
-    wanted = cpu_archive(context, x, 1e-3)
+    wanted = cpu_archive(context, x, 1e-3, predictor=predictor)
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
     for number in (2, 0, 1, 2):
         with (
@@ -322,7 +315,7 @@ def test_work_is_done_where_the_memory_is(simt: Library, context: Context) -> No
         ):
             assert simt.c.cusz_device_of(field.pointer) == number
             with simt.current_device(0):  # another one, mostly
-                n = context.compress_into(archive, field, x.dtype, x.shape, 1e-3)
+                n = context.compress_into(archive, field, x.dtype, x.shape, 1e-3, predictor=predictor)
                 assert archive.get(n) == wanted
                 context.decompress_into(field, archive, nbytes=n)
                 assert field.get() == decoded
@@ -336,14 +329,14 @@ def test_work_is_done_where_the_memory_is(simt: Library, context: Context) -> No
     simt.c.simt_set_device_count(1)
 
 
-def test_host_memory_outlives_the_device(simt: Library, context: Context) -> None:
+def test_host_memory_outlives_the_device(simt: Library, context: Context, predictor: str) -> None:
     """CUDA says of no pointer any more where it lies; the backend cpu takes the host's as before."""
     x = support.smooth((40, 50), DTYPES[0])
-    wanted = cpu_archive(context, x, 1e-3)
+    wanted = cpu_archive(context, x, 1e-3, predictor=predictor)
     simt.c.simt_break_device(1)
-    assert cpu_archive(context, x, 1e-3) == wanted
+    assert cpu_archive(context, x, 1e-3, predictor=predictor) == wanted
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
-    refused(Status.DEVICE, "host memory can be used with", lambda: context.compress(x, 1e-3))
+    refused(Status.DEVICE, "host memory can be used with", lambda: context.compress(x, 1e-3, predictor=predictor))
     refused(Status.DEVICE, "host memory can be used with", lambda: context.decompress(wanted, x.nbytes))
     simt.c.simt_break_device(0)
     assert context.decompress(wanted, x.nbytes) == decoded
@@ -368,13 +361,24 @@ def test_schedules(simt: Library, context: Context, dtype: np.dtype, schedule: t
         fields.append(KINDS[name].make(shape, dtype))
     # Many small tiles, so that the look-back has to wait, and more than its 32 at once.
     fields.append(support.smooth((300, 2, 3), dtype) if schedule[1] % 2 else support.smooth((80 * 4096 + 5,), dtype))
+    simt.set_schedule(*schedule)
     for x in fields:
-        wanted = cpu_archive(context, x, 1e-2)
-        decoded = context.decompress(wanted, x.nbytes, backend=CPU)
-        simt.set_schedule(*schedule)
-        assert context.compress(x, 1e-2, field=DEVICE, archive=DEVICE) == wanted
-        assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
-        simt.set_schedule()
+        check_identity(context, x, 1e-2)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_schedules_of_pyramids(
+    simt: Library, context: Context, dtype: np.dtype, schedule: tuple[int, int, int]
+) -> None:
+    simt.set_schedule(*schedule)
+    for name, shape in (
+        *[("tiles_of_all_kinds", shape) for shape in ((9000,), (70, 131), (9, 17, 33), (3, 9, 10, 11))],
+        ("second_axis_in_layers", (70, 12)),  # many small tiles
+        ("missing_first", (9, 17, 33)),
+    ):
+        kind = SPLINE_KINDS[name]
+        check_identity(context, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
 
 
 def test_several_blocks_scan_the_index(simt: Library, context: Context) -> None:
@@ -429,8 +433,10 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
         ):
             kind = KINDS[name]
             x = kind.make(shape, dtype)
-            archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **kind.options)
-            context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
+            for predictor in ("lorenzo", "spline"):
+                options = {**kind.options, "predictor": predictor}
+                archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **options)
+                context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
     launched = {name.replace("cusz::cuda::", "") for name in simt.launched() | simt.all_launched}
     parameters = r"template <class T(, class Pipeline)?(, TileShape shape)?>"
     templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
@@ -473,16 +479,6 @@ def test_synchronizations(simt: Library, context: Context, mode: int) -> None:
 
 
 # ---- Memory
-
-
-PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACES]
-
-
-@pytest.fixture(params=PAIRS_OF_PLACES)
-def places(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Of the field and the archive."""
-    field, archive = request.param.split("-")
-    return {"field": field, "archive": archive}
 
 
 @pytest.mark.usefixtures("hidden")
@@ -566,22 +562,65 @@ def test_too_little_memory(simt: Library, context: Context, dtype: np.dtype, pla
 
 
 @pytest.mark.usefixtures("hidden")
-def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, str]) -> None:
-    x, mode = support.smooth((128, 96, 100), DTYPES[0]), REL
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_too_little_memory_for_a_pyramid(
+    simt: Library, context: Context, dtype: np.dtype, places: dict[str, str]
+) -> None:
+    """The call does the same, or fails for want of memory; then the next one works. What lies on the host may be larger
+    than the device's memory."""
+    x, options = support.smooth(SMALL_SHAPE, dtype), {"predictor": "spline"}
+    wanted = cpu_archive(context, x, 1e-2, **options)
+    decoded = context.decompress(wanted, x.nbytes, backend=CPU)
+    with (
+        simt.memory(places["field"], x) as field,
+        simt.memory(places["archive"], x.nbytes + RAW_OVERHEAD) as archive,
+    ):
+        free = simt.held
+
+        def compress() -> None:
+            n = context.compress_into(archive, field, dtype, x.shape, 1e-2, backend=CUDA, **options)
+            assert archive.get(n) == wanted
+
+        def decompress() -> None:
+            context.decompress_into(field, archive, nbytes=len(wanted), backend=CUDA)
+            assert field.get() == decoded
+            field.put(np.frombuffer(x.tobytes(), np.uint8))
+
+        for call in (compress, decompress):
+            for limit in (0, 256, 4096, 20000, x.nbytes // 3, x.nbytes):
+                simt.set_memory_limit(simt.allocated + limit)
+                failure = failure_of(call)
+                simt.set_memory_limit()
+                if failure is not None:
+                    assert failure.status == Status.MEMORY
+                    assert re.search("cudaErrorMemoryAllocation .* from cudaMallocAsync.* at ", failure.message)
+                    assert places["field"] == DEVICE or limit < x.nbytes // 3
+                call()
+                context.release_scratch()
+                assert simt.held == free
+
+
+@pytest.mark.usefixtures("hidden")
+def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, str], predictor: str) -> None:
+    x, mode = support.smooth((128, 96, 100) if predictor == "lorenzo" else SHAPE, DTYPES[0]), REL
     capacity = x.nbytes + RAW_OVERHEAD
+
+    def compress() -> int:
+        return context.compress_into(archive, field, x.dtype, x.shape, 1e-3, mode, backend=CUDA, predictor=predictor)
+
     at_first = simt.held
     with simt.memory(places["field"], x) as field, simt.memory(places["archive"], capacity) as archive:
         own = simt.held
         simt.c.simt_reset_peak()
-        n = context.compress_into(archive, field, x.dtype, x.shape, 1e-3, mode, backend=CUDA)
-        assert simt.c.simt_peak_bytes() - at_first[0] <= x.nbytes + capacity + x.nbytes // 2
+        n = compress()
         context.decompress_into(field, archive, nbytes=n, backend=CUDA)
-        assert simt.c.simt_peak_bytes() - at_first[0] <= x.nbytes + capacity + x.nbytes // 2
+        if predictor == "lorenzo":
+            assert simt.c.simt_peak_bytes() - at_first[0] <= x.nbytes + capacity + x.nbytes // 2
         assert context.scratch >= simt.allocated - own[0]
 
         allocations = [simt.calls(name) for name in ("cudaMallocAsync", "cudaMalloc", "cudaMallocHost")]
         held = simt.held
-        assert context.compress_into(archive, field, x.dtype, x.shape, 1e-3, mode, backend=CUDA)
+        assert compress() == n
         context.decompress_into(field, archive, nbytes=n, backend=CUDA)
         assert [simt.calls(name) for name in ("cudaMallocAsync", "cudaMalloc", "cudaMallocHost")] == allocations
         assert simt.held == held
@@ -597,22 +636,6 @@ def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, 
 # ---- Failures of the runtime
 
 
-def leaves_nothing(simt: Library, context: Context, held: tuple[int, int, int]) -> None:
-    context.release_scratch()
-    assert simt.held == held
-
-
-#: Functions that give something back: the engine goes on if they fail.
-OF_RELEASE = {"cudaFreeAsync", "cudaFreeHost", "cudaEventDestroy"}
-#: Without memory for the whole field it tries parts.
-MAY_GO_ON = {*OF_RELEASE, "cudaMallocAsync", "cudaMallocHost"}
-
-
-def functions_of_the_runtime() -> list[str]:
-    header = (Path(__file__).parent / "include" / "cuda_runtime_api.h").read_text()
-    return sorted(set(re.findall(r"^cudaError_t (cuda\w+)\(", header, re.MULTILINE)))
-
-
 @support.cases(
     "direction, kind, places",
     ["compress", "decompress", "check", "inspect", "value_range"],
@@ -621,93 +644,42 @@ def functions_of_the_runtime() -> list[str]:
     indirect=["places"],
 )
 def test_every_call_may_fail(simt: Library, direction: str, kind: str, places: dict[str, str]) -> None:
-    """Then the library's call fails, with a message that says where, the next one works, and nothing leaks."""
     eb, mode = {"tiled": (1e-6, REL), "raw": (0.0, ABS)}[kind]
     x = KINDS["noise"].make((40000,), DTYPES[0])
-    with Context(simt) as other:
-        wanted = cpu_archive(other, x, eb, mode)
-        assert len(wanted) > 2**16  # what is less is copied in another way
-        decoded = other.decompress(wanted, x.nbytes, backend=CPU)
-    with (
-        simt.memory(places["field"], x) as field,
-        simt.memory(places["archive"], x.nbytes + RAW_OVERHEAD) as archive,
-        simt.memory(places["archive"], wanted) as data,
-        simt.memory(places["field"], x.nbytes) as result,
-    ):
-        held = simt.held
+    assert len(every_call_may_fail(simt, direction, places, x, eb, mode)) > 2**16  # what is less is copied otherwise
 
-        def call(context: Context) -> None:
-            if direction == "compress":
-                n = context.compress_into(archive, field, x.dtype, x.shape, eb, mode, backend=CUDA)
-                assert n == len(wanted)
-            elif direction == "decompress":
-                context.decompress_into(result, data, backend=CUDA)
-            elif direction == "check":
-                context.check(data)
-            elif direction == "inspect":
-                assert context.inspect(data).raw_bytes == x.nbytes
-            else:
-                assert context.value_range(field, x.dtype, x.size)[2] == x.size
 
-        def check_results() -> None:
-            if direction == "compress":
-                assert archive.get(len(wanted)) == wanted
-            elif direction == "decompress":
-                assert result.get() == decoded
-
-        failed = 0
-        for kept in (False, True):  # a new context, and one that has its memory
-            for function in functions_of_the_runtime():
-                if function == "cudaPointerGetAttributes":
-                    continue  # the next test
-                with Context(simt) as context:
-                    if kept:
-                        call(context)
-                    for nth in range(1, 1000):
-                        if not kept:
-                            context.release_scratch()
-                        before = simt.calls(function)
-                        simt.fail_call(function, nth)
-                        failure = failure_of(lambda c=context: call(c))
-                        calls = simt.calls(function) - before
-                        simt.fail_call(function, 0)
-                        if failure is None:
-                            check_results()
-                            if calls < nth:
-                                break
-                            assert function in MAY_GO_ON, f"{function} failed unseen"
-                        else:
-                            failed += 1
-                            assert failure.status in (Status.DEVICE, Status.MEMORY)
-                            where = rf"cudaError\w+ \(.+\) from {function}\(.* at \w+\.\w+:\d+$"
-                            if function == "cudaGetDeviceCount":
-                                where = "no CUDA driver"
-                            assert re.search(where, failure.message)
-                        call(context)
-                        check_results()
-                    else:
-                        pytest.fail("it never succeeds")
-                    if function not in OF_RELEASE:
-                        leaves_nothing(simt, context, held)
-        if DEVICE in places.values() and direction in ("compress", "decompress"):
-            assert failed > 5
+@pytest.mark.parametrize("direction", ["compress", "decompress", "check"])
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_call_may_fail_for_a_pyramid(simt: Library, direction: str, places: dict[str, str], large: bool) -> None:
+    """Of few lattices, so that there are few calls. The large one has raw tiles: a long archive of few values."""
+    if large:
+        x, eb, mode = support.random_bits((4, 12, 16, 16), DTYPES[1]), 1e-2, ABS
+        x[0] = support.smooth(x[0].shape, DTYPES[1])
+    else:
+        x, eb, mode = support.smooth((2, 5, 9, 11), DTYPES[1]), 1e-3, REL
+    archive = every_call_may_fail(simt, direction, places, x, eb, mode, predictor="spline")
+    assert archive[4] == 2
+    assert (len(archive) > 2**16) == large  # what is less is copied otherwise
 
 
 @pytest.mark.parametrize("direction", ["compress", "decompress", "check", "inspect", "value_range"])
-def test_memory_of_the_device_is_not_taken_for_the_hosts(simt: Library, context: Context, direction: str) -> None:
+def test_memory_of_the_device_is_not_taken_for_the_hosts(
+    simt: Library, context: Context, direction: str, predictor: str
+) -> None:
     """After a failure on the device CUDA answers every question with it; to read the pointer would end the process.
 
     Nor may one question have two answers within a call: that once meant a relative bound to be absolute.
     """
-    x = support.smooth((40, 40, 50), DTYPES[0])
-    data = cpu_archive(context, x, 1e-3)
+    x = support.smooth(SHAPE if predictor == "lorenzo" else SMALL_SHAPE, DTYPES[0])
+    data = cpu_archive(context, x, 1e-3, predictor=predictor)
     with (
         simt.memory(DEVICE, x) as field,
         simt.memory(DEVICE, x.nbytes + RAW_OVERHEAD) as archive,
         simt.memory(DEVICE, data) as good,
     ):
         calls = {
-            "compress": lambda: context.compress_into(archive, field, x.dtype, x.shape, 1e-3, REL),
+            "compress": lambda: context.compress_into(archive, field, x.dtype, x.shape, 1e-3, REL, predictor=predictor),
             "decompress": lambda: context.decompress_into(field, good),
             "check": lambda: context.check(good),
             "inspect": lambda: context.inspect(good),
@@ -728,11 +700,11 @@ def test_memory_of_the_device_is_not_taken_for_the_hosts(simt: Library, context:
 
 
 @pytest.mark.usefixtures("hidden")
-def test_work_goes_to_the_stream(simt: Library, context: Context) -> None:
-    x = support.smooth(SHAPE, DTYPES[0])
+def test_work_goes_to_the_stream(simt: Library, context: Context, predictor: str) -> None:
+    x = support.smooth(SHAPE if predictor == "lorenzo" else SMALL_SHAPE, DTYPES[0])
     first, second = simt.new_stream(), simt.new_stream()
     for eb, mode in ((1e-3, REL), (0.0, ABS)):
-        wanted = cpu_archive(context, x, eb, mode)
+        wanted = cpu_archive(context, x, eb, mode, predictor=predictor)
         decoded = context.decompress(wanted, x.nbytes, backend=CPU)
         for field_place in PLACES:
             for archive_place in PLACES:
@@ -743,7 +715,9 @@ def test_work_goes_to_the_stream(simt: Library, context: Context) -> None:
                     for stream in (first, second, None, first):
                         context.set_stream(stream)
                         simt.clear()
-                        n = context.compress_into(archive, field, x.dtype, x.shape, eb, mode, backend=CUDA)
+                        n = context.compress_into(
+                            archive, field, x.dtype, x.shape, eb, mode, backend=CUDA, predictor=predictor
+                        )
                         context.decompress_into(field, archive, nbytes=n, backend=CUDA)
                         context.check(archive, n)
                         context.inspect(archive, n)
@@ -751,83 +725,58 @@ def test_work_goes_to_the_stream(simt: Library, context: Context) -> None:
                         for other in {first, second, None} - {stream}:
                             assert simt.c.simt_work(other) == 0
                         on_host = field_place == archive_place == HOST
-                        assert simt.c.simt_work(stream) > 0 or (on_host and eb == 0)
+                        assert simt.c.simt_work(stream) > 0 or (on_host and (eb == 0 or not launches_kernels(wanted)))
                         assert archive.get(n) == wanted
                         assert field.get() == decoded
                         field.put(np.frombuffer(x.tobytes(), np.uint8))
 
     # A stream may be gone before the context hears of it.
+    def compress() -> bytes:
+        return context.compress(x, 1e-2, field=DEVICE, predictor=predictor)
+
     context.set_stream(first)
-    wanted = cpu_archive(context, x, 1e-2)
-    assert context.compress(x, 1e-2, field=DEVICE) == wanted
+    wanted = cpu_archive(context, x, 1e-2, predictor=predictor)
+    assert compress() == wanted
     simt.call("cudaStreamDestroy", first)
     context.set_stream(second)
-    assert context.compress(x, 1e-2, field=DEVICE) == wanted
+    assert compress() == wanted
     simt.call("cudaStreamDestroy", second)
-    refused(Status.DEVICE, "cudaErrorInvalidResourceHandle", lambda: context.compress(x, 1e-2, field=DEVICE))
+    refused(Status.DEVICE, "cudaErrorInvalidResourceHandle", compress)
     context.set_stream(None)
-    assert context.compress(x, 1e-2, field=DEVICE) == wanted
-
-
-class Pool:
-    """An allocator that keeps account."""
-
-    def __init__(self, simt: Library) -> None:
-        self.simt, self.live, self.streams = simt, {}, set[int | None]()
-        self.allocations = 0
-        self.refuse_from: int | None = None
-        self.wrong: list[str] = []
-
-    def allocate(self, user: int | None, nbytes: int, stream: int | None) -> int | None:
-        self.allocations += 1
-        if user != 77:
-            self.wrong.append(f"user is {user}")
-        self.streams.add(stream)
-        if self.refuse_from is not None and self.allocations >= self.refuse_from:
-            return None
-        memory = self.simt.memory(DEVICE, nbytes)
-        self.live[memory.pointer] = memory
-        return memory.pointer
-
-    def release(self, user: int | None, memory: int | None, nbytes: int, stream: int | None) -> None:
-        self.streams.add(stream)
-        held = self.live.pop(memory, None)
-        if held is None or held.nbytes != nbytes or user != 77:
-            self.wrong.append(f"{memory}, {nbytes} bytes, of {user}")
-        else:
-            held.free()
+    assert compress() == wanted
 
 
 @pytest.mark.usefixtures("hidden")
-def test_allocator(simt: Library, context: Context, places: dict[str, str]) -> None:
+def test_allocator(simt: Library, context: Context, places: dict[str, str], predictor: str) -> None:
     pool = Pool(simt)
     stream = simt.new_stream()
     context.set_stream(stream)
     context.set_allocator(pool.allocate, pool.release, 77)
-    x = support.smooth(SHAPE, DTYPES[1])
-    wanted = cpu_archive(context, x, 1e-3, REL)
+    x = support.smooth(SHAPE if predictor == "lorenzo" else SMALL_SHAPE, DTYPES[1])
+    wanted = cpu_archive(context, x, 1e-3, REL, predictor=predictor)
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
+    asks_for_memory = launches_kernels(wanted)
     with (
         simt.memory(places["field"], x) as field,
         simt.memory(places["archive"], x.nbytes + RAW_OVERHEAD) as archive,
     ):
 
         def both_ways() -> None:
-            n = context.compress_into(archive, field, x.dtype, x.shape, 1e-3, REL, backend=CUDA)
+            n = context.compress_into(archive, field, x.dtype, x.shape, 1e-3, REL, backend=CUDA, predictor=predictor)
             assert archive.get(n) == wanted
             context.decompress_into(field, archive, nbytes=n, backend=CUDA)
             assert field.get() == decoded
             field.put(np.frombuffer(x.tobytes(), np.uint8))
 
         both_ways()
-        assert pool.live
+        assert pool.live or not asks_for_memory
         assert simt.calls("cudaMallocAsync") == 0
         assert context.scratch >= sum(memory.nbytes for memory in pool.live.values())
         context.release_scratch()
         assert not pool.live
 
         # Without memory the call fails, and the next one works.
-        for nth in range(1, 40):
+        for nth in range(1, 200):
             pool.allocations, pool.refuse_from = 0, nth
             failure = failure_of(both_ways)
             pool.refuse_from = None
@@ -838,7 +787,9 @@ def test_allocator(simt: Library, context: Context, places: dict[str, str]) -> N
             both_ways()
             context.release_scratch()
             assert not pool.live
-        assert nth > 4
+        else:
+            pytest.fail("it never succeeds")
+        assert nth > 4 or not asks_for_memory
 
         # Another allocator: what came from this one goes back to it.
         both_ways()
@@ -846,20 +797,21 @@ def test_allocator(simt: Library, context: Context, places: dict[str, str]) -> N
         context.set_allocator(second.allocate, second.release, 77)
         assert not pool.live
         both_ways()
-        assert second.live
+        assert second.live or not asks_for_memory
         context.set_allocator(None, None)
         assert not second.live
         before = simt.calls("cudaMallocAsync")
         both_ways()
-        assert simt.calls("cudaMallocAsync") > before
+        assert simt.calls("cudaMallocAsync") > before or not asks_for_memory
 
         context.set_allocator(second.allocate, second.release, 77)
         both_ways()
-    assert second.live
+    assert second.live or not asks_for_memory
     context.destroy()
     assert not second.live
     assert pool.wrong == second.wrong == []
-    assert pool.streams == second.streams == {stream}
+    assert pool.streams | second.streams <= {stream}
+    assert pool.streams == second.streams
     simt.call("cudaStreamDestroy", stream)
 
 

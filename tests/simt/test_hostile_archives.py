@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simt_checks import outcome, same_as_cpu, status_of_check
 from simt_library import CPU, DEVICE, HOST, Context, Failure, Info, Library, Status
 
 import format_v1 as v1
@@ -32,25 +33,6 @@ def good_archive(context: Context, name: str) -> tuple[bytes, Info]:
     make, dtype, eb, options = hostile.CASES[name]
     data = context.compress(make(dtype), eb, backend=CPU, **options)
     return data, context.info_of(data)
-
-
-def outcome(context: Context, data: bytes, nbytes: int, place: str) -> tuple[Status, bytes | str]:
-    """Status and values, or the message."""
-    backend = CPU if place == HOST else 0
-    try:
-        return Status.OK, context.decompress(data, nbytes, field=place, archive=place, backend=backend)
-    except Failure as failure:
-        return failure.status, failure.message
-
-
-def same_as_cpu(context: Context, data: bytes, nbytes: int, what: str) -> Status:
-    wanted, values = outcome(context, data, nbytes, HOST)
-    status, own = outcome(context, data, nbytes, DEVICE)
-    assert context.library.report == "", what
-    assert status == wanted, f"{what}: {own!r} in place of {values!r}"
-    if status == Status.OK:
-        assert own == values, what
-    return status
 
 
 def tiles(data: bytes, info: Info) -> list[tuple[int, int]]:
@@ -336,21 +318,13 @@ def test_lengths_that_raw_and_special_tiles_do_not_have(simt: Library, reused: C
 @pytest.mark.parametrize("name", NAMES)
 def test_checks_are_those_of_the_cpu(simt: Library, reused: Context, name: str) -> None:
     """Of archives whose checksums do not fit, and of those where only they do."""
-
-    def status_of(data: bytes, place: str) -> Status:
-        with simt.memory(place, data) as archive:
-            try:
-                reused.check(archive)
-            except Failure as failure:
-                return failure.status
-        return Status.OK
-
     data, info = good_archive(reused, name)
     for what, mutant in mutants(data, info, 40, 5):
         for sealed in (False, True):
             if sealed:
                 seal(mutant, info)
-            assert status_of(bytes(mutant), DEVICE) == status_of(bytes(mutant), HOST), what
+            of_device, of_host = (status_of_check(reused, bytes(mutant), place) for place in (DEVICE, HOST))
+            assert of_device == of_host, what
 
 
 def test_every_sort_of_damage_has_its_message(simt: Library, reused: Context) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
+from simt_checks import check_identity
 from simt_fields import COVERING, KINDS, SHAPES, Kind
 from simt_library import ABS, CPU, CUDA, DEVICE, HOST, RAW_OVERHEAD, REL, Context, Info, Library
 
@@ -25,24 +26,6 @@ pytestmark = pytest.mark.simt
 
 DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]
 REAL = sorted(Path(os.environ["CUSZ_TEST_DATA"]).glob("*.npy")) if os.environ.get("CUSZ_TEST_DATA") else []
-
-
-def check_identity(context: Context, x: NDArray, eb: float, mode: int = ABS, **options: object) -> bytes:
-    """On the device all the way, against the CPU. Returns the archive."""
-    library = context.library
-    wanted = context.compress(x, eb, mode, backend=CPU, **options)
-    before = library.launches
-    archive = context.compress(x, eb, mode, field=DEVICE, archive=DEVICE, **options)
-    assert len(archive) == len(wanted)
-    differ = np.flatnonzero(np.frombuffer(archive, np.uint8) != np.frombuffer(wanted, np.uint8))
-    assert differ.size == 0, f"{differ.size} of {len(wanted)} bytes differ, from byte {differ[0]} on"
-    assert library.launches > before or x.size == 0
-
-    decoded = context.decompress(wanted, x.nbytes, backend=CPU)
-    before = library.launches
-    assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
-    assert library.launches > before or x.size == 0
-    return archive
 
 
 def tile_headers(archive: bytes, info: Info) -> list[int]:
