@@ -62,7 +62,7 @@ def seal_top(archive: bytearray, model_bytes: int) -> None:
     begin, end = format_v2.top(archive, model_bytes)
     top = archive[begin:end]
     if end <= len(archive) and len(top) >= HEADER_BYTES:
-        with contextlib.suppress(struct.error):  # too short
+        with contextlib.suppress(struct.error, IndexError):  # too short
             seal(top, 1, (format_v1.symbols(5) + 7) // 8 * 4, 1)
             archive[begin:end] = top
 
