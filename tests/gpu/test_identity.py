@@ -13,6 +13,7 @@ from golden_cases import CASES, folder
 
 import cusz_core as cusz
 import formats
+import spline_kinds
 import support
 from field_kinds import KINDS, SHAPES
 
@@ -28,6 +29,12 @@ Identical = Callable[..., bytes]
 def test_kinds_and_shapes(identical: Identical, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     kind = KINDS[name]
     identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options)
+
+
+@pytest.mark.parametrize(("name", "shape", "dtype"), spline_kinds.COVERING, ids=str)
+def test_kinds_and_shapes_of_pyramids(identical: Identical, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    kind = spline_kinds.KINDS[name]
+    identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
 
 
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
