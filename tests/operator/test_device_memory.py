@@ -177,7 +177,7 @@ import adios2
 import numpy as np
 import support
 
-file, engine_type, backend, *places = sys.argv[1:]
+file, engine_type, backend, predictor, *places = sys.argv[1:]
 fields = {}
 for dtype in support.DTYPES:
     fields[f"smooth{dtype.name}"] = support.smooth((40, 50, 30), dtype)
@@ -196,6 +196,7 @@ for name, field in fields.items():
         for place in places:
             variable = io.define_variable(f"{name} {mode} {place}", field, field.shape, [0] * field.ndim, field.shape)
             plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": "1e-3", "mode": mode}
+            plugin["predictor"] = predictor
             variable.add_operation_string("plugin", {**plugin, "backend": backend if place != "reference" else "cpu"})
             if place in ("device", "lost"):
                 engine.impl.Put(variable.impl, on_device(field), adios2.Mode.Sync)
@@ -256,7 +257,7 @@ def assert_same_bytes(file: Path, place: str) -> None:
 def test_backend_cuda_on_host_memory(engine: str, cuda: str, python: Callable, tmp_path: Path) -> None:
     """Without CUDA or a device, one message, and the CPU makes the same archives."""
     file = tmp_path / "out.bp"
-    done = python(WRITE, file, engine, "cuda", "reference", "host")
+    done = python(WRITE, file, engine, "cuda", "lorenzo", "reference", "host")
     assert_same_bytes(file, "host")
     messages = messages_of(done.stderr)
     if cuda == "device":
@@ -294,17 +295,24 @@ def write_device(device: Any, python: Callable) -> Callable:
     return write
 
 
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
 @pytest.mark.parametrize("backend", ["auto", "cuda"])
-def test_device_memory(backend: str, engine: str, write_device: Callable, tmp_path: Path) -> None:
+def test_device_memory(backend: str, predictor: str, engine: str, write_device: Callable, tmp_path: Path) -> None:
     file = tmp_path / "out.bp"
-    done = write_device(file, engine, backend, "reference", "host", "device")
+    done = write_device(file, engine, backend, predictor, "reference", "host", "device")
     assert messages_of(done.stderr) == []
     assert_same_bytes(file, "host")
-    assert_same_bytes(file, "device")
+    if predictor != "auto":  # does not look at fields in device memory
+        assert_same_bytes(file, "device")
+        versions = {block.get("version") for block in cusz_operator.inspect_bp(file)}
+        assert (2 in versions) == (predictor == "spline")
 
 
 @pytest.mark.simt
-def test_blocks_of_several_devices(engine: str, simulated_device: Any, python: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+def test_blocks_of_several_devices(
+    engine: str, predictor: str, simulated_device: Any, python: Callable, tmp_path: Path
+) -> None:
     """Each is compressed where it lies, whichever device is current."""
     file = tmp_path / "out.bp"
     by_turns = """
@@ -316,7 +324,7 @@ def on_device(array, of_number=on_device):
     return of_number(array, next(numbers))
 """
     code, env = simulated_device.code + by_turns + WRITE, simulated_device.env
-    done = python(code, file, engine, "auto", "reference", "device", env=env)
+    done = python(code, file, engine, "auto", predictor, "reference", "device", env=env)
     assert messages_of(done.stderr) == []
     assert_same_bytes(file, "device")
 
@@ -324,27 +332,30 @@ def on_device(array, of_number=on_device):
 def test_backend_cpu_on_device_memory(engine: str, write_device: Callable, tmp_path: Path) -> None:
     """The device is used all the same, and one message says so."""
     file = tmp_path / "out.bp"
-    done = write_device(file, engine, "cpu", "reference", "device")
+    done = write_device(file, engine, "cpu", "spline", "reference", "device")
     (message,) = messages_of(done.stderr)
     assert "parameter 'backend' = 'cpu', but a block" in message
     assert "lies in memory of CUDA device 0 and is compressed there (the archives are the same)" in message
     assert_same_bytes(file, "device")
 
 
-@pytest.mark.parametrize("backend", ["auto", "cuda"])
-def test_broken_device_with_host_memory(backend: str, engine: str, write_device: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("backend", "predictor"), [("auto", "spline"), ("cuda", "lorenzo"), ("cuda", "spline")])
+def test_broken_device_with_host_memory(
+    backend: str, predictor: str, engine: str, write_device: Callable, tmp_path: Path
+) -> None:
     """It is written and read all the same, with a message where the device was asked for."""
     file = tmp_path / "out.bp"
-    done = write_device(file, engine, backend, "reference", "host", broken=True)
+    done = write_device(file, engine, backend, predictor, "reference", "host", broken=True)
     messages = messages_of(done.stderr)
     assert len(messages) == (1 if backend == "cuda" else 0)
     assert all("is compressed on the CPU (the archives are the same): " in message for message in messages)
     assert_same_bytes(file, "host")
 
 
-def test_broken_device_with_device_memory(engine: str, write_device: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+def test_broken_device_with_device_memory(predictor: str, engine: str, write_device: Callable, tmp_path: Path) -> None:
     """Neither an exception nor a signal: NaN, and a message for every variable."""
-    done = write_device(tmp_path / "out.bp", engine, "auto", "reference", "lost", broken=True)
+    done = write_device(tmp_path / "out.bp", engine, "auto", predictor, "reference", "lost", broken=True)
     assert done.stdout == "closed\n"
     messages = messages_of(done.stderr)
     written = [message for message in messages if LOST in message]
@@ -355,9 +366,10 @@ def test_broken_device_with_device_memory(engine: str, write_device: Callable, t
 
 @pytest.mark.mpi
 @pytest.mark.simt
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
 def test_arrays_of_a_device_by_writer_and_reader(
-    engine: str, simt_environment: dict[str, str], mpirun: Callable, tmp_path: Path
+    engine: str, predictor: str, simt_environment: dict[str, str], mpirun: Callable, tmp_path: Path
 ) -> None:
     """The same archives as those of host arrays, and the same values to either place."""
-    done = mpirun(2, "layer_device.py", tmp_path / "out.bp", engine, env=simt_environment)
+    done = mpirun(2, "layer_device.py", tmp_path / "out.bp", engine, predictor, env=simt_environment)
     assert done.stdout.count("done") == 2
