@@ -1,5 +1,10 @@
 // Parts of the engine's kernels, by themselves, for what no field can bring about in emulation.
+#include <cpu/rans_tables.hpp>
 #include <cuda/block.cuh>
+#include <cuda/rans_model.hpp>
+
+#include <algorithm>
+#include <memory>
 
 #include "emulator.hpp"
 
@@ -20,6 +25,13 @@ __global__ void look_back_kernel(const LookBack a) {
 
 extern "C" {
 SIMT_API int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64_t* sum);
+// Sizes of SplineCounts, ModelScratch, ChosenModel and EncodingTables.
+SIMT_API void simt_model_sizes(std::size_t* sizes);
+SIMT_API int simt_choose_model(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
+                               cusz::cuda::ModelScratch* scratch, cusz::cuda::ChosenModel* model,
+                               cusz::cuda::EncodingTables* encoding);
+SIMT_API void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
+                                       cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding);
 }
 
 // sum: of the parts before this one, by one warp. All memory is the device's. Returns the launch's error.
@@ -30,4 +42,52 @@ int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64
     const LookBack arguments{states, part, sum};
     const cudaError_t error = cudaLaunchKernelEx(&config, look_back_kernel, arguments);
     return error != cudaSuccess ? error : cudaDeviceSynchronize();
+}
+
+void simt_model_sizes(std::size_t* sizes) {
+    using namespace cusz::cuda;
+    const std::size_t all[] = {sizeof(SplineCounts), sizeof(ModelScratch), sizeof(ChosenModel), sizeof(EncodingTables)};
+    std::copy(std::begin(all), std::end(all), sizes);
+}
+
+// All memory but the weights is the device's. Returns the launches' error.
+int simt_choose_model(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
+                      cusz::cuda::ModelScratch* scratch, cusz::cuda::ChosenModel* model,
+                      cusz::cuda::EncodingTables* encoding) {
+    cusz::cuda::choose_model({counts, {weights[0], weights[1], weights[2]}, scratch, model, encoding}, nullptr);
+    return cudaDeviceSynchronize();
+}
+
+// The same by choose_model and RansWriting; of the tables only what the device sets.
+void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
+                              cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding) {
+    using namespace cusz;
+    const auto sum = std::make_unique<RansCounts>(), part = std::make_unique<RansCounts>();
+    for (std::uint32_t lattice = 0; lattice < 3; ++lattice) {
+        part->clear();
+        for (std::uint32_t c = row_of(lattice, 1); c < row_of(lattice, 1) + row_of(1, 1); ++c)
+            std::copy_n(counts->symbol[c], n_symbols, part->symbol[c].begin());
+        for (std::uint32_t c = 0; c < n_group_contexts; ++c)
+            std::copy_n(counts->group[lattice][c], 2, part->group[lattice > 0 ? 1 : 0][c].begin());
+        sum->add(*part, weights[lattice], weights[lattice]);
+    }
+    const RansModel chosen = choose_model(*sum);
+    model->n_tables = chosen.n_tables;
+    model->bytes = static_cast<std::uint32_t>(chosen.bytes().size());
+    std::copy(chosen.significant.begin(), chosen.significant.end(), model->significant);
+    for (std::uint32_t t = 0; t < most_tables; ++t)
+        std::copy(chosen.frequency[t].begin(), chosen.frequency[t].end(), model->frequency[t]);
+    std::copy(chosen.table.begin(), chosen.table.end(), model->table);
+
+    const auto writing = std::make_unique<cpu::RansWriting>();
+    writing->set(chosen);
+    for (std::uint32_t entry = 0; entry <= idle_entry; ++entry) {
+        const std::uint64_t of_entry = writing->frequency_and_start[entry], frequency = of_entry >> 16;
+        if (frequency == 0) continue;
+        const std::uint64_t reciprocal = frequency == 1 ? UINT32_MAX : (std::uint64_t{1} << 32) / frequency;
+        encoding->interval[entry] = (of_entry & 0xFFFF) | frequency << 16 | reciprocal << 32;
+    }
+    for (std::uint32_t t = 0; t < chosen.n_tables; ++t)
+        std::copy_n(writing->coded_as[t], n_symbols, encoding->coded_as[t]);
+    encoding->table_of = writing->table_of;
 }

@@ -152,6 +152,9 @@ class Library:
             ("simt_report", c_char_p, []),
             ("simt_clear", None, []),
             ("simt_sum_before", c_int, [c_void_p, c_uint64, c_void_p]),
+            ("simt_model_sizes", None, [c_size_t * 4]),
+            ("simt_choose_model", c_int, [c_void_p, c_uint64 * 3, *[c_void_p] * 3]),
+            ("simt_choose_model_on_cpu", None, [c_void_p, c_uint64 * 3, *[c_void_p] * 2]),
         ):
             function = getattr(c, name)
             function.restype, function.argtypes = result, arguments

@@ -11,17 +11,7 @@
 
 namespace cusz::cpu {
 
-// Entries of a symbol to be coded: table * 256 + symbol; a group's flag has the table most_tables + its context.
 inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
-inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
-inline constexpr std::uint32_t idle_entry = n_coding_tables * 256; // changes nothing: its interval is all slots
-
-// The engine keeps the place of a context in its row as S * 16 + N.
-inline constexpr std::uint32_t n_rows = n_contexts / n_places, engine_places = n_spreads * 16;
-constexpr std::uint32_t context_of(std::uint32_t row, std::uint32_t engine_place) {
-    return row * n_places + (engine_place >> 4) * n_activities + (engine_place & 15);
-}
-constexpr bool is_context(std::uint32_t engine_place) { return (engine_place & 15) < n_activities; }
 
 // group_context, looked up.
 struct GroupContexts {
@@ -68,8 +58,6 @@ struct SymbolTables {
 };
 inline constexpr SymbolTables symbol_tables{};
 
-// The table of a context, by its row and place.
-using TablesOfPlaces = std::array<std::array<std::uint8_t, engine_places>, n_rows>;
 inline TablesOfPlaces tables_of_places(const RansModel& model) {
     TablesOfPlaces of{};
     for (std::uint32_t row = 0; row < n_rows; ++row)

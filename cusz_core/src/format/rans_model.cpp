@@ -52,37 +52,13 @@ private:
     std::size_t at_ = 0;
 };
 
-// 2^-8 bits: the largest x with 2^(x / 256) <= n, for n >= 1.
-constexpr std::uint32_t log2_256(std::uint32_t n) {
-    const int whole = static_cast<int>(std::bit_width(n)) - 1;
-    std::uint64_t mantissa = std::uint64_t{n} << (31 - whole); // 1 to 2, in units of 2^-31
-    std::uint32_t result = static_cast<std::uint32_t>(whole);
-    for (int i = 0; i < 8; ++i) {
-        mantissa = mantissa * mantissa >> 31;
-        const bool two = mantissa >> 32 != 0;
-        result = 2 * result + two;
-        mantissa >>= two;
-    }
-    return result;
-}
-
-// How many 2^-8 bits something of this frequency takes.
-constexpr std::uint32_t size_of(std::uint32_t frequency) { return rans_bits * 256 - log2_256(frequency); }
-
-// About how many 2^-8 bits a code of this symbol has above code 0: log2(1 + |code|).
-constexpr std::uint32_t weight_of(std::uint32_t symbol) {
-    if (symbol == alphabet.missing()) return 0;
-    const auto [leading, extra] = alphabet.meaning(symbol);
-    return log2_256(1 + static_cast<std::uint32_t>(leading < 0 ? -leading : leading)) + 256 * extra;
-}
-
-// Frequencies that add up to rans_total; every symbol counted or needed gets at least 1.
-Frequencies normalised(const Histogram& counts, const std::array<bool, n_symbols>& needed) {
+// Frequencies that add up to rans_total; every symbol that is counted, or in every table, gets at least 1.
+Frequencies normalised(const Histogram& counts) {
     Frequencies frequency{};
     const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
     std::int64_t left = rans_total;
-    for (std::size_t s = 0; s < n_symbols; ++s) {
-        if (counts[s] == 0 && !needed[s]) continue;
+    for (std::uint32_t s = 0; s < n_symbols; ++s) {
+        if (counts[s] == 0 && !in_every_table(s)) continue;
         const std::uint64_t share = total == 0 ? 0 : (counts[s] * rans_total + total / 2) / total;
         frequency[s] = static_cast<std::uint16_t>(std::max<std::uint64_t>(share, 1));
         left -= frequency[s];
@@ -240,7 +216,7 @@ RansModel choose_model(const RansCounts& counts) {
         std::uint64_t n = 0, size = 0;   // size: sum over its codes
         std::size_t first = 0, last = 0; // of its symbols
         std::uint64_t mean() const { return size / n; }
-        std::uint64_t share() const { return size + n * 26; }
+        std::uint64_t share() const { return share_of(n, size); }
     };
     std::vector<Symbol> symbols;
     std::vector<Context> contexts;
@@ -275,15 +251,12 @@ RansModel choose_model(const RansCounts& counts) {
         before += c.share();
     }
 
-    std::array<bool, n_symbols> needed{};
-    for (const std::uint32_t s : {alphabet.zero(), alphabet.escape(0), alphabet.escape(-1), alphabet.missing()})
-        needed[s] = true;
     const auto make_tables = [&] {
         std::vector<Histogram> merged(n_tables);
         for (const Context& c : contexts)
             for (std::size_t i = c.first; i < c.last; ++i)
                 merged[model.table[c.number]][symbols[i].number] += symbols[i].weight;
-        for (std::uint32_t t = 0; t < n_tables; ++t) model.frequency[t] = normalised(merged[t], needed);
+        for (std::uint32_t t = 0; t < n_tables; ++t) model.frequency[t] = normalised(merged[t]);
     };
     make_tables();
     // Then contexts go to the table that codes them shortest, twice.
@@ -291,7 +264,7 @@ RansModel choose_model(const RansCounts& counts) {
         std::array<std::array<std::uint32_t, most_tables>, n_symbols> bits{};
         for (std::size_t s = 0; s < n_symbols; ++s)
             for (std::uint32_t t = 0; t < n_tables; ++t)
-                bits[s][t] = model.frequency[t][s] == 0 ? 16 * 256 : 12 * 256 - log2_256(model.frequency[t][s]);
+                bits[s][t] = model.frequency[t][s] == 0 ? size_of_unknown : size_of(model.frequency[t][s]);
         for (const Context& c : contexts) {
             std::array<std::uint64_t, most_tables> cost{};
             for (std::size_t i = c.first; i < c.last; ++i)
