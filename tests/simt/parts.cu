@@ -27,7 +27,7 @@ extern "C" {
 SIMT_API int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64_t* sum);
 // Sizes of SplineCounts, ModelScratch, ChosenModel and EncodingTables.
 SIMT_API void simt_model_sizes(std::size_t* sizes);
-SIMT_API int simt_choose_model(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
+SIMT_API int simt_choose_model(cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
                                cusz::cuda::ModelScratch* scratch, cusz::cuda::ChosenModel* model,
                                cusz::cuda::EncodingTables* encoding);
 SIMT_API void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
@@ -51,9 +51,8 @@ void simt_model_sizes(std::size_t* sizes) {
 }
 
 // All memory but the weights is the device's. Returns the launches' error.
-int simt_choose_model(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
-                      cusz::cuda::ModelScratch* scratch, cusz::cuda::ChosenModel* model,
-                      cusz::cuda::EncodingTables* encoding) {
+int simt_choose_model(cusz::cuda::SplineCounts* counts, const std::uint64_t* weights, cusz::cuda::ModelScratch* scratch,
+                      cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding) {
     cusz::cuda::choose_model({counts, {weights[0], weights[1], weights[2]}, scratch, model, encoding}, nullptr);
     return cudaDeviceSynchronize();
 }

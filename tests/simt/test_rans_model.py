@@ -17,7 +17,7 @@ pytestmark = pytest.mark.simt
 N_TABLES, N_GROUP_CONTEXTS, N_CONTEXTS, N_SYMBOLS = 16, 16, 648, 195
 MOST = 2**32 - 1
 
-COUNTS = np.dtype([("symbol", "<u4", (N_CONTEXTS, N_SYMBOLS)), ("group", "<u4", (3, N_GROUP_CONTEXTS, 2))])
+COUNTS = np.dtype([("symbol", "<u4", (N_CONTEXTS, N_SYMBOLS)), ("group", "<u4", (3, N_GROUP_CONTEXTS, 2)), ("finished", "<u4")])
 MODEL = np.dtype(
     [
         ("n_tables", "<u4"),

@@ -4,25 +4,23 @@
 
 namespace cusz::cuda {
 
-__global__ void __launch_bounds__(condense_threads) condense_kernel(const ModelArguments a) {
-    condense(a, shared_memory<CondenseMemory>());
-}
+struct ModelLaunch {
+    ModelArguments arguments;
+    ModelStep step;
+};
 
-__global__ void __launch_bounds__(model_threads) model_kernel(const ModelArguments a) {
-    choose_model(a, shared_memory<ModelMemory>());
+__global__ void __launch_bounds__(model_threads, 1) model_kernel(const ModelLaunch a) {
+    choose_model(a.arguments, a.step, shared_memory<ModelMemory>());
 }
 
 void choose_model(const ModelArguments& a, cudaStream_t stream) {
-    const auto launch = [&](auto kernel, std::uint32_t blocks, std::uint32_t threads, std::size_t shared_bytes) {
-        cudaLaunchConfig_t config{};
-        config.gridDim = dim3(blocks);
-        config.blockDim = dim3(threads);
-        config.dynamicSmemBytes = shared_bytes;
-        config.stream = stream;
-        CUSZ_CUDA(cudaLaunchKernelEx(&config, kernel, a));
-    };
-    launch(condense_kernel, n_contexts / condense_warps, condense_threads, sizeof(CondenseMemory));
-    launch(model_kernel, 1, model_threads, sizeof(ModelMemory));
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(model_blocks);
+    config.blockDim = dim3(model_threads);
+    config.dynamicSmemBytes = sizeof(ModelMemory);
+    config.stream = stream;
+    for (const ModelStep step : {ModelStep::order, ModelStep::merge, ModelStep::again, ModelStep::write})
+        CUSZ_CUDA(cudaLaunchKernelEx(&config, model_kernel, ModelLaunch{a, step}));
 }
 
 } // namespace cusz::cuda

@@ -1,5 +1,6 @@
 // Chooses the rANS coder's model (docs/format_v2.md, section 10), exactly as ../format/rans_model.cpp does: all sums
-// are of integers, so their order does not matter. A grid condenses the counts; one block does the rest.
+// are of integers, so their order does not matter. In each of four launches a warp works at one context, and the last
+// block to finish then at all of them, or at the tables.
 #pragma once
 
 #include <algorithm>
@@ -12,33 +13,70 @@ namespace cusz::cuda {
 __device__ inline std::uint32_t lanes_before() { return (1u << lane()) - 1; }
 __device__ inline std::uint32_t number_of(std::uint32_t bits) { return static_cast<std::uint32_t>(__popc(bits)); }
 
+// A table's symbols are spread over a warp.
 inline constexpr std::uint32_t symbols_of_lane = (n_symbols + warp_lanes - 1) / warp_lanes;
 
-// ---- Contexts: a warp for each
+inline constexpr std::uint32_t model_warps = 24, model_threads = model_warps * warp_lanes;
+inline constexpr std::uint32_t model_blocks = n_contexts / model_warps;
+static_assert(n_contexts % model_warps == 0 && n_contexts <= model_threads && most_tables < model_warps);
 
-inline constexpr std::uint32_t condense_warps = 8, condense_threads = condense_warps * warp_lanes;
-static_assert(n_contexts % condense_warps == 0);
+struct ModelMemory {
+    union {
+        Array<std::uint16_t, n_symbols> weight_of; // of symbols
+        Array<Array<ModelScratch::PairOfTables, most_tables / 2>, n_symbols> size;
+    };
+    // To order the contexts that occur by their keys, which are first spread over buckets.
+    Array<std::uint32_t, model_threads> in_bucket; // how many keys
+    Array<std::uint32_t, n_contexts> key;          // by bucket
+    Array<std::uint16_t, n_contexts> order;        // the contexts by rank
+    Array<std::uint64_t, n_contexts> share;        // by rank
+    Array<std::uint64_t, model_warps> partial;     // of sums over the block
 
-struct CondenseMemory {
-    Array<std::uint16_t, n_symbols> size;
+    Array<Array<std::uint16_t, n_symbols>, most_tables> frequency;
+    Array<std::uint32_t, model_warps> occurring; // contexts, a bit each
+    Array<std::uint8_t, n_contexts> table;       // of contexts that occur; in the end, of all
+    std::uint32_t bits;                          // of the model
+    bool is_last;
 };
+
+// Whether this is the last block of a launch that calls this: it then sees what all of them wrote before.
+__device__ inline bool is_last_block(std::uint32_t* finished, std::uint32_t launches_before, bool& shared) {
+    __threadfence();
+    __syncthreads();
+    if (is_first_thread()) shared = atomicAdd(finished, 1u) == (launches_before + 1) * gridDim.x - 1;
+    __syncthreads();
+    __threadfence();
+    return shared;
+}
+
+// The sum over the block's threads up to and including this one. partial: as block_sum has it.
+template <class U>
+__device__ U sum_to_thread(U v, Array<std::uint64_t, model_warps>& partial) {
+    v = warp_inclusive_sum(v);
+    __syncthreads(); // all reads of the previous sums are done
+    if (lane() == warp_lanes - 1) partial[warp()] = v;
+    __syncthreads();
+    for (std::uint32_t w = 0; w < model_warps; ++w) v += w < warp() ? static_cast<U>(partial[w]) : 0;
+    return v;
+}
+
+// ---- A context; by a warp
 
 // Counts are kept in 32 bits.
 __device__ inline std::uint32_t weighted(std::uint32_t count, std::uint64_t weight) {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(count * weight, UINT32_MAX));
 }
 
-// Lists the symbols of this warp's context that occur.
-__device__ inline void condense(const ModelArguments& a, CondenseMemory& memory) {
-    const std::uint32_t c = blockIdx.x * condense_warps + warp();
+// Lists the symbols that occur.
+__device__ inline void condense(const ModelArguments& a, std::uint32_t c, ModelMemory& memory) {
     std::uint32_t count[symbols_of_lane];
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = k * warp_lanes + lane();
         count[k] = s < n_symbols ? a.counts->symbol[c][s] : 0;
     }
-    for (std::uint32_t s = threadIdx.x; s < n_symbols; s += condense_threads) // while the counts arrive
-        memory.size[s] = static_cast<std::uint16_t>(cusz::weight_of(s));
+    if (threadIdx.x < n_symbols) // while the counts arrive
+        memory.weight_of[threadIdx.x] = static_cast<std::uint16_t>(cusz::weight_of(threadIdx.x));
     __syncthreads();
     const std::uint64_t weight = c < row_of(1, 1) ? a.weight[0] : c < row_of(2, 1) ? a.weight[1] : a.weight[2];
     ModelScratch::Context context{};
@@ -49,7 +87,7 @@ __device__ inline void condense(const ModelArguments& a, CondenseMemory& memory)
         if (n > 0) {
             a.scratch->cell[c][context.n_cells + number_of(occurring & lanes_before())] = {n, s};
             context.n += n;
-            context.size += std::uint64_t{n} * memory.size[s];
+            context.size += std::uint64_t{n} * memory.weight_of[s];
         }
         context.n_cells += number_of(occurring);
     }
@@ -58,104 +96,11 @@ __device__ inline void condense(const ModelArguments& a, CondenseMemory& memory)
     if (lane() == 0) a.scratch->context[c] = context;
 }
 
-// ---- Tables: one block
-
-inline constexpr std::uint32_t model_threads = 1024, model_warps = model_threads / warp_lanes;
-static_assert(n_contexts <= model_threads && most_tables <= model_warps / 2);
-
-struct ModelMemory {
-    struct alignas(4) PairOfTables {
-        std::uint16_t of[2];
-    };
-    // Weights of the tables' symbols, in two halves: there is no fast 64-bit addition in shared memory.
-    Array<Array<std::uint32_t, n_symbols>, most_tables> low, high;
-    Array<Array<std::uint16_t, n_symbols>, most_tables> frequency;
-    Array<Array<PairOfTables, most_tables / 2>, n_symbols> size; // by symbol and table
-    Array<std::uint64_t, n_contexts> share;                      // in order
-    Array<std::uint32_t, n_contexts> key;                        // to order the contexts by
-    Array<std::uint16_t, n_contexts> order;                      // the contexts that occur, by mean size
-    Array<std::uint8_t, n_contexts> n_cells;
-    Array<std::uint8_t, n_contexts> table;       // of contexts that occur; in the end, of all
-    Array<std::uint64_t, model_warps> partial;   // of sums over the block
-    Array<std::uint32_t, model_warps> occurring; // contexts, a bit each
-    std::uint32_t bits;                          // of the model
-};
-static_assert(sizeof(ModelMemory) <= 48 * 1024); // what a block may have without asking
-
-// How many contexts occur, and the number of tables that they share.
-struct ModelSize {
-    std::uint32_t n_occurring, n_tables;
-};
-
-// Orders the contexts and gives each a table, of about the same share of the bits. Ends with a barrier.
-__device__ inline ModelSize give_tables(const ModelScratch& scratch, ModelMemory& memory) {
-    const std::uint32_t c = threadIdx.x;
-    const ModelScratch::Context context = c < n_contexts ? scratch.context[c] : ModelScratch::Context{};
-    const bool occurs = context.n > 0;
-    const std::uint32_t of_warp = __ballot_sync(whole_warp, occurs);
-    if (lane() == 0) memory.occurring[warp()] = of_warp;
-    if (c < n_contexts) memory.n_cells[c] = static_cast<std::uint8_t>(context.n_cells);
-    const std::uint64_t n_values = block_sum<model_warps>(context.n, memory.partial);
-    const std::uint32_t of_warps = number_of(memory.occurring[lane()]);
-    const std::uint32_t n = warp_sum(of_warps);
-    const std::uint32_t n_tables = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(std::min<std::uint64_t>(n_values / 4096 + 2, n), 1, std::uint64_t{most_tables}));
-
-    constexpr std::uint32_t context_bits = 10; // leaves 22 for a mean: sizes have 13
-    static_assert(n_contexts <= 1 << context_bits);
-    std::uint32_t key = 0;
-    const std::uint32_t before_warp = warp_sum(lane() < warp() ? of_warps : 0);
-    if (occurs) {
-        key = static_cast<std::uint32_t>(context.size / context.n) << context_bits | c;
-        memory.key[before_warp + number_of(of_warp & lanes_before())] = key;
-    }
-    __syncthreads();
-    if (occurs) {
-        std::uint32_t rank = 0;
-#pragma unroll 8
-        for (std::uint32_t i = 0; i < n; ++i) rank += memory.key[i] < key ? 1 : 0;
-        memory.order[rank] = static_cast<std::uint16_t>(c);
-        memory.share[rank] = share_of(context.n, context.size);
-    }
-    __syncthreads();
-
-    const std::uint32_t rank = threadIdx.x; // from here on
-    const std::uint64_t share = rank < n ? memory.share[rank] : 0;
-    std::uint64_t before = warp_inclusive_sum(share), all = 0;
-    if (lane() == warp_lanes - 1) memory.partial[warp()] = before;
-    __syncthreads();
-    before -= share;
-    for (std::uint32_t w = 0; w < model_warps; ++w) {
-        before += w < warp() ? memory.partial[w] : 0;
-        all += memory.partial[w];
-    }
-    if (rank < n) {
-        const std::uint64_t place = (before + share / 2) * n_tables / std::max<std::uint64_t>(all, 1);
-        memory.table[memory.order[rank]] = static_cast<std::uint8_t>(std::min<std::uint64_t>(n_tables - 1, place));
-    }
-    __syncthreads();
-    return {n, n_tables};
-}
-
-// Calls use(cell) with each of a context's cells, by the lanes of a warp.
-template <class Use>
-__device__ void each_cell(const ModelScratch& scratch, std::uint32_t c, std::uint32_t n_cells, const Use& use) {
-    for (std::uint32_t i = lane(); i < n_cells; i += warp_lanes) use(scratch.cell[c][i]);
-}
-
-// Adds a context's symbols to those of its table; by a warp.
-__device__ inline void merge(const ModelScratch& scratch, std::uint32_t c, std::uint32_t table, ModelMemory& memory) {
-    each_cell(scratch, c, memory.n_cells[c], [&](const ModelScratch::Cell cell) {
-        const std::uint32_t before = atomicAdd(&memory.low[table][cell.symbol], cell.weight);
-        if (before + cell.weight < before) atomicAdd(&memory.high[table][cell.symbol], 1u);
-    });
-}
-
-// The table that codes a context shortest; by a warp. Each lane has two tables, and a quarter of the cells.
-__device__ inline std::uint32_t best_table(const ModelScratch& scratch, std::uint32_t c, std::uint32_t n_tables,
+// The table that codes a context shortest. Each lane has two tables, and a quarter of the cells.
+__device__ inline std::uint32_t best_table(const ModelScratch& scratch, std::uint32_t c, std::uint32_t n_cells,
                                            const ModelMemory& memory) {
     constexpr std::uint32_t pairs = most_tables / 2, at_once = warp_lanes / pairs;
-    const std::uint32_t pair = lane() % pairs, part = lane() / pairs, n_cells = memory.n_cells[c];
+    const std::uint32_t pair = lane() % pairs, part = lane() / pairs;
     std::uint64_t cost[2] = {};
     for (std::uint32_t first = 0; first < n_cells; first += warp_lanes) {
         const ModelScratch::Cell mine =
@@ -165,7 +110,7 @@ __device__ inline std::uint32_t best_table(const ModelScratch& scratch, std::uin
         for (std::uint32_t i = 0; i < n; i += at_once) { // beyond the last one weights are 0
             const std::uint32_t weight = __shfl_sync(whole_warp, mine.weight, static_cast<int>(i + part));
             const std::uint32_t symbol = __shfl_sync(whole_warp, mine.symbol, static_cast<int>(i + part));
-            const ModelMemory::PairOfTables size = memory.size[symbol][pair];
+            const ModelScratch::PairOfTables size = memory.size[symbol][pair];
             cost[0] += std::uint64_t{weight} * size.of[0];
             cost[1] += std::uint64_t{weight} * size.of[1];
         }
@@ -175,29 +120,89 @@ __device__ inline std::uint32_t best_table(const ModelScratch& scratch, std::uin
         for (std::uint32_t d = pairs; d < warp_lanes; d *= 2)
             cost[k] += __shfl_xor_sync(whole_warp, cost[k], static_cast<int>(d));
         const std::uint32_t table = 2 * pair + k;
-        if (table < n_tables) best = std::min(best, cost[k] * most_tables + table);
+        if (table < scratch.n_tables) best = std::min(best, cost[k] * most_tables + table);
     }
     for (std::uint32_t d = 1; d < pairs; d *= 2)
         best = std::min(best, __shfl_xor_sync(whole_warp, best, static_cast<int>(d)));
     return static_cast<std::uint32_t>(best % most_tables);
 }
 
-// A lane has these symbols of a table that its warp works at, one after another.
+// Adds a context's symbols to those of a table.
+__device__ inline void merge(ModelScratch& scratch, std::uint32_t c, std::uint32_t n_cells, std::uint32_t table) {
+    for (std::uint32_t i = lane(); i < n_cells; i += warp_lanes) {
+        const ModelScratch::Cell cell = scratch.cell[c][i];
+        atomicAdd(reinterpret_cast<unsigned long long*>(&scratch.weight[table][cell.symbol]), cell.weight);
+    }
+}
+
+// ---- All contexts; by the last block
+
+// Orders the contexts and gives each a table, of about the same share of the bits.
+__device__ inline void give_tables(ModelScratch& scratch, ModelMemory& memory) {
+    const std::uint32_t c = threadIdx.x;
+    const ModelScratch::Context context = c < n_contexts ? scratch.context[c] : ModelScratch::Context{};
+    const bool occurs = context.n_cells > 0;
+    memory.in_bucket[threadIdx.x] = 0;
+    const std::uint64_t n_values = block_sum<model_warps>(context.n, memory.partial);
+    const auto n = static_cast<std::uint32_t>(__syncthreads_count(occurs));
+    const std::uint32_t n_tables = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(std::min<std::uint64_t>(n_values / 4096 + 2, n), 1, std::uint64_t{most_tables}));
+
+    // A key is a mean and, below it, a context. There are few in a bucket, unless the means are equal.
+    constexpr std::uint32_t context_bits = 10, means_of_bucket = 8;
+    static_assert(n_contexts <= 1 << context_bits);
+    std::uint32_t key = 0, bucket = 0, at = 0;
+    if (occurs) {
+        const auto mean = static_cast<std::uint32_t>(context.size / context.n);
+        key = mean << context_bits | c;
+        bucket = std::min(mean / means_of_bucket, model_threads - 1);
+        at = atomicAdd(&memory.in_bucket[bucket], 1u);
+    }
+    __syncthreads();
+    const std::uint32_t own = memory.in_bucket[threadIdx.x];
+    const std::uint32_t end = sum_to_thread(own, memory.partial);
+    memory.in_bucket[threadIdx.x] = end; // where it ends
+    __syncthreads();
+    const std::uint32_t begin = bucket == 0 ? 0 : memory.in_bucket[bucket - 1];
+    if (occurs) memory.key[begin + at] = key;
+    __syncthreads();
+    if (occurs) {
+        std::uint32_t rank = begin;
+        for (std::uint32_t i = begin; i < memory.in_bucket[bucket]; ++i) rank += memory.key[i] < key ? 1 : 0;
+        memory.order[rank] = static_cast<std::uint16_t>(c);
+        memory.share[rank] = share_of(context.n, context.size);
+    }
+    __syncthreads();
+
+    const std::uint32_t rank = threadIdx.x; // from here on
+    const std::uint64_t share = rank < n ? memory.share[rank] : 0;
+    const std::uint64_t before = sum_to_thread(share, memory.partial) - share;
+    const std::uint64_t all = block_sum<model_warps>(share, memory.partial);
+    if (rank < n) {
+        const std::uint64_t place = (before + share / 2) * n_tables / std::max<std::uint64_t>(all, 1);
+        scratch.context[memory.order[rank]].table =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(n_tables - 1, place));
+    }
+    if (is_first_thread()) scratch.n_tables = n_tables;
+}
+
+// ---- A table; by a warp of the last block
+
+// A lane has these symbols, one after another.
 __device__ inline std::uint32_t symbol_of_lane(std::uint32_t k) { return lane() * symbols_of_lane + k; }
 
-// Frequencies from a table's weights, which are 0 afterwards, and what symbols cost with them; by a warp.
-__device__ inline void normalise(std::uint32_t table, ModelMemory& memory) {
+// Frequencies from weights, which are 0 afterwards, and what symbols cost with them.
+__device__ inline void normalise(ModelScratch& scratch, std::uint32_t table, ModelMemory& memory) {
     std::uint64_t weight[symbols_of_lane], total = 0;
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = symbol_of_lane(k);
-        weight[k] = 0;
-        if (s >= n_symbols) continue;
-        std::uint32_t &low = memory.low[table][s], &high = memory.high[table][s];
-        weight[k] = std::uint64_t{high} << 32 | low;
-        low = high = 0;
+        weight[k] = s < n_symbols ? scratch.weight[table][s] : 0;
         total += weight[k];
     }
+#pragma unroll
+    for (std::uint32_t k = 0; k < symbols_of_lane; ++k)
+        if (symbol_of_lane(k) < n_symbols) scratch.weight[table][symbol_of_lane(k)] = 0;
     total = warp_sum(total);
     // Products are below 2^54: the share is the upper half of theirs with this, or one more.
     const std::uint64_t reciprocal = total == 0 ? 0 : UINT64_MAX / total;
@@ -230,13 +235,11 @@ __device__ inline void normalise(std::uint32_t table, ModelMemory& memory) {
         const std::uint32_t s = symbol_of_lane(k), f = frequency[k];
         if (s >= n_symbols) continue;
         memory.frequency[table][s] = static_cast<std::uint16_t>(f);
-        memory.size[s][table / 2].of[table % 2] = static_cast<std::uint16_t>(f == 0 ? size_of_unknown : size_of(f));
+        scratch.size[s][table / 2].of[table % 2] = static_cast<std::uint16_t>(f == 0 ? size_of_unknown : size_of(f));
     }
 }
 
-// ---- What is written
-
-// A table, and how many bits it takes in the archive; by a warp.
+// Writes it, and adds up how many bits it takes in the archive.
 __device__ inline void write_table(const ModelArguments& a, std::uint32_t table, ModelMemory& memory) {
     constexpr Alphabet alphabet(default_r);
     std::uint32_t frequency[symbols_of_lane], sum = 0, bits = 0, first = n_symbols, last = 0;
@@ -266,6 +269,8 @@ __device__ inline void write_table(const ModelArguments& a, std::uint32_t table,
     bits = warp_sum(bits) + 8 + 8 + 4 * (last - first + 1);
     if (lane() == 0) atomicAdd(&memory.bits, bits);
 }
+
+// ---- The rest of the model; by the last block
 
 // The frequency of significant groups of a context, and the intervals of their flags.
 __device__ inline void write_group(const ModelArguments& a, std::uint32_t c) {
@@ -314,39 +319,19 @@ __device__ inline std::uint32_t bits_of_row(std::uint32_t row, const ModelMemory
     return as_before ? 1 : 1 + n_activities + 4 * other;
 }
 
-__device__ inline void choose_model(const ModelArguments& a, ModelMemory& memory) {
-    for (std::uint32_t i = threadIdx.x; i < most_tables * n_symbols; i += model_threads) {
-        const std::uint32_t table = i / n_symbols, s = i % n_symbols;
-        memory.low[table][s] = memory.high[table][s] = memory.frequency[table][s] = 0;
-    }
+// Writes the model. The tables' frequencies are in shared memory.
+__device__ inline void write_model(const ModelArguments& a, ModelMemory& memory) {
+    const std::uint32_t c = threadIdx.x, n_tables = a.scratch->n_tables;
+    const ModelScratch::Context context = c < n_contexts ? a.scratch->context[c] : ModelScratch::Context{};
+    const std::uint32_t occurring = __ballot_sync(whole_warp, context.n_cells > 0);
+    if (lane() == 0) memory.occurring[warp()] = occurring;
+    if (c < n_contexts) memory.table[c] = static_cast<std::uint8_t>(context.table);
     if (is_first_thread()) memory.bits = 0;
-    const ModelScratch& scratch = *a.scratch;
-    const ModelSize size = give_tables(scratch, memory);
-    const auto each_context = [&](const auto& use) { // by its warp
-        for (std::uint32_t i = warp(); i < size.n_occurring; i += model_warps) use(std::uint32_t{memory.order[i]});
-    };
-    each_context([&](std::uint32_t c) { merge(scratch, c, memory.table[c], memory); });
-    const std::uint32_t rounds = size.n_tables > 1 ? 2 : 0;
-    for (std::uint32_t round = 0;; ++round) {
-        __syncthreads();
-        if (warp() < size.n_tables) normalise(warp(), memory);
-        __syncthreads();
-        if (round == rounds) break;
-        each_context([&](std::uint32_t c) {
-            const std::uint32_t table = best_table(scratch, c, size.n_tables, memory);
-            if (lane() == 0) memory.table[c] = static_cast<std::uint8_t>(table);
-            merge(scratch, c, table, memory);
-        });
-    }
-
-    const std::uint32_t c = threadIdx.x;
-    const std::uint32_t table = c < n_contexts ? table_of(c, memory) : 0;
+    __syncthreads();
+    const auto table = static_cast<std::uint8_t>(c < n_contexts ? table_of(c, memory) : 0);
     __syncthreads(); // all tables are read
-    if (c < n_contexts) {
-        memory.table[c] = static_cast<std::uint8_t>(table);
-        a.model->table[c] = static_cast<std::uint8_t>(table);
-    }
-    if (warp() < size.n_tables)
+    if (c < n_contexts) memory.table[c] = a.model->table[c] = table;
+    if (warp() < n_tables)
         write_table(a, warp(), memory);
     else if (warp() < most_tables)
         for (std::uint32_t s = lane(); s < n_symbols; s += warp_lanes) a.model->frequency[warp()][s] = 0;
@@ -357,14 +342,54 @@ __device__ inline void choose_model(const ModelArguments& a, ModelMemory& memory
         const std::uint32_t row = i / engine_places, place = i % engine_places;
         a.encoding->table_of[row][place] = is_context(place) ? memory.table[context_of(row, place)] : 0;
     }
-    if (size.n_tables > 1 && threadIdx.x < n_contexts / n_activities)
+    if (n_tables > 1 && threadIdx.x < n_contexts / n_activities)
         atomicAdd(&memory.bits, bits_of_row(threadIdx.x, memory));
     __syncthreads();
     if (is_first_thread()) {
         a.encoding->interval[idle_entry] = interval_of(0, rans_total);
         const std::uint32_t bits = 4 + memory.bits + 12 * n_group_contexts;
-        a.model->n_tables = size.n_tables;
+        a.model->n_tables = n_tables;
         a.model->bytes = (bits + 31) / 32 * 4;
+    }
+}
+
+// ---- Launches
+
+// Each needs what the one before has found of all contexts.
+enum class ModelStep : std::uint32_t {
+    order, // the contexts, and what tables they get at first
+    merge, // the frequencies of these
+    again, // contexts go to the table that is best for them; the frequencies then
+    write, // once more, and the model is written
+};
+
+__device__ inline void choose_model(const ModelArguments& a, ModelStep step, ModelMemory& memory) {
+    ModelScratch& scratch = *a.scratch;
+    const std::uint32_t c = blockIdx.x * model_warps + warp();
+    if (step == ModelStep::order) {
+        const std::uint32_t thread = blockIdx.x * model_threads + threadIdx.x;
+        if (thread < most_tables * n_symbols) scratch.weight[thread / n_symbols][thread % n_symbols] = 0;
+        condense(a, c, memory);
+    } else if (step == ModelStep::merge) {
+        merge(scratch, c, scratch.context[c].n_cells, scratch.context[c].table);
+    } else {
+        for (std::uint32_t i = threadIdx.x; i < n_symbols * most_tables / 2; i += model_threads)
+            memory.size[i / (most_tables / 2)][i % (most_tables / 2)] =
+                scratch.size[i / (most_tables / 2)][i % (most_tables / 2)];
+        __syncthreads();
+        const std::uint32_t n_cells = scratch.context[c].n_cells;
+        if (n_cells > 0) {
+            const std::uint32_t table = best_table(scratch, c, n_cells, memory);
+            if (lane() == 0) scratch.context[c].table = table;
+            merge(scratch, c, n_cells, table);
+        }
+    }
+    if (!is_last_block(&a.counts->finished, static_cast<std::uint32_t>(step), memory.is_last)) return;
+    if (step == ModelStep::order) return give_tables(scratch, memory);
+    if (warp() < scratch.n_tables) normalise(scratch, warp(), memory);
+    if (step == ModelStep::write) {
+        __syncthreads();
+        write_model(a, memory);
     }
 }
 

@@ -15,6 +15,7 @@ namespace cusz::cuda {
 struct SplineCounts {
     std::uint32_t symbol[n_contexts][n_symbols]; // of values in significant groups, by context
     std::uint32_t group[3][n_group_contexts][2]; // by lattice (0, 1, the coarser ones), context and flag
+    std::uint32_t finished;                      // of choose_model: how many blocks are
 };
 
 // The model as chosen; the host fetches it and writes it with RansModel::bytes().
@@ -42,27 +43,35 @@ constexpr std::uint64_t interval_of(std::uint32_t start, std::uint32_t frequency
     return start | std::uint64_t{frequency} << 16 | std::uint64_t{reciprocal} << 32;
 }
 
-// The contexts, as the first kernel leaves them for the second.
+// What the kernel's launches leave for each other.
 struct ModelScratch {
     struct Context {
         std::uint64_t n, size; // values, by weight, and the sum of their sizes
-        std::uint32_t n_cells;
+        std::uint32_t n_cells; // 0: it does not occur
+        std::uint32_t table;   // of one that occurs
     };
     struct alignas(8) Cell {
         std::uint32_t weight, symbol;
     };
+    struct alignas(4) PairOfTables {
+        std::uint16_t of[2];
+    };
     Context context[n_contexts];
-    Cell cell[n_contexts][n_symbols]; // of symbols that occur in the context; in any order
+    Cell cell[n_contexts][n_symbols];              // of symbols that occur in the context, in any order
+    std::uint64_t weight[most_tables][n_symbols];  // of a table's symbols
+    PairOfTables size[n_symbols][most_tables / 2]; // of a symbol in each table
+    std::uint32_t n_tables;
 };
 
 struct ModelArguments {
-    const SplineCounts* counts;
+    SplineCounts* counts;
     std::uint64_t weight[3]; // of what was counted in lattice 0, in lattice 1, in the coarser ones
     ModelScratch* scratch;
     ChosenModel* model;
     EncodingTables* encoding;
 };
 
+// By several launches.
 void choose_model(const ModelArguments&, cudaStream_t);
 
 } // namespace cusz::cuda
