@@ -11,7 +11,7 @@
 namespace cusz::cuda {
 
 __device__ inline std::uint32_t lanes_before() { return (1u << lane()) - 1; }
-__device__ inline std::uint32_t number_of(std::uint32_t bits) { return static_cast<std::uint32_t>(__popc(bits)); }
+__device__ inline std::uint32_t set_bits(std::uint32_t v) { return static_cast<std::uint32_t>(__popc(v)); }
 
 // A table's symbols are spread over a warp.
 inline constexpr std::uint32_t symbols_of_lane = (n_symbols + warp_lanes - 1) / warp_lanes;
@@ -30,14 +30,15 @@ struct ModelMemory {
     Array<std::uint32_t, n_contexts> key;          // by bucket
     Array<std::uint16_t, n_contexts> order;        // the contexts by rank
     Array<std::uint64_t, n_contexts> share;        // by rank
-    Array<std::uint64_t, model_warps> partial;     // of sums over the block
+    Array<std::uint64_t, model_warps> partial;     // sums of warps
 
     Array<Array<std::uint16_t, n_symbols>, most_tables> frequency;
     Array<std::uint32_t, model_warps> occurring; // contexts, a bit each
     Array<std::uint8_t, n_contexts> table;       // of contexts that occur; in the end, of all
     std::uint32_t bits;                          // of the model
-    bool is_last;
+    bool is_last;                                // of the launch's blocks
 };
+static_assert(sizeof(ModelMemory) <= 48 * 1024); // what a block may have without asking
 
 // Whether this is the last block of a launch that calls this: it then sees what all of them wrote before.
 __device__ inline bool is_last_block(std::uint32_t* finished, std::uint32_t launches_before, bool& shared) {
@@ -49,15 +50,21 @@ __device__ inline bool is_last_block(std::uint32_t* finished, std::uint32_t laun
     return shared;
 }
 
-// The sum over the block's threads up to and including this one. partial: as block_sum has it.
-template <class U>
-__device__ U sum_to_thread(U v, Array<std::uint64_t, model_warps>& partial) {
-    v = warp_inclusive_sum(v);
+// Sums over the block's threads: over those before this one, and over all.
+struct BlockSums {
+    std::uint64_t before, all;
+};
+__device__ inline BlockSums sums_of_block(std::uint64_t v, Array<std::uint64_t, model_warps>& partial) {
+    const std::uint64_t in_warp = warp_inclusive_sum(v);
     __syncthreads(); // all reads of the previous sums are done
-    if (lane() == warp_lanes - 1) partial[warp()] = v;
+    if (lane() == warp_lanes - 1) partial[warp()] = in_warp;
     __syncthreads();
-    for (std::uint32_t w = 0; w < model_warps; ++w) v += w < warp() ? static_cast<U>(partial[w]) : 0;
-    return v;
+    BlockSums sums{in_warp - v, 0};
+    for (std::uint32_t w = 0; w < model_warps; ++w) {
+        sums.before += w < warp() ? partial[w] : 0;
+        sums.all += partial[w];
+    }
+    return sums;
 }
 
 // ---- A context; by a warp
@@ -85,31 +92,62 @@ __device__ inline void condense(const ModelArguments& a, std::uint32_t c, ModelM
         const std::uint32_t s = k * warp_lanes + lane(), n = weighted(count[k], weight);
         const std::uint32_t occurring = __ballot_sync(whole_warp, n > 0);
         if (n > 0) {
-            a.scratch->cell[c][context.n_cells + number_of(occurring & lanes_before())] = {n, s};
+            a.scratch->cell[c][context.n_cells + set_bits(occurring & lanes_before())] = {n, s};
             context.n += n;
             context.size += std::uint64_t{n} * memory.weight_of[s];
         }
-        context.n_cells += number_of(occurring);
+        context.n_cells += set_bits(occurring);
     }
     context.n = warp_sum(context.n);
     context.size = warp_sum(context.size);
     if (lane() == 0) a.scratch->context[c] = context;
 }
 
+// A context's cells, in turn over the lanes; behind them weights are 0.
+struct CellsOfWarp {
+    std::uint32_t n, table;
+    ModelScratch::Cell cell[symbols_of_lane];
+
+    __device__ CellsOfWarp(const ModelScratch& scratch, std::uint32_t c)
+        : n(scratch.context[c].n_cells), table(scratch.context[c].table) {
+#pragma unroll
+        for (std::uint32_t k = 0; k < symbols_of_lane; ++k) { // all loads are under way at once
+            const std::uint32_t i = k * warp_lanes + lane();
+            cell[k] = i < n ? scratch.cell[c][i] : ModelScratch::Cell{};
+        }
+    }
+};
+
+// Fetches what symbols cost, all loads at once.
+__device__ inline void load_sizes(const ModelScratch& scratch, ModelMemory& memory) {
+    constexpr std::uint32_t n = most_tables / 2, of_thread = (n_symbols * n + model_threads - 1) / model_threads;
+    ModelScratch::PairOfTables size[of_thread];
+    const auto each = [&](const auto& use) {
+#pragma unroll
+        for (std::uint32_t k = 0; k < of_thread; ++k) {
+            const std::uint32_t i = k * model_threads + threadIdx.x;
+            if (i < n_symbols * n) use(size[k], i / n, i % n);
+        }
+    };
+    each([&](auto& item, std::uint32_t s, std::uint32_t pair) { item = scratch.size[s][pair]; });
+    each([&](const auto& item, std::uint32_t s, std::uint32_t pair) { memory.size[s][pair] = item; });
+}
+
 // The table that codes a context shortest. Each lane has two tables, and a quarter of the cells.
-__device__ inline std::uint32_t best_table(const ModelScratch& scratch, std::uint32_t c, std::uint32_t n_cells,
+__device__ inline std::uint32_t best_table(const CellsOfWarp& cells, std::uint32_t n_tables,
                                            const ModelMemory& memory) {
     constexpr std::uint32_t pairs = most_tables / 2, at_once = warp_lanes / pairs;
     const std::uint32_t pair = lane() % pairs, part = lane() / pairs;
     std::uint64_t cost[2] = {};
-    for (std::uint32_t first = 0; first < n_cells; first += warp_lanes) {
-        const ModelScratch::Cell mine =
-            first + lane() < n_cells ? scratch.cell[c][first + lane()] : ModelScratch::Cell{};
-        const std::uint32_t n = std::min(+warp_lanes, n_cells - first);
-#pragma unroll 4
-        for (std::uint32_t i = 0; i < n; i += at_once) { // beyond the last one weights are 0
-            const std::uint32_t weight = __shfl_sync(whole_warp, mine.weight, static_cast<int>(i + part));
-            const std::uint32_t symbol = __shfl_sync(whole_warp, mine.symbol, static_cast<int>(i + part));
+#pragma unroll
+    for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
+        if (k * warp_lanes >= cells.n) break;
+        const std::uint32_t n = std::min(+warp_lanes, cells.n - k * warp_lanes);
+#pragma unroll 2
+        for (std::uint32_t i = 0; i < n; i += at_once) {
+            const auto from = static_cast<int>(i + part);
+            const std::uint32_t weight = __shfl_sync(whole_warp, cells.cell[k].weight, from);
+            const std::uint32_t symbol = __shfl_sync(whole_warp, cells.cell[k].symbol, from);
             const ModelScratch::PairOfTables size = memory.size[symbol][pair];
             cost[0] += std::uint64_t{weight} * size.of[0];
             cost[1] += std::uint64_t{weight} * size.of[1];
@@ -120,7 +158,7 @@ __device__ inline std::uint32_t best_table(const ModelScratch& scratch, std::uin
         for (std::uint32_t d = pairs; d < warp_lanes; d *= 2)
             cost[k] += __shfl_xor_sync(whole_warp, cost[k], static_cast<int>(d));
         const std::uint32_t table = 2 * pair + k;
-        if (table < scratch.n_tables) best = std::min(best, cost[k] * most_tables + table);
+        if (table < n_tables) best = std::min(best, cost[k] * most_tables + table);
     }
     for (std::uint32_t d = 1; d < pairs; d *= 2)
         best = std::min(best, __shfl_xor_sync(whole_warp, best, static_cast<int>(d)));
@@ -128,10 +166,11 @@ __device__ inline std::uint32_t best_table(const ModelScratch& scratch, std::uin
 }
 
 // Adds a context's symbols to those of a table.
-__device__ inline void merge(ModelScratch& scratch, std::uint32_t c, std::uint32_t n_cells, std::uint32_t table) {
-    for (std::uint32_t i = lane(); i < n_cells; i += warp_lanes) {
-        const ModelScratch::Cell cell = scratch.cell[c][i];
-        atomicAdd(reinterpret_cast<unsigned long long*>(&scratch.weight[table][cell.symbol]), cell.weight);
+__device__ inline void merge(ModelScratch& scratch, const CellsOfWarp& cells, std::uint32_t table) {
+#pragma unroll
+    for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
+        const auto [weight, symbol] = cells.cell[k];
+        if (weight > 0) atomicAdd(reinterpret_cast<unsigned long long*>(&scratch.weight[table][symbol]), weight);
     }
 }
 
@@ -143,7 +182,7 @@ __device__ inline void give_tables(ModelScratch& scratch, ModelMemory& memory) {
     const ModelScratch::Context context = c < n_contexts ? scratch.context[c] : ModelScratch::Context{};
     const bool occurs = context.n_cells > 0;
     memory.in_bucket[threadIdx.x] = 0;
-    const std::uint64_t n_values = block_sum<model_warps>(context.n, memory.partial);
+    const std::uint64_t n_values = sums_of_block(context.n, memory.partial).all;
     const auto n = static_cast<std::uint32_t>(__syncthreads_count(occurs));
     const std::uint32_t n_tables = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(std::min<std::uint64_t>(n_values / 4096 + 2, n), 1, std::uint64_t{most_tables}));
@@ -160,8 +199,8 @@ __device__ inline void give_tables(ModelScratch& scratch, ModelMemory& memory) {
     }
     __syncthreads();
     const std::uint32_t own = memory.in_bucket[threadIdx.x];
-    const std::uint32_t end = sum_to_thread(own, memory.partial);
-    memory.in_bucket[threadIdx.x] = end; // where it ends
+    const BlockSums keys = sums_of_block(own, memory.partial);
+    memory.in_bucket[threadIdx.x] = static_cast<std::uint32_t>(keys.before) + own; // where it ends
     __syncthreads();
     const std::uint32_t begin = bucket == 0 ? 0 : memory.in_bucket[bucket - 1];
     if (occurs) memory.key[begin + at] = key;
@@ -176,10 +215,9 @@ __device__ inline void give_tables(ModelScratch& scratch, ModelMemory& memory) {
 
     const std::uint32_t rank = threadIdx.x; // from here on
     const std::uint64_t share = rank < n ? memory.share[rank] : 0;
-    const std::uint64_t before = sum_to_thread(share, memory.partial) - share;
-    const std::uint64_t all = block_sum<model_warps>(share, memory.partial);
+    const BlockSums shares = sums_of_block(share, memory.partial);
     if (rank < n) {
-        const std::uint64_t place = (before + share / 2) * n_tables / std::max<std::uint64_t>(all, 1);
+        const std::uint64_t place = (shares.before + share / 2) * n_tables / std::max<std::uint64_t>(shares.all, 1);
         scratch.context[memory.order[rank]].table =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(n_tables - 1, place));
     }
@@ -206,7 +244,7 @@ __device__ inline void normalise(ModelScratch& scratch, std::uint32_t table, Mod
     total = warp_sum(total);
     // Products are below 2^54: the share is the upper half of theirs with this, or one more.
     const std::uint64_t reciprocal = total == 0 ? 0 : UINT64_MAX / total;
-    std::uint32_t frequency[symbols_of_lane], sum = 0;
+    std::uint32_t ranked[symbols_of_lane], sum = 0; // frequencies, and 255 - symbol below them
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = symbol_of_lane(k);
@@ -214,28 +252,29 @@ __device__ inline void normalise(ModelScratch& scratch, std::uint32_t table, Mod
         auto share = static_cast<std::uint32_t>(__umul64hi(product, reciprocal));
         if (total > 0 && product - share * total >= total) ++share;
         const bool has = weight[k] > 0 || (s < n_symbols && in_every_table(s));
-        frequency[k] = has ? std::max(share, 1u) : 0;
-        sum += frequency[k];
+        const std::uint32_t frequency = has ? std::max(share, 1u) : 0;
+        ranked[k] = frequency << 8 | (255 - s);
+        sum += frequency;
     }
     // What is left over, or too many, the most frequent symbols bear, the lowest of several first.
-    for (int left = static_cast<int>(rans_total) - static_cast<int>(warp_sum(sum)); left != 0;) {
-        std::uint32_t largest = 0; // frequency, and 255 - symbol
+    for (auto left = static_cast<std::int32_t>(rans_total - warp_sum(sum)); left != 0;) {
+        std::uint32_t largest = 0;
 #pragma unroll
-        for (std::uint32_t k = 0; k < symbols_of_lane; ++k)
-            largest = std::max(largest, frequency[k] << 8 | (255 - symbol_of_lane(k)));
+        for (const std::uint32_t r : ranked) largest = std::max(largest, r);
         largest = __reduce_max_sync(whole_warp, largest);
-        const int change = left > 0 ? left : -std::min(-left, std::max(1, static_cast<int>(largest >> 8) / 64));
+        const auto part = static_cast<std::int32_t>(std::max(1u, largest >> (8 + 6)));
+        const std::int32_t change = left > 0 ? left : std::max(left, -part);
 #pragma unroll
-        for (std::uint32_t k = 0; k < symbols_of_lane; ++k)
-            if (symbol_of_lane(k) == 255 - largest % 256) frequency[k] += static_cast<std::uint32_t>(change);
+        for (std::uint32_t& r : ranked) r += r == largest ? static_cast<std::uint32_t>(change) << 8 : 0;
         left -= change;
     }
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
-        const std::uint32_t s = symbol_of_lane(k), f = frequency[k];
+        const std::uint32_t s = symbol_of_lane(k), f = ranked[k] >> 8;
         if (s >= n_symbols) continue;
         memory.frequency[table][s] = static_cast<std::uint16_t>(f);
-        scratch.size[s][table / 2].of[table % 2] = static_cast<std::uint16_t>(f == 0 ? size_of_unknown : size_of(f));
+        const std::uint32_t size = size_of(std::max(f, 1u));
+        scratch.size[s][table / 2].of[table % 2] = static_cast<std::uint16_t>(f == 0 ? size_of_unknown : size);
     }
 }
 
@@ -259,7 +298,8 @@ __device__ inline void write_table(const ModelArguments& a, std::uint32_t table,
         const std::uint32_t s = symbol_of_lane(k), f = frequency[k];
         if (s >= n_symbols) continue;
         a.model->frequency[table][s] = static_cast<std::uint16_t>(f);
-        if (f > 0) a.encoding->interval[table * 256 + s] = interval_of(start, f);
+        const std::uint64_t interval = interval_of(start, std::max(f, 1u));
+        if (f > 0) a.encoding->interval[table * 256 + s] = interval;
         a.encoding->coded_as[table][s] =
             static_cast<std::uint8_t>(f > 0 ? s : alphabet.escape(alphabet.meaning(s).leading));
         start += f;
@@ -319,10 +359,11 @@ __device__ inline std::uint32_t bits_of_row(std::uint32_t row, const ModelMemory
     return as_before ? 1 : 1 + n_activities + 4 * other;
 }
 
-// Writes the model. The tables' frequencies are in shared memory.
+// Makes the last frequencies, and writes the model.
 __device__ inline void write_model(const ModelArguments& a, ModelMemory& memory) {
     const std::uint32_t c = threadIdx.x, n_tables = a.scratch->n_tables;
     const ModelScratch::Context context = c < n_contexts ? a.scratch->context[c] : ModelScratch::Context{};
+    if (warp() < most_tables) normalise(*a.scratch, warp(), memory); // while the above arrives
     const std::uint32_t occurring = __ballot_sync(whole_warp, context.n_cells > 0);
     if (lane() == 0) memory.occurring[warp()] = occurring;
     if (c < n_contexts) memory.table[c] = static_cast<std::uint8_t>(context.table);
@@ -370,27 +411,23 @@ __device__ inline void choose_model(const ModelArguments& a, ModelStep step, Mod
         const std::uint32_t thread = blockIdx.x * model_threads + threadIdx.x;
         if (thread < most_tables * n_symbols) scratch.weight[thread / n_symbols][thread % n_symbols] = 0;
         condense(a, c, memory);
-    } else if (step == ModelStep::merge) {
-        merge(scratch, c, scratch.context[c].n_cells, scratch.context[c].table);
     } else {
-        for (std::uint32_t i = threadIdx.x; i < n_symbols * most_tables / 2; i += model_threads)
-            memory.size[i / (most_tables / 2)][i % (most_tables / 2)] =
-                scratch.size[i / (most_tables / 2)][i % (most_tables / 2)];
-        __syncthreads();
-        const std::uint32_t n_cells = scratch.context[c].n_cells;
-        if (n_cells > 0) {
-            const std::uint32_t table = best_table(scratch, c, n_cells, memory);
+        const CellsOfWarp cells(scratch, c);
+        if (step != ModelStep::merge) {
+            load_sizes(scratch, memory);
+            __syncthreads();
+        }
+        if (cells.n > 0) {
+            const std::uint32_t table =
+                step == ModelStep::merge ? cells.table : best_table(cells, scratch.n_tables, memory);
             if (lane() == 0) scratch.context[c].table = table;
-            merge(scratch, c, n_cells, table);
+            merge(scratch, cells, table);
         }
     }
     if (!is_last_block(&a.counts->finished, static_cast<std::uint32_t>(step), memory.is_last)) return;
     if (step == ModelStep::order) return give_tables(scratch, memory);
-    if (warp() < scratch.n_tables) normalise(scratch, warp(), memory);
-    if (step == ModelStep::write) {
-        __syncthreads();
-        write_model(a, memory);
-    }
+    if (step == ModelStep::write) return write_model(a, memory);
+    if (warp() < most_tables) normalise(scratch, warp(), memory); // those beyond the number of tables are not used
 }
 
 } // namespace cusz::cuda
