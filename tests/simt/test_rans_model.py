@@ -2,88 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
-from numpy.typing import NDArray
-from simt_library import DEVICE, HOST, Library
+from simt_library import Library
+from simt_model import MOST, N_CONTEXTS, N_SYMBOLS, N_TABLES, chosen, like_a_field, no_counts
 
 pytestmark = pytest.mark.simt
-
-N_TABLES, N_GROUP_CONTEXTS, N_CONTEXTS, N_SYMBOLS = 16, 16, 648, 195
-MOST = 2**32 - 1
-
-COUNTS = np.dtype([("symbol", "<u4", (N_CONTEXTS, N_SYMBOLS)), ("group", "<u4", (3, N_GROUP_CONTEXTS, 2)), ("finished", "<u4")])
-MODEL = np.dtype(
-    [
-        ("n_tables", "<u4"),
-        ("bytes", "<u4"),
-        ("significant", "<u2", N_GROUP_CONTEXTS),
-        ("frequency", "<u2", (N_TABLES, N_SYMBOLS)),
-        ("table", "u1", N_CONTEXTS),
-    ]
-)
-ENCODING = np.dtype(
-    [
-        ("interval", "<u8", (N_TABLES + N_GROUP_CONTEXTS) * 256 + 1),
-        ("coded_as", "u1", (N_TABLES, N_SYMBOLS)),
-        ("table_of", "u1", (9, 128)),
-    ],
-    align=True,
-)
-
-
-def chosen(simt: Library, counts: NDArray, weights: Sequence[int]) -> tuple[NDArray, NDArray]:
-    """The model and the encoder's tables, after a comparison with the CPU's. What neither sets is 0xA5."""
-    sizes = (ctypes.c_size_t * 4)()
-    simt.c.simt_model_sizes(sizes)
-    counts_bytes, scratch_bytes, model_bytes, encoding_bytes = sizes
-    assert (counts_bytes, encoding_bytes) == (COUNTS.itemsize, ENCODING.itemsize)
-    assert model_bytes == MODEL.itemsize
-    unset = np.full(max(model_bytes, encoding_bytes), 0xA5, np.uint8)
-    results = []
-    for place in (HOST, DEVICE):
-        with (
-            simt.memory(place, counts) as given_counts,
-            simt.memory(place, unset[:model_bytes]) as model,
-            simt.memory(place, unset[:encoding_bytes]) as encoding,
-            simt.memory(place, np.full(scratch_bytes, 0xA5, np.uint8)) as scratch,
-        ):
-            arguments = (ctypes.c_uint64 * 3)(*weights)
-            if place == HOST:
-                simt.c.simt_choose_model_on_cpu(given_counts.pointer, arguments, model.pointer, encoding.pointer)
-            else:
-                simt.call(
-                    "simt_choose_model", given_counts.pointer, arguments, scratch.pointer, model.pointer,
-                    encoding.pointer,
-                )  # fmt: skip
-            results.append((np.frombuffer(model.get(), MODEL)[0], np.frombuffer(encoding.get(), ENCODING)[0]))
-    wanted, got = results
-    for of_cpu, of_device in zip(wanted, got, strict=True):
-        assert of_cpu.dtype.names is not None
-        for name in of_cpu.dtype.names:
-            np.testing.assert_array_equal(of_device[name], of_cpu[name], err_msg=name)
-    return wanted
-
-
-def no_counts() -> NDArray:
-    return np.zeros((), COUNTS)
-
-
-def like_a_field(rng: np.random.Generator, n_contexts: int, most: int, scale: float) -> NDArray:
-    """Codes from about a Laplace distribution in each context, of very different widths and numbers."""
-    counts = no_counts()
-    for c in rng.choice(N_CONTEXTS, n_contexts, replace=False):
-        codes = np.rint(rng.laplace(0, scale ** rng.random(), int(most ** rng.random())))
-        symbols = np.where(np.abs(codes) < 32, codes + 32, 64 + np.minimum(np.abs(codes), 4000) ** 0.5 * 2)
-        np.add.at(counts["symbol"][c], symbols.astype(int).clip(0, 191), 1)
-        counts["symbol"][c, 194] = rng.integers(0, 2)
-    counts["group"] = rng.integers(0, 1 + most, counts["group"].shape)
-    return counts
 
 
 @pytest.mark.parametrize("weights", [(1, 1, 1), (16, 8, 1)])
@@ -149,6 +75,27 @@ def test_means_that_are_equal(simt: Library) -> None:
     chosen(simt, counts, (1, 2, 1))
 
 
+def test_means_that_are_small(simt: Library) -> None:
+    """Hardly a code is not 0."""
+    rng = np.random.default_rng(4)
+    counts = no_counts()
+    counts["symbol"][:, 32] = 1000
+    counts["symbol"][:, 33] = rng.integers(0, 100, N_CONTEXTS)
+    model, _ = chosen(simt, counts, (1, 1, 1))
+    assert model["n_tables"] == N_TABLES
+
+
+def test_shares_of_a_table_that_are_whole_numbers(simt: Library) -> None:
+    """Of 8192 values, and an odd number of each symbol: quotients without a remainder."""
+    rng = np.random.default_rng(5)
+    for n_symbols in (2, 40, 194):
+        counts = no_counts()
+        n = 1 + 2 * rng.multinomial((8192 - n_symbols) // 2, rng.dirichlet(np.ones(n_symbols)))
+        assert n.sum() == 8192
+        counts["symbol"][100, rng.choice(N_SYMBOLS, n_symbols, replace=False)] = n
+        chosen(simt, counts, (1, 1, 1))
+
+
 def test_tables_that_cost_the_same(simt: Library) -> None:
     """The lowest of them is taken: here several tables have the same frequencies."""
     counts = no_counts()
@@ -159,7 +106,7 @@ def test_tables_that_cost_the_same(simt: Library) -> None:
 
 
 def test_frequencies_that_round_to_too_many(simt: Library) -> None:
-    """Symbols that hardly occur have a frequency of 1 each, at the others' cost; all the same, they lose one in turn."""
+    """Symbols that hardly occur have a frequency of 1 each, at the cost of the others."""
     for lot, few in ((10**6, 1), (10**9, 1), (100, 99), (7, 7), (2**31, 2**31 - 1)):
         for n_many in (1, 2, 50, N_SYMBOLS):
             counts = no_counts()

@@ -50,13 +50,12 @@ __device__ inline bool is_last_block(std::uint32_t* finished, std::uint32_t laun
     return shared;
 }
 
-// Sums over the block's threads: over those before this one, and over all.
+// Sums over the block's threads: over those before this one, and over all. Between two calls must be a barrier.
 struct BlockSums {
     std::uint64_t before, all;
 };
 __device__ inline BlockSums sums_of_block(std::uint64_t v, Array<std::uint64_t, model_warps>& partial) {
     const std::uint64_t in_warp = warp_inclusive_sum(v);
-    __syncthreads(); // all reads of the previous sums are done
     if (lane() == warp_lanes - 1) partial[warp()] = in_warp;
     __syncthreads();
     BlockSums sums{in_warp - v, 0};
@@ -336,9 +335,9 @@ __device__ inline std::uint32_t last_occurring(std::uint32_t c, const ModelMemor
     return bits == 0 ? n_contexts : word * 32 + 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(bits)));
 }
 
-// The table of any context: of one that does not occur that of the one before it, in its row if that has any, else in
-// the last row before it that has.
-__device__ inline std::uint32_t table_of(std::uint32_t c, const ModelMemory& memory) {
+// The table of a context that does not occur: that of the one before it, in its row if that has any that occurs, else
+// in the last row before it that has.
+__device__ inline std::uint32_t table_of_absent(std::uint32_t c, const ModelMemory& memory) {
     const std::uint32_t place = c % n_activities;
     const std::uint32_t in_row = last_occurring(c - place + n_activities - 1, memory);
     if (in_row == n_contexts) return 0;
@@ -366,12 +365,13 @@ __device__ inline void write_model(const ModelArguments& a, ModelMemory& memory)
     if (warp() < most_tables) normalise(*a.scratch, warp(), memory); // while the above arrives
     const std::uint32_t occurring = __ballot_sync(whole_warp, context.n_cells > 0);
     if (lane() == 0) memory.occurring[warp()] = occurring;
-    if (c < n_contexts) memory.table[c] = static_cast<std::uint8_t>(context.table);
+    auto table = static_cast<std::uint8_t>(context.table);
+    if (context.n_cells > 0) memory.table[c] = table;
     if (is_first_thread()) memory.bits = 0;
     __syncthreads();
-    const auto table = static_cast<std::uint8_t>(c < n_contexts ? table_of(c, memory) : 0);
-    __syncthreads(); // all tables are read
-    if (c < n_contexts) memory.table[c] = a.model->table[c] = table;
+    if (c < n_contexts && context.n_cells == 0)
+        memory.table[c] = table = static_cast<std::uint8_t>(table_of_absent(c, memory));
+    if (c < n_contexts) a.model->table[c] = table;
     if (warp() < n_tables)
         write_table(a, warp(), memory);
     else if (warp() < most_tables)
