@@ -14,6 +14,7 @@ from ptx_writing import HEAD
 from simt_checks import launches_kernels
 from simt_fields import COVERING, KINDS, SHAPES, SPLINE_KINDS
 from simt_library import ABS, CPU, DEVICE, REL, Context, Failure
+from simt_model import chosen, like_a_field
 
 import spline_kinds
 import support
@@ -78,6 +79,14 @@ def test_batches(engine: PtxLibrary, dtype: np.dtype) -> None:
         assert sum("compress_kernel" in count["kernel"] for count in engine.counts()[launches:]) >= 1
 
 
+@pytest.mark.parametrize(("order", "blocks"), [(0, 4), (1, 1), (2, 7)])
+def test_the_model_of_the_rans_coder(engine: PtxLibrary, order: int, blocks: int) -> None:
+    engine.set_schedule(order, 5, blocks)
+    rng = np.random.default_rng(blocks)
+    for n_contexts, most, scale in ((3, 100, 3), (200, 3000, 30), (648, 30000, 400)):
+        chosen(engine, like_a_field(rng, n_contexts, most, scale), (16, 2, 1))
+
+
 def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -> None:
     engine.clear()
     shapes = ((5000,), (70, 90), (18, 33, 40), (3, 60, 70))  # tiles of every shape (format/tiling.hpp)
@@ -86,9 +95,11 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
             check_identity(reused, kind.make(shape, dtype), 1e-3 if kind.eb else 0, REL, predictor=predictor)
     for bins in (64, 128, 8192):
         check_identity(reused, KINDS["smooth"].make((5000,), DTYPES[0]), 1e-3, REL, bins=bins)
+    chosen(engine, like_a_field(np.random.default_rng(2), 200, 3000, 30), (16, 2, 1))
     entries = set(re.findall(r"\.entry (\w+)\(", kernels.read_text()))
     assert {count["kernel"] for count in engine.counts()} == entries
-    names = set(re.findall(r"\b(\w+_kernel)\(const", (CUDA_SOURCES / "kernels.cu").read_text()))
+    sources = "".join(path.read_text() for path in CUDA_SOURCES.glob("*.cu"))
+    names = set(re.findall(r"\b(\w+_kernel)\(const", sources))
     assert all(any(name in entry for entry in entries) for name in names)
 
 
