@@ -71,7 +71,7 @@ struct ModelArguments {
     EncodingTables* encoding;
 };
 
-// By several launches.
+// By four launches of one kernel, which leave nothing to be set anew but the counts.
 void choose_model(const ModelArguments&, cudaStream_t);
 
 } // namespace cusz::cuda
