@@ -66,6 +66,21 @@ struct Encoded {
     std::vector<std::byte> model = {}; // the spline pipeline's, as stored
 };
 
+// The top of a pyramid: its section of the body, and its values, in the field's order of axes.
+struct Top {
+    std::vector<std::byte> section;
+    const void* values = nullptr;
+};
+
+// Estimated lengths of archives, and the best way found to interpolate.
+struct Forecast {
+    Spline spline;
+    std::uint64_t spline_bytes = 0, lorenzo_bytes = 0;
+
+    // The spline pipeline takes longer: it has to save a twentieth of the bytes.
+    bool spline_pays() const { return spline_bytes <= lorenzo_bytes / 20 * 19; }
+};
+
 class Backend {
 public:
     virtual ~Backend() = default;
@@ -83,6 +98,20 @@ public:
     // Body (of a tiled archive, before the lossless stage) to field. Without a field, only the payload checksum is
     // verified, provided the frame's checksum is taken over tiles. Throws CORRUPT.
     virtual void decompress(const Frame& frame, const Source& body, int threads, const Target& field) = 0;
+
+    // Encodes a field over its pyramid: model and body, one after the other. coding: as for compress, with bound, step
+    // and spline settled.
+    virtual std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
+                                                    const Top& top, const Source& field, int threads,
+                                                    const Target& target, std::uint64_t capacity) = 0;
+    // Decodes it; without memory to put it in, only the payload checksum is verified. Throws CORRUPT.
+    virtual void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
+                                    int threads, const Target& field) = 0;
+    // Copies the points of a lattice out of a field, to the host.
+    virtual void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) = 0;
+    // What a sample of the field says of both pipelines' archives, and of how to interpolate. coding: with bound and
+    // step settled; with predictor auto, it is a shorter look unless the spline pipeline pays.
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) = 0;
 
     // Sums the checksum parts of `bytes` bytes cut into pieces, and copies the bytes to the target if there is one.
     virtual std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads,
@@ -107,38 +136,21 @@ inline void resolve_bound(Backend& backend, const Layout& layout, Coding& coding
                                            : Quantiser<double>::from_bound(coding.eb_abs).step;
 }
 
-// The top of a pyramid: its section of the body, and its values, in the field's order of axes.
-struct Top {
-    std::vector<std::byte> section;
-    const void* values = nullptr;
-};
+// A box of a whole field.
+inline Selection whole(const Layout& layout, void* field) {
+    Selection all{.start = {}, .count = layout.shape, .stride = {}, .field = field};
+    std::uint64_t stride = 1;
+    for (auto d = static_cast<std::size_t>(layout.ndim); d-- > 0; stride *= all.count[d]) all.stride[d] = stride;
+    return all;
+}
 
-// Estimated lengths of archives, and the best way found to interpolate.
-struct Forecast {
-    Spline spline;
-    std::uint64_t spline_bytes = 0, lorenzo_bytes = 0;
-
-    // The spline pipeline takes longer: it has to save a twentieth of the bytes.
-    bool spline_pays() const { return spline_bytes <= lorenzo_bytes / 20 * 19; }
-};
-
-// The CPU backend can also decode part of a field, and has the spline pipeline.
+// The CPU backend can also decode part of a field.
 class HostBackend : public Backend {
 public:
     // As decompress, for a box of the field: tiles that do not meet it are verified, but not decoded.
     virtual void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
-
-    // Encodes a field over its pyramid: model and body, one after the other. coding: as for compress, with bound, step
-    // and spline settled.
-    virtual std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
-                                                    const Top& top, const void* field, int threads, std::byte* target,
-                                                    std::uint64_t capacity) = 0;
-    // What a sample of the field says of both pipelines' archives, and of how to interpolate. coding: with bound and
-    // step settled; with predictor auto, it is a shorter look unless the spline pipeline pays.
-    virtual Forecast forecast(const Layout& layout, const Coding& coding, const void* field) = 0;
-    // Decodes a box of it; without memory to put it in, only the payload checksum is verified.
-    virtual void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
-                                    int threads, const Selection& box) = 0;
+    virtual void decompress_pyramid_box(const Frame& frame, const Pyramid& pyramid, const Top& top,
+                                        const std::byte* body, int threads, const Selection& box) = 0;
 };
 
 std::unique_ptr<HostBackend> make_cpu_backend();

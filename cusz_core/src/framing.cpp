@@ -91,18 +91,6 @@ std::size_t write_tiles(const Workers& workers, const Layout& layout, const Codi
 
 // ---- Pyramids
 
-// Copies a pyramid's top out of the field.
-template <class T>
-void gather_top(const Pyramid& pyramid, const T* field, T* top) {
-    const Lattice& lattice = pyramid.top();
-    for (std::uint64_t i = 0; i < lattice.values(); ++i) {
-        std::uint64_t rest = i, at = 0;
-        for (std::size_t a = 0; a < 4; ++a, rest /= lattice.extent[a - 1])
-            at += rest % lattice.extent[a] * lattice.field_stride[a];
-        top[i] = field[at];
-    }
-}
-
 // How the top of a pyramid is coded.
 Coding coding_of_top(const Layout& layout, const Coding& coding, const Pyramid& pyramid) {
     Coding plain;
@@ -118,15 +106,12 @@ Coding coding_of_top(const Layout& layout, const Coding& coding, const Pyramid& 
 
 // The top of a pyramid is an archive of its own; its values are what that archive holds.
 Top write_top(const Workers& workers, const Layout& layout, const Coding& coding, const Pyramid& pyramid,
-              const void* field) {
+              const Source& field) {
     const Extents shape = pyramid.top_shape();
     const Layout of_top(layout.dtype, CUSZ_MAX_NDIM, shape.data());
     const std::size_t bytes = static_cast<std::size_t>(of_top.bytes());
     std::byte* const values = workers.scratch.top.reserve<std::byte>(bytes);
-    if (layout.dtype == CUSZ_F32)
-        gather_top(pyramid, static_cast<const float*>(field), reinterpret_cast<float*>(values));
-    else
-        gather_top(pyramid, static_cast<const double*>(field), reinterpret_cast<double*>(values));
+    workers.backend.gather_points(layout, pyramid.top(), field, values);
     const Coding plain = coding_of_top(layout, coding, pyramid);
     Top top;
     top.section.resize(8 + (bytes + raw_header_bytes + 3) / 4 * 4);
@@ -142,18 +127,24 @@ Top write_top(const Workers& workers, const Layout& layout, const Coding& coding
 }
 
 // Reads the top section at the start of a body. Throws CORRUPT.
-Top read_top(const Workers& workers, const Frame& frame, const Pyramid& pyramid, const std::byte* body) {
-    const auto size = get<std::uint64_t>(body, 0);
+Top read_top(const Workers& workers, const Frame& frame, const Pyramid& pyramid, const Source& body) {
     const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4, most = frame.coding.body_bytes - 8 - index_bytes;
+    Backend& backend = body.on_device() ? workers.backend : workers.cpu;
+    Top top;
+    // Most are short: one copy is then enough.
+    top.section.resize(static_cast<std::size_t>(std::min<std::uint64_t>(8 + most, 4096)));
+    backend.copy(top.section.data(), body.pointer, top.section.size());
+    const auto size = get<std::uint64_t>(top.section.data(), 0);
     if (size < raw_header_bytes || size > most || (size + 3) / 4 * 4 > most)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a pyramid's top of ", size, " bytes");
-    const std::uint64_t section_bytes = 8 + (size + 3) / 4 * 4;
-    Top top;
-    top.section.assign(body, body + section_bytes);
-    for (std::size_t i = 8 + size; i < section_bytes; ++i)
+    const std::size_t here = top.section.size();
+    top.section.resize(static_cast<std::size_t>(8 + (size + 3) / 4 * 4));
+    if (top.section.size() > here)
+        backend.copy(top.section.data() + here, body.bytes() + here, top.section.size() - here);
+    for (std::size_t i = 8 + size; i < top.section.size(); ++i)
         if (top.section[i] != std::byte{0})
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the top is not 0");
-    if (get<std::uint8_t>(body + 8, version_at) != 1)
+    if (get<std::uint8_t>(top.section.data() + 8, version_at) != 1)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the pyramid's top is not of version 1");
     const Frame of_top = parse(top.section.data() + 8, top.section.data() + 8, size);
     const Extents shape = pyramid.top_shape();
@@ -172,19 +163,12 @@ Top read_top(const Workers& workers, const Frame& frame, const Pyramid& pyramid,
     return top;
 }
 
-Selection whole(const Layout& layout, void* field) {
-    Selection all{.start = {}, .count = layout.shape, .stride = {}, .field = field};
-    std::uint64_t stride = 1;
-    for (auto d = static_cast<std::size_t>(layout.ndim); d-- > 0; stride *= all.count[d]) all.stride[d] = stride;
-    return all;
-}
-
 // coding: with bound and step settled. Nothing if the archive would have version 1.
-std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& layout, Coding coding, const void* field,
-                                         std::byte* archive) {
+std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& layout, Coding coding,
+                                         const Source& field, const Target& archive) {
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // it has to be shorter than a raw one
     if (v2::header_bytes > most) return std::nullopt;
-    const Forecast forecast = workers.cpu.forecast(layout, coding, field);
+    const Forecast forecast = workers.backend.forecast(layout, coding, field);
     if (coding.predictor == CUSZ_PREDICTOR_AUTO && !forecast.spline_pays()) return std::nullopt;
     coding.predictor = CUSZ_PREDICTOR_SPLINE;
     coding.spline = forecast.spline;
@@ -192,53 +176,45 @@ std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& l
     coding.coder = CUSZ_CODER_RANS;
     const cusz_lossless lossless = std::exchange(coding.lossless, CUSZ_LOSSLESS_NONE);
     const Top top = write_top(workers, layout, coding, pyramid, field);
-    auto encoded = workers.cpu.compress_pyramid(layout, coding, pyramid, top, field, workers.threads,
-                                                archive + v2::header_bytes, most - v2::header_bytes);
+    auto encoded = workers.backend.compress_pyramid(layout, coding, pyramid, top, field, workers.threads,
+                                                    archive.at(v2::header_bytes), most - v2::header_bytes);
     if (!encoded) return std::nullopt;
     const std::size_t body_at = v2::header_bytes + encoded->model.size();
-    if (lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, {archive + body_at});
-    v2::write_header(archive, layout, encoded->coding, encoded->model.size(), encoded->payload_checksum);
+    if (lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, archive.at(body_at));
+    std::vector<std::byte> header(body_at);
+    std::copy(encoded->model.begin(), encoded->model.end(), header.begin() + v2::header_bytes);
+    v2::write_header(header.data(), layout, encoded->coding, encoded->model.size(), encoded->payload_checksum);
+    workers.backend.copy(archive.pointer, header.data(), header.size());
     return body_at + encoded->coding.stored_bytes;
 }
 
-// The same for memory anywhere: the pipeline runs on the CPU, so what is on a device is copied.
-std::optional<std::size_t> write_pyramid_from(const Workers& workers, const Layout& layout, const Coding& coding,
-                                              const Source& field, const Target& archive) {
-    const void* values = field.pointer;
-    if (field.on_device()) {
-        void* const copy = workers.scratch.field.reserve(static_cast<std::size_t>(layout.bytes()));
-        workers.backend.copy(copy, values, static_cast<std::size_t>(layout.bytes()));
-        values = copy;
+// The body of a pyramid before its lossless stage, which is undone on the host.
+Source body_of_pyramid(const Workers& workers, const Frame& frame, const Source& body) {
+    if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return body;
+    Frame on_host = frame;
+    if (body.on_device()) {
+        const auto bytes = static_cast<std::size_t>(frame.body_stored_bytes);
+        auto* const copy = workers.scratch.archive.reserve<std::byte>(bytes);
+        workers.backend.copy(copy, body.pointer, bytes);
+        on_host.body = copy;
     }
-    if (!archive.on_device()) return write_pyramid(workers, layout, coding, values, archive.bytes());
-    auto* const copy =
-        workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(layout.bytes()) + raw_header_bytes);
-    const auto bytes = write_pyramid(workers, layout, coding, values, copy);
-    if (bytes) workers.backend.copy(archive.pointer, copy, *bytes);
-    return bytes;
+    return {unpack(workers, on_host)};
 }
 
-void read_pyramid(const Workers& workers, const Frame& frame, const Selection& box) {
-    const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
-    if (packed && box.field == nullptr) return check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
-    const std::byte* const body = packed ? unpack(workers, frame) : frame.body;
+void read_pyramid(const Workers& workers, const Frame& frame, const Source& stored, const Target& field) {
+    if (frame.coding.lossless != CUSZ_LOSSLESS_NONE && field.pointer == nullptr)
+        return check_pieces(workers.backend, frame, stored, workers.threads, {});
+    const Source body = body_of_pyramid(workers, frame, stored);
     const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
     const Top top = read_top(workers, frame, pyramid, body);
-    workers.cpu.decompress_pyramid(frame, pyramid, top, body, workers.threads, box);
+    workers.backend.decompress_pyramid(frame, pyramid, top, body, workers.threads, field);
 }
 
-// The same to and from memory anywhere.
-void read_pyramid_to(const Workers& workers, Frame frame, const Source& body, const Target& field) {
-    const auto bytes = static_cast<std::size_t>(frame.layout.bytes());
-    if (body.on_device()) {
-        auto* const copy =
-            workers.scratch.archive.reserve<std::byte>(static_cast<std::size_t>(frame.body_stored_bytes));
-        workers.backend.copy(copy, frame.body, static_cast<std::size_t>(frame.body_stored_bytes));
-        frame.body = copy;
-    }
-    void* const values = field.on_device() ? workers.scratch.field.reserve(bytes) : field.pointer;
-    read_pyramid(workers, frame, whole(frame.layout, values));
-    if (field.on_device()) workers.backend.copy(field.pointer, values, bytes);
+void read_box_of_pyramid(const Workers& workers, const Frame& frame, const Selection& box) {
+    const Source body = body_of_pyramid(workers, frame, {frame.body});
+    const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
+    const Top top = read_top(workers, frame, pyramid, body);
+    workers.cpu.decompress_pyramid_box(frame, pyramid, top, body.bytes(), workers.threads, box);
 }
 
 } // namespace
@@ -246,14 +222,12 @@ void read_pyramid_to(const Workers& workers, Frame frame, const Source& body, co
 std::size_t write_archive(const Workers& workers, const Layout& layout, const Coding& given, const Source& field,
                           const Target& archive) {
     Coding coding = given;
-    // A field in device memory is not sampled.
-    if (coding.predictor == CUSZ_PREDICTOR_AUTO && field.on_device()) coding.predictor = CUSZ_PREDICTOR_LORENZO;
     if (coding.predictor != CUSZ_PREDICTOR_LORENZO && coding.eb > 0 &&
         halvable_axes(layout.ndim, layout.shape.data(), 15) != 0 && layout.values > 0) {
         Backend& backend = field.on_device() ? workers.backend : workers.cpu;
         resolve_bound(backend, layout, coding, field, workers.threads);
         if (coding.step != 0)
-            if (const auto bytes = write_pyramid_from(workers, layout, coding, field, archive)) return *bytes;
+            if (const auto bytes = write_pyramid(workers, layout, coding, field, archive)) return *bytes;
     }
     coding.predictor = CUSZ_PREDICTOR_LORENZO;
     return write_tiles(workers, layout, coding, field, archive);
@@ -262,7 +236,7 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
 void read_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field) {
     const auto& [backend, cpu, scratch, threads] = workers;
     if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, body, threads, field);
-    if (frame.version == 2) return read_pyramid_to(workers, frame, body, field);
+    if (frame.version == 2) return read_pyramid(workers, frame, body, field);
     if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return backend.decompress(frame, body, threads, field);
     if (body.on_device())
         fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which runs on the CPU: copy it to the host");
@@ -275,7 +249,7 @@ void read_box(const Workers& workers, const Frame& frame, const Selection& box) 
         check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
         return copy_box(frame, box);
     }
-    if (frame.version == 2) return read_pyramid(workers, frame, box);
+    if (frame.version == 2) return read_box_of_pyramid(workers, frame, box);
     const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
     workers.cpu.decompress_box(frame, packed ? unpack(workers, frame) : frame.body, workers.threads, box);
 }

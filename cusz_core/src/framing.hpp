@@ -8,19 +8,19 @@ namespace cusz {
 
 // Memory kept between calls.
 struct Scratch {
-    Buffer unpacked;       // a body before its lossless stage
-    Buffer top;            // values of a pyramid's top
-    Buffer field, archive; // copies on the host of what is on a device
-    std::size_t bytes() const { return unpacked.bytes() + top.bytes() + field.bytes() + archive.bytes(); }
+    Buffer unpacked; // a body before its lossless stage
+    Buffer top;      // values of a pyramid's top
+    Buffer archive;  // a copy on the host of one on a device
+    std::size_t bytes() const { return unpacked.bytes() + top.bytes() + archive.bytes(); }
     void release() {
-        for (Buffer* buffer : {&unpacked, &top, &field, &archive}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &top, &archive}) buffer->release();
     }
 };
 
 // What does the work of a call.
 struct Workers {
     Backend& backend; // for wherever field and archive reside
-    HostBackend& cpu; // runs the lossless stage and the spline pipeline
+    HostBackend& cpu; // runs the lossless stage, and codes the tops of pyramids
     Scratch& scratch;
     int threads;
 };

@@ -75,11 +75,7 @@ public:
     }
 
     void decompress(const Frame& frame, const Source& body, int threads, const Target& field) override {
-        Selection all{.start = {}, .count = frame.layout.shape, .stride = {}, .field = field.pointer};
-        std::uint64_t stride = 1;
-        for (auto d = static_cast<std::size_t>(frame.layout.ndim); d-- > 0; stride *= all.count[d])
-            all.stride[d] = stride;
-        decompress_box(frame, body.bytes(), threads, all);
+        decompress_box(frame, body.bytes(), threads, whole(frame.layout, field.pointer));
     }
 
     void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
@@ -91,21 +87,33 @@ public:
     }
 
     std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
-                                            const Top& top, const void* field, int threads, std::byte* target,
+                                            const Top& top, const Source& field, int threads, const Target& target,
                                             std::uint64_t capacity) override {
-        return spline().compress(layout, coding, pyramid, top, field, threads, target, capacity);
+        return spline().compress(layout, coding, pyramid, top, field.pointer, threads, target.bytes(), capacity);
     }
 
-    Forecast forecast(const Layout& layout, const Coding& coding, const void* field) override {
+    void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body, int threads,
+                            const Target& field) override {
+        decompress_pyramid_box(frame, pyramid, top, body.bytes(), threads, whole(frame.layout, field.pointer));
+    }
+
+    void decompress_pyramid_box(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
+                                int threads, const Selection& box) override {
+        spline().decompress(frame, pyramid, top, body, threads, box);
+    }
+
+    void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) override {
+        if (layout.dtype == CUSZ_F32)
+            gather(lattice, field.as<float>(), static_cast<float*>(values));
+        else
+            gather(lattice, field.as<double>(), static_cast<double*>(values));
+    }
+
+    Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) override {
         make_workers(1);
         if (layout.dtype == CUSZ_F32)
-            return spline().forecast(layout, coding, static_cast<const float*>(field), worker(0).tile<float>());
-        return spline().forecast(layout, coding, static_cast<const double*>(field), worker(0).tile<double>());
-    }
-
-    void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
-                            int threads, const Selection& box) override {
-        spline().decompress(frame, pyramid, top, body, threads, box);
+            return spline().forecast(layout, coding, field.as<float>(), worker(0).tile<float>());
+        return spline().forecast(layout, coding, field.as<double>(), worker(0).tile<double>());
     }
 
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
@@ -140,6 +148,16 @@ public:
     }
 
 private:
+    template <class T>
+    static void gather(const Lattice& lattice, const T* field, T* values) {
+        for (std::uint64_t i = 0; i < lattice.values(); ++i) {
+            std::uint64_t rest = i, at = 0;
+            for (std::size_t a = 0; a < 4; ++a, rest /= lattice.extent[a - 1])
+                at += rest % lattice.extent[a] * lattice.field_stride[a];
+            values[i] = field[at];
+        }
+    }
+
     Worker& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
 
     void make_workers(int threads) {

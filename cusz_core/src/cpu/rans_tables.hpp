@@ -58,14 +58,6 @@ struct SymbolTables {
 };
 inline constexpr SymbolTables symbol_tables{};
 
-inline TablesOfPlaces tables_of_places(const RansModel& model) {
-    TablesOfPlaces of{};
-    for (std::uint32_t row = 0; row < n_rows; ++row)
-        for (std::uint32_t place = 0; place < engine_places; ++place)
-            if (is_context(place)) of[row][place] = model.table[context_of(row, place)];
-    return of;
-}
-
 struct RansWriting {
     void set(const RansModel& of) {
         model = of;

@@ -14,6 +14,7 @@
 #include "huffman_model.hpp"
 #include "kernels.hpp"
 #include "memory.hpp"
+#include "spline_engine.hpp"
 
 namespace cusz::cuda {
 
@@ -189,6 +190,47 @@ public:
         });
     }
 
+    Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) override {
+        if (!field.on_device()) return cpu_->forecast(layout, coding, field);
+        const std::vector<std::byte> copy = on_stream([&] {
+            std::vector<std::byte> bytes(static_cast<std::size_t>(layout.bytes()));
+            staging_.copy(bytes.data(), field.pointer, bytes.size(), stream());
+            return bytes;
+        });
+        return cpu_->forecast(layout, coding, {copy.data()});
+    }
+
+    void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) override {
+        if (!field.on_device()) return cpu_->gather_points(layout, lattice, field, values);
+        require_aligned(field, layout.value_bytes());
+        on_stream([&] { spline_.gather_points(layout.dtype, lattice, field, values); });
+    }
+
+    std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
+                                            const Top& top, const Source& field, int threads, const Target& target,
+                                            std::uint64_t capacity) override {
+        if (field.on_device()) require_aligned(field, layout.value_bytes());
+        if (target.on_device()) require_aligned(target, 4);
+        try {
+            return on_stream([&] { return spline_.compress(layout, coding, pyramid, top, field, target, capacity); });
+        } catch (const Error& error) { // larger than the device
+            if (error.status() != CUSZ_ERROR_MEMORY || field.on_device() || target.on_device()) throw;
+            return cpu_->compress_pyramid(layout, coding, pyramid, top, field, threads, target, capacity);
+        }
+    }
+
+    void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body, int threads,
+                            const Target& field) override {
+        if (body.on_device()) require_aligned(body, 4);
+        if (field.on_device()) require_aligned(field, frame.layout.value_bytes());
+        try {
+            on_stream([&] { spline_.decompress(frame, pyramid, top, body, field); });
+        } catch (const Error& error) {
+            if (error.status() != CUSZ_ERROR_MEMORY || body.on_device() || field.on_device()) throw;
+            cpu_->decompress_pyramid(frame, pyramid, top, body, threads, field);
+        }
+    }
+
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
         if (!data.on_device() && !target.on_device()) return cpu_->piece_checksum(data, bytes, threads, target);
         return on_stream([&] {
@@ -216,6 +258,7 @@ public:
     std::size_t scratch_bytes() const override {
         std::size_t bytes = staging_.bytes() + cpu_->scratch_bytes();
         for (const DeviceBuffer* buffer : buffers()) bytes += buffer->bytes();
+        for (const DeviceBuffer* buffer : spline_.buffers()) bytes += buffer->bytes();
         return bytes;
     }
 
@@ -224,6 +267,7 @@ public:
             const CurrentDevice current(device_);
             for (DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_})
                 buffer->release(source_);
+            for (DeviceBuffer* buffer : spline_.buffers()) buffer->release(source_);
         } catch (const Error&) { // the device is lost, and its memory with it
         }
         staging_.release();
@@ -484,6 +528,7 @@ private:
                 .first_tile = batch.first_tile,
                 .n_tiles = batch.n_tiles,
                 .padded = padded,
+                .shortest = 1,
                 .longest = 1 + max_tile_values * static_cast<std::uint32_t>(words_of<T>),
                 .starts = states + states_of(batch),
                 .states = states,
@@ -534,6 +579,7 @@ private:
     DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
     Staging staging_;
     StageObserver observer_;
+    SplineEngine spline_{source_, staging_, observer_};
     std::unique_ptr<Backend> cpu_ = make_cpu_backend(); // for data that is on the host alone
 };
 

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
-#include "check.hpp"
 #include "codebook.cuh"
 #include "histogram.cuh"
+#include "launch.cuh"
 #include "pipeline.cuh"
 #include "value_range.cuh"
 
@@ -179,7 +178,7 @@ __global__ void __launch_bounds__(block_threads) start_kernel(const IndexArgumen
     std::uint64_t words = 0;
     for (std::uint64_t t = first; t < last; ++t) {
         const std::uint32_t n = a.index[t];
-        if (n == 0 || n > a.longest) report(&a.result->index_error, a.first_tile + t, TileError::index_entry);
+        if (n < a.shortest || n > a.longest) report(&a.result->index_error, a.first_tile + t, TileError::index_entry);
         words += n;
     }
     std::uint64_t end = warp_inclusive_sum(words);
@@ -298,55 +297,6 @@ __global__ void __launch_bounds__(block_threads) piece_kernel(const PieceArgumen
 }
 
 // ---- Launches
-
-namespace {
-
-struct Device {
-    int number, processors;
-    static Device current() {
-        Device device{};
-        CUSZ_CUDA(cudaGetDevice(&device.number));
-        CUSZ_CUDA(cudaDeviceGetAttribute(&device.processors, cudaDevAttrMultiProcessorCount, device.number));
-        return device;
-    }
-};
-
-constexpr std::uint32_t most_blocks_of_processor = 8;
-constexpr std::size_t most_devices = 64;
-
-// Blocks of a kernel that a multiprocessor of the current device runs at once. shared_bytes may differ between calls.
-template <auto kernel>
-int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t shared_bytes) {
-    // The query takes longer than a launch, so the last answer is cached, with the shared memory size it is for.
-    static std::array<std::atomic<std::uint64_t>, most_devices> cached{};
-    auto& known = cached[static_cast<std::size_t>(device.number) % most_devices];
-    const std::uint64_t key = std::uint64_t{shared_bytes} << 32 | static_cast<std::uint32_t>(device.number) << 8;
-    const std::uint64_t last = known.load(std::memory_order_relaxed);
-    if (last >> 8 == key >> 8 && last % 256 != 0) return static_cast<int>(last % 256);
-    int most_shared_bytes = 0, blocks = 0; // always the maximum: another thread may be launching with more
-    CUSZ_CUDA(cudaDeviceGetAttribute(&most_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
-    CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
-    CUSZ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes));
-    blocks = std::clamp(blocks, 1, static_cast<int>(most_blocks_of_processor));
-    known.store(key | static_cast<std::uint64_t>(blocks), std::memory_order_relaxed);
-    return blocks;
-}
-
-// As many blocks as run at once, or as there are parts of work if those are fewer.
-template <auto kernel, class Arguments>
-void launch(const Arguments& arguments, std::uint32_t threads, std::size_t shared_bytes, std::uint64_t parts,
-            bool all_parts, cudaStream_t stream) {
-    const Device device = Device::current();
-    const int at_once = blocks_of_processor<kernel>(device, threads, shared_bytes) * device.processors;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(all_parts ? parts : std::min<std::uint64_t>(parts, at_once)));
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    CUSZ_CUDA(cudaLaunchKernelEx(&config, kernel, arguments));
-}
-
-} // namespace
 
 namespace {
 

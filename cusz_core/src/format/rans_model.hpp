@@ -57,6 +57,14 @@ struct RansModel {
     static RansModel parse(std::span<const std::byte> bytes); // throws CORRUPT
 };
 
+inline TablesOfPlaces tables_of_places(const RansModel& model) {
+    TablesOfPlaces of{};
+    for (std::uint32_t row = 0; row < n_rows; ++row)
+        for (std::uint32_t place = 0; place < engine_places; ++place)
+            if (is_context(place)) of[row][place] = model.table[context_of(row, place)];
+    return of;
+}
+
 // Symbols of the values in significant groups, and groups, by context.
 struct RansCounts {
     std::array<std::array<std::uint32_t, n_symbols>, n_contexts> symbol{};

@@ -1,0 +1,166 @@
+// rANS with contexts (docs/format_v2.md, section 8): the entries of up to eight tiles are coded side by side by one
+// warp, four lanes to a tile, since each lane's states are a chain of dependent steps.
+#pragma once
+
+#include "block.cuh"
+#include "spline_kernels.hpp"
+
+namespace cusz::cuda {
+
+inline constexpr std::uint32_t tiles_of_warp = warp_lanes / most_lanes;
+inline constexpr std::uint32_t most_entries = max_tile_values + 1024; // values and flags
+
+// A run of entries of a tile: a phase's flags, or its values in significant groups.
+struct EntryRun {
+    std::uint32_t first, n;
+};
+
+// This lane's tile among those of the warp, and its number among the tile's lanes.
+__device__ inline std::uint32_t tile_of_warp() { return lane() / most_lanes; }
+__device__ inline std::uint32_t lane_of_tile() { return lane() % most_lanes; }
+
+// Of the tile's lanes that have the property: how many there are, and how many are before this one.
+struct LanesOfTile {
+    std::uint32_t n, before;
+    __device__ explicit LanesOfTile(bool has) {
+        const std::uint32_t all = __ballot_sync(whole_warp, has) >> (lane() - lane_of_tile()) & ((1u << most_lanes) - 1);
+        n = static_cast<std::uint32_t>(__popc(all));
+        before = static_cast<std::uint32_t>(__popc(all & ((1u << lane_of_tile()) - 1)));
+    }
+};
+
+
+// Encodes backwards; words are put before those there are.
+class RansEncoder {
+public:
+    // end: behind the tile's room for words; lanes: 0 if there is no tile.
+    __device__ RansEncoder(const EncodingTables& tables, std::uint32_t lanes, const std::uint16_t* entries,
+                           std::uint16_t* words, std::uint32_t end)
+        : tables_(tables), lanes_(lanes), entries_(entries), words_(words), at_(end) {}
+
+    __device__ void run(const EntryRun& run) {
+        const bool works = lane_of_tile() < lanes_;
+        const std::uint32_t n = works ? run.n : 0, each = std::max(lanes_, 1u);
+        for (std::uint32_t step = __reduce_max_sync(whole_warp, (n + each - 1) / each); step-- > 0;) {
+            const std::uint32_t j = step * each + lane_of_tile();
+            code(j < n ? tables_.interval[entries_[run.first + j]] : tables_.interval[idle_entry]);
+        }
+    }
+    // Puts the states before the words. Returns where they begin.
+    __device__ std::uint32_t finish() {
+        at_ -= 2 * lanes_;
+        if (lane_of_tile() < lanes_) {
+            words_[at_ + 2 * lane_of_tile()] = static_cast<std::uint16_t>(state_);
+            words_[at_ + 2 * lane_of_tile() + 1] = static_cast<std::uint16_t>(state_ >> 16);
+        }
+        return at_;
+    }
+
+private:
+    __device__ void code(std::uint64_t interval) {
+        const auto start = static_cast<std::uint32_t>(interval & 0xFFFF),
+                   frequency = static_cast<std::uint32_t>(interval >> 16 & 0xFFFF),
+                   reciprocal = static_cast<std::uint32_t>(interval >> 32);
+        const bool full = state_ >> 20 >= frequency;
+        const LanesOfTile giving(full);
+        at_ -= giving.n;
+        if (full) {
+            words_[at_ + giving.before] = static_cast<std::uint16_t>(state_);
+            state_ >>= 16;
+        }
+        std::uint32_t quotient = __umulhi(state_, reciprocal), rest = state_ - quotient * frequency;
+        if (rest >= frequency) { // the reciprocal is rounded down
+            ++quotient;
+            rest -= frequency;
+        }
+        state_ = (quotient << rans_bits) + rest + start;
+    }
+
+    const EncodingTables& tables_;
+    std::uint32_t lanes_;
+    const std::uint16_t* entries_;
+    std::uint16_t* words_;
+    std::uint32_t at_, state_ = rans_low;
+};
+
+class RansDecoder {
+public:
+    __device__ explicit RansDecoder(const DecodingTables& tables) : tables_(tables) {}
+
+    // units: the archive's payloads, of which there are n_units; states are at `at`, words end at `end`. lanes: 0 if
+    // there is nothing to decode. Returns whether the states are legal.
+    __device__ bool begin(const std::uint16_t* units, std::uint64_t n_units, std::uint64_t at, std::uint64_t end,
+                          std::uint32_t lanes) {
+        units_ = units;
+        last_ = n_units > 0 ? n_units - 1 : 0;
+        lanes_ = lanes;
+        at_ = at + 2 * lanes;
+        end_ = end;
+        state_ = rans_low;
+        if (lane_of_tile() < lanes) {
+            const std::uint64_t mine = at + 2 * lane_of_tile();
+            state_ = units[mine] | std::uint32_t{units[mine + 1]} << 16;
+        }
+        return state_ >= rans_low;
+    }
+
+    // Decodes n groups' flags, or symbols. get(j): context, or table; put(j, symbol).
+    template <class Get, class Put>
+    __device__ void flags(std::uint32_t n, const Get& get, const Put& put) {
+        steps(n, [&](std::uint32_t j, std::uint32_t slot) {
+            const std::uint32_t g = tables_.significant[get(j)], others = rans_total - g;
+            const bool significant = slot >= others;
+            put(j, significant);
+            return significant ? Interval{others, g} : Interval{0, others};
+        });
+    }
+    template <class Get, class Put>
+    __device__ void symbols(std::uint32_t n, const Get& get, const Put& put) {
+        steps(n, [&](std::uint32_t j, std::uint32_t slot) {
+            const std::uint32_t table = get(j);
+            const std::uint16_t* const begin = tables_.interval[table];
+            std::uint32_t symbol = tables_.first_symbol[table][slot / 16], next = begin[symbol + 1];
+            while (slot >= next) next = begin[++symbol + 1];
+            put(j, symbol);
+            const std::uint32_t start = begin[symbol];
+            return Interval{start, next - start};
+        });
+    }
+    // Whether everything was read, and nothing else; of this lane.
+    __device__ bool finished() const { return lanes_ == 0 || (at_ == end_ && state_ == rans_low); }
+
+private:
+    struct Interval {
+        std::uint32_t start, frequency;
+    };
+
+    template <class Decode>
+    __device__ void steps(std::uint32_t n, const Decode& decode) {
+        const std::uint32_t each = std::max(lanes_, 1u);
+        if (lane_of_tile() >= lanes_) n = 0;
+        const std::uint32_t n_steps = __reduce_max_sync(whole_warp, (n + each - 1) / each);
+        for (std::uint32_t step = 0; step < n_steps; ++step) {
+            const std::uint32_t j = step * each + lane_of_tile();
+            bool short_of = false;
+            if (j < n) {
+                const std::uint32_t slot = state_ % rans_total;
+                const Interval of = decode(j, slot);
+                state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
+                short_of = state_ < rans_low;
+            }
+            const LanesOfTile taking(short_of);
+            if (short_of) { // words beyond the end are anything; finished() tells
+                const std::uint64_t word = at_ + taking.before;
+                state_ = state_ << 16 | units_[word < last_ ? word : last_];
+            }
+            at_ += taking.n;
+        }
+    }
+
+    const DecodingTables& tables_;
+    const std::uint16_t* units_ = nullptr;
+    std::uint64_t last_ = 0, at_ = 0, end_ = 0;
+    std::uint32_t lanes_ = 0, state_ = rans_low;
+};
+
+} // namespace cusz::cuda

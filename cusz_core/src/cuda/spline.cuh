@@ -1,0 +1,250 @@
+// Spline interpolation of a tile from the next coarser lattice, contexts, quantisation and its reverse
+// (docs/format_v2.md, sections 4 to 6). Each function is a stage that all threads of a tile go through; between
+// stages there is a barrier. memory: FullMemory or AnyMemory.
+#pragma once
+
+#include "spline_tile.cuh"
+
+namespace cusz::cuda {
+
+template <std::uint32_t c>
+using ClassConstant = std::integral_constant<std::uint32_t, c>;
+
+// Calls use(a, source) for the axes along which a class is odd: `source` is the class that it is predicted from there.
+template <class C, class Use>
+__device__ void for_odd_axes(C c, const Use& use) {
+    if constexpr (std::is_same_v<C, std::uint32_t>) {
+        for (std::uint32_t a = 0; a < most_active_axes; ++a)
+            if ((c >> a & 1) != 0) use(a, c ^ 1u << a);
+    } else {
+        if constexpr ((C::value & 1) != 0) use(ClassConstant<0>{}, ClassConstant<(C::value ^ 1)>{});
+        if constexpr ((C::value & 2) != 0) use(ClassConstant<1>{}, ClassConstant<(C::value ^ 2)>{});
+        if constexpr ((C::value & 4) != 0) use(ClassConstant<2>{}, ClassConstant<(C::value ^ 4)>{});
+    }
+}
+
+// Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is.
+template <class T, class Memory>
+__device__ void load_coarse(const TilePlace<T>& place, Memory& memory) {
+    const auto& g = memory.geometry();
+    constexpr ClassConstant<0> c;
+    const DeviceLattice<T>& lattice = *place.lattice;
+    const std::uint32_t begin = g.begin(c), n = g.positions(c);
+    for (std::uint32_t i = tile_thread(); i < n; i += tile_threads) {
+        std::uint32_t rest = i, at_magnitude = 0, stride = 1;
+        std::int64_t offset = static_cast<std::int64_t>(place.coarse);
+        bool inside = true, has_magnitude = true;
+#pragma unroll
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            const bool active = g.is_active(a);
+            const std::uint32_t size = g.padded(c, a), here = rest % size;
+            rest /= size;
+            const auto x = static_cast<std::int64_t>(here) - (active ? 1 : 0);
+            const auto at = static_cast<std::int64_t>(active ? place.origin[a] / 2 : place.origin[a]) + x;
+            const std::uint64_t extent = active ? (lattice.extent[a] + 1) / 2 : lattice.extent[a];
+            inside = inside && at >= 0 && static_cast<std::uint64_t>(at) < extent;
+            offset += x * static_cast<std::int64_t>(lattice.coarse_stride[a]);
+            const std::uint32_t around = g.n(c, a) + (active ? 2 : 0);
+            has_magnitude = has_magnitude && here < around;
+            at_magnitude += here * stride;
+            stride *= around;
+        }
+        memory.value(begin + i) = inside ? lattice.coarse_value[offset] : T{0};
+        if (has_magnitude) memory.order(at_magnitude) = inside ? lattice.coarse_magnitude[offset] : std::uint8_t{0};
+    }
+}
+
+// P of section 6, from what load_coarse left in `order`; use(point, magnitude, position): for each point of class 0.
+template <class Memory, class Use>
+__device__ void sum_parents(Memory& memory, const Use& use) {
+    const auto& g = memory.geometry();
+    constexpr ClassConstant<0> c;
+    std::uint32_t stride[5] = {1};
+#pragma unroll
+    for (std::uint32_t a = 0; a < 4; ++a) stride[a + 1] = stride[a] * (g.n(c, a) + (g.is_active(a) ? 2 : 0));
+    g.for_points(c, [&](const Point& p, std::uint32_t) {
+        std::uint32_t first = 0, middle = 0;
+#pragma unroll
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            first += p.x[a] * stride[a];
+            middle += g.is_active(a) ? stride[a] : 0;
+        }
+        std::uint32_t sum = 0;
+#pragma unroll
+        for (std::uint32_t z = 0; z < 3; ++z)
+#pragma unroll
+            for (std::uint32_t y = 0; y < 3; ++y)
+#pragma unroll
+                for (std::uint32_t x = 0; x < 3; ++x)
+                    if ((z == 0 || g.is_active(2)) && (y == 0 || g.is_active(1)))
+                        sum += memory.order(first + x * stride[0] + y * stride[1] + z * stride[2]);
+        memory.parents(place_in_class(g, c, p.x[0], p.x[1], p.x[2], p.x[3])) =
+            static_cast<std::uint8_t>(std::min(sum, special_magnitude));
+        use(p, memory.order(first + middle), position(g, c, p));
+    });
+}
+
+// Continues the rows of class c beyond the border of the lattice along axis a, in which it is even.
+template <class T, class Memory, class C>
+__device__ void continue_rows(const TilePlace<T>& place, Memory& memory, C c, std::uint32_t a) {
+    const auto& g = memory.geometry();
+    if ((c >> a & 1) != 0) return;
+    const bool low = (place.low >> a & 1) != 0, high = (place.high >> a & 1) != 0;
+    if (!low && !high) return;
+    const DeviceLattice<T>& lattice = *place.lattice;
+    const std::uint64_t extent = lattice.extent[a];
+    const bool even = extent % 2 == 0;
+    const std::uint32_t s = g.stride(c, a), size = g.padded(c, a), begin = g.begin(c);
+    const auto end = static_cast<std::uint32_t>((extent + 1) / 2 - place.origin[a] / 2) + 1; // position of A(N)
+    for (std::uint32_t i = tile_thread(); i < g.positions(c) / size; i += tile_threads) {
+        const std::uint32_t row = begin + i % s + i / s * (s * size); // s: positions of the axes before a
+        const auto at = [&](std::uint32_t j) -> T& { return memory.value(row + j * s); };
+        if (low) at(0) = T{3} * (at(1) - at(2)) + at(3);
+        if (!high) continue;
+        if (even) {
+            at(end) = (at(end - 1) - at(end - 2)) + at(end - 1);
+            if (end + 1 < size) at(end + 1) = (at(end) - at(end - 1)) + at(end);
+        } else {
+            at(end) = T{3} * (at(end - 1) - at(end - 2)) + at(end - 3);
+        }
+    }
+}
+
+// The prediction at a position, and S if wanted.
+template <bool with_spread, class T, class Memory, class C>
+__device__ T predict(Memory& memory, C c, int x, int y, int z, int w, bool cubic, T inv, std::uint32_t& spread) {
+    const auto& g = memory.geometry();
+    T sum{}, low{}, high{};
+    bool is_first = true;
+    std::uint32_t n_odd = 0;
+    for_odd_axes(c, [&](auto a, auto source) {
+        const std::uint32_t at = position(g, source, x, y, z, w), s = g.stride(source, a);
+        const T v0 = memory.value(at - s), v1 = memory.value(at), v2 = memory.value(at + s),
+                v3 = memory.value(at + 2 * s);
+        const T s12 = v1 + v2;
+        const T curve = (s12 * T(9) - (v0 + v3)) * T(0.0625), line = s12 * T(0.5);
+        const T chosen = cubic ? curve : line;
+        sum = is_first ? chosen : sum + chosen;
+        if constexpr (with_spread) {
+            if (is_first) {
+                low = high = curve;
+            } else {
+                low = curve < low ? curve : low;
+                high = curve > high ? curve : high;
+            }
+            low = line < low ? line : low;
+            high = line > high ? line : high;
+        }
+        is_first = false;
+        ++n_odd;
+    });
+    if (n_odd == 2) sum *= T(0.5);
+    if (n_odd == 3) sum *= T(1) / T(3);
+    if constexpr (with_spread) {
+        constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52;
+        constexpr std::int32_t mask = sizeof(T) == 4 ? 0xFF : 0x7FF, bias = sizeof(T) == 4 ? 127 : 1023;
+        const T width = (high - low) * inv;
+        const auto exponent = static_cast<std::int32_t>(bits_of(width) >> mantissa_bits) & mask;
+        spread = static_cast<std::uint32_t>(std::min(std::max(exponent - (bias - 3), 0), 7));
+    }
+    return magnitude(sum) <= std::numeric_limits<T>::max() ? sum : T{0};
+}
+
+// u of a class around the tile.
+template <class T, class Memory, class C>
+__device__ void predict_margin(const TilePlace<T>& place, Memory& memory, C c, bool cubic) {
+    const auto& g = memory.geometry();
+    g.for_margin(c, [&](int x, int y, int z, int w) {
+        std::uint32_t spread;
+        memory.value(position(g, c, x, y, z, w)) =
+            predict<false>(memory, c, x, y, z, w, cubic, place.lattice->quantiser.inv, spread);
+    });
+}
+
+// Q of section 6.
+template <class Memory, class C>
+__device__ std::uint32_t sum_of_earlier_phases(Memory& memory, C c, const Point& p) {
+    const auto& g = memory.geometry();
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (std::uint32_t removed = 1; removed < n_classes; ++removed) {
+        if ((removed & ~c) != 0 || removed == c) continue;
+        const std::uint32_t source = c ^ removed, base = place_of_class(g, source);
+#pragma unroll
+        for (std::uint32_t up = 0; up < n_classes; ++up) {
+            if ((up & ~removed) != 0) continue;
+            std::uint32_t x[4] = {p.x[0], p.x[1], p.x[2], p.x[3]};
+            bool inside = true;
+#pragma unroll
+            for (std::uint32_t a = 0; a < most_active_axes; ++a)
+                if ((up >> a & 1) != 0) inside = inside && ++x[a] < g.n(source, a);
+            if (inside) sum += memory.magnitude(base + place_in_class(g, source, x[0], x[1], x[2], x[3]));
+        }
+    }
+    return sum;
+}
+
+// N of section 6.
+template <class Memory, class C>
+__device__ std::uint32_t activity(Memory& memory, C c, const Point& p) {
+    const auto& g = memory.geometry();
+    const std::uint32_t parents = memory.parents(place_in_class(g, ClassConstant<0>{}, p.x[0], p.x[1], p.x[2], p.x[3])),
+                        earlier = sum_of_earlier_phases(memory, c, p);
+    if (parents >= special_magnitude || earlier >= special_magnitude) return 8;
+    return std::min(32 - static_cast<std::uint32_t>(__clz(static_cast<int>(parents + earlier))), 7u);
+}
+
+__device__ inline std::uint32_t magnitude_of(std::int32_t code) {
+    return std::min(32 - static_cast<std::uint32_t>(__clz(code < 0 ? -code : code)), 9u);
+}
+
+// ---- Quantisation (section 5)
+
+// A value against its prediction: a code, missing_code for a special value; and what is predicted from.
+template <class T>
+struct Coded {
+    T value;
+    std::int32_t code;
+    bool verbatim;
+};
+
+template <class T>
+__device__ Coded<T> as_it_is(T d, T p, const Quantiser<T>& q) {
+    if (bits_of(d) == q.special) return {p, missing_code, false};
+    return {magnitude(d) <= std::numeric_limits<T>::max() ? d : p, 0, true};
+}
+
+template <class T>
+__device__ Coded<T> quantise_against(T d, T p, const Quantiser<T>& q) {
+    constexpr T rounder = Traits<T>::rounder, largest_code = T(1048575);
+    const T t = (d - p) * q.inv, shifted = t + rounder;
+    const T back = p + (shifted - rounder) * q.step, r = d - back;
+    const bool in_reach = magnitude(t) <= largest_code;
+    const auto code = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits_of(shifted) - bits_of(rounder)));
+    if (in_reach && magnitude(r) < q.e && bits_of(d) != q.special) return {back, code, false};
+    if (bits_of(d) != q.special && in_reach && magnitude(r) == q.e) {
+        // The error of the subtraction says on which side of e the exact difference is.
+        const T b = r - d, error = (d - (r - b)) + (-back - b);
+        if (r > T{0} ? error <= T{0} : error >= T{0}) return {back, code, false};
+    }
+    return as_it_is(d, p, q);
+}
+
+template <class T>
+__device__ T reconstruct(T p, std::int32_t code, const Quantiser<T>& q) {
+    return p + static_cast<T>(code) * q.step;
+}
+
+// ---- Results of a tile, in the arrays of its lattice
+
+template <class T, class G>
+__device__ void store_in_lattice(const TilePlace<T>& place, const G& g, std::uint32_t c, const Point& p, T value,
+                                 std::uint32_t magnitude) {
+    const DeviceLattice<T>& lattice = *place.lattice;
+    if (lattice.value == nullptr) return;
+    const std::uint64_t at = place.fine + offset_of(g, c, p, lattice.stride);
+    lattice.value[at] = value;
+    lattice.magnitude[at] = static_cast<std::uint8_t>(magnitude);
+}
+
+} // namespace cusz::cuda

@@ -1,0 +1,466 @@
+#include "spline_engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "../errors.hpp"
+#include "../format/checksum.hpp"
+#include "kernels.hpp"
+#include "spline_kernels.hpp"
+
+namespace cusz::cuda {
+
+namespace {
+
+const char* text_of(SplineError error) {
+    switch (error) {
+    case SplineError::header: return "bad tile header";
+    case SplineError::header_or_length: return "bad tile header or length";
+    case SplineError::too_short: return "payload is too short";
+    case SplineError::too_many_verbatim: return "more verbatim values than points";
+    case SplineError::verbatim_position: return "bad position of a verbatim value";
+    case SplineError::verbatim_code: return "a verbatim value has a code";
+    case SplineError::words: return "codewords do not end where the payload does";
+    case SplineError::none: break;
+    }
+    return "bad";
+}
+
+std::uint64_t weigh_all(const std::byte* words, std::size_t bytes) { return weigh(words, bytes / 4); }
+
+std::uint64_t top_part(const Pyramid& pyramid, const Top& top) {
+    return part_of_sum(pyramid.n_tiles, weigh_all(top.section.data(), top.section.size()), top.section.size() / 2);
+}
+
+// The points of lattice 1 with which tile `number` of lattice 0 is counted (docs/format_v2.md, section 10).
+std::uint64_t points_around(const Lattice& lattice, std::uint64_t number) {
+    const LatticeTile tile = tile_of(lattice, number);
+    std::uint64_t points = 1;
+    for (std::size_t a = 0; a < 4; ++a) {
+        const std::uint64_t from = tile.origin[a], to = from + tile.edge[a];
+        points *= lattice.is_active(a)
+                      ? std::min((to + 1) / 2 + 2, lattice.coarse_extent(a)) - (from > 0 ? from / 2 - 2 : 0)
+                      : tile.edge[a];
+    }
+    return points;
+}
+
+std::unique_ptr<DecodingTables> decoding_tables(const RansModel& model) {
+    auto tables = std::make_unique<DecodingTables>();
+    for (std::uint32_t t = 0; t < model.n_tables; ++t) {
+        std::uint32_t slot = 0;
+        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            tables->interval[t][s] = static_cast<std::uint16_t>(slot);
+            const std::uint32_t end = slot + model.frequency[t][s];
+            for (slot = (slot + 15) / 16 * 16; slot < end; slot += 16)
+                tables->first_symbol[t][slot / 16] = static_cast<std::uint8_t>(s);
+            slot = end;
+        }
+        tables->interval[t][n_symbols] = static_cast<std::uint16_t>(slot);
+    }
+    const TablesOfPlaces table_of = tables_of_places(model);
+    for (std::size_t row = 0; row < n_rows; ++row) std::copy(table_of[row].begin(), table_of[row].end(), tables->table_of[row]);
+    std::copy(model.significant.begin(), model.significant.end(), tables->significant);
+    return tables;
+}
+
+void copy_extents(std::uint64_t (&to)[4], const Extents& from) { std::copy(from.begin(), from.end(), to); }
+
+// The lattices of a pyramid as kernels see them, and memory for the values of all but the field.
+template <class T>
+struct DevicePyramid {
+    std::vector<DeviceLattice<T>> lattices; // the top is the last
+    std::vector<T> top_values, top_decoded; // to predict from, and as they are
+    std::vector<std::uint8_t> top_magnitudes;
+    bool top_has_patches = false;
+    std::uint64_t values = 0; // of all but the field
+    std::uint32_t positions = 0;
+
+    // field: originals or, for reading, where decoded values go.
+    DevicePyramid(const Pyramid& pyramid, const Coding& coding, const Top& top, const T* original, T* decoded) {
+        for (std::size_t i = 0; i < pyramid.lattices.size(); ++i) {
+            const Lattice& from = pyramid.lattices[i];
+            DeviceLattice<T> to{};
+            to.n_active = from.n_active;
+            to.number = static_cast<std::uint32_t>(i);
+            std::copy(from.axis.begin(), from.axis.end(), to.axis);
+            std::copy(from.edge.begin(), from.edge.end(), to.edge);
+            copy_extents(to.extent, from.extent);
+            copy_extents(to.count, from.count);
+            copy_extents(to.original_stride, from.field_stride);
+            copy_extents(to.stride, from.stride);
+            copy_extents(to.coarse_stride, from.coarse_stride);
+            to.n_tiles = from.n_tiles;
+            to.first_tile = from.first_tile;
+            to.quantiser = quantiser_of(static_cast<T>(coding.step / 2), coding.spline.divisor(i));
+            to.quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
+            to.original = original;
+            to.decoded = decoded;
+            if (i > 0) values += from.values();
+            if (from.n_active > 0) positions = std::max(positions, positions_of_tile(from));
+            lattices.push_back(to);
+        }
+        if (lattices.size() > most_lattices) fail(CUSZ_ERROR_INTERNAL, "a pyramid of ", lattices.size(), " lattices");
+        const auto* const given = static_cast<const T*>(top.values);
+        const auto special = lattices.back().quantiser.special;
+        T last = 0;
+        for (std::uint64_t j = 0; j < pyramid.top().values(); ++j) {
+            const bool is_special = bits_of(given[j]) == special;
+            const bool is_finite = std::abs(given[j]) <= std::numeric_limits<T>::max();
+            if (!is_special && is_finite) last = given[j];
+            top_has_patches = top_has_patches || (!is_special && !is_finite);
+            top_values.push_back(last);
+            top_decoded.push_back(given[j]);
+            top_magnitudes.push_back(is_special ? 255 : 0);
+        }
+    }
+
+    // Bytes of device memory for values and magnitudes, the top's decoded values, and the lattices.
+    std::size_t bytes() const { return sizes().used(); }
+
+    // Sets pointers into that memory, and copies there what the host knows.
+    template <class Upload>
+    const DeviceLattice<T>* place(std::byte* memory, const Upload& upload) {
+        Parts parts(memory);
+        auto* value = parts.take<T>(values);
+        auto* const decoded_top = parts.take<T>(top_decoded.size());
+        auto* const device_lattices = parts.take<DeviceLattice<T>>(lattices.size());
+        auto* magnitude = parts.take<std::uint8_t>(values);
+        for (std::size_t i = 1; i < lattices.size(); ++i) {
+            DeviceLattice<T>& lattice = lattices[i];
+            lattice.value = value;
+            lattice.magnitude = magnitude;
+            lattices[i - 1].coarse_value = value;
+            lattices[i - 1].coarse_magnitude = magnitude;
+            const std::uint64_t n = lattice.extent[0] * lattice.extent[1] * lattice.extent[2] * lattice.extent[3];
+            value += n;
+            magnitude += n;
+        }
+        lattices.back().top = decoded_top;
+        upload(lattices.back().value, top_values.data(), top_values.size());
+        upload(lattices.back().magnitude, top_magnitudes.data(), top_magnitudes.size());
+        upload(decoded_top, top_decoded.data(), top_decoded.size());
+        upload(device_lattices, lattices.data(), lattices.size());
+        return device_lattices;
+    }
+
+    // Deals out the tiles of lattices `last` to `first` in tickets of up to `most` tiles, for so many blocks. Returns
+    // the number of tickets.
+    std::uint64_t deal(std::uint32_t first, std::uint32_t last, std::uint32_t most, std::uint32_t blocks) {
+        std::uint64_t tickets = 0;
+        for (std::uint32_t i = last + 1; i-- > first;) {
+            DeviceLattice<T>& lattice = lattices[i];
+            lattice.tiles_of_ticket =
+                static_cast<std::uint32_t>(std::clamp<std::uint64_t>(lattice.n_tiles / blocks, 1, most));
+            lattice.first_ticket = tickets;
+            lattice.n_tickets = (lattice.n_tiles + lattice.tiles_of_ticket - 1) / lattice.tiles_of_ticket;
+            lattice.waits_for = i < last ? i + 1 : 0;
+            tickets += lattice.n_tickets;
+        }
+        return tickets;
+    }
+
+private:
+    Parts sizes() const {
+        Parts parts(nullptr);
+        parts.take<T>(values);
+        parts.take<T>(top_decoded.size());
+        parts.take<DeviceLattice<T>>(lattices.size());
+        parts.take<std::uint8_t>(values);
+        return parts;
+    }
+};
+
+} // namespace
+
+std::vector<DeviceBuffer*> SplineEngine::buffers() {
+    return {&field_, &archive_, &arrays_, &workspace_, &scratch_, &states_};
+}
+
+std::vector<const DeviceBuffer*> SplineEngine::buffers() const {
+    return {&field_, &archive_, &arrays_, &workspace_, &scratch_, &states_};
+}
+
+std::optional<Encoded> SplineEngine::compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
+                                              const Top& top, const Source& field, const Target& target,
+                                              std::uint64_t capacity) {
+    if (layout.dtype == CUSZ_F32) return compress_as<float>(coding, pyramid, top, field, target, capacity);
+    return compress_as<double>(coding, pyramid, top, field, target, capacity);
+}
+
+void SplineEngine::decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
+                              const Target& field) {
+    if (frame.layout.dtype == CUSZ_F32)
+        decompress_as<float>(frame, pyramid, top, body, field);
+    else
+        decompress_as<double>(frame, pyramid, top, body, field);
+}
+
+void SplineEngine::gather_points(cusz_dtype dtype, const Lattice& lattice, const Source& field, void* values) {
+    if (dtype == CUSZ_F32)
+        gather_as(lattice, field, static_cast<float*>(values));
+    else
+        gather_as(lattice, field, static_cast<double*>(values));
+}
+
+template <class T>
+void SplineEngine::gather_as(const Lattice& lattice, const Source& field, T* values) {
+    GatherArguments<T> a{};
+    a.from = field.as<T>();
+    a.to = states_.reserve<T>(source_, lattice.values());
+    copy_extents(a.extent, lattice.extent);
+    copy_extents(a.from_stride, lattice.field_stride);
+    copy_extents(a.to_stride, lattice.stride);
+    gather(a, stream());
+    done("gather_top");
+    fetch(values, a.to, static_cast<std::size_t>(lattice.values()));
+}
+
+template <class T>
+std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyramid& pyramid, const Top& top,
+                                                 const Source& field, const Target& target, std::uint64_t capacity) {
+    const std::uint64_t n = pyramid.lattices[0].values(), index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
+    const std::uint32_t n_axes = pyramid.lattices[0].n_active;
+    const auto last = static_cast<std::uint32_t>(pyramid.n_coded() - 1);
+    if (top.section.size() + index_bytes > capacity) return std::nullopt;
+    const T* values = field.as<T>();
+    if (!field.on_device()) {
+        T* const copy = field_.reserve<T>(source_, n);
+        staging_.copy(copy, values, static_cast<std::size_t>(n) * sizeof(T), stream());
+        values = copy;
+    }
+    std::byte* const body =
+        target.on_device() ? target.bytes() : archive_.reserve<std::byte>(source_, capacity);
+
+    DevicePyramid<T> lattices(pyramid, given, top, values, nullptr);
+    const Sample sample(pyramid.lattices[0].n_tiles, default_r);
+    const bool is_large = sample.rate() == Sample::most && pyramid.n_coded() > 1;
+    const std::uint64_t n_tiles = pyramid.lattices[0].n_tiles,
+                        n_boxes = is_large ? std::max(n_tiles / 32, std::uint64_t{128}) : 0;
+    std::uint32_t positions_of_box = 0;
+    std::uint64_t n_around = 0;
+    if (is_large) {
+        const Lattice& lattice = pyramid.lattices[0];
+        positions_of_box = 1;
+        for (std::size_t a = 0; a < 4; ++a)
+            positions_of_box *= static_cast<std::uint32_t>(
+                lattice.is_active(a) ? std::min<std::uint64_t>((lattice.edge[a] + 1) / 2 + 6, lattice.coarse_extent(a))
+                                     : lattice.edge[a]);
+        for (std::uint64_t j = 0; j < n_boxes; ++j) n_around += points_around(lattice, sampled(j, n_boxes, n_tiles));
+    }
+    SplinePlan counting = plan_spline<T>(SplineKernel::count, n_axes, lattices.positions, positions_of_box),
+               writing = plan_spline<T>(SplineKernel::write, n_axes, lattices.positions);
+    for (SplinePlan* plan : {&counting, &writing})
+        plan->blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(plan->blocks, pyramid.n_tiles));
+
+    // What is cleared comes first.
+    struct Cleared {
+        Progress counting, writing;
+        SplineWritten written;
+        SplineCounts counts;
+    };
+    Parts parts(nullptr);
+    parts.take<Cleared>(1);
+    parts.take<ChosenModel>(1);
+    parts.take<EncodingTables>(1);
+    parts.take<ModelScratch>(1);
+    auto* const memory = workspace_.reserve<std::byte>(source_, parts.used());
+    parts = Parts(memory);
+    auto* const cleared = parts.take<Cleared>(1);
+    auto* const model = parts.take<ChosenModel>(1);
+    auto* const tables = parts.take<EncodingTables>(1);
+    auto* const model_scratch = parts.take<ModelScratch>(1);
+    CUSZ_CUDA(cudaMemsetAsync(cleared, 0, sizeof *cleared, stream()));
+
+    // Counting, then the model. No memory is allocated again while kernels are at work.
+    std::byte* const scratch = scratch_.reserve<std::byte>(
+        source_, std::max(counting.blocks * counting.scratch_bytes, writing.blocks * writing.scratch_bytes));
+    auto* const states = states_.reserve<std::uint64_t>(source_, pyramid.n_tiles);
+    auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
+    const auto upload_all = [&](auto* to, const auto* from, std::size_t count) { upload(to, from, count); };
+    std::uint64_t tickets = 0;
+    if (is_large) {
+        tickets = last >= 2 ? lattices.deal(2, last, 1, counting.blocks) : 0;
+        lattices.lattices[1].first_ticket = lattices.lattices[0].first_ticket = tickets;
+        lattices.lattices[1].n_tickets = 0;
+        lattices.lattices[0].n_tickets = n_boxes;
+        lattices.lattices[0].tiles_of_ticket = 1;
+        lattices.lattices[0].waits_for = last >= 2 ? 2 : 0;
+        tickets += n_boxes;
+    } else {
+        tickets = lattices.deal(0, last, 1, counting.blocks);
+    }
+    auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(counting.blocks, tickets));
+    const SplineCountArguments<T> count{
+        .work = {lattices.place(arrays, upload_all), 0, last, given.spline.cubic, tickets, &cleared->counting, scratch,
+                 lattices.positions, 1},
+        .sample = sample,
+        .counts = &cleared->counts,
+        .n_boxes = n_boxes,
+        .n_tiles = n_tiles,
+        .positions_of_box = positions_of_box,
+    };
+    done("clear");
+    count_spline(count, n_axes, blocks, stream());
+    done("count_spline");
+    ModelArguments choice{&cleared->counts, {sample.rate(), 1, 1}, model_scratch, model, tables};
+    if (is_large) {
+        choice.weight[0] = n_tiles / n_boxes;
+        choice.weight[1] = std::max<std::uint64_t>(pyramid.lattices[1].values() / n_around, 1);
+    }
+    choose_model(choice, stream());
+    done("choose_model");
+
+    tickets = lattices.deal(0, last, 8, writing.blocks);
+    blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(writing.blocks, tickets));
+    CUSZ_CUDA(cudaMemsetAsync(states, 0, static_cast<std::size_t>(tickets) * sizeof *states, stream()));
+    SplineWriteArguments<T> write{};
+    write.work = {lattices.place(arrays, upload_all), 0, last, given.spline.cubic, tickets, &cleared->writing,
+                  scratch, lattices.positions, 1};
+    write.model = model;
+    write.tables = tables;
+    write.target = body;
+    write.top_bytes = top.section.size();
+    write.index_bytes = index_bytes;
+    write.capacity = capacity;
+    write.states = states;
+    write.result = &cleared->written;
+    write_spline(write, n_axes, blocks, stream());
+    done("write_spline");
+
+    SplineWritten written;
+    ChosenModel chosen;
+    CUSZ_CUDA(cudaMemcpyAsync(&written, &cleared->written, sizeof written, cudaMemcpyDefault, stream()));
+    fetch(&chosen, model, 1);
+    RansModel rans;
+    rans.n_tables = chosen.n_tables;
+    std::copy(std::begin(chosen.table), std::end(chosen.table), rans.table.begin());
+    std::copy(std::begin(chosen.significant), std::end(chosen.significant), rans.significant.begin());
+    for (std::size_t t = 0; t < most_tables; ++t)
+        std::copy(std::begin(chosen.frequency[t]), std::end(chosen.frequency[t]), rans.frequency[t].begin());
+    Encoded encoded{given, {}, 0, rans.bytes()};
+    const std::uint64_t front = encoded.model.size() + top.section.size(), payloads_at = front + index_bytes,
+                        total = payloads_at + (written.units + 1) / 2 * 4;
+    if (written.too_large != 0 || total > capacity) return std::nullopt;
+    constexpr std::byte zeros[2] = {};
+    const auto put = [&](std::uint64_t at, const void* from, std::size_t bytes) {
+        if (target.on_device())
+            staging_.copy(body + at, from, bytes, stream());
+        else
+            std::memcpy(target.bytes() + at, from, bytes);
+    };
+    if (!target.on_device())
+        staging_.copy(target.bytes() + front, body + front, static_cast<std::size_t>(index_bytes + written.units * 2),
+                      stream());
+    put(0, encoded.model.data(), encoded.model.size());
+    put(encoded.model.size(), top.section.data(), top.section.size());
+    if (pyramid.n_tiles % 2 != 0) put(payloads_at - 2, zeros, 2);
+    if (written.units % 2 != 0) put(payloads_at + written.units * 2, zeros, 2);
+    encoded.coding.body_bytes = encoded.coding.stored_bytes = total - encoded.model.size();
+    encoded.coding.n_special = written.n_special;
+    encoded.coding.n_unpredictable = written.n_unpredictable;
+    encoded.payload_checksum = fold(written.checksum + top_part(pyramid, top));
+    return encoded;
+}
+
+template <class T>
+void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& from,
+                                 const Target& to) {
+    const std::uint64_t n = pyramid.lattices[0].values(), index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
+    const std::uint32_t n_axes = pyramid.lattices[0].n_active;
+    const auto last = static_cast<std::uint32_t>(pyramid.n_coded() - 1);
+    const std::uint64_t body_bytes = frame.coding.body_bytes, front = top.section.size();
+    const std::byte* body = from.bytes();
+    if (!from.on_device()) {
+        auto* const copy = archive_.reserve<std::byte>(source_, body_bytes);
+        staging_.copy(copy, body, static_cast<std::size_t>(body_bytes), stream());
+        body = copy;
+    }
+    const bool decodes = to.pointer != nullptr;
+    T* const values = !decodes ? nullptr : to.on_device() ? to.as<T>() : field_.reserve<T>(source_, n);
+    DevicePyramid<T> lattices(pyramid, frame.coding, top, nullptr, values);
+    const SplinePlan plan = plan_spline<T>(SplineKernel::read, n_axes, lattices.positions);
+    const std::uint64_t tickets = lattices.deal(0, last, plan.tiles_of_block, plan.blocks);
+    const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(plan.blocks, tickets));
+
+    struct Cleared {
+        Progress progress;
+        SplineRead result;
+        DecompressResult of_index;
+    };
+    const std::uint64_t n_starts = (pyramid.n_tiles + tiles_of_start - 1) / tiles_of_start,
+                        n_states = (pyramid.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
+    Parts parts(nullptr);
+    parts.take<Cleared>(1);
+    parts.take<std::uint64_t>(n_states);
+    const std::size_t cleared_bytes = parts.used();
+    parts.take<std::uint64_t>(n_starts);
+    parts.take<DecodingTables>(1);
+    auto* const memory = workspace_.reserve<std::byte>(source_, parts.used());
+    parts = Parts(memory);
+    auto* const cleared = parts.take<Cleared>(1);
+    auto* const states = parts.take<std::uint64_t>(n_states);
+    auto* const starts = parts.take<std::uint64_t>(n_starts);
+    auto* const tables = parts.take<DecodingTables>(1);
+    CUSZ_CUDA(cudaMemsetAsync(memory, 0, cleared_bytes, stream()));
+    const auto tables_of_model = decoding_tables(RansModel::parse(frame.model));
+    upload(tables, tables_of_model.get(), 1);
+    auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
+    SplineReadArguments<T> read{};
+    read.work = {lattices.place(arrays, [&](auto* target, const auto* source, std::size_t count) { upload(target, source, count); }),
+                 0, last, frame.coding.spline.cubic, tickets, &cleared->progress,
+                 scratch_.reserve<std::byte>(source_, blocks * plan.scratch_bytes), lattices.positions,
+                 plan.tiles_of_block};
+    read.tables = tables;
+    read.index = reinterpret_cast<const std::uint16_t*>(body + front);
+    read.starts = starts;
+    read.of_index = &cleared->of_index;
+    read.payloads = reinterpret_cast<const std::uint16_t*>(body + front + index_bytes);
+    read.n_units = (body_bytes - front - index_bytes) / 2;
+    read.result = &cleared->result;
+    read.decodes = decodes;
+    done("clear_for_reading");
+    const IndexArguments index{
+        .index = read.index,
+        .first_tile = 0,
+        .n_tiles = pyramid.n_tiles,
+        .padded = pyramid.n_tiles % 2 != 0,
+        .shortest = 0,
+        .longest = UINT16_MAX,
+        .starts = starts,
+        .states = states,
+        .result = &cleared->of_index,
+    };
+    find_starts(index, stream());
+    done("find_starts");
+    read_spline(read, n_axes, blocks, stream());
+    done("read_spline");
+    Cleared outcome;
+    fetch(&outcome, cleared, 1);
+    if (outcome.of_index.index_error != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
+    const std::uint64_t units = outcome.of_index.words;
+    if (units + units % 2 != read.n_units)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", units, " units, not ", read.n_units);
+    if (outcome.result.bad_padding != 0)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the payloads is not 0");
+    if (outcome.result.error != 0) {
+        const std::uint64_t report = ~outcome.result.error;
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ",
+             text_of(static_cast<SplineError>(report & 255)));
+    }
+    const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
+    if (verify && fold(outcome.result.checksum + top_part(pyramid, top)) != frame.payload_checksum)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
+    if (!decodes) return;
+    if (outcome.result.has_patches != 0 || lattices.top_has_patches) {
+        patch_spline(read, stream());
+        done("patch_spline");
+        if (to.on_device()) CUSZ_CUDA(cudaStreamSynchronize(stream()));
+    }
+    if (!to.on_device()) staging_.copy(to.pointer, values, static_cast<std::size_t>(n) * sizeof(T), stream());
+}
+
+} // namespace cusz::cuda

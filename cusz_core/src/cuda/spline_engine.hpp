@@ -1,0 +1,61 @@
+// The spline pipeline on a device: its memory, and the order of the kernels (spline_kernels.hpp). ../cpu/spline_engine.hpp
+// is the CPU's.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "../backend.hpp"
+#include "../format/pyramid.hpp"
+#include "device.hpp"
+#include "memory.hpp"
+
+namespace cusz::cuda {
+
+class SplineEngine {
+public:
+    // The memory that calls get and stage through is the backend's. All calls put their work on source.stream.
+    SplineEngine(const MemorySource& source, Staging& staging, const StageObserver& observer)
+        : source_(source), staging_(staging), observer_(observer) {}
+
+    // As Backend's functions.
+    std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid, const Top& top,
+                                    const Source& field, const Target& target, std::uint64_t capacity);
+    void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
+                    const Target& field);
+    void gather_points(cusz_dtype dtype, const Lattice& lattice, const Source& field, void* values);
+
+    std::vector<DeviceBuffer*> buffers();
+    std::vector<const DeviceBuffer*> buffers() const;
+
+private:
+    template <class T>
+    std::optional<Encoded> compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
+                                       const Source& field, const Target& target, std::uint64_t capacity);
+    template <class T>
+    void decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
+                       const Target& field);
+    template <class T>
+    void gather_as(const Lattice& lattice, const Source& field, T* values);
+
+    cudaStream_t stream() const { return source_.stream; }
+    void done(const char* stage) const {
+        if (observer_) observer_(stage);
+    }
+    template <class V>
+    void upload(V* to, const V* from, std::size_t n) {
+        CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));
+    }
+    template <class V>
+    void fetch(V* to, const V* from, std::size_t n) {
+        CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));
+        CUSZ_CUDA(cudaStreamSynchronize(stream()));
+    }
+
+    const MemorySource& source_;
+    Staging& staging_;
+    const StageObserver& observer_;
+    DeviceBuffer field_, archive_, arrays_, workspace_, scratch_, states_;
+};
+
+} // namespace cusz::cuda

@@ -1,0 +1,638 @@
+// The spline pipeline's kernels. One launch goes through all lattices, from the coarsest to the field: blocks take up
+// tiles in that order, and wait until the coarser lattice is complete.
+#include "spline_kernels.hpp"
+
+#include <algorithm>
+
+#include "launch.cuh"
+#include "spline_reading.cuh"
+
+namespace cusz::cuda {
+
+// ---- Compression: a tile at a time, by a block of 128 threads
+
+template <class T, TileShape shape>
+struct CountMemoryOf {
+    FullWriting<T, shape> full;
+    TilePlace<T> place;
+    TileOutput output;
+    Ticket ticket;
+    DeviceLattice<T> field, middle; // of a box
+};
+
+// Scratch memory of a block: points of lattice 1, with their magnitudes, after what a tile of any shape takes.
+template <class T>
+constexpr std::size_t box_bytes(std::uint32_t positions_of_box) {
+    return aligned_to_16(positions_of_box * (sizeof(T) + 1));
+}
+
+// Sets lattices that begin a little before a tile of lattice 0, as if the field did, and the place of the tile's points
+// of lattice 1 and those around it, all that it is predicted from (section 10); by one thread.
+template <class T>
+__device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, T* values, std::uint32_t room,
+                        DeviceLattice<T>& field, DeviceLattice<T>& middle, TilePlace<T>& place) {
+    field = lattices[0];
+    middle = lattices[1];
+    std::uint64_t first[4], extent[4], begin[4], stride[4]; // by the field's axes, as lattices[0].axis has them
+    std::uint64_t values_before = 1;
+    TilePlace<T> tile;
+    set_place(tile, lattices[0], number);
+    for (std::uint32_t j = 0; j < 4; ++j) {
+        const std::uint32_t a = field.axis[j];
+        const std::uint64_t from = tile.origin[j], to = from + tile.edge[j];
+        if (j < field.n_active) {
+            first[a] = from > 0 ? from / 2 - 2 : 0; // what is not at the border must not seem to be
+            extent[a] = std::min((to + 1) / 2 + 2, (field.extent[j] + 1) / 2) - first[a];
+            begin[a] = from > 0 ? first[a] - 2 : 0;
+        } else {
+            first[a] = begin[a] = from;
+            extent[a] = tile.edge[j];
+        }
+    }
+    for (std::uint32_t a = 0; a < 4; ++a) {
+        stride[a] = values_before;
+        values_before *= first[a] - begin[a] + extent[a];
+    }
+    auto* const magnitudes = reinterpret_cast<std::uint8_t*>(values + room);
+    field.coarse_value = middle.value = values;
+    field.coarse_magnitude = middle.magnitude = magnitudes;
+    field.tiles_before = middle.tiles_before = 0;
+    for (std::uint32_t j = 0; j < 4; ++j) {
+        const std::uint32_t a = middle.axis[j];
+        middle.extent[j] -= begin[a];
+        place.origin[j] = first[a] - begin[a];
+        place.edge[j] = static_cast<std::uint32_t>(extent[a]);
+        const std::uint64_t offset = (j < middle.n_active ? begin[a] / 2 : begin[a]) * middle.coarse_stride[j];
+        middle.coarse_value += offset;
+        middle.coarse_magnitude += offset;
+        middle.stride[j] = stride[a];
+    }
+    for (std::uint32_t j = 0; j < 4; ++j) {
+        const std::uint32_t a = field.axis[j];
+        const std::uint64_t before = j < field.n_active ? 2 * begin[a] : begin[a];
+        field.extent[j] -= before;
+        field.coarse_stride[j] = stride[a];
+        field.original += before * field.original_stride[j];
+        tile.origin[j] -= before;
+    }
+    middle.original = field.original;
+    place.full = false;
+    set_place(place, middle);
+}
+
+template <class T, TileShape shape>
+__global__ void __launch_bounds__(tile_threads) count_spline_kernel(const SplineCountArguments<T> a) {
+    auto& shared = shared_memory<CountMemoryOf<T, shape>>();
+    const std::size_t any_bytes = any_writing_bytes<T>(a.work.positions);
+    std::byte* const own = a.work.scratch + blockIdx.x * (any_bytes + box_bytes<T>(a.positions_of_box));
+    auto& any = *reinterpret_cast<AnyWriting<T>*>(own);
+    const auto count = [&](const DeviceLattice<T>& lattice) { // the tile at shared.place
+        const auto count_as = [&](auto& writing) {
+            code_tile(shared.place, writing, a.work.cubic, shared.output, nullptr,
+                      [&](std::uint32_t phase) { count_phase<T>(writing, lattice, phase, *a.counts); });
+        };
+        if (shared.place.full)
+            count_as(shared.full);
+        else
+            count_as(any);
+        __syncthreads();
+    };
+    for (;;) {
+        take_ticket(a.work, shared.ticket);
+        const Ticket ticket = shared.ticket;
+        if (!ticket.exists) break;
+        if (ticket.lattice == 0 && a.n_boxes > 0) {
+            auto* const values = reinterpret_cast<T*>(own + any_bytes);
+            const std::uint64_t number = sampled(ticket.first, a.n_boxes, a.n_tiles);
+            if (is_first_thread())
+                set_box(a.work.lattices, number, values, a.positions_of_box, shared.field, shared.middle, shared.place);
+            __syncthreads();
+            count(shared.middle);
+            if (is_first_thread()) {
+                const DeviceLattice<T>& field = a.work.lattices[0];
+                set_place(shared.place, field, number);
+                for (std::uint32_t j = 0; j < 4; ++j) shared.place.origin[j] -= field.extent[j] - shared.field.extent[j];
+                set_place(shared.place, shared.field);
+            }
+            __syncthreads();
+            count(shared.field);
+            continue;
+        }
+        const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
+        for (std::uint32_t j = 0; j < ticket.n; ++j) {
+            if (ticket.lattice == 0 && !a.sample.counts(ticket.first + j)) continue;
+            if (is_first_thread()) set_place(shared.place, lattice, ticket.first + j);
+            __syncthreads();
+            count(lattice);
+        }
+        complete(a.work, ticket);
+    }
+}
+
+template <class T, TileShape shape>
+struct WriteMemory {
+    FullWriting<T, shape> full;
+    TilePlace<T> place;
+    Array<TileOutput, most_tiles> outputs;
+    Array<std::uint32_t, tile_warps> partial;
+    Array<std::uint64_t, tile_warps> wide_partial;
+    Ticket ticket;
+    std::uint64_t begin, checksum, n_special, n_unpredictable; // begin: unit of the ticket's payloads
+};
+
+template <class T, TileShape shape>
+__global__ void __launch_bounds__(tile_threads) write_spline_kernel(const SplineWriteArguments<T> a) {
+    auto& shared = shared_memory<WriteMemory<T, shape>>();
+    std::byte* const own = a.work.scratch + blockIdx.x * spline_writing_bytes<T>(a.work.positions);
+    auto* const scratch = reinterpret_cast<TileScratch*>(own);
+    auto& any = *reinterpret_cast<AnyWriting<T>*>(own + most_tiles * sizeof(TileScratch));
+    if (is_first_thread()) shared.checksum = shared.n_special = shared.n_unpredictable = 0;
+    const std::uint64_t before_index = a.model->bytes + a.top_bytes, before_payloads = before_index + a.index_bytes;
+    auto* const index = reinterpret_cast<std::uint16_t*>(a.target + before_index);
+    auto* const payloads = reinterpret_cast<std::uint16_t*>(a.target + before_payloads);
+    const bool has_index = before_payloads <= a.capacity;
+    const std::uint64_t capacity = has_index ? (a.capacity - before_payloads) / 2 : 0; // units
+    for (;;) {
+        take_ticket(a.work, shared.ticket);
+        const Ticket ticket = shared.ticket;
+        if (!ticket.exists) break;
+        const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
+        for (std::uint32_t j = 0; j < ticket.n; ++j) {
+            TileOutput& output = shared.outputs[j];
+            if (is_first_thread()) {
+                set_place(shared.place, lattice, ticket.first + j);
+                output.n_significant = output.n_verbatim = output.n_special = output.extra_bits = 0;
+            }
+            scratch[j].verbatim[threadIdx.x] = 0;
+            __syncthreads();
+            const auto list = [&](auto& writing) {
+                code_tile(shared.place, writing, a.work.cubic, output, &scratch[j].verbatim, [&](std::uint32_t phase) {
+                    list_phase<T>(writing, lattice, phase, *a.tables, output, scratch[j], shared.partial);
+                });
+            };
+            if (shared.place.full)
+                list(shared.full);
+            else
+                list(any);
+            if (is_first_thread()) begin_output<T>(output);
+            __syncthreads();
+        }
+        if (warp() == 0) {
+            encode<T>(*a.tables, ticket.n, lattice.n_active, shared.outputs, scratch);
+            __syncwarp();
+            const std::uint64_t units = warp_sum(lane() < ticket.n ? shared.outputs[lane()].units : 0u);
+            if (lane() == 0) look_back::publish(a.states, ticket.number, look_back::own_sum | units);
+            const std::uint64_t before = look_back::sum_before(a.states, ticket.number);
+            if (lane() == 0) {
+                look_back::publish(a.states, ticket.number, look_back::sum_to_end | (before + units));
+                shared.begin = before;
+                if (ticket.number + 1 == a.work.n_tickets) a.result->units = before + units;
+            }
+        }
+        __syncthreads();
+        std::uint64_t at = shared.begin;
+        for (std::uint32_t j = 0; j < ticket.n; ++j) {
+            const TileOutput& output = shared.outputs[j];
+            if (is_first_thread()) set_place(shared.place, lattice, ticket.first + j);
+            __syncthreads();
+            const std::uint64_t number = shared.place.number;
+            const bool fits = has_index && at + output.units <= capacity;
+            UnitWriter to(fits ? payloads + at : nullptr);
+            if (output.kind == kind_coded) {
+                write_coded(shared.place, output, scratch[j], shared.partial, to);
+            } else if (output.kind == kind_raw) {
+                if (shared.place.full)
+                    write_raw(shared.place, shared.full.memory, a.work.cubic, to);
+                else
+                    write_raw(shared.place, any.memory, a.work.cubic, to);
+            } else if (output.kind == kind_special && is_first_thread()) {
+                to.put(0, kind_special);
+            }
+            const std::uint64_t sum = block_sum<tile_warps>(to.sum, shared.wide_partial);
+            if (is_first_thread()) {
+                if (has_index) index[number] = static_cast<std::uint16_t>(output.units);
+                shared.checksum += part_of_sum(number, sum, output.units);
+                if (output.kind == kind_special) shared.n_special += output.n_values;
+                if (output.kind == kind_raw) shared.n_unpredictable += output.n_values;
+                if (output.kind == kind_coded) {
+                    shared.n_special += output.n_special;
+                    shared.n_unpredictable += output.n_verbatim;
+                }
+                if (!fits) a.result->too_large = 1;
+            }
+            at += output.units;
+        }
+        complete(a.work, ticket);
+    }
+    if (!is_first_thread()) return;
+    add_to(&a.result->checksum, shared.checksum);
+    add_to(&a.result->n_special, shared.n_special);
+    add_to(&a.result->n_unpredictable, shared.n_unpredictable);
+}
+
+// ---- Decompression: several tiles at a time, 128 threads for each
+
+template <class T, TileShape shape>
+struct ReadMemory {
+    Array<TileReading<T>, most_tiles> readings;
+    Array<std::uint64_t, most_tiles * tile_warps> wide_partial;
+    Ticket ticket;
+    std::uint64_t checksum;
+    Array<FullMemory<T, shape>, most_tiles> full; // as many as there are
+};
+
+template <class T, TileShape shape>
+constexpr std::size_t read_memory_bytes(std::uint32_t tiles) {
+    return sizeof(ReadMemory<T, shape>) - (most_tiles - tiles) * sizeof(FullMemory<T, shape>);
+}
+
+__device__ inline void report(std::uint64_t* first, std::uint64_t tile, std::uint32_t error) {
+    atomicMax(reinterpret_cast<unsigned long long*>(first),
+              static_cast<unsigned long long>(~((tile + 1) << 8 | error)));
+}
+
+template <class T, TileShape shape>
+__global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(const SplineReadArguments<T> a) {
+    auto& shared = shared_memory<ReadMemory<T, shape>>();
+    const std::uint64_t n_indexed = a.of_index->words;
+    if (n_indexed + n_indexed % 2 != a.n_units || a.of_index->index_error != 0) return; // the index must not be used
+    if (blockIdx.x == 0 && is_first_thread() && n_indexed % 2 != 0 && a.payloads[n_indexed] != 0)
+        a.result->bad_padding = 1;
+    const std::uint32_t t = tile_of_block(), tiles = blockDim.x / tile_threads;
+    const std::size_t any_bytes = any_memory_bytes<T>(a.work.positions);
+    const auto any_of = [&](std::uint32_t tile) -> AnyMemory<T>& {
+        return *reinterpret_cast<AnyMemory<T>*>(a.work.scratch + (std::size_t{blockIdx.x} * tiles + tile) * any_bytes);
+    };
+    TileReading<T>& reading = shared.readings[t];
+    const TilePlace<T>& place = reading.place;
+    const std::uint16_t* const units = a.payloads;
+    if (is_first_thread()) shared.checksum = 0;
+    for (;;) {
+        take_ticket(a.work, shared.ticket);
+        const Ticket ticket = shared.ticket;
+        if (!ticket.exists) break;
+        const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
+        const bool has_tile = t < ticket.n;
+        if (has_tile && tile_thread() == 0) set_place(reading.place, lattice, ticket.first + t);
+        if (!has_tile && tile_thread() == 0) {
+            reading.kind = kind_empty;
+            reading.lanes = reading.n_values = reading.n_groups = 0;
+            reading.place.low = reading.place.high = 0;
+        }
+        __syncthreads();
+        if (has_tile && tile_warp() == 0) {
+            const std::uint64_t first = place.number / tiles_of_start * tiles_of_start;
+            const std::uint64_t begin =
+                a.starts[place.number / tiles_of_start] +
+                warp_sum(first + lane() < place.number ? std::uint32_t{a.index[first + lane()]} : 0u);
+            if (lane() == 0) {
+                reading.begin = begin;
+                reading.end = begin + a.index[place.number];
+                read_header(units, reading);
+            }
+        }
+        __syncthreads();
+        if (has_tile) {
+            UnitWriter sum(nullptr);
+            for (std::uint64_t i = tile_thread(); i < reading.end - reading.begin; i += tile_threads)
+                sum.put(static_cast<std::uint32_t>(i), units[reading.begin + i]);
+            const std::uint64_t of_warp = warp_sum(sum.sum);
+            if (lane() == 0) shared.wide_partial[warp()] = of_warp;
+            if (!legal_positions(units, reading)) reading.error = static_cast<std::uint32_t>(SplineError::verbatim_position);
+        }
+        __syncthreads();
+        if (has_tile && tile_thread() == 0) {
+            std::uint64_t sum = 0;
+            for (std::uint32_t w = 0; w < tile_warps; ++w) sum += shared.wide_partial[t * tile_warps + w];
+            add_to(&shared.checksum, part_of_sum(place.number, sum, reading.end - reading.begin));
+            if (reading.error != static_cast<std::uint32_t>(SplineError::none)) {
+                reading.kind = kind_empty;
+                reading.lanes = reading.n_verbatim = reading.n_extra = 0;
+            }
+        }
+        if (!a.decodes) {
+            if (has_tile && tile_thread() == 0 && reading.error != 0) report(&a.result->error, place.number, reading.error);
+            complete(a.work, ticket);
+            continue;
+        }
+        __syncthreads();
+
+        const auto with_tile = [&](const auto& use) {
+            if (!has_tile) return;
+            if (place.full)
+                use(shared.full[t]);
+            else
+                use(any_of(t));
+        };
+        // Along each axis in turn.
+        const auto continue_all = [&](std::uint32_t phase) {
+            for (std::uint32_t axis = 0; axis < lattice.n_active; ++axis) {
+                if (__syncthreads_or((place.low | place.high) >> axis & 1) == 0) continue;
+                with_tile([&](auto& memory) {
+                    if (phase == 0)
+                        continue_rows(place, memory, ClassConstant<0>{}, axis);
+                    else
+                        memory.geometry().for_classes(phase, [&](auto c) { continue_rows(place, memory, c, axis); });
+                });
+            }
+            __syncthreads();
+        };
+        RansDecoder decoder(*a.tables);
+        bool good = true; // of the tile of this lane, in the warp that decodes
+        if (warp() == 0 && tile_of_warp() < tiles) {
+            const TileReading<T>& of_lane = shared.readings[tile_of_warp()];
+            good = decoder.begin(units, a.n_units, of_lane.rest, of_lane.end, of_lane.lanes);
+        }
+        if (has_tile && !place.full && tile_thread() == 0) any_of(t).tile.set(lattice, place.edge);
+        __syncthreads();
+        with_tile([&](auto& memory) { load_coarse(place, memory); });
+        continue_all(0);
+        with_tile([&](auto& memory) { put_coarse(place, memory); });
+        bool patches = false;
+        std::uint32_t first_value = 0; // of the phase, in a raw tile
+        for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
+            if (has_tile && !place.full) {
+                AnyMemory<T>& memory = any_of(t);
+                for (std::uint32_t i = tile_thread(); i < memory.tile.groups_of_phase(phase); i += tile_threads)
+                    memory.sum(i) = 0;
+            }
+            __syncthreads();
+            with_tile([&](auto& memory) {
+                predict_phase(reading, memory, phase, a.work.cubic, *a.tables);
+                if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
+            });
+            __syncthreads();
+            if (has_tile && !place.full && reading.kind == kind_coded) find_contexts_of_groups(any_of(t), phase);
+            __syncthreads();
+            const auto decode = [&](const auto& use) { // by lanes of the first warp; use(reading, memory) for its tile
+                if (warp() != 0) return;
+                const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
+                use(shared.readings[mine], mine);
+            };
+            decode([&](TileReading<T>& of_lane, std::uint32_t mine) {
+                const bool full = of_lane.place.full;
+                const std::uint8_t* const contexts = full ? shared.full[mine].groups.context.item : any_of(mine).groups.context.item;
+                std::uint8_t* const significant =
+                    full ? shared.full[mine].groups.significant.item : any_of(mine).groups.significant.item;
+                decoder.flags(
+                    of_lane.n_groups, [&](std::uint32_t j) { return contexts[j]; },
+                    [&](std::uint32_t j, bool is) { significant[j] = is; });
+                __syncwarp();
+                if (lane_of_tile() != 0 || tile_of_warp() >= tiles || of_lane.lanes == 0) return;
+                if (full) {
+                    std::uint32_t n = 0;
+                    for (std::uint32_t j = 0; j < of_lane.n_groups; ++j) n += significant[j] != 0 ? 64 : 0;
+                    of_lane.n_values = n;
+                } else {
+                    of_lane.n_values = find_firsts(any_of(mine), phase);
+                }
+            });
+            __syncthreads();
+            std::uint8_t tables_taken[16];
+            const bool codes = has_tile && reading.kind == kind_coded;
+            if (codes) with_tile([&](auto& memory) { take_tables(memory, phase, tables_taken); });
+            __syncthreads();
+            if (codes) with_tile([&](auto& memory) { put_tables(memory, phase, tables_taken); });
+            __syncthreads();
+            decode([&](TileReading<T>& of_lane, std::uint32_t mine) {
+                std::uint8_t* const symbols = of_lane.place.full ? shared.full[mine].orders.item : any_of(mine).symbols.item;
+                decoder.symbols(
+                    of_lane.n_values, [&](std::uint32_t j) { return symbols[j]; },
+                    [&](std::uint32_t j, std::uint32_t symbol) { symbols[j] = static_cast<std::uint8_t>(symbol); });
+            });
+            __syncthreads();
+            bool has_large = false;
+            std::uint32_t bits = 0;
+            if (codes)
+                with_tile([&](auto& memory) {
+                    for (std::uint32_t v = tile_thread(); v < reading.n_values; v += tile_threads)
+                        has_large = has_large || memory.symbol(v) >= 2 * Alphabet(default_r).direct();
+                    });
+            const bool large = __syncthreads_or(has_large) != 0;
+            if (large) {
+                if (codes) with_tile([&](auto& memory) { bits = count_extra_bits(reading, memory); });
+                std::uint32_t all_bits;
+                const std::uint32_t before = sum_of_threads_before(bits, reading.partial, all_bits);
+                if (codes)
+                    with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
+                __syncthreads();
+                if (tile_thread() == 0) reading.extra_at += all_bits;
+            }
+            with_tile([&](auto& memory) {
+                patches |= reconstruct_phase(reading, memory, phase, large, units, first_value);
+            });
+            __syncthreads();
+            with_tile([&](auto& memory) {
+                patches |= put_verbatim(reading, memory, phase, units);
+                first_value += memory.geometry().points_of_phase(phase);
+            });
+            __syncthreads();
+            if (phase < lattice.n_active) continue_all(phase);
+        }
+        if (warp() == 0) {
+            good = good && decoder.finished();
+            if (!good) shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
+        }
+        __syncthreads();
+        if (has_tile && tile_thread() == 0) {
+            if (reading.kind == kind_coded && reading.error == 0 && !extra_bits_end(reading, units))
+                reading.error = static_cast<std::uint32_t>(SplineError::words);
+            if (reading.error != 0) report(&a.result->error, place.number, reading.error);
+        }
+        if (patches && ticket.lattice > 0) a.result->has_patches = 1;
+        complete(a.work, ticket);
+    }
+    if (is_first_thread()) add_to(&a.result->checksum, shared.checksum);
+}
+
+template <class T>
+struct PatchMemory {
+    TileReading<T> reading;
+    AnyTile tile;
+};
+
+// Puts values that are not finite into the field: those that are stored as they are in coarser lattices, or the top.
+template <class T>
+__global__ void __launch_bounds__(tile_threads) patch_spline_kernel(const SplineReadArguments<T> a) {
+    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    auto& shared = shared_memory<PatchMemory<T>>();
+    TileReading<T>& reading = shared.reading;
+    const DeviceLattice<T>& top = a.work.lattices[a.work.last + 1];
+    const std::uint64_t n = top.extent[0] * top.extent[1] * top.extent[2] * top.extent[3];
+    for (std::uint64_t j = std::uint64_t{blockIdx.x} * tile_threads + threadIdx.x; j < n;
+         j += std::uint64_t{gridDim.x} * tile_threads) {
+        if (!has_to_be_patched<T>(bits_of(top.top[j]), top.quantiser)) continue;
+        std::uint64_t rest = j, offset = 0;
+        for (std::uint32_t axis = 0; axis < 4; ++axis) {
+            offset += rest % top.extent[axis] * top.original_stride[axis];
+            rest /= top.extent[axis];
+        }
+        top.decoded[offset] = top.top[j];
+    }
+    for (std::uint32_t i = 1; i <= a.work.last; ++i) {
+        const DeviceLattice<T>& lattice = a.work.lattices[i];
+        const auto put = [&](std::uint32_t c, const Point& p, typename Traits<T>::Bits bits) {
+            if (!has_to_be_patched<T>(bits, lattice.quantiser)) return;
+            std::uint64_t offset = reading.place.original;
+            for (std::uint32_t axis = 0; axis < 4; ++axis)
+                offset += std::uint64_t{axis < lattice.n_active ? 2 * p.x[axis] + (c >> axis & 1) : p.x[axis]} *
+                          lattice.original_stride[axis];
+            lattice.decoded[offset] = std::bit_cast<T>(bits);
+        };
+        for (std::uint64_t tile = blockIdx.x; tile < lattice.n_tiles; tile += gridDim.x) {
+            __syncthreads();
+            if (is_first_thread()) {
+                set_place(reading.place, lattice, tile);
+                const std::uint64_t number = reading.place.number, first = number / tiles_of_start * tiles_of_start;
+                reading.begin = a.starts[number / tiles_of_start];
+                for (std::uint64_t before = first; before < number; ++before) reading.begin += a.index[before];
+                reading.end = reading.begin + a.index[number];
+                read_header(a.payloads, reading);
+            }
+            __syncthreads();
+            for (std::uint32_t j = tile_thread(); j < reading.n_verbatim; j += tile_threads) {
+                Point p;
+                const std::uint32_t c = class_at(reading.place, a.payloads[reading.verbatim + j], p);
+                put(c, p, value_at<T>(a.payloads, reading.verbatim + reading.n_verbatim + std::uint64_t{j} * units_of_value));
+            }
+            if (reading.kind != kind_raw) continue;
+            if (is_first_thread()) shared.tile.set(lattice, reading.place.edge);
+            __syncthreads();
+            const AnyTile& g = shared.tile;
+            std::uint32_t first = 0;
+            for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
+                g.for_classes(phase, [&](std::uint32_t c) {
+                    g.for_points(c, [&](const Point& p, std::uint32_t) {
+                        put(c, p, value_at<T>(a.payloads, reading.rest + std::uint64_t{first + p.order} * units_of_value));
+                    });
+                });
+                first += g.points_of_phase(phase);
+            }
+        }
+    }
+}
+
+// ---- The points of a lattice, by themselves
+
+template <class T>
+__global__ void __launch_bounds__(256) gather_kernel(const GatherArguments<T> a) {
+    const std::uint64_t n = a.extent[0] * a.extent[1] * a.extent[2] * a.extent[3];
+    for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
+         i += std::uint64_t{gridDim.x} * blockDim.x) {
+        std::uint64_t rest = i, from = 0, to = 0;
+        for (std::uint32_t axis = 0; axis < 4; ++axis) {
+            const std::uint64_t x = rest % a.extent[axis];
+            rest /= a.extent[axis];
+            from += x * a.from_stride[axis];
+            to += x * a.to_stride[axis];
+        }
+        a.to[to] = a.from[from];
+    }
+}
+
+// ---- Launches
+
+namespace {
+
+template <class Use>
+void with_axes(std::uint32_t n_active, const Use& use) {
+    switch (n_active) {
+    case 1: return use(std::integral_constant<TileShape, TileShape::line>{});
+    case 2: return use(std::integral_constant<TileShape, TileShape::square>{});
+    default: return use(std::integral_constant<TileShape, TileShape::box>{});
+    }
+}
+
+} // namespace
+
+std::uint32_t positions_of_tile(const Lattice& lattice) {
+    std::uint32_t positions = 0;
+    for (std::uint32_t c = 0; c < 1u << lattice.n_active; ++c) {
+        std::uint32_t of_class = 1;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            const bool active = a < lattice.n_active, odd = (c >> a & 1) != 0;
+            of_class *= active ? (lattice.edge[a] + !odd) / 2 + (odd ? 0 : 3) : lattice.edge[a];
+        }
+        positions += of_class;
+    }
+    return positions;
+}
+
+template <class T>
+SplinePlan plan_spline(SplineKernel kernel, std::uint32_t n_axes, std::uint32_t positions,
+                       std::uint32_t positions_of_box) {
+    SplinePlan plan{0, 1, 0};
+    with_axes(n_axes, [&]<TileShape shape>(std::integral_constant<TileShape, shape>) {
+        const Device device = Device::current();
+        const auto at_once = [&](int of_processor) {
+            return static_cast<std::uint32_t>(of_processor) * static_cast<std::uint32_t>(device.processors);
+        };
+        if (kernel == SplineKernel::count) {
+            plan.blocks = at_once(blocks_of_processor<count_spline_kernel<T, shape>>(device, tile_threads,
+                                                                                    sizeof(CountMemoryOf<T, shape>)));
+            plan.scratch_bytes = any_writing_bytes<T>(positions) + box_bytes<T>(positions_of_box);
+        } else if (kernel == SplineKernel::write) {
+            plan.blocks = at_once(blocks_of_processor<write_spline_kernel<T, shape>>(device, tile_threads,
+                                                                                    sizeof(WriteMemory<T, shape>)));
+            plan.scratch_bytes = spline_writing_bytes<T>(positions);
+        } else {
+            int most_bytes = 0;
+            CUSZ_CUDA(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
+            const std::size_t left = static_cast<std::size_t>(most_bytes) - read_memory_bytes<T, shape>(0);
+            plan.tiles_of_block = static_cast<std::uint32_t>(
+                std::clamp<std::size_t>(left / sizeof(FullMemory<T, shape>), 1, most_tiles));
+            plan.blocks = at_once(blocks_of_processor<read_spline_kernel<T, shape>>(
+                device, plan.tiles_of_block * tile_threads, read_memory_bytes<T, shape>(plan.tiles_of_block)));
+            plan.scratch_bytes = plan.tiles_of_block * any_memory_bytes<T>(positions);
+        }
+    });
+    return plan;
+}
+
+template <class T>
+void count_spline(const SplineCountArguments<T>& a, std::uint32_t n_axes, std::uint32_t blocks, cudaStream_t stream) {
+    with_axes(n_axes, [&]<TileShape shape>(std::integral_constant<TileShape, shape>) {
+        launch<count_spline_kernel<T, shape>>(a, tile_threads, sizeof(CountMemoryOf<T, shape>), blocks, true, stream);
+    });
+}
+
+template <class T>
+void write_spline(const SplineWriteArguments<T>& a, std::uint32_t n_axes, std::uint32_t blocks, cudaStream_t stream) {
+    with_axes(n_axes, [&]<TileShape shape>(std::integral_constant<TileShape, shape>) {
+        launch<write_spline_kernel<T, shape>>(a, tile_threads, sizeof(WriteMemory<T, shape>), blocks, true, stream);
+    });
+}
+
+template <class T>
+void read_spline(const SplineReadArguments<T>& a, std::uint32_t n_axes, std::uint32_t blocks, cudaStream_t stream) {
+    with_axes(n_axes, [&]<TileShape shape>(std::integral_constant<TileShape, shape>) {
+        launch<read_spline_kernel<T, shape>>(a, a.work.tiles_of_block * tile_threads,
+                                             read_memory_bytes<T, shape>(a.work.tiles_of_block), blocks, true, stream);
+    });
+}
+
+template <class T>
+void patch_spline(const SplineReadArguments<T>& a, cudaStream_t stream) {
+    launch<patch_spline_kernel<T>>(a, tile_threads, sizeof(PatchMemory<T>), UINT32_MAX, false, stream);
+}
+
+template <class T>
+void gather(const GatherArguments<T>& a, cudaStream_t stream) {
+    const std::uint64_t n = a.extent[0] * a.extent[1] * a.extent[2] * a.extent[3];
+    launch<gather_kernel<T>>(a, 256, 0, (n + 255) / 256, false, stream);
+}
+
+template SplinePlan plan_spline<float>(SplineKernel, std::uint32_t, std::uint32_t, std::uint32_t);
+template SplinePlan plan_spline<double>(SplineKernel, std::uint32_t, std::uint32_t, std::uint32_t);
+template void count_spline(const SplineCountArguments<float>&, std::uint32_t, std::uint32_t, cudaStream_t);
+template void count_spline(const SplineCountArguments<double>&, std::uint32_t, std::uint32_t, cudaStream_t);
+template void write_spline(const SplineWriteArguments<float>&, std::uint32_t, std::uint32_t, cudaStream_t);
+template void write_spline(const SplineWriteArguments<double>&, std::uint32_t, std::uint32_t, cudaStream_t);
+template void read_spline(const SplineReadArguments<float>&, std::uint32_t, std::uint32_t, cudaStream_t);
+template void read_spline(const SplineReadArguments<double>&, std::uint32_t, std::uint32_t, cudaStream_t);
+template void patch_spline(const SplineReadArguments<float>&, cudaStream_t);
+template void patch_spline(const SplineReadArguments<double>&, cudaStream_t);
+template void gather(const GatherArguments<float>&, cudaStream_t);
+template void gather(const GatherArguments<double>&, cudaStream_t);
+
+} // namespace cusz::cuda

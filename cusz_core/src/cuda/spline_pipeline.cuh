@@ -1,0 +1,549 @@
+// Takes tiles of a pyramid's lattices from values to entries, and to payloads, and back (docs/format_v2.md, sections 6
+// to 8), with interpolation (spline.cuh) and rANS (rans.cuh).
+#pragma once
+
+#include <type_traits>
+
+#include "rans.cuh"
+#include "spline.cuh"
+
+namespace cusz::cuda {
+
+// ---- Who works on what
+
+// Tiles that a block takes up at once.
+inline constexpr std::uint32_t most_tiles = tiles_of_warp;
+struct Ticket {
+    std::uint64_t number; // in the launch
+    std::uint64_t first;  // tile, of those at work in the lattice
+    std::uint32_t lattice, n;
+    bool exists;
+};
+
+// Takes the next tiles, once the lattice that they are predicted from is complete; by the whole block. Those who took
+// an earlier ticket are at work, so a wait ends.
+template <class T>
+__device__ void take_ticket(const Work<T>& work, Ticket& ticket) {
+    __syncthreads(); // all reads of the last one are done
+    if (is_first_thread()) {
+        const std::uint64_t number = atomicAdd(reinterpret_cast<unsigned long long*>(&work.progress->ticket), 1ull);
+        ticket.number = number;
+        ticket.exists = number < work.n_tickets;
+        if (ticket.exists) {
+            std::uint32_t i = work.last;
+            while (number >= work.lattices[i].first_ticket + work.lattices[i].n_tickets) --i;
+            const DeviceLattice<T>& lattice = work.lattices[i];
+            ticket.lattice = i;
+            ticket.first = (number - lattice.first_ticket) * lattice.tiles_of_ticket;
+            ticket.n = static_cast<std::uint32_t>(
+                std::min<std::uint64_t>(lattice.tiles_of_ticket, lattice.n_tiles - ticket.first));
+            if (lattice.waits_for > 0) {
+                const volatile std::uint64_t* const done = work.progress->tiles_done + lattice.waits_for;
+                while (*done < work.lattices[lattice.waits_for].n_tiles) __nanosleep(100);
+                __threadfence();
+            }
+        }
+    }
+    __syncthreads();
+}
+
+// Tells that n tiles of a lattice are complete; by the whole block.
+template <class T>
+__device__ void complete(const Work<T>& work, const Ticket& ticket) {
+    __syncthreads();
+    if (!is_first_thread()) return;
+    __threadfence();
+    atomicAdd(reinterpret_cast<unsigned long long*>(work.progress->tiles_done + ticket.lattice),
+              static_cast<unsigned long long>(ticket.n));
+}
+
+__device__ inline void add_to(std::uint64_t* sum, std::uint64_t v) {
+    if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
+}
+
+// Calls use(memory) with the memory of a tile, according to its shape.
+template <class T, class Full, class Use>
+__device__ void with_memory(const TilePlace<T>& place, Full& full, AnyMemory<T>& any, const Use& use) {
+    if (place.full)
+        use(full);
+    else
+        use(any);
+}
+
+// The sum over the threads before this one of its tile's; partial: tile_warps of them. All threads of a block call it.
+template <class Partial>
+__device__ std::uint32_t sum_of_threads_before(std::uint32_t v, Partial& partial, std::uint32_t& total) {
+    const std::uint32_t to_here = warp_inclusive_sum(v);
+    __syncthreads();
+    if (lane() == warp_lanes - 1) partial[tile_warp()] = to_here;
+    __syncthreads();
+    std::uint32_t before = to_here - v;
+    total = 0;
+    for (std::uint32_t w = 0; w < tile_warps; ++w) {
+        before += w < tile_warp() ? partial[w] : 0;
+        total += partial[w];
+    }
+    return before;
+}
+
+// ---- From values to entries
+
+// A value on its way to an entry: its code, and the place of its context in the row (S * 16 + N).
+__device__ inline std::uint32_t with_place(std::int32_t code, std::uint32_t spread, std::uint32_t active) {
+    return static_cast<std::uint32_t>(code) << 8 | spread << 4 | active;
+}
+
+inline constexpr std::uint32_t most_extra_words = max_tile_values * 20 / 32 + 1;
+
+// What a block writes of each of its tiles, in global memory.
+struct alignas(16) TileScratch {
+    Array<std::uint16_t, most_entries> entries;
+    Array<std::uint16_t, most_entries + 2 * most_lanes> words; // states and words, at the end
+    Array<std::uint32_t, most_extra_words> extra;
+    Array<std::uint32_t, max_tile_values / 32> verbatim; // a bit for each position, in raster order
+};
+
+enum TileKind : std::uint32_t { kind_coded = 0, kind_special = 1, kind_raw = 2, kind_empty = 3 };
+
+struct TileOutput {
+    std::uint32_t n_values, n_significant, n_verbatim, n_special, extra_bits;
+    EntryRun flags[most_active_axes], values[most_active_axes]; // by phase
+    std::uint32_t kind, lanes, front, n_words, units;
+};
+
+// A tile of any shape while it is coded, in global memory; values follow.
+template <class T>
+struct AnyWriting {
+    Array<std::uint32_t, max_tile_values> coded; // by coding order in a phase: with_place
+    AnyMemory<T> memory;
+};
+
+// Bytes of a block's scratch memory: for counting, and for writing.
+constexpr std::size_t aligned_to_16(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+template <class T>
+constexpr std::size_t any_writing_bytes(std::uint32_t positions) {
+    return aligned_to_16(sizeof(AnyWriting<T>) + positions * sizeof(T));
+}
+template <class T>
+constexpr std::size_t spline_writing_bytes(std::uint32_t positions) {
+    return most_tiles * sizeof(TileScratch) + any_writing_bytes<T>(positions);
+}
+// For reading: of a tile.
+template <class T>
+constexpr std::size_t any_memory_bytes(std::uint32_t positions) {
+    return aligned_to_16(sizeof(AnyMemory<T>) + positions * sizeof(T));
+}
+
+template <class T, TileShape shape>
+struct FullWriting {
+    Array<std::uint32_t, FullTile<shape>::points_of_phase(1)> coded;
+    FullMemory<T, shape> memory;
+};
+
+// The groups of a tile of any shape: which one a value is in, and where that begins.
+template <class T>
+__device__ void note_group(AnyMemory<T>& memory, const Point& p) {
+    memory.group_of[p.order] = static_cast<std::uint16_t>(p.group);
+    if (p.in_group == 0) memory.starts[p.group] = static_cast<std::uint16_t>(p.order);
+}
+// Their contexts, from the sums.
+template <class T>
+__device__ void find_contexts_of_groups(AnyMemory<T>& memory, std::uint32_t phase) {
+    for (std::uint32_t i = tile_thread(); i < memory.geometry().groups_of_phase(phase); i += tile_threads)
+        memory.context(i) = static_cast<std::uint8_t>(group_context(memory.sum(i)));
+}
+// How many values of significant groups are before each, from their flags; by one thread, as few such tiles have many
+// groups. Returns the number of all those values.
+template <class T>
+__device__ std::uint32_t find_firsts(AnyMemory<T>& memory, std::uint32_t phase) {
+    const std::uint32_t n_groups = memory.geometry().groups_of_phase(phase);
+    std::uint32_t n = 0;
+    for (std::uint32_t i = 0; i < n_groups; ++i) {
+        memory.firsts[i] = static_cast<std::uint16_t>(n);
+        const std::uint32_t end = i + 1 < n_groups ? memory.starts[i + 1] : memory.geometry().points_of_phase(phase);
+        n += memory.significant(i) != 0 ? end - memory.starts[i] : 0;
+    }
+    return n;
+}
+
+// Continues what a phase has known beyond the border of the lattice. All threads of the block call it, of one tile.
+template <class T, class Memory>
+__device__ void continue_phase(const TilePlace<T>& place, Memory& memory, std::uint32_t phase) {
+    for (std::uint32_t a = 0; a < place.lattice->n_active; ++a) {
+        if (((place.low | place.high) >> a & 1) == 0) continue;
+        if (phase == 0)
+            continue_rows(place, memory, ClassConstant<0>{}, a);
+        else
+            memory.geometry().for_classes(phase, [&](auto c) { continue_rows(place, memory, c, a); });
+        __syncthreads();
+    }
+}
+
+// Gets what a tile is predicted from, and puts the points of the coarser lattice into this one. All threads of the
+// block call it, of one tile.
+template <class T, class Memory>
+__device__ void begin_tile(const TilePlace<T>& place, Memory& memory) {
+    const auto& g = memory.geometry();
+    if constexpr (!std::remove_cvref_t<decltype(g)>::known) {
+        if (tile_thread() == 0) memory.tile.set(*place.lattice, place.edge);
+        __syncthreads();
+    }
+    load_coarse(place, memory);
+    __syncthreads();
+    continue_phase(place, memory, 0);
+    sum_parents(memory, [&](const Point& p, std::uint32_t magnitude, std::uint32_t at) {
+        store_in_lattice(place, g, 0, p, memory.value(at), magnitude == special_magnitude ? special_magnitude : 0);
+    });
+    __syncthreads();
+}
+
+// Predicts and quantises all values of a tile, phase by phase; list(phase) takes up the codes of each. What is not
+// simply coded is counted in `output` and marked in `verbatim`, unless that is null. All threads of the block call it.
+template <class T, class Writing, class List>
+__device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubic, TileOutput& output,
+                          Array<std::uint32_t, max_tile_values / 32>* verbatim, const List& list) {
+    auto& memory = writing.memory;
+    const auto& g = memory.geometry();
+    using Geometry = std::remove_cvref_t<decltype(g)>;
+    const DeviceLattice<T>& lattice = *place.lattice;
+    const Quantiser<T> q = lattice.quantiser;
+    begin_tile(place, memory);
+    if (tile_thread() == 0) output.n_values = g.coded_points;
+    for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
+        if constexpr (!Geometry::known) {
+            for (std::uint32_t i = tile_thread(); i < g.groups_of_phase(phase); i += tile_threads) {
+                memory.sum(i) = 0;
+                memory.significant(i) = 0;
+            }
+            __syncthreads();
+        }
+        g.for_classes(phase, [&](auto c) {
+            if (phase < lattice.n_active) predict_margin(place, memory, c, cubic);
+            const std::uint32_t base = place_of_class(g, c);
+            std::uint32_t sum = 0;
+            bool any = false; // of the group
+            g.for_points(c, [&](const Point& p, std::uint32_t k) {
+                const std::uint32_t at = position(g, c, p);
+                std::uint32_t spread;
+                const T predicted = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
+                                                  static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv,
+                                                  spread);
+                const T d = lattice.original[place.original + offset_of(g, c, p, lattice.original_stride)];
+                const Coded<T> result = quantise_against(d, predicted, q);
+                if (result.verbatim) {
+                    const std::uint32_t position_in_tile = raster_position(g, c, p);
+                    if (verbatim != nullptr)
+                        atomicOr(&(*verbatim)[position_in_tile / 32], 1u << position_in_tile % 32);
+                    atomicAdd(&output.n_verbatim, 1u);
+                }
+                const bool is_special = result.code == missing_code;
+                if (is_special) atomicAdd(&output.n_special, 1u);
+                const std::uint32_t own = is_special ? special_magnitude : magnitude_of(result.code),
+                                    active = activity(memory, c, p);
+                memory.value(at) = result.value;
+                memory.magnitude(base + place_in_class(g, c, p.x[0], p.x[1], p.x[2], p.x[3])) =
+                    static_cast<std::uint8_t>(own);
+                store_in_lattice(place, g, c, p, result.value, own);
+                writing.coded[p.order] = with_place(result.code, spread, active);
+                if constexpr (Geometry::known) {
+                    sum += spread + active;
+                    any = any || own != 0;
+                    if (k % 2 == 0) return;
+                    const std::uint32_t all = warp_sum(sum);
+                    const bool significant = __ballot_sync(whole_warp, any) != 0;
+                    if (lane() == 0) {
+                        memory.context(p.group) = static_cast<std::uint8_t>(group_context(all));
+                        memory.significant(p.group) = significant;
+                    }
+                    sum = 0;
+                    any = false;
+                } else {
+                    atomicAdd(&memory.sum(p.group), spread + active);
+                    if (own != 0) memory.significant(p.group) = 1;
+                    note_group(memory, p);
+                }
+            });
+        });
+        __syncthreads();
+        if constexpr (!Geometry::known) {
+            find_contexts_of_groups(memory, phase);
+            __syncthreads();
+        }
+        list(phase);
+        __syncthreads();
+        if (phase < lattice.n_active) continue_phase(place, memory, phase);
+    }
+}
+
+// Which groups of a phase of a full tile are significant, by bit; by whole warps.
+template <class T, TileShape shape>
+__device__ std::uint32_t significant_groups(FullMemory<T, shape>& memory, std::uint32_t phase) {
+    const bool is = lane() < FullTile<shape>::groups_of_phase(phase) && memory.significant(lane()) != 0;
+    return __ballot_sync(whole_warp, is);
+}
+
+// Calls use(order, at, k) for this thread's values of a phase in significant groups: their places in coding order, and
+// among these values; k: how manieth value of the thread. in_a_row: whether a thread's values follow each other.
+template <class T, TileShape shape, class Use>
+__device__ void for_values(FullMemory<T, shape>& memory, std::uint32_t phase, bool in_a_row, const Use& use) {
+    using Geometry = FullTile<shape>;
+    const std::uint32_t all = significant_groups(memory, phase),
+                        each = Geometry::points_of_phase(phase) / tile_threads;
+#pragma unroll
+    for (std::uint32_t k = 0; k < Geometry::points_of_phase(1) / tile_threads; ++k) {
+        if (k >= each) break;
+        const std::uint32_t o = in_a_row ? tile_thread() * each + k : k * tile_threads + tile_thread(), g = o / 64;
+        if ((all >> g & 1) != 0) use(o, static_cast<std::uint32_t>(__popc(all & ((1u << g) - 1))) * 64 + o % 64, k);
+    }
+}
+template <class T, class Use>
+__device__ void for_values(AnyMemory<T>& memory, std::uint32_t phase, bool in_a_row, const Use& use) {
+    const std::uint32_t n = memory.geometry().points_of_phase(phase), each = (n + tile_threads - 1) / tile_threads;
+    for (std::uint32_t k = 0; k < each; ++k) {
+        const std::uint32_t o = in_a_row ? tile_thread() * each + k : k * tile_threads + tile_thread();
+        if (o >= n) break;
+        const std::uint32_t g = memory.group_of[o];
+        if (memory.significant(g) != 0) use(o, memory.firsts[g] + (o - memory.starts[g]), k);
+    }
+}
+
+// The symbol of a code without regard to a table.
+__device__ inline std::uint32_t symbol_of(std::int32_t code) {
+    constexpr Alphabet alphabet{default_r};
+    return alphabet.symbol(code);
+}
+
+// Counts a phase's symbols and groups.
+template <class T, class Writing>
+__device__ void count_phase(Writing& writing, const DeviceLattice<T>& lattice, std::uint32_t phase,
+                            SplineCounts& counts) {
+    auto& memory = writing.memory;
+    const auto& g = memory.geometry();
+    const std::uint32_t row = row_of(lattice.number, phase) / n_places;
+    for (std::uint32_t i = tile_thread(); i < g.groups_of_phase(phase); i += tile_threads)
+        atomicAdd(&counts.group[std::min(lattice.number, 2u)][memory.context(i)][memory.significant(i)], 1u);
+    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t, std::uint32_t) {
+        const std::uint32_t word = writing.coded[o];
+        const auto code = static_cast<std::int32_t>(word) >> 8;
+        atomicAdd(&counts.symbol[context_of(row, word & 255)][symbol_of(code)], 1u);
+    });
+}
+
+// Lists a phase's entries. All threads of the block call it.
+template <class T, class Writing, class Partial>
+__device__ void list_phase(Writing& writing, const DeviceLattice<T>& lattice, std::uint32_t phase,
+                           const EncodingTables& tables, TileOutput& output, TileScratch& scratch, Partial& partial) {
+    constexpr Alphabet alphabet{default_r};
+    auto& memory = writing.memory;
+    const auto& g = memory.geometry();
+    using Geometry = std::remove_cvref_t<decltype(g)>;
+    const std::uint32_t n_groups = g.groups_of_phase(phase);
+    if constexpr (Geometry::known) {
+        const std::uint32_t all = significant_groups(memory, phase);
+        if (tile_thread() == 0) output.values[phase - 1].n = static_cast<std::uint32_t>(__popc(all)) * 64;
+    } else {
+        if (tile_thread() == 0) output.values[phase - 1].n = find_firsts(memory, phase);
+    }
+    if (tile_thread() == 0) {
+        const std::uint32_t end = phase == 1 ? 0 : output.values[phase - 2].first + output.values[phase - 2].n;
+        output.flags[phase - 1] = {end, n_groups};
+        output.values[phase - 1].first = end + n_groups;
+        output.n_significant += output.values[phase - 1].n;
+    }
+    __syncthreads();
+    const std::uint32_t flags = output.flags[phase - 1].first, values = flags + n_groups;
+    for (std::uint32_t i = tile_thread(); i < n_groups; i += tile_threads)
+        scratch.entries[flags + i] =
+            static_cast<std::uint16_t>((most_tables + memory.context(i)) << 8 | memory.significant(i));
+    const auto& table_of = tables.table_of[row_of(lattice.number, phase) / n_places];
+    struct Entry {
+        std::uint32_t table, symbol, bits;
+    };
+    const auto entry_of = [&](std::uint32_t word) {
+        const std::uint32_t table = table_of[word & 255];
+        const std::uint32_t symbol = tables.coded_as[table][symbol_of(static_cast<std::int32_t>(word) >> 8)];
+        return Entry{table, symbol, symbol < 2 * alphabet.direct() ? 0 : alphabet.meaning(symbol).extra_bits};
+    };
+    bool has_extra = false;
+    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at, std::uint32_t) {
+        const Entry entry = entry_of(writing.coded[o]);
+        has_extra = has_extra || entry.bits != 0;
+        scratch.entries[values + at] = static_cast<std::uint16_t>(entry.table << 8 | entry.symbol);
+    });
+    if (__syncthreads_or(has_extra) == 0) return;
+    // The extra bits of a thread's values, which follow each other.
+    std::uint32_t bits = 0, all_bits;
+    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t, std::uint32_t) {
+        bits += entry_of(writing.coded[o]).bits;
+    });
+    const std::uint32_t begin = output.extra_bits;
+    std::uint32_t at = begin + sum_of_threads_before(bits, partial, all_bits);
+    for (std::uint32_t i = (begin + 31) / 32 + tile_thread(); i < (begin + all_bits + 31) / 32; i += tile_threads)
+        scratch.extra[i] = 0;
+    __syncthreads();
+    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t, std::uint32_t) {
+        const std::uint32_t word = writing.coded[o], n = entry_of(word).bits;
+        if (n == 0) return;
+        const std::uint32_t value = word >> 8 & ((1u << n) - 1), shift = at % 32;
+        atomicOr(&scratch.extra[at / 32], value << shift);
+        if (shift + n > 32) atomicOr(&scratch.extra[at / 32 + 1], value >> (32 - shift));
+        at += n;
+    });
+    __syncthreads();
+    if (tile_thread() == 0) output.extra_bits = begin + all_bits;
+}
+
+// ---- From entries to payloads
+
+// What a tile becomes, once its words are known or if it has none.
+template <class T>
+__device__ void settle(TileOutput& output) {
+    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    if (output.kind != kind_coded) return;
+    output.units = output.front + output.n_words;
+    if (output.units < 1 + output.n_values * units_of_value) return;
+    output.kind = kind_raw;
+    output.units = 1 + output.n_values * units_of_value;
+}
+
+// From what was counted: the kind, and the units before the states.
+template <class T>
+__device__ void begin_output(TileOutput& output) {
+    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    const std::uint32_t n = output.n_significant, n_extra = (output.extra_bits + 15) / 16;
+    output.lanes = output.n_words = output.units = output.front = 0;
+    if (output.n_values > 0 && output.n_special == output.n_values) {
+        output.kind = kind_special;
+        output.units = 1;
+    } else if (n > 0 || output.n_verbatim > 0) {
+        output.kind = kind_coded;
+        output.lanes = n <= 1024 ? 1 : n <= 2048 ? 2 : most_lanes;
+        output.front = 1 + (output.n_verbatim > 0 ? 1 + output.n_verbatim * (1 + units_of_value) : 0) +
+                       (n_extra > 0 ? 1 + n_extra : 0);
+    } else {
+        output.kind = kind_empty;
+    }
+}
+
+// Encodes the tiles of a ticket, by one warp.
+template <class T>
+__device__ void encode(const EncodingTables& tables, std::uint32_t n_tiles, std::uint32_t n_active,
+                       Array<TileOutput, most_tiles>& outputs, TileScratch* scratch) {
+    const std::uint32_t t = tile_of_warp();
+    TileOutput& output = outputs[t];
+    const bool works = t < n_tiles && output.kind == kind_coded;
+    TileScratch& own = scratch[works ? t : 0];
+    constexpr std::uint32_t end = most_entries + 2 * most_lanes;
+    RansEncoder encoder(tables, works ? output.lanes : 0, own.entries.item, own.words.item, end);
+    for (std::uint32_t phase = n_active; phase > 0; --phase) {
+        encoder.run(works ? output.values[phase - 1] : EntryRun{});
+        encoder.run(works ? output.flags[phase - 1] : EntryRun{});
+    }
+    const std::uint32_t begin = encoder.finish();
+    if (works && lane_of_tile() == 0) output.n_words = end - begin;
+    __syncwarp();
+    if (works && lane_of_tile() == 0) settle<T>(output);
+}
+
+// Puts units of a payload where they belong, and sums up its part of the checksum.
+class UnitWriter {
+public:
+    __device__ explicit UnitWriter(std::uint16_t* to) : to_(to) {}
+    __device__ void put(std::uint32_t at, std::uint32_t unit) {
+        if (to_ != nullptr) to_[at] = static_cast<std::uint16_t>(unit);
+        sum += (std::uint64_t{unit & 0xFFFF} << at % 2 * 16) * checksum_weight(at / 2);
+    }
+    template <class Bits>
+    __device__ void put_value(std::uint32_t at, Bits bits) {
+        for (std::uint32_t i = 0; i < sizeof bits / 2; ++i)
+            put(at + i, static_cast<std::uint32_t>(bits >> 16 * i) & 0xFFFF);
+    }
+    std::uint64_t sum = 0;
+
+private:
+    std::uint16_t* to_; // or null: there is no room
+};
+
+// Writes a coded tile's payload. All threads of the block call it.
+template <class T, class Partial>
+__device__ void write_coded(const TilePlace<T>& place, const TileOutput& output, const TileScratch& scratch,
+                            Partial& partial, UnitWriter& to) {
+    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    const std::uint32_t n_extra = (output.extra_bits + 15) / 16, n = output.n_verbatim;
+    if (tile_thread() == 0)
+        to.put(0, kind_coded | (31 - static_cast<std::uint32_t>(__clz(static_cast<int>(output.lanes)))) << 2 |
+                      (n > 0 ? 1u << 4 : 0) | (n_extra > 0 ? 1u << 5 : 0));
+    std::uint32_t at = 1;
+    if (n > 0) {
+        if (tile_thread() == 0) to.put(at, n);
+        ++at;
+        static_assert(max_tile_values / 32 == tile_threads);
+        std::uint32_t bits = scratch.verbatim[tile_thread()], all;
+        std::uint32_t rank = sum_of_threads_before(static_cast<std::uint32_t>(__popc(bits)), partial, all);
+        const DeviceLattice<T>& lattice = *place.lattice;
+        for (; bits != 0; bits &= bits - 1, ++rank) {
+            const std::uint32_t position =
+                tile_thread() * 32 + static_cast<std::uint32_t>(__ffs(static_cast<int>(bits))) - 1;
+            std::uint32_t rest = position;
+            std::uint64_t offset = place.original;
+            for (std::uint32_t a = 0; a < 4; ++a) {
+                offset += rest % place.edge[a] * lattice.original_stride[a];
+                rest /= place.edge[a];
+            }
+            to.put(at + rank, position);
+            to.put_value(at + n + rank * units_of_value, bits_of(lattice.original[offset]));
+        }
+        at += n * (1 + units_of_value);
+    }
+    if (n_extra > 0) {
+        if (tile_thread() == 0) to.put(at, n_extra);
+        ++at;
+        for (std::uint32_t i = tile_thread(); i < n_extra; i += tile_threads)
+            to.put(at + i, scratch.extra[i / 2] >> i % 2 * 16);
+        at += n_extra;
+    }
+    constexpr std::uint32_t end = most_entries + 2 * most_lanes;
+    for (std::uint32_t i = tile_thread(); i < output.n_words; i += tile_threads)
+        to.put(at + i, scratch.words[end - output.n_words + i]);
+}
+
+// Writes a tile's values as they are, which are then what is predicted from. All threads of the block call it.
+template <class T, class Memory>
+__device__ void write_raw(const TilePlace<T>& place, Memory& memory, bool cubic, UnitWriter& to) {
+    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    const DeviceLattice<T>& lattice = *place.lattice;
+    const Quantiser<T> q = lattice.quantiser;
+    if (tile_thread() == 0) to.put(0, kind_raw);
+    const bool predicts = lattice.value != nullptr;
+    if (predicts) {
+        begin_tile(place, memory);
+    } else if constexpr (!std::remove_cvref_t<decltype(memory.geometry())>::known) {
+        if (tile_thread() == 0) memory.tile.set(lattice, place.edge);
+        __syncthreads();
+    }
+    const auto& g = memory.geometry();
+    std::uint32_t first = 1; // unit of the phase
+    for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
+        g.for_classes(phase, [&](auto c) {
+            if (predicts && phase < lattice.n_active) predict_margin(place, memory, c, cubic);
+            g.for_points(c, [&](const Point& p, std::uint32_t) {
+                const T d = lattice.original[place.original + offset_of(g, c, p, lattice.original_stride)];
+                to.put_value(first + p.order * units_of_value, bits_of(d));
+                if (!predicts) return;
+                std::uint32_t spread;
+                const Coded<T> result =
+                    as_it_is(d,
+                             predict<false>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
+                                            static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv, spread),
+                             q);
+                memory.value(position(g, c, p)) = result.value;
+                store_in_lattice(place, g, c, p, result.value, result.code == missing_code ? special_magnitude : 0);
+            });
+        });
+        first += g.points_of_phase(phase) * units_of_value;
+        __syncthreads();
+        if (predicts && phase < lattice.n_active) continue_phase(place, memory, phase);
+    }
+}
+
+} // namespace cusz::cuda

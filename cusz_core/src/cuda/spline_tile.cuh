@@ -1,0 +1,433 @@
+// A tile of a lattice in the memory of the 128 threads that work on it (docs/format_v2.md, section 2): one box for each
+// class, with room around it for what lies beyond the tile.
+#pragma once
+
+#include "../format/alphabet.hpp"
+#include "../format/checksum.hpp"
+#include "../format/rans_model.hpp"
+#include "block.cuh"
+#include "prequant.cuh"
+#include "spline_kernels.hpp"
+
+namespace cusz::cuda {
+
+inline constexpr std::uint32_t tile_threads = 128, tile_warps = tile_threads / warp_lanes;
+inline constexpr std::uint32_t n_classes = 8, most_groups = 1024;
+inline constexpr std::uint32_t special_magnitude = 255;
+
+// This thread's number among those of its tile, and its tile's among those of the block.
+__device__ inline std::uint32_t tile_thread() { return threadIdx.x % tile_threads; }
+__device__ inline std::uint32_t tile_warp() { return tile_thread() / warp_lanes; }
+__device__ inline std::uint32_t tile_of_block() { return threadIdx.x / tile_threads; }
+
+// One of a class's points: half coordinates; its place in the coding order of the phase, in its group, and the group.
+struct Point {
+    std::uint32_t x[4];
+    std::uint32_t order, group, in_group;
+};
+
+// Where a tile lies.
+template <class T>
+struct TilePlace {
+    const DeviceLattice<T>* lattice;
+    std::uint64_t number; // in the archive
+    std::uint64_t origin[4];
+    std::uint32_t edge[4];
+    std::uint64_t original, fine, coarse; // offsets of the first point
+    std::uint32_t low, high;              // bit a: the rows along axis a are to be continued before it, after it
+    bool full;
+};
+
+constexpr std::uint32_t axes_of(TileShape shape) {
+    return shape == TileShape::line ? 1 : shape == TileShape::square ? 2 : shape == TileShape::box ? 3 : 0;
+}
+
+// Calls use(c) for the classes of a phase, with a constant.
+template <std::uint32_t n, class Use>
+__device__ void for_known_classes(std::uint32_t phase, const Use& use) {
+    const auto one = [&]<std::uint32_t c>(std::integral_constant<std::uint32_t, c> constant) {
+        if constexpr (c < (1u << n))
+            if (static_cast<std::uint32_t>(std::popcount(c)) == phase) use(constant);
+    };
+    one(std::integral_constant<std::uint32_t, 1>{});
+    one(std::integral_constant<std::uint32_t, 2>{});
+    one(std::integral_constant<std::uint32_t, 4>{});
+    one(std::integral_constant<std::uint32_t, 3>{});
+    one(std::integral_constant<std::uint32_t, 5>{});
+    one(std::integral_constant<std::uint32_t, 6>{});
+    one(std::integral_constant<std::uint32_t, 7>{});
+}
+
+// ---- Full tiles: extents are constants. A warp takes whole groups of 64, one after the other.
+
+template <TileShape shape>
+struct FullTile {
+    static constexpr bool known = true;
+    static constexpr std::uint32_t n_active = axes_of(shape);
+    static constexpr std::uint32_t n(std::uint32_t a) { // half coordinates of every class
+        return a < n_active ? tile_edges(n_active)[a] / 2 : 1;
+    }
+    static constexpr std::uint32_t n(std::uint32_t, std::uint32_t a) { return n(a); }
+    static constexpr std::uint32_t class_points = n(0) * n(1) * n(2);
+    static constexpr std::uint32_t steps = class_points / tile_threads; // points of a thread
+    static constexpr std::uint32_t points(std::uint32_t) { return class_points; }
+    static constexpr std::uint32_t coded_points = ((1u << n_active) - 1) * class_points;
+    static constexpr std::uint32_t points_of_phase(std::uint32_t phase) {
+        return class_points * (phase == n_active ? 1 : n_active);
+    }
+    static constexpr std::uint32_t groups_of_phase(std::uint32_t phase) { return points_of_phase(phase) / 64; }
+
+    // Positions in memory: with one before and two behind along the active axes that are even in a class.
+    static constexpr std::uint32_t margin(std::uint32_t c, std::uint32_t a) {
+        return a < n_active && (c >> a & 1) == 0 ? 1 : 0;
+    }
+    static constexpr std::uint32_t padded(std::uint32_t c, std::uint32_t a) { return n(a) + 3 * margin(c, a); }
+    static constexpr std::uint32_t stride(std::uint32_t c, std::uint32_t a) {
+        std::uint32_t stride = 1;
+        for (std::uint32_t b = 0; b < a; ++b) stride *= padded(c, b);
+        return stride;
+    }
+    static constexpr std::uint32_t positions(std::uint32_t c) { return stride(c, 4); }
+    static constexpr std::uint32_t positions_of_phase(std::uint32_t phase) {
+        std::uint32_t sum = 0;
+        for (std::uint32_t c = 0; c < 1u << n_active; ++c)
+            if (static_cast<std::uint32_t>(std::popcount(c)) == phase) sum += positions(c);
+        return sum;
+    }
+    // Memory has two parts. The first is for phase 1 and then 3, the second for class 0 and then phase 2.
+    static constexpr std::uint32_t first_part = positions_of_phase(1);
+    static constexpr std::uint32_t second_part =
+        std::max({positions(0), positions_of_phase(2), points_of_phase(1)});
+    static constexpr std::uint32_t memory = first_part + second_part;
+    static constexpr std::uint32_t begin(std::uint32_t c) { // of a class's positions
+        const auto phase = static_cast<std::uint32_t>(std::popcount(c));
+        std::uint32_t at = phase % 2 == 0 ? first_part : 0;
+        for (std::uint32_t before = 1; before < c; ++before)
+            if (static_cast<std::uint32_t>(std::popcount(before)) == phase) at += positions(before);
+        return at;
+    }
+    static constexpr std::uint32_t first(std::uint32_t c) { // of its first point
+        std::uint32_t at = begin(c);
+        for (std::uint32_t a = 0; a < n_active; ++a) at += margin(c, a) * stride(c, a);
+        return at;
+    }
+    static constexpr std::uint32_t class_of_phase(std::uint32_t c) { // which one
+        std::uint32_t number = 0;
+        for (std::uint32_t before = 1; before < c; ++before)
+            number += std::popcount(before) == std::popcount(c) ? 1 : 0;
+        return number;
+    }
+    static constexpr std::uint32_t group_edge(std::uint32_t a) { return group_edges(n_active)[a]; }
+
+    __device__ bool is_active(std::uint32_t a) const { return a < n_active; }
+    __device__ std::uint32_t edge(std::uint32_t a) const { return a < n_active ? 2 * n(a) : 1; }
+
+    template <class Use>
+    __device__ void for_classes(std::uint32_t phase, const Use& use) const {
+        for_known_classes<n_active>(phase, use);
+    }
+    // Calls use(point) for this thread's points of a class.
+    template <class C, class Use>
+    __device__ void for_points(C, const Use& use) const {
+        const std::uint32_t first = tile_warp() * (steps * warp_lanes), in_group = lane();
+        constexpr std::uint32_t group = 64, rows = group_edge(0), planes = group_edge(0) * group_edge(1);
+        // Of the group, and in it.
+        const std::uint32_t g = first / group;
+        constexpr std::uint32_t groups_x = n(0) / group_edge(0);
+        const std::uint32_t x0 = g % groups_x * group_edge(0) + in_group % rows,
+                            y0 = g / groups_x * group_edge(1) + in_group / rows % group_edge(1),
+                            z0 = in_group / planes;
+#pragma unroll
+        for (std::uint32_t k = 0; k < steps; ++k) {
+            // The second half of a group follows along its last axis, and the next group along the first one: a warp's
+            // groups are in one row of them.
+            constexpr std::uint32_t last = n_active - 1, half = group_edge(last) / 2;
+            const std::uint32_t in = k % 2 * half, next = k / 2 * group_edge(0);
+            constexpr std::uint32_t before = class_of_phase(C::value);
+            Point p{{x0 + next + (last == 0 ? in : 0), y0 + (last == 1 ? in : 0), z0 + (last == 2 ? in : 0), 0},
+                    before * class_points + first + k * warp_lanes + in_group,
+                    before * (class_points / group) + g + k / 2,
+                    k % 2 * warp_lanes + in_group};
+            use(p, k);
+        }
+    }
+    // Calls use(x, y, z, w) for all positions of a class around the tile.
+    template <class C, class Use>
+    __device__ void for_margin(C c, const Use& use) const {
+        const auto beyond = [&](std::uint32_t i, std::uint32_t a) { return static_cast<int>(i == 0 ? 0 : n(a) + i) - 1; };
+        if constexpr (margin(c, 2) != 0) {
+            constexpr std::uint32_t row = padded(c, 0), rows = padded(c, 1);
+            for (std::uint32_t i = tile_thread(); i < row * rows * 3; i += tile_threads)
+                use(static_cast<int>(i % row - margin(c, 0)), static_cast<int>(i / row % rows - margin(c, 1)),
+                    beyond(i / (row * rows), 2), 0);
+        }
+        if constexpr (margin(c, 1) != 0) {
+            constexpr std::uint32_t row = padded(c, 0);
+            for (std::uint32_t i = tile_thread(); i < row * 3 * n(2); i += tile_threads)
+                use(static_cast<int>(i % row - margin(c, 0)), beyond(i / row % 3, 1), static_cast<int>(i / (row * 3)),
+                    0);
+        }
+        if constexpr (margin(c, 0) != 0)
+            for (std::uint32_t i = tile_thread(); i < 3 * n(1) * n(2); i += tile_threads)
+                use(beyond(i % 3, 0), static_cast<int>(i / 3 % n(1)), static_cast<int>(i / (3 * n(1))), 0);
+    }
+};
+
+// ---- Tiles of any shape, in global memory
+
+struct AnyTile {
+    static constexpr bool known = false;
+
+    std::uint32_t n_active, edges[4], group_edge[4];
+    std::uint32_t half[n_classes][4], pads[n_classes][4], strides[n_classes][4];
+    std::uint32_t begins[n_classes], firsts[n_classes], numbers[n_classes]; // number: of points
+    std::uint32_t orders[n_classes], groups[n_classes];                     // of a class's first point in its phase
+    std::uint32_t of_phase[4], groups_in_phase[4];
+    std::uint32_t coded_points;
+
+    __device__ bool is_active(std::uint32_t a) const { return a < n_active; }
+    __device__ std::uint32_t edge(std::uint32_t a) const { return edges[a]; }
+    __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const { return half[c][a]; }
+    __device__ std::uint32_t points(std::uint32_t c) const { return numbers[c]; }
+    __device__ std::uint32_t margin(std::uint32_t c, std::uint32_t a) const { return a < n_active && (c >> a & 1) == 0; }
+    __device__ std::uint32_t padded(std::uint32_t c, std::uint32_t a) const { return pads[c][a]; }
+    __device__ std::uint32_t stride(std::uint32_t c, std::uint32_t a) const { return strides[c][a]; }
+    __device__ std::uint32_t positions(std::uint32_t c) const { return strides[c][3] * pads[c][3]; }
+    __device__ std::uint32_t begin(std::uint32_t c) const { return begins[c]; }
+    __device__ std::uint32_t first(std::uint32_t c) const { return firsts[c]; }
+    __device__ std::uint32_t points_of_phase(std::uint32_t phase) const { return of_phase[phase]; }
+    __device__ std::uint32_t groups_of_phase(std::uint32_t phase) const { return groups_in_phase[phase]; }
+
+    template <class T>
+    __device__ void set(const DeviceLattice<T>& lattice, const std::uint32_t (&edge_of)[4]) {
+        n_active = lattice.n_active;
+        const auto group = group_edges(n_active);
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            edges[a] = edge_of[a];
+            group_edge[a] = group[a];
+            of_phase[a] = groups_in_phase[a] = 0;
+        }
+        std::uint32_t at = 0;
+        for (std::uint32_t c = 0; c < 1u << n_active; ++c) {
+            const auto phase = static_cast<std::uint32_t>(__popc(c));
+            std::uint32_t n_points = 1, n_positions = 1, n_groups = 1, offset = 0;
+            for (std::uint32_t a = 0; a < 4; ++a) {
+                const bool active = a < n_active, odd = (c >> a & 1) != 0;
+                half[c][a] = active ? (edges[a] + (odd ? 0 : 1)) / 2 : edges[a];
+                pads[c][a] = half[c][a] + 3 * margin(c, a);
+                strides[c][a] = n_positions;
+                offset += margin(c, a) * n_positions;
+                n_positions *= pads[c][a];
+                n_points *= half[c][a];
+                n_groups *= (half[c][a] + group_edge[a] - 1) / group_edge[a];
+            }
+            begins[c] = at;
+            firsts[c] = at + offset;
+            at += n_positions;
+            numbers[c] = n_points;
+            orders[c] = of_phase[phase];
+            groups[c] = groups_in_phase[phase];
+            of_phase[phase] += n_points;
+            groups_in_phase[phase] += n_groups;
+        }
+        coded_points = of_phase[1] + of_phase[2] + of_phase[3];
+    }
+
+    template <class Use>
+    __device__ void for_classes(std::uint32_t phase, const Use& use) const {
+        for (std::uint32_t c = 1; c < 1u << n_active; ++c)
+            if (static_cast<std::uint32_t>(__popc(c)) == phase && numbers[c] > 0) use(c);
+    }
+    template <class Use>
+    __device__ void for_points(std::uint32_t c, const Use& use) const {
+        for (std::uint32_t o = tile_thread(); o < numbers[c]; o += tile_threads) use(point(c, o), 0u);
+    }
+    // Number o of a class, in coding order.
+    __device__ Point point(std::uint32_t c, std::uint32_t o) const {
+        const auto& size = half[c];
+        const std::uint32_t volume = size[0] * size[1] * size[2];
+        Point p{};
+        p.order = orders[c] + o;
+        p.x[3] = o / volume; // groups are one thick along axis 3, which is not active
+        o -= p.x[3] * volume;
+        std::uint32_t g[3], thick[3], slab = volume; // of the group; slab: groups with the same coordinates so far
+        for (std::uint32_t a = 3; a-- > 0;) {
+            const std::uint32_t layer = slab / size[a], most = layer * group_edge[a];
+            g[a] = o / most;
+            thick[a] = std::min(group_edge[a], size[a] - g[a] * group_edge[a]);
+            o -= g[a] * most;
+            slab = layer * thick[a];
+        }
+        p.in_group = o;
+        for (std::uint32_t a = 0; a < 3; ++a) {
+            p.x[a] = g[a] * group_edge[a] + o % thick[a];
+            o /= thick[a];
+        }
+        const auto n_groups = [&](std::uint32_t a) { return (size[a] + group_edge[a] - 1) / group_edge[a]; };
+        p.group = groups[c] + ((p.x[3] * n_groups(2) + g[2]) * n_groups(1) + g[1]) * n_groups(0) + g[0];
+        return p;
+    }
+    template <class Use>
+    __device__ void for_margin(std::uint32_t c, const Use& use) const {
+        for (std::uint32_t i = tile_thread(); i < positions(c); i += tile_threads) {
+            std::uint32_t rest = i;
+            int x[4];
+            bool inside = true;
+            for (std::uint32_t a = 0; a < 4; ++a) {
+                x[a] = static_cast<int>(rest % pads[c][a]) - static_cast<int>(margin(c, a));
+                rest /= pads[c][a];
+                inside = inside && x[a] >= 0 && static_cast<std::uint32_t>(x[a]) < half[c][a];
+            }
+            if (!inside) use(x[0], x[1], x[2], x[3]);
+        }
+    }
+};
+
+// ---- Memory
+
+// Groups of a phase, in coding order. A full tile has up to 32, and no list of where they begin.
+template <std::uint32_t n>
+struct GroupList {
+    Array<std::uint32_t, n> sum;    // of S + N over their values
+    Array<std::uint8_t, n> context; // F
+    Array<std::uint8_t, n> significant;
+};
+
+template <class T, TileShape shape>
+struct FullMemory {
+    using Geometry = FullTile<shape>;
+    static constexpr std::uint32_t bytes_of_order = // and first of the coarser lattice's magnitudes
+        std::max({Geometry::points_of_phase(1), (Geometry::n(0) + 2) * (Geometry::n(1) + 2) * (Geometry::n(2) + 2), 64u});
+
+    Array<T, Geometry::memory> values;
+    Array<std::uint8_t, Geometry::class_points> parent_sums;
+    Array<std::uint8_t, Geometry::coded_points> magnitudes; // by class, as it is, with no room around it
+    Array<std::uint8_t, (bytes_of_order + 15) / 16 * 16> orders; // tables of symbols, then symbols, in coding order
+    GroupList<32> groups;
+
+    __device__ Geometry geometry() const { return {}; }
+    __device__ T& value(std::uint32_t at) { return values[at]; }
+    __device__ std::uint8_t& magnitude(std::uint32_t at) { return magnitudes[at]; }
+    __device__ std::uint8_t& parents(std::uint32_t at) { return parent_sums[at]; }
+    __device__ std::uint8_t& order(std::uint32_t at) { return orders[at]; }
+    __device__ std::uint8_t& symbol(std::uint32_t at) { return orders[at]; }
+    // Codes of a phase that is decoded, where values are not needed any more.
+    __device__ T& code(std::uint32_t phase, std::uint32_t at) {
+        return values[(phase == 1 ? Geometry::first_part : phase == 2 ? 0 : Geometry::class_points) + at];
+    }
+    __device__ std::uint32_t& sum(std::uint32_t g) { return groups.sum[g]; }
+    __device__ std::uint8_t& context(std::uint32_t g) { return groups.context[g]; }
+    __device__ std::uint8_t& significant(std::uint32_t g) { return groups.significant[g]; }
+};
+
+// In global memory. The values follow.
+template <class T>
+struct AnyMemory {
+    AnyTile tile;
+    Array<T, max_tile_values> codes;
+    Array<std::uint8_t, max_tile_values> parent_sums, magnitudes, orders, symbols;
+    GroupList<most_groups> groups;
+    // By group: its first value in coding order, and how many values of significant groups are before it.
+    Array<std::uint16_t, most_groups> starts, firsts;
+    Array<std::uint16_t, max_tile_values> group_of; // by value in coding order
+
+    __device__ const AnyTile& geometry() const { return tile; }
+    __device__ T& value(std::uint32_t at) { return reinterpret_cast<T*>(this + 1)[at]; }
+    __device__ std::uint8_t& magnitude(std::uint32_t at) { return magnitudes[at]; }
+    __device__ std::uint8_t& parents(std::uint32_t at) { return parent_sums[at]; }
+    __device__ std::uint8_t& order(std::uint32_t at) { return orders[at]; }
+    __device__ std::uint8_t& symbol(std::uint32_t at) { return symbols[at]; }
+    __device__ T& code(std::uint32_t, std::uint32_t at) { return codes[at]; }
+    __device__ std::uint32_t& sum(std::uint32_t g) { return groups.sum[g]; }
+    __device__ std::uint8_t& context(std::uint32_t g) { return groups.context[g]; }
+    __device__ std::uint8_t& significant(std::uint32_t g) { return groups.significant[g]; }
+};
+
+// ---- Positions
+
+template <class G, class C>
+__device__ std::uint32_t position(const G& g, C c, int x, int y, int z, int w) {
+    if constexpr (G::known) {
+        constexpr auto first = static_cast<int>(G::first(c)), row = static_cast<int>(G::stride(c, 1)),
+                       plane = static_cast<int>(G::stride(c, 2));
+        return static_cast<std::uint32_t>(first + x + y * row + z * plane);
+    } else {
+        return static_cast<std::uint32_t>(static_cast<int>(g.first(c)) + x + y * static_cast<int>(g.stride(c, 1)) +
+                                          z * static_cast<int>(g.stride(c, 2)) + w * static_cast<int>(g.stride(c, 3)));
+    }
+}
+template <class G, class C>
+__device__ std::uint32_t position(const G& g, C c, const Point& p) {
+    return position(g, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]), static_cast<int>(p.x[2]),
+                    static_cast<int>(p.x[3]));
+}
+// In the arrays that have a class's points alone: number of those of coded classes before it, plus its place.
+template <class G, class C>
+__device__ std::uint32_t place_of_class(const G& g, C c) {
+    if constexpr (G::known) {
+        return (c - 1) * G::class_points;
+    } else {
+        std::uint32_t at = 0;
+        for (std::uint32_t before = 1; before < c; ++before) at += g.points(before);
+        return at;
+    }
+}
+template <class G, class C>
+__device__ std::uint32_t place_in_class(const G& g, C c, std::uint32_t x, std::uint32_t y, std::uint32_t z,
+                                        std::uint32_t w) {
+    return x + g.n(c, 0) * (y + g.n(c, 1) * (z + g.n(c, 2) * w));
+}
+
+// The offset of a point of class c in memory with these strides.
+template <class G>
+__device__ std::uint64_t offset_of(const G& g, std::uint32_t c, const Point& p, const std::uint64_t (&stride)[4]) {
+    std::uint64_t offset = 0;
+#pragma unroll
+    for (std::uint32_t a = 0; a < 4; ++a)
+        offset += std::uint64_t{g.is_active(a) ? 2 * p.x[a] + (c >> a & 1) : p.x[a]} * stride[a];
+    return offset;
+}
+// The same of a position in the tile, in raster order.
+template <class G>
+__device__ std::uint32_t raster_position(const G& g, std::uint32_t c, const Point& p) {
+    std::uint32_t at = 0;
+    for (std::uint32_t a = 4; a-- > 0;) at = at * g.edge(a) + (g.is_active(a) ? 2 * p.x[a] + (c >> a & 1) : p.x[a]);
+    return at;
+}
+
+// Sets where a tile lies, from its origin and edges; by one thread.
+template <class T>
+__device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice) {
+    place.lattice = &lattice;
+    place.original = place.fine = place.coarse = 0;
+    place.low = place.high = 0;
+    for (std::uint32_t a = 0; a < 4; ++a) {
+        const bool active = a < lattice.n_active;
+        const std::uint64_t origin = place.origin[a], half = active ? origin / 2 : origin;
+        place.original += origin * lattice.original_stride[a];
+        place.fine += origin * lattice.stride[a];
+        place.coarse += half * lattice.coarse_stride[a];
+        const std::uint32_t edge = place.edge[a];
+        if (!active || edge == 1) continue;
+        place.low |= origin == 0 ? 1u << a : 0;
+        place.high |= half + (edge + 1) / 2 + 2 > (lattice.extent[a] + 1) / 2 ? 1u << a : 0;
+    }
+}
+// The same of tile `number` of those at work.
+template <class T>
+__device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice, std::uint64_t number) {
+    number += lattice.tiles_before;
+    place.number = lattice.first_tile + number;
+    place.full = true;
+    const auto full = tile_edges(lattice.n_active);
+    for (std::uint32_t a = 0; a < 4; ++a) {
+        place.origin[a] = number % lattice.count[a] * lattice.edge[a];
+        number /= lattice.count[a];
+        place.edge[a] =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - place.origin[a]));
+        place.full = place.full && place.edge[a] == full[a];
+    }
+    set_place(place, lattice);
+}
+
+} // namespace cusz::cuda
