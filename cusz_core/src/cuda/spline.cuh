@@ -79,7 +79,7 @@ __device__ void sum_parents(Memory& memory, const Use& use) {
                     if ((z == 0 || g.is_active(2)) && (y == 0 || g.is_active(1)))
                         sum += memory.order(first + x * stride[0] + y * stride[1] + z * stride[2]);
         memory.parents(place_in_class(g, c, p.x[0], p.x[1], p.x[2], p.x[3])) =
-            static_cast<std::uint8_t>(std::min(sum, special_magnitude));
+            static_cast<std::uint8_t>(std::min(sum, +special_magnitude));
         use(p, memory.order(first + middle), position(g, c, p));
     });
 }

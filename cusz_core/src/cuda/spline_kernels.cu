@@ -201,10 +201,7 @@ __global__ void __launch_bounds__(tile_threads) write_spline_kernel(const Spline
             if (output.kind == kind_coded) {
                 write_coded(shared.place, output, scratch[j], shared.partial, to);
             } else if (output.kind == kind_raw) {
-                if (shared.place.full)
-                    write_raw(shared.place, shared.full.memory, a.work.cubic, to);
-                else
-                    write_raw(shared.place, any.memory, a.work.cubic, to);
+                write_raw(shared.place, any.memory, a.work.cubic, to);
             } else if (output.kind == kind_special && is_first_thread()) {
                 to.put(0, kind_special);
             }

@@ -220,8 +220,8 @@ __device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubi
         g.for_classes(phase, [&](auto c) {
             if (phase < lattice.n_active) predict_margin(place, memory, c, cubic);
             const std::uint32_t base = place_of_class(g, c);
-            std::uint32_t sum = 0;
-            bool any = false; // of the group
+            [[maybe_unused]] std::uint32_t sum = 0;
+            [[maybe_unused]] bool any = false; // of the group
             g.for_points(c, [&](const Point& p, std::uint32_t k) {
                 const std::uint32_t at = position(g, c, p);
                 std::uint32_t spread;

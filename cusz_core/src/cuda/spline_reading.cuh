@@ -152,7 +152,7 @@ __device__ void predict_phase(const TileReading<T>& reading, Memory& memory, std
     const auto& table_of = tables.table_of[row_of(place.lattice->number, phase) / n_places];
     g.for_classes(phase, [&](auto c) {
         if (phase < place.lattice->n_active) predict_margin(place, memory, c, cubic);
-        std::uint32_t sum = 0;
+        [[maybe_unused]] std::uint32_t sum = 0;
         g.for_points(c, [&](const Point& p, std::uint32_t k) {
             std::uint32_t spread;
             memory.value(position(g, c, p)) =

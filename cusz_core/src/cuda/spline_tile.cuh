@@ -137,7 +137,7 @@ struct FullTile {
         const std::uint32_t x0 = g % groups_x * group_edge(0) + in_group % rows,
                             y0 = g / groups_x * group_edge(1) + in_group / rows % group_edge(1),
                             z0 = in_group / planes;
-#pragma unroll
+#pragma unroll 2
         for (std::uint32_t k = 0; k < steps; ++k) {
             // The second half of a group follows along its last axis, and the next group along the first one: a warp's
             // groups are in one row of them.
