@@ -339,6 +339,8 @@ def integer_arithmetic(words: Sequence[str]) -> Spec | None:
         "selp": ((t, t, "pred"), t, lambda a, b, p: a if p else b),
         "mov": ((t,), t, lambda a: a),
     }
+    if opcode == "dp2a.lo.u32.u32":
+        return Spec(opcode, (w,), (w, w, w), lambda a, b, c: (a % 2**16) * (b % 2**8) + (a >> 16) * (b >> 8 & 255) + c)
     if words[0] == "shf":
         return Spec(opcode, (w,), (w, w, w), funnel(opcode))
     if name not in table:

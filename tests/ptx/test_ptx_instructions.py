@@ -126,8 +126,8 @@ def compiled(library: PtxLibrary, written: tuple[str, dict[str, str]]) -> Iterat
         yield names
 
 
-FAMILIES = ["abs", "add", "and", "bfe", "bfi", "bfind", "brev", "clz", "copysign", "cvt", "div", "fma", "lop3", "mad"]
-FAMILIES += ["max", "min", "mov", "mul", "neg", "not", "or", "pack2", "pack4", "popc", "prmt", "rcp", "rem", "selp"]
+FAMILIES = ["abs", "add", "and", "bfe", "bfi", "bfind", "brev", "clz", "copysign", "cvt", "div", "dp2a", "fma", "lop3"]
+FAMILIES += ["mad", "max", "min", "mov", "mul", "neg", "not", "or", "pack2", "pack4", "popc", "prmt", "rcp", "rem", "selp"]
 FAMILIES += ["setp", "shf", "shl", "shr", "sqrt", "sub", "unpack2", "unpack4", "xor"]
 
 

@@ -26,27 +26,26 @@ constexpr std::size_t box_bytes(std::uint32_t positions_of_box) {
     return aligned_to_16(positions_of_box * (sizeof(T) + 1));
 }
 
-// Sets lattices that begin a little before a tile of lattice 0, as if the field did, and the place of the tile's points
-// of lattice 1 and those around it, all that it is predicted from (section 10); by one thread.
+// Sets lattices that begin a little before a tile of lattice 0, as if the field did, and the place of that tile, or of
+// its points of lattice 1 and those around it, which are all that it is predicted from (section 10); by one thread.
 template <class T>
 __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, T* values, std::uint32_t room,
-                        DeviceLattice<T>& field, DeviceLattice<T>& middle, TilePlace<T>& place) {
+                        DeviceLattice<T>& field, DeviceLattice<T>& middle, TilePlace<T>& place, bool in_middle) {
     field = lattices[0];
     middle = lattices[1];
     std::uint64_t first[4], extent[4], begin[4], stride[4]; // by the field's axes, as lattices[0].axis has them
     std::uint64_t values_before = 1;
-    TilePlace<T> tile;
-    set_place(tile, lattices[0], number);
+    set_place(place, lattices[0], number);
     for (std::uint32_t j = 0; j < 4; ++j) {
         const std::uint32_t a = field.axis[j];
-        const std::uint64_t from = tile.origin[j], to = from + tile.edge[j];
+        const std::uint64_t from = place.origin[j], to = from + place.edge[j];
         if (j < field.n_active) {
             first[a] = from > 0 ? from / 2 - 2 : 0; // what is not at the border must not seem to be
             extent[a] = std::min((to + 1) / 2 + 2, (field.extent[j] + 1) / 2) - first[a];
             begin[a] = from > 0 ? first[a] - 2 : 0;
         } else {
             first[a] = begin[a] = from;
-            extent[a] = tile.edge[j];
+            extent[a] = place.edge[j];
         }
     }
     for (std::uint32_t a = 0; a < 4; ++a) {
@@ -60,8 +59,6 @@ __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, 
     for (std::uint32_t j = 0; j < 4; ++j) {
         const std::uint32_t a = middle.axis[j];
         middle.extent[j] -= begin[a];
-        place.origin[j] = first[a] - begin[a];
-        place.edge[j] = static_cast<std::uint32_t>(extent[a]);
         const std::uint64_t offset = (j < middle.n_active ? begin[a] / 2 : begin[a]) * middle.coarse_stride[j];
         middle.coarse_value += offset;
         middle.coarse_magnitude += offset;
@@ -73,10 +70,16 @@ __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, 
         field.extent[j] -= before;
         field.coarse_stride[j] = stride[a];
         field.original += before * field.original_stride[j];
-        tile.origin[j] -= before;
+        place.origin[j] -= before;
     }
     middle.original = field.original;
+    if (!in_middle) return set_place(place, field);
     place.full = false;
+    for (std::uint32_t j = 0; j < 4; ++j) {
+        const std::uint32_t a = middle.axis[j];
+        place.origin[j] = first[a] - begin[a];
+        place.edge[j] = static_cast<std::uint32_t>(extent[a]);
+    }
     set_place(place, middle);
 }
 
@@ -86,46 +89,35 @@ __global__ void __launch_bounds__(tile_threads) count_spline_kernel(const Spline
     const std::size_t any_bytes = any_writing_bytes<T>(a.work.positions);
     std::byte* const own = a.work.scratch + blockIdx.x * (any_bytes + box_bytes<T>(a.positions_of_box));
     auto& any = *reinterpret_cast<AnyWriting<T>*>(own);
-    const auto count = [&](const DeviceLattice<T>& lattice) { // the tile at shared.place
-        const auto count_as = [&](auto& writing) {
-            code_tile(shared.place, writing, a.work.cubic, shared.output, nullptr,
-                      [&](std::uint32_t phase) { count_phase<T>(writing, lattice, phase, *a.counts); });
-        };
-        if (shared.place.full)
-            count_as(shared.full);
-        else
-            count_as(any);
-        __syncthreads();
-    };
     for (;;) {
         take_ticket(a.work, shared.ticket);
         const Ticket ticket = shared.ticket;
         if (!ticket.exists) break;
-        if (ticket.lattice == 0 && a.n_boxes > 0) {
-            auto* const values = reinterpret_cast<T*>(own + any_bytes);
-            const std::uint64_t number = sampled(ticket.first, a.n_boxes, a.n_tiles);
-            if (is_first_thread())
-                set_box(a.work.lattices, number, values, a.positions_of_box, shared.field, shared.middle, shared.place);
-            __syncthreads();
-            count(shared.middle);
-            if (is_first_thread()) {
-                const DeviceLattice<T>& field = a.work.lattices[0];
-                set_place(shared.place, field, number);
-                for (std::uint32_t j = 0; j < 4; ++j) shared.place.origin[j] -= field.extent[j] - shared.field.extent[j];
-                set_place(shared.place, shared.field);
+        const bool is_box = ticket.lattice == 0 && a.n_boxes > 0;
+        for (std::uint32_t j = 0; j < (is_box ? 2 : ticket.n); ++j) {
+            const DeviceLattice<T>* lattice = a.work.lattices + ticket.lattice;
+            if (is_box) { // first what is in lattice 1
+                const std::uint64_t number = sampled(ticket.first, a.n_boxes, a.n_tiles);
+                if (is_first_thread())
+                    set_box(a.work.lattices, number, reinterpret_cast<T*>(own + any_bytes), a.positions_of_box,
+                            shared.field, shared.middle, shared.place, j == 0);
+                lattice = j == 0 ? &shared.middle : &shared.field;
+            } else {
+                if (ticket.lattice == 0 && !a.sample.counts(ticket.first + j)) continue;
+                if (is_first_thread()) set_place(shared.place, *lattice, ticket.first + j);
             }
             __syncthreads();
-            count(shared.field);
-            continue;
-        }
-        const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
-        for (std::uint32_t j = 0; j < ticket.n; ++j) {
-            if (ticket.lattice == 0 && !a.sample.counts(ticket.first + j)) continue;
-            if (is_first_thread()) set_place(shared.place, lattice, ticket.first + j);
+            const auto count = [&](auto& writing) {
+                code_tile(shared.place, writing, a.work.cubic, shared.output, nullptr,
+                          [&](std::uint32_t phase) { count_phase<T>(writing, *lattice, phase, *a.counts); });
+            };
+            if (shared.place.full)
+                count(shared.full);
+            else
+                count(any);
             __syncthreads();
-            count(lattice);
         }
-        complete(a.work, ticket);
+        if (!is_box) complete(a.work, ticket);
     }
 }
 
