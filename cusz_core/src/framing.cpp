@@ -191,19 +191,12 @@ std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& l
 // The body of a pyramid before its lossless stage, which is undone on the host.
 Source body_of_pyramid(const Workers& workers, const Frame& frame, const Source& body) {
     if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return body;
-    Frame on_host = frame;
-    if (body.on_device()) {
-        const auto bytes = static_cast<std::size_t>(frame.body_stored_bytes);
-        auto* const copy = workers.scratch.archive.reserve<std::byte>(bytes);
-        workers.backend.copy(copy, body.pointer, bytes);
-        on_host.body = copy;
-    }
-    return {unpack(workers, on_host)};
+    return {unpack(workers, frame)};
 }
 
 void read_pyramid(const Workers& workers, const Frame& frame, const Source& stored, const Target& field) {
     if (frame.coding.lossless != CUSZ_LOSSLESS_NONE && field.pointer == nullptr)
-        return check_pieces(workers.backend, frame, stored, workers.threads, {});
+        return check_pieces(workers.cpu, frame, stored, workers.threads, {});
     const Source body = body_of_pyramid(workers, frame, stored);
     const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
     const Top top = read_top(workers, frame, pyramid, body);
@@ -236,10 +229,11 @@ std::size_t write_archive(const Workers& workers, const Layout& layout, const Co
 void read_archive(const Workers& workers, const Frame& frame, const Source& body, const Target& field) {
     const auto& [backend, cpu, scratch, threads] = workers;
     if (frame.kind == CUSZ_KIND_RAW) return check_pieces(backend, frame, body, threads, field);
-    if (frame.version == 2) return read_pyramid(workers, frame, body, field);
-    if (frame.coding.lossless == CUSZ_LOSSLESS_NONE) return backend.decompress(frame, body, threads, field);
-    if (body.on_device())
+    const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
+    if (packed && body.on_device())
         fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which runs on the CPU: copy it to the host");
+    if (frame.version == 2) return read_pyramid(workers, frame, body, field);
+    if (!packed) return backend.decompress(frame, body, threads, field);
     if (field.pointer == nullptr) return check_pieces(cpu, frame, body, threads, {});
     backend.decompress(frame, {unpack(workers, frame)}, threads, field);
 }

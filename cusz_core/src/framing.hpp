@@ -10,10 +10,9 @@ namespace cusz {
 struct Scratch {
     Buffer unpacked; // a body before its lossless stage
     Buffer top;      // values of a pyramid's top
-    Buffer archive;  // a copy on the host of one on a device
-    std::size_t bytes() const { return unpacked.bytes() + top.bytes() + archive.bytes(); }
+    std::size_t bytes() const { return unpacked.bytes() + top.bytes(); }
     void release() {
-        for (Buffer* buffer : {&unpacked, &top, &archive}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &top}) buffer->release();
     }
 };
 

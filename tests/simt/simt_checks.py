@@ -16,9 +16,9 @@ PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACE
 
 #: Whether kernels do the work of the spline pipeline. If not, the host does it (framing.cpp), with the same results and
 #: no launches.
-SPLINE_HAS_KERNELS = False
+SPLINE_HAS_KERNELS = True
 #: Whether predictor "auto" samples a field in device memory. If not, it takes "lorenzo" for it.
-AUTO_SAMPLES_ON_DEVICE = False
+AUTO_SAMPLES_ON_DEVICE = True
 
 
 def launches_kernels(archive: bytes) -> bool:

@@ -789,7 +789,9 @@ def test_allocator(simt: Library, context: Context, places: dict[str, str], pred
             assert not pool.live
         else:
             pytest.fail("it never succeeds")
-        assert nth > 4 or not asks_for_memory
+        # The CPU takes over pyramids of fields on the host.
+        on_cpu = predictor == "spline" and places["field"] == HOST
+        assert nth > 4 or not asks_for_memory or on_cpu
 
         # Another allocator: what came from this one goes back to it.
         both_ways()

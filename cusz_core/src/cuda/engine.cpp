@@ -213,9 +213,18 @@ public:
         if (target.on_device()) require_aligned(target, 4);
         try {
             return on_stream([&] { return spline_.compress(layout, coding, pyramid, top, field, target, capacity); });
-        } catch (const Error& error) { // larger than the device
-            if (error.status() != CUSZ_ERROR_MEMORY || field.on_device() || target.on_device()) throw;
-            return cpu_->compress_pyramid(layout, coding, pyramid, top, field, threads, target, capacity);
+        } catch (const Error& error) { // with too little memory on the device, the CPU does it
+            if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
+            release_scratch();
+            if (!target.on_device())
+                return cpu_->compress_pyramid(layout, coding, pyramid, top, field, threads, target, capacity);
+            std::vector<std::byte> copy_of_target(static_cast<std::size_t>(capacity));
+            auto encoded = cpu_->compress_pyramid(layout, coding, pyramid, top, field, threads,
+                                                  Target{copy_of_target.data()}, capacity);
+            if (encoded)
+                copy(target.pointer, copy_of_target.data(),
+                     encoded->model.size() + static_cast<std::size_t>(encoded->coding.body_bytes));
+            return encoded;
         }
     }
 
@@ -226,8 +235,15 @@ public:
         try {
             on_stream([&] { spline_.decompress(frame, pyramid, top, body, field); });
         } catch (const Error& error) {
-            if (error.status() != CUSZ_ERROR_MEMORY || body.on_device() || field.on_device()) throw;
-            cpu_->decompress_pyramid(frame, pyramid, top, body, threads, field);
+            if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
+            release_scratch();
+            std::vector<std::byte> copy_of_body;
+            if (body.on_device()) {
+                copy_of_body.resize(static_cast<std::size_t>(frame.coding.body_bytes));
+                copy(copy_of_body.data(), body.pointer, copy_of_body.size());
+            }
+            cpu_->decompress_pyramid(frame, pyramid, top, body.on_device() ? Source{copy_of_body.data()} : body, threads,
+                                     field);
         }
     }
 

@@ -149,7 +149,8 @@ struct DevicePyramid {
 
     // Deals out the tiles of lattices `last` to `first` in tickets of up to `most` tiles, for so many blocks. Returns
     // the number of tickets.
-    std::uint64_t deal(std::uint32_t first, std::uint32_t last, std::uint32_t most, std::uint32_t blocks) {
+    std::uint64_t deal(std::uint32_t first, std::uint32_t last, std::uint32_t most, std::uint32_t blocks,
+                       bool waits = true) {
         std::uint64_t tickets = 0;
         for (std::uint32_t i = last + 1; i-- > first;) {
             DeviceLattice<T>& lattice = lattices[i];
@@ -157,7 +158,7 @@ struct DevicePyramid {
                 static_cast<std::uint32_t>(std::clamp<std::uint64_t>(lattice.n_tiles / blocks, 1, most));
             lattice.first_ticket = tickets;
             lattice.n_tickets = (lattice.n_tiles + lattice.tiles_of_ticket - 1) / lattice.tiles_of_ticket;
-            lattice.waits_for = i < last ? i + 1 : 0;
+            lattice.waits_for = waits && i < last ? i + 1 : 0;
             tickets += lattice.n_tickets;
         }
         return tickets;
@@ -383,7 +384,7 @@ void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, con
     T* const values = !decodes ? nullptr : to.on_device() ? to.as<T>() : field_.reserve<T>(source_, n);
     DevicePyramid<T> lattices(pyramid, frame.coding, top, nullptr, values);
     const SplinePlan plan = plan_spline<T>(SplineKernel::read, n_axes, lattices.positions);
-    const std::uint64_t tickets = lattices.deal(0, last, plan.tiles_of_block, plan.blocks);
+    const std::uint64_t tickets = lattices.deal(0, last, plan.tiles_of_block, plan.blocks, decodes);
     const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(plan.blocks, tickets));
 
     struct Cleared {
