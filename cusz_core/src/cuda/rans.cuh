@@ -21,14 +21,20 @@ __device__ inline std::uint32_t lane_of_tile() { return lane() % most_lanes; }
 
 // Of the tile's lanes that have the property: how many there are, and how many are before this one.
 struct LanesOfTile {
-    std::uint32_t n, before;
-    __device__ explicit LanesOfTile(bool has) {
-        const std::uint32_t all = __ballot_sync(whole_warp, has) >> (lane() - lane_of_tile()) & ((1u << most_lanes) - 1);
-        n = static_cast<std::uint32_t>(__popc(all));
-        before = static_cast<std::uint32_t>(__popc(all & ((1u << lane_of_tile()) - 1)));
+    std::uint32_t all, before; // masks
+    __device__ LanesOfTile() {
+        const std::uint32_t first = lane() - lane_of_tile();
+        all = ((1u << most_lanes) - 1) << first;
+        before = ((1u << lane_of_tile()) - 1) << first;
+    }
+    struct Counts {
+        std::uint32_t n, before;
+    };
+    __device__ Counts count(bool has) const {
+        const std::uint32_t those = __ballot_sync(whole_warp, has);
+        return {static_cast<std::uint32_t>(__popc(those & all)), static_cast<std::uint32_t>(__popc(those & before))};
     }
 };
-
 
 // Encodes backwards; words are put before those there are.
 class RansEncoder {
@@ -62,7 +68,7 @@ private:
                    frequency = static_cast<std::uint32_t>(interval >> 16 & 0xFFFF),
                    reciprocal = static_cast<std::uint32_t>(interval >> 32);
         const bool full = state_ >> 20 >= frequency;
-        const LanesOfTile giving(full);
+        const auto giving = lanes_of_tile_.count(full);
         at_ -= giving.n;
         if (full) {
             words_[at_ + giving.before] = static_cast<std::uint16_t>(state_);
@@ -81,6 +87,7 @@ private:
     const std::uint16_t* entries_;
     std::uint16_t* words_;
     std::uint32_t at_, state_ = rans_low;
+    LanesOfTile lanes_of_tile_;
 };
 
 class RansDecoder {
@@ -91,39 +98,44 @@ public:
     // there is nothing to decode. Returns whether the states are legal.
     __device__ bool begin(const std::uint16_t* units, std::uint64_t n_units, std::uint64_t at, std::uint64_t end,
                           std::uint32_t lanes) {
-        units_ = units;
-        last_ = n_units > 0 ? n_units - 1 : 0;
         lanes_ = lanes;
-        at_ = at + 2 * lanes;
-        end_ = end;
         state_ = rans_low;
-        if (lane_of_tile() < lanes) {
-            const std::uint64_t mine = at + 2 * lane_of_tile();
-            state_ = units[mine] | std::uint32_t{units[mine + 1]} << 16;
-        }
+        if (lanes == 0) return true;
+        words_ = units + at;
+        last_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(n_units - 1 - at, UINT32_MAX));
+        at_ = 2 * lanes;
+        end_ = static_cast<std::uint32_t>(end - at);
+        if (lane_of_tile() < lanes)
+            state_ = words_[2 * lane_of_tile()] | std::uint32_t{words_[2 * lane_of_tile() + 1]} << 16;
         return state_ >= rans_low;
     }
 
-    // Decodes n groups' flags, or symbols. get(j): context, or table; put(j, symbol).
-    template <class Get, class Put>
-    __device__ void flags(std::uint32_t n, const Get& get, const Put& put) {
+    // Decodes n groups' flags. contexts: of the groups; the flags are put to `significant`.
+    __device__ void flags(std::uint32_t n, const std::uint8_t* contexts, std::uint8_t* significant) {
         steps(n, [&](std::uint32_t j, std::uint32_t slot) {
-            const std::uint32_t g = tables_.significant[get(j)], others = rans_total - g;
-            const bool significant = slot >= others;
-            put(j, significant);
-            return significant ? Interval{others, g} : Interval{0, others};
+            const std::uint32_t g = tables_.significant[contexts[j]], others = rans_total - g;
+            const bool is = slot >= others;
+            significant[j] = is;
+            return is ? Interval{others, g} : Interval{0, others};
         });
     }
-    template <class Get, class Put>
-    __device__ void symbols(std::uint32_t n, const Get& get, const Put& put) {
+    // Decodes n symbols, which replace their tables. places: of every 64th of them in `symbols`; the others follow.
+    __device__ void symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
+        std::uint32_t place = 0; // of symbol j, less j
         steps(n, [&](std::uint32_t j, std::uint32_t slot) {
-            const std::uint32_t table = get(j);
-            const std::uint16_t* const begin = tables_.interval[table];
-            std::uint32_t symbol = tables_.first_symbol[table][slot / 16], next = begin[symbol + 1];
-            while (slot >= next) next = begin[++symbol + 1];
-            put(j, symbol);
-            const std::uint32_t start = begin[symbol];
-            return Interval{start, next - start};
+            if (j % 64 < most_lanes) place = places[j / 64] - j / 64 * 64;
+            std::uint8_t& own = symbols[place + j];
+            const std::uint32_t table = own, entry = tables_.of_slots[table][slot / 16];
+            std::uint32_t symbol = entry & 255, start = entry >> 8 & (rans_total - 1), last = entry >> 20;
+            if (slot > last) { // not the first of these slots' symbols
+                do {
+                    ++symbol;
+                    start = last + 1;
+                    last = tables_.interval[table][symbol + 1] - 1u;
+                } while (slot > last);
+            }
+            own = static_cast<std::uint8_t>(symbol);
+            return Interval{start, last + 1 - start};
         });
     }
     // Whether everything was read, and nothing else; of this lane.
@@ -138,9 +150,8 @@ private:
     __device__ void steps(std::uint32_t n, const Decode& decode) {
         const std::uint32_t each = std::max(lanes_, 1u);
         if (lane_of_tile() >= lanes_) n = 0;
-        const std::uint32_t n_steps = __reduce_max_sync(whole_warp, (n + each - 1) / each);
-        for (std::uint32_t step = 0; step < n_steps; ++step) {
-            const std::uint32_t j = step * each + lane_of_tile();
+        std::uint32_t n_steps = __reduce_max_sync(whole_warp, (n + each - 1) / each);
+        for (std::uint32_t j = lane_of_tile(); n_steps > 0; --n_steps, j += each) {
             bool short_of = false;
             if (j < n) {
                 const std::uint32_t slot = state_ % rans_total;
@@ -148,19 +159,18 @@ private:
                 state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
                 short_of = state_ < rans_low;
             }
-            const LanesOfTile taking(short_of);
-            if (short_of) { // words beyond the end are anything; finished() tells
-                const std::uint64_t word = at_ + taking.before;
-                state_ = state_ << 16 | units_[word < last_ ? word : last_];
-            }
+            const auto taking = lanes_of_tile_.count(short_of);
+            if (short_of) // words beyond the end are anything; finished() tells
+                state_ = state_ << 16 | words_[std::min(at_ + taking.before, last_)];
             at_ += taking.n;
         }
     }
 
     const DecodingTables& tables_;
-    const std::uint16_t* units_ = nullptr;
-    std::uint64_t last_ = 0, at_ = 0, end_ = 0;
+    const std::uint16_t* words_ = nullptr; // from the states on
+    std::uint32_t last_ = 0, at_ = 0, end_ = 0;
     std::uint32_t lanes_ = 0, state_ = rans_low;
+    LanesOfTile lanes_of_tile_;
 };
 
 } // namespace cusz::cuda

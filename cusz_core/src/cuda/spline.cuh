@@ -27,60 +27,115 @@ __device__ void for_odd_axes(C c, const Use& use) {
 template <class T, class Memory>
 __device__ void load_coarse(const TilePlace<T>& place, Memory& memory) {
     const auto& g = memory.geometry();
+    using G = std::remove_cvref_t<decltype(g)>;
     constexpr ClassConstant<0> c;
     const DeviceLattice<T>& lattice = *place.lattice;
     const std::uint32_t begin = g.begin(c), n = g.positions(c);
+    const bool at_border = !G::known || (place.low | place.high) != 0;
+    std::uint64_t first = place.coarse;
+#pragma unroll
+    for (std::uint32_t a = 0; a < 4; ++a) first -= g.is_active(a) ? lattice.coarse_stride[a] : 0;
     for (std::uint32_t i = tile_thread(); i < n; i += tile_threads) {
-        std::uint32_t rest = i, at_magnitude = 0, stride = 1;
-        std::int64_t offset = static_cast<std::int64_t>(place.coarse);
+        std::uint32_t rest = i, at_magnitude = 0;
+        std::uint64_t offset = first;
         bool inside = true, has_magnitude = true;
 #pragma unroll
         for (std::uint32_t a = 0; a < 4; ++a) {
             const bool active = g.is_active(a);
-            const std::uint32_t size = g.padded(c, a), here = rest % size;
+            const std::uint32_t size = g.padded(c, a);
+            if (G::known && size == 1) continue;
+            const std::uint32_t here = rest % size;
             rest /= size;
-            const auto x = static_cast<std::int64_t>(here) - (active ? 1 : 0);
-            const auto at = static_cast<std::int64_t>(active ? place.origin[a] / 2 : place.origin[a]) + x;
-            const std::uint64_t extent = active ? (lattice.extent[a] + 1) / 2 : lattice.extent[a];
-            inside = inside && at >= 0 && static_cast<std::uint64_t>(at) < extent;
-            offset += x * static_cast<std::int64_t>(lattice.coarse_stride[a]);
-            const std::uint32_t around = g.n(c, a) + (active ? 2 : 0);
-            has_magnitude = has_magnitude && here < around;
-            at_magnitude += here * stride;
-            stride *= around;
+            if (at_border) {
+                const std::uint64_t at = (active ? place.origin[a] / 2 : place.origin[a]) + here;
+                const std::uint64_t extent = active ? (lattice.extent[a] + 1) / 2 + 1 : lattice.extent[a];
+                inside = inside && at < extent && (!active || at > 0);
+            }
+            offset += here * lattice.coarse_stride[a];
+            has_magnitude = has_magnitude && here < g.n(c, a) + (active ? 2 : 0);
+            at_magnitude += here * parent_stride(memory, a);
         }
         memory.value(begin + i) = inside ? lattice.coarse_value[offset] : T{0};
         if (has_magnitude) memory.order(at_magnitude) = inside ? lattice.coarse_magnitude[offset] : std::uint8_t{0};
     }
 }
 
-// P of section 6, from what load_coarse left in `order`; use(point, magnitude, position): for each point of class 0.
-template <class Memory, class Use>
-__device__ void sum_parents(Memory& memory, const Use& use) {
+// Of the coarser lattice's magnitudes in `order`: strides between them.
+template <class T, TileShape shape>
+__device__ constexpr std::uint32_t parent_stride(const FullMemory<T, shape>&, std::uint32_t a) {
+    using Memory = FullMemory<T, shape>;
+    return a == 0 ? 1 : a == 1 ? Memory::row_of_parents : Memory::plane_of_parents;
+}
+template <class T>
+__device__ std::uint32_t parent_stride(const AnyMemory<T>& memory, std::uint32_t a) {
+    const AnyTile& g = memory.geometry();
+    std::uint32_t stride = 1;
+    for (std::uint32_t b = 0; b < a; ++b) stride *= g.n(0, b) + (g.is_active(b) ? 2 : 0);
+    return stride;
+}
+
+// P of section 6 for one point of class 0; first: of those around it in `order`.
+template <class Memory>
+__device__ std::uint32_t parents_around(Memory& memory, std::uint32_t first) {
+    const auto& g = memory.geometry();
+    std::uint32_t sum = 0;
+    for (std::uint32_t z = 0; z < (g.is_active(2) ? 3 : 1); ++z)
+        for (std::uint32_t y = 0; y < (g.is_active(1) ? 3 : 1); ++y)
+            for (std::uint32_t x = 0; x < 3; ++x)
+                sum += memory.order(first + x + y * parent_stride(memory, 1) + z * parent_stride(memory, 2));
+    return std::min(sum, +special_magnitude);
+}
+
+// P for all points, from what load_coarse left in `order`. Four at a time: sums stay below a byte, unless there are
+// special values.
+template <class T, TileShape shape>
+__device__ void sum_parents(FullMemory<T, shape>& memory) {
+    using Memory = FullMemory<T, shape>;
+    using G = typename Memory::Geometry;
+    constexpr std::uint32_t quads = G::n(0) / 4;
+    for (std::uint32_t i = tile_thread(); i < G::class_points / 4; i += tile_threads) {
+        const std::uint32_t x = i % quads * 4, y = i / quads % G::n(1), z = i / (quads * G::n(1));
+        const std::uint32_t first = x + y * Memory::row_of_parents + z * Memory::plane_of_parents;
+        const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.orders[first]);
+        std::uint32_t low = 0, high = 0, any = 0; // of six in a row
+#pragma unroll
+        for (std::uint32_t dz = 0; dz < (G::n_active > 2 ? 3 : 1); ++dz)
+#pragma unroll
+            for (std::uint32_t dy = 0; dy < (G::n_active > 1 ? 3 : 1); ++dy) {
+                const std::uint32_t at = (dy * Memory::row_of_parents + dz * Memory::plane_of_parents) / 4;
+                const std::uint32_t a = from[at], b = from[at + 1];
+                low += a;
+                high += b;
+                any |= a | b;
+            }
+        std::uint32_t sums = low + (low >> 8 | high << 24) + (low >> 16 | high << 16);
+        if ((any & 0x80808080) != 0) { // special_magnitude, or what is beyond the row
+            sums = 0;
+            for (std::uint32_t k = 0; k < 4; ++k) sums |= parents_around(memory, first + k) << 8 * k;
+        }
+        *reinterpret_cast<std::uint32_t*>(&memory.parent_sums[4 * i]) = sums;
+    }
+}
+template <class T>
+__device__ void sum_parents(AnyMemory<T>& memory) {
+    const AnyTile& g = memory.geometry();
+    g.for_points(0, [&](const Point& p, std::uint32_t) {
+        std::uint32_t first = 0;
+        for (std::uint32_t a = 0; a < 4; ++a) first += p.x[a] * parent_stride(memory, a);
+        memory.parents(parent_position(g, p)) = static_cast<std::uint8_t>(parents_around(memory, first));
+    });
+}
+
+// Calls use(point, value, special) for the points of class 0.
+template <class T, class Memory, class Use>
+__device__ void for_coarse_points(const TilePlace<T>&, Memory& memory, const Use& use) {
     const auto& g = memory.geometry();
     constexpr ClassConstant<0> c;
-    std::uint32_t stride[5] = {1};
+    g.for_points(c, [&](const Point& p, std::uint32_t k) {
+        std::uint32_t at = 0;
 #pragma unroll
-    for (std::uint32_t a = 0; a < 4; ++a) stride[a + 1] = stride[a] * (g.n(c, a) + (g.is_active(a) ? 2 : 0));
-    g.for_points(c, [&](const Point& p, std::uint32_t) {
-        std::uint32_t first = 0, middle = 0;
-#pragma unroll
-        for (std::uint32_t a = 0; a < 4; ++a) {
-            first += p.x[a] * stride[a];
-            middle += g.is_active(a) ? stride[a] : 0;
-        }
-        std::uint32_t sum = 0;
-#pragma unroll
-        for (std::uint32_t z = 0; z < 3; ++z)
-#pragma unroll
-            for (std::uint32_t y = 0; y < 3; ++y)
-#pragma unroll
-                for (std::uint32_t x = 0; x < 3; ++x)
-                    if ((z == 0 || g.is_active(2)) && (y == 0 || g.is_active(1)))
-                        sum += memory.order(first + x * stride[0] + y * stride[1] + z * stride[2]);
-        memory.parents(place_in_class(g, c, p.x[0], p.x[1], p.x[2], p.x[3])) =
-            static_cast<std::uint8_t>(std::min(sum, +special_magnitude));
-        use(p, memory.order(first + middle), position(g, c, p));
+        for (std::uint32_t a = 0; a < 4; ++a) at += (p.x[a] + (g.is_active(a) ? 1 : 0)) * parent_stride(memory, a);
+        use(p, k, memory.value(position(g, c, p)), memory.order(at) == special_magnitude);
     });
 }
 
@@ -165,21 +220,45 @@ __device__ void predict_margin(const TilePlace<T>& place, Memory& memory, C c, b
 template <class Memory, class C>
 __device__ std::uint32_t sum_of_earlier_phases(Memory& memory, C c, const Point& p) {
     const auto& g = memory.geometry();
+    using G = std::remove_cvref_t<decltype(g)>;
     std::uint32_t sum = 0;
+    const auto add = [&](auto source) { // of a class: the points that touch this one
+        if constexpr (G::known) {
+            constexpr std::uint32_t removed = c ^ source;
+            const std::uint32_t at = magnitude_position(g, source, p);
 #pragma unroll
-    for (std::uint32_t removed = 1; removed < n_classes; ++removed) {
-        if ((removed & ~c) != 0 || removed == c) continue;
-        const std::uint32_t source = c ^ removed, base = place_of_class(g, source);
-#pragma unroll
-        for (std::uint32_t up = 0; up < n_classes; ++up) {
-            if ((up & ~removed) != 0) continue;
-            std::uint32_t x[4] = {p.x[0], p.x[1], p.x[2], p.x[3]};
-            bool inside = true;
-#pragma unroll
-            for (std::uint32_t a = 0; a < most_active_axes; ++a)
-                if ((up >> a & 1) != 0) inside = inside && ++x[a] < g.n(source, a);
-            if (inside) sum += memory.magnitude(base + place_in_class(g, source, x[0], x[1], x[2], x[3]));
+            for (std::uint32_t up = 0; up < n_classes; ++up)
+                if ((up & ~removed) == 0) { // what is not in the tile is 0
+                    const std::uint32_t offset = (up & 1) * G::magnitude_stride(source, 0) +
+                                                 (up >> 1 & 1) * G::magnitude_stride(source, 1) +
+                                                 (up >> 2) * G::magnitude_stride(source, 2);
+                    sum += memory.magnitude(at + offset);
+                }
+        } else {
+            const std::uint32_t removed = c ^ source;
+            for (std::uint32_t up = removed;; up = (up - 1) & removed) {
+                Point other = p;
+                bool inside = true;
+                for (std::uint32_t a = 0; a < most_active_axes; ++a)
+                    if ((up >> a & 1) != 0) inside = inside && ++other.x[a] < g.n(source, a);
+                if (inside) sum += memory.magnitude(magnitude_position(g, source, other));
+                if (up == 0) break;
+            }
         }
+    };
+    if constexpr (G::known) {
+        constexpr std::uint32_t value = c;
+        const auto add_known = [&]<std::uint32_t source>(ClassConstant<source> constant) {
+            if constexpr (source != value && (source & ~value) == 0) add(constant);
+        };
+        add_known(ClassConstant<1>{});
+        add_known(ClassConstant<2>{});
+        add_known(ClassConstant<3>{});
+        add_known(ClassConstant<4>{});
+        add_known(ClassConstant<5>{});
+        add_known(ClassConstant<6>{});
+    } else {
+        for (std::uint32_t source = (c - 1) & c; source > 0; source = (source - 1) & c) add(source);
     }
     return sum;
 }
@@ -187,10 +266,9 @@ __device__ std::uint32_t sum_of_earlier_phases(Memory& memory, C c, const Point&
 // N of section 6.
 template <class Memory, class C>
 __device__ std::uint32_t activity(Memory& memory, C c, const Point& p) {
-    const auto& g = memory.geometry();
-    const std::uint32_t parents = memory.parents(place_in_class(g, ClassConstant<0>{}, p.x[0], p.x[1], p.x[2], p.x[3])),
+    const std::uint32_t parents = memory.parents(parent_position(memory.geometry(), p)),
                         earlier = sum_of_earlier_phases(memory, c, p);
-    if (parents >= special_magnitude || earlier >= special_magnitude) return 8;
+    if (std::max(parents, earlier) >= special_magnitude) return 8;
     return std::min(32 - static_cast<std::uint32_t>(__clz(static_cast<int>(parents + earlier))), 7u);
 }
 
@@ -233,18 +311,6 @@ __device__ Coded<T> quantise_against(T d, T p, const Quantiser<T>& q) {
 template <class T>
 __device__ T reconstruct(T p, std::int32_t code, const Quantiser<T>& q) {
     return p + static_cast<T>(code) * q.step;
-}
-
-// ---- Results of a tile, in the arrays of its lattice
-
-template <class T, class G>
-__device__ void store_in_lattice(const TilePlace<T>& place, const G& g, std::uint32_t c, const Point& p, T value,
-                                 std::uint32_t magnitude) {
-    const DeviceLattice<T>& lattice = *place.lattice;
-    if (lattice.value == nullptr) return;
-    const std::uint64_t at = place.fine + offset_of(g, c, p, lattice.stride);
-    lattice.value[at] = value;
-    lattice.magnitude[at] = static_cast<std::uint8_t>(magnitude);
 }
 
 } // namespace cusz::cuda

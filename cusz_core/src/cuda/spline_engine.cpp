@@ -56,7 +56,7 @@ std::unique_ptr<DecodingTables> decoding_tables(const RansModel& model) {
             tables->interval[t][s] = static_cast<std::uint16_t>(slot);
             const std::uint32_t end = slot + model.frequency[t][s];
             for (slot = (slot + 15) / 16 * 16; slot < end; slot += 16)
-                tables->first_symbol[t][slot / 16] = static_cast<std::uint8_t>(s);
+                tables->of_slots[t][slot / 16] = s | std::uint32_t{tables->interval[t][s]} << 8 | (end - 1) << 20;
             slot = end;
         }
         tables->interval[t][n_symbols] = static_cast<std::uint16_t>(slot);

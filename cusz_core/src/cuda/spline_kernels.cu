@@ -89,6 +89,7 @@ __global__ void __launch_bounds__(tile_threads) count_spline_kernel(const Spline
     const std::size_t any_bytes = any_writing_bytes<T>(a.work.positions);
     std::byte* const own = a.work.scratch + blockIdx.x * (any_bytes + box_bytes<T>(a.positions_of_box));
     auto& any = *reinterpret_cast<AnyWriting<T>*>(own);
+    clear_magnitudes(shared.full.memory);
     for (;;) {
         take_ticket(a.work, shared.ticket);
         const Ticket ticket = shared.ticket;
@@ -138,6 +139,7 @@ __global__ void __launch_bounds__(tile_threads) write_spline_kernel(const Spline
     std::byte* const own = a.work.scratch + blockIdx.x * spline_writing_bytes<T>(a.work.positions);
     auto* const scratch = reinterpret_cast<TileScratch*>(own);
     auto& any = *reinterpret_cast<AnyWriting<T>*>(own + most_tiles * sizeof(TileScratch));
+    clear_magnitudes(shared.full.memory);
     if (is_first_thread()) shared.checksum = shared.n_special = shared.n_unpredictable = 0;
     const std::uint64_t before_index = a.model->bytes + a.top_bytes, before_payloads = before_index + a.index_bytes;
     auto* const index = reinterpret_cast<std::uint16_t*>(a.target + before_index);
@@ -256,6 +258,7 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
     const TilePlace<T>& place = reading.place;
     const std::uint16_t* const units = a.payloads;
     if (is_first_thread()) shared.checksum = 0;
+    clear_magnitudes(shared.full[t]);
     for (;;) {
         take_ticket(a.work, shared.ticket);
         const Ticket ticket = shared.ticket;
@@ -329,10 +332,13 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
             good = decoder.begin(units, a.n_units, of_lane.rest, of_lane.end, of_lane.lanes);
         }
         if (has_tile && !place.full && tile_thread() == 0) any_of(t).tile.set(lattice, place.edge);
-        __syncthreads();
+        const bool has_any = __syncthreads_or(has_tile && !place.full) != 0; // a tile of another shape
         with_tile([&](auto& memory) { load_coarse(place, memory); });
         continue_all(0);
-        with_tile([&](auto& memory) { put_coarse(place, memory); });
+        with_tile([&](auto& memory) {
+            sum_parents(memory);
+            put_coarse(place, memory);
+        });
         bool patches = false;
         std::uint32_t first_value = 0; // of the phase, in a raw tile
         for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
@@ -341,70 +347,56 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
                 for (std::uint32_t i = tile_thread(); i < memory.tile.groups_of_phase(phase); i += tile_threads)
                     memory.sum(i) = 0;
             }
-            __syncthreads();
+            if (has_any || phase == 1) __syncthreads();
             with_tile([&](auto& memory) {
                 predict_phase(reading, memory, phase, a.work.cubic, *a.tables);
                 if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
             });
             __syncthreads();
-            if (has_tile && !place.full && reading.kind == kind_coded) find_contexts_of_groups(any_of(t), phase);
-            __syncthreads();
-            const auto decode = [&](const auto& use) { // by lanes of the first warp; use(reading, memory) for its tile
-                if (warp() != 0) return;
+            if (has_any) {
+                if (has_tile && !place.full && reading.kind == kind_coded) find_contexts_of_groups(any_of(t), phase);
+                __syncthreads();
+            }
+            if (warp() == 0) { // each lane for its tile
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
-                use(shared.readings[mine], mine);
-            };
-            decode([&](TileReading<T>& of_lane, std::uint32_t mine) {
+                TileReading<T>& of_lane = shared.readings[mine];
                 const bool full = of_lane.place.full;
-                const std::uint8_t* const contexts = full ? shared.full[mine].groups.context.item : any_of(mine).groups.context.item;
-                std::uint8_t* const significant =
-                    full ? shared.full[mine].groups.significant.item : any_of(mine).groups.significant.item;
-                decoder.flags(
-                    of_lane.n_groups, [&](std::uint32_t j) { return contexts[j]; },
-                    [&](std::uint32_t j, bool is) { significant[j] = is; });
+                decoder.flags(of_lane.n_groups,
+                              full ? shared.full[mine].groups.context.item : any_of(mine).groups.context.item,
+                              full ? shared.full[mine].groups.significant.item : any_of(mine).groups.significant.item);
                 __syncwarp();
-                if (lane_of_tile() != 0 || tile_of_warp() >= tiles || of_lane.lanes == 0) return;
-                if (full) {
-                    std::uint32_t n = 0;
-                    for (std::uint32_t j = 0; j < of_lane.n_groups; ++j) n += significant[j] != 0 ? 64 : 0;
-                    of_lane.n_values = n;
-                } else {
-                    of_lane.n_values = find_firsts(any_of(mine), phase);
-                }
-            });
+                if (lane_of_tile() == 0 && tile_of_warp() < tiles && of_lane.lanes > 0)
+                    of_lane.n_values =
+                        full ? find_symbols(shared.full[mine], phase) : find_symbols(any_of(mine), phase);
+            }
             __syncthreads();
-            std::uint8_t tables_taken[16];
             const bool codes = has_tile && reading.kind == kind_coded;
-            if (codes) with_tile([&](auto& memory) { take_tables(memory, phase, tables_taken); });
+            if (codes) with_tile([&](auto& memory) { gather_tables(memory, phase); });
+            if (has_any) __syncthreads();
+            if (warp() == 0) {
+                const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
+                TileReading<T>& of_lane = shared.readings[mine];
+                const bool full = of_lane.place.full;
+                decoder.symbols(of_lane.n_values, full ? shared.full[mine].places.item : any_of(mine).places.item,
+                                full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
+            }
             __syncthreads();
-            if (codes) with_tile([&](auto& memory) { put_tables(memory, phase, tables_taken); });
-            __syncthreads();
-            decode([&](TileReading<T>& of_lane, std::uint32_t mine) {
-                std::uint8_t* const symbols = of_lane.place.full ? shared.full[mine].orders.item : any_of(mine).symbols.item;
-                decoder.symbols(
-                    of_lane.n_values, [&](std::uint32_t j) { return symbols[j]; },
-                    [&](std::uint32_t j, std::uint32_t symbol) { symbols[j] = static_cast<std::uint8_t>(symbol); });
-            });
-            __syncthreads();
-            bool has_large = false;
-            std::uint32_t bits = 0;
-            if (codes)
-                with_tile([&](auto& memory) {
-                    for (std::uint32_t v = tile_thread(); v < reading.n_values; v += tile_threads)
-                        has_large = has_large || memory.symbol(v) >= 2 * Alphabet(default_r).direct();
-                    });
-            const bool large = __syncthreads_or(has_large) != 0;
-            if (large) {
-                if (codes) with_tile([&](auto& memory) { bits = count_extra_bits(reading, memory); });
-                std::uint32_t all_bits;
+            if (has_any) {
+                if (codes) with_tile([&](auto& memory) { spread_symbols(memory, phase); });
+                __syncthreads();
+            }
+            bool large = false;
+            if (codes) with_tile([&](auto& memory) { large = has_large(memory, phase); });
+            if (__syncthreads_or(large) != 0) {
+                std::uint32_t bits = 0, all_bits;
+                if (large) with_tile([&](auto& memory) { bits = count_extra_bits(memory, phase); });
                 const std::uint32_t before = sum_of_threads_before(bits, reading.partial, all_bits);
-                if (codes)
-                    with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
+                if (large) with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
                 __syncthreads();
                 if (tile_thread() == 0) reading.extra_at += all_bits;
             }
             with_tile([&](auto& memory) {
-                patches |= reconstruct_phase(reading, memory, phase, large, units, first_value);
+                patches |= reconstruct_phase(reading, memory, phase, units, first_value);
             });
             __syncthreads();
             with_tile([&](auto& memory) {
@@ -458,10 +450,8 @@ __global__ void __launch_bounds__(tile_threads) patch_spline_kernel(const Spline
         const DeviceLattice<T>& lattice = a.work.lattices[i];
         const auto put = [&](std::uint32_t c, const Point& p, typename Traits<T>::Bits bits) {
             if (!has_to_be_patched<T>(bits, lattice.quantiser)) return;
-            std::uint64_t offset = reading.place.original;
-            for (std::uint32_t axis = 0; axis < 4; ++axis)
-                offset += std::uint64_t{axis < lattice.n_active ? 2 * p.x[axis] + (c >> axis & 1) : p.x[axis]} *
-                          lattice.original_stride[axis];
+            const std::uint64_t offset =
+                offset_of(reading.place, reading.place.original, c, p, lattice.original_stride);
             lattice.decoded[offset] = std::bit_cast<T>(bits);
         };
         for (std::uint64_t tile = blockIdx.x; tile < lattice.n_tiles; tile += gridDim.x) {

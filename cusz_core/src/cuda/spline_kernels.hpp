@@ -96,10 +96,11 @@ struct SplineWriteArguments {
     SplineWritten* result;
 };
 
-// What a decoder looks up: by table, the symbol of the first of 16 slots, and the slots of symbols.
+// What a decoder looks up, by table.
 struct DecodingTables {
-    std::uint16_t interval[most_tables][n_symbols + 1]; // its first slot
-    std::uint8_t first_symbol[most_tables][rans_total / 16];
+    // For every 16 slots the symbol of the first one, its first slot << 8, its last slot << 20.
+    std::uint32_t of_slots[most_tables][rans_total / 16];
+    std::uint16_t interval[most_tables][n_symbols + 1]; // the first slots of symbols
     std::uint8_t table_of[n_rows][engine_places];
     std::uint16_t significant[n_group_contexts];
 };

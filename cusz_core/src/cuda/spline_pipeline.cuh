@@ -191,9 +191,16 @@ __device__ void begin_tile(const TilePlace<T>& place, Memory& memory) {
     load_coarse(place, memory);
     __syncthreads();
     continue_phase(place, memory, 0);
-    sum_parents(memory, [&](const Point& p, std::uint32_t magnitude, std::uint32_t at) {
-        store_in_lattice(place, g, 0, p, memory.value(at), magnitude == special_magnitude ? special_magnitude : 0);
-    });
+    sum_parents(memory);
+    const DeviceLattice<T>& lattice = *place.lattice;
+    if (lattice.value != nullptr) {
+        const PointOffsets offset(g, place.fine, lattice.stride);
+        for_coarse_points(place, memory, [&](const Point& p, std::uint32_t k, T value, bool is_special) {
+            const std::uint64_t at = offset(ClassConstant<0>{}, p, k);
+            lattice.value[at] = value;
+            lattice.magnitude[at] = is_special ? special_magnitude : 0;
+        });
+    }
     __syncthreads();
 }
 
@@ -209,6 +216,7 @@ __device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubi
     const Quantiser<T> q = lattice.quantiser;
     begin_tile(place, memory);
     if (tile_thread() == 0) output.n_values = g.coded_points;
+    const PointOffsets original(g, place.original, lattice.original_stride), fine(g, place.fine, lattice.stride);
     for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
         if constexpr (!Geometry::known) {
             for (std::uint32_t i = tile_thread(); i < g.groups_of_phase(phase); i += tile_threads) {
@@ -219,7 +227,6 @@ __device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubi
         }
         g.for_classes(phase, [&](auto c) {
             if (phase < lattice.n_active) predict_margin(place, memory, c, cubic);
-            const std::uint32_t base = place_of_class(g, c);
             [[maybe_unused]] std::uint32_t sum = 0;
             [[maybe_unused]] bool any = false; // of the group
             g.for_points(c, [&](const Point& p, std::uint32_t k) {
@@ -228,7 +235,7 @@ __device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubi
                 const T predicted = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
                                                   static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv,
                                                   spread);
-                const T d = lattice.original[place.original + offset_of(g, c, p, lattice.original_stride)];
+                const T d = lattice.original[original(c, p, k)];
                 const Coded<T> result = quantise_against(d, predicted, q);
                 if (result.verbatim) {
                     const std::uint32_t position_in_tile = raster_position(g, c, p);
@@ -241,9 +248,12 @@ __device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubi
                 const std::uint32_t own = is_special ? special_magnitude : magnitude_of(result.code),
                                     active = activity(memory, c, p);
                 memory.value(at) = result.value;
-                memory.magnitude(base + place_in_class(g, c, p.x[0], p.x[1], p.x[2], p.x[3])) =
-                    static_cast<std::uint8_t>(own);
-                store_in_lattice(place, g, c, p, result.value, own);
+                memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(own);
+                if (lattice.value != nullptr) {
+                    const std::uint64_t to = fine(c, p, k);
+                    lattice.value[to] = result.value;
+                    lattice.magnitude[to] = static_cast<std::uint8_t>(own);
+                }
                 writing.coded[p.order] = with_place(result.code, spread, active);
                 if constexpr (Geometry::known) {
                     sum += spread + active;
@@ -282,18 +292,16 @@ __device__ std::uint32_t significant_groups(FullMemory<T, shape>& memory, std::u
     return __ballot_sync(whole_warp, is);
 }
 
-// Calls use(order, at, k) for this thread's values of a phase in significant groups: their places in coding order, and
-// among these values; k: how manieth value of the thread. in_a_row: whether a thread's values follow each other.
+// Calls use(order, at) for this thread's values of a phase in significant groups: their places in coding order, and
+// among these values. in_a_row: whether a thread's values follow each other.
 template <class T, TileShape shape, class Use>
 __device__ void for_values(FullMemory<T, shape>& memory, std::uint32_t phase, bool in_a_row, const Use& use) {
     using Geometry = FullTile<shape>;
     const std::uint32_t all = significant_groups(memory, phase),
                         each = Geometry::points_of_phase(phase) / tile_threads;
-#pragma unroll
-    for (std::uint32_t k = 0; k < Geometry::points_of_phase(1) / tile_threads; ++k) {
-        if (k >= each) break;
+    for (std::uint32_t k = 0; k < each; ++k) {
         const std::uint32_t o = in_a_row ? tile_thread() * each + k : k * tile_threads + tile_thread(), g = o / 64;
-        if ((all >> g & 1) != 0) use(o, static_cast<std::uint32_t>(__popc(all & ((1u << g) - 1))) * 64 + o % 64, k);
+        if ((all >> g & 1) != 0) use(o, static_cast<std::uint32_t>(__popc(all & ((1u << g) - 1))) * 64 + o % 64);
     }
 }
 template <class T, class Use>
@@ -303,14 +311,15 @@ __device__ void for_values(AnyMemory<T>& memory, std::uint32_t phase, bool in_a_
         const std::uint32_t o = in_a_row ? tile_thread() * each + k : k * tile_threads + tile_thread();
         if (o >= n) break;
         const std::uint32_t g = memory.group_of[o];
-        if (memory.significant(g) != 0) use(o, memory.firsts[g] + (o - memory.starts[g]), k);
+        if (memory.significant(g) != 0) use(o, memory.firsts[g] + (o - memory.starts[g]));
     }
 }
 
 // The symbol of a code without regard to a table.
 __device__ inline std::uint32_t symbol_of(std::int32_t code) {
     constexpr Alphabet alphabet{default_r};
-    return alphabet.symbol(code);
+    const std::uint32_t direct = static_cast<std::uint32_t>(code) + alphabet.zero();
+    return direct < 2 * alphabet.direct() ? direct : alphabet.symbol(code);
 }
 
 // Counts a phase's symbols and groups.
@@ -322,7 +331,7 @@ __device__ void count_phase(Writing& writing, const DeviceLattice<T>& lattice, s
     const std::uint32_t row = row_of(lattice.number, phase) / n_places;
     for (std::uint32_t i = tile_thread(); i < g.groups_of_phase(phase); i += tile_threads)
         atomicAdd(&counts.group[std::min(lattice.number, 2u)][memory.context(i)][memory.significant(i)], 1u);
-    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t, std::uint32_t) {
+    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t) {
         const std::uint32_t word = writing.coded[o];
         const auto code = static_cast<std::int32_t>(word) >> 8;
         atomicAdd(&counts.symbol[context_of(row, word & 255)][symbol_of(code)], 1u);
@@ -365,7 +374,7 @@ __device__ void list_phase(Writing& writing, const DeviceLattice<T>& lattice, st
         return Entry{table, symbol, symbol < 2 * alphabet.direct() ? 0 : alphabet.meaning(symbol).extra_bits};
     };
     bool has_extra = false;
-    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at, std::uint32_t) {
+    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at) {
         const Entry entry = entry_of(writing.coded[o]);
         has_extra = has_extra || entry.bits != 0;
         scratch.entries[values + at] = static_cast<std::uint16_t>(entry.table << 8 | entry.symbol);
@@ -373,7 +382,7 @@ __device__ void list_phase(Writing& writing, const DeviceLattice<T>& lattice, st
     if (__syncthreads_or(has_extra) == 0) return;
     // The extra bits of a thread's values, which follow each other.
     std::uint32_t bits = 0, all_bits;
-    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t, std::uint32_t) {
+    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) {
         bits += entry_of(writing.coded[o]).bits;
     });
     const std::uint32_t begin = output.extra_bits;
@@ -381,7 +390,7 @@ __device__ void list_phase(Writing& writing, const DeviceLattice<T>& lattice, st
     for (std::uint32_t i = (begin + 31) / 32 + tile_thread(); i < (begin + all_bits + 31) / 32; i += tile_threads)
         scratch.extra[i] = 0;
     __syncthreads();
-    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t, std::uint32_t) {
+    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) {
         const std::uint32_t word = writing.coded[o], n = entry_of(word).bits;
         if (n == 0) return;
         const std::uint32_t value = word >> 8 & ((1u << n) - 1), shift = at % 32;
@@ -522,12 +531,13 @@ __device__ void write_raw(const TilePlace<T>& place, Memory& memory, bool cubic,
         __syncthreads();
     }
     const auto& g = memory.geometry();
+    const PointOffsets original(g, place.original, lattice.original_stride), fine(g, place.fine, lattice.stride);
     std::uint32_t first = 1; // unit of the phase
     for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
         g.for_classes(phase, [&](auto c) {
             if (predicts && phase < lattice.n_active) predict_margin(place, memory, c, cubic);
-            g.for_points(c, [&](const Point& p, std::uint32_t) {
-                const T d = lattice.original[place.original + offset_of(g, c, p, lattice.original_stride)];
+            g.for_points(c, [&](const Point& p, std::uint32_t k) {
+                const T d = lattice.original[original(c, p, k)];
                 to.put_value(first + p.order * units_of_value, bits_of(d));
                 if (!predicts) return;
                 std::uint32_t spread;
@@ -537,7 +547,9 @@ __device__ void write_raw(const TilePlace<T>& place, Memory& memory, bool cubic,
                                             static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv, spread),
                              q);
                 memory.value(position(g, c, p)) = result.value;
-                store_in_lattice(place, g, c, p, result.value, result.code == missing_code ? special_magnitude : 0);
+                const std::uint64_t at = fine(c, p, k);
+                lattice.value[at] = result.value;
+                lattice.magnitude[at] = result.code == missing_code ? special_magnitude : 0;
             });
         });
         first += g.points_of_phase(phase) * units_of_value;

@@ -16,7 +16,6 @@ struct TileReading {
     std::uint32_t extra_at;           // bits so far
     std::uint32_t n_values, n_groups; // of a phase; the former in significant groups
     std::uint32_t error;              // SplineError
-    std::uint32_t has_large;          // of a phase: not all codes have symbols of their own
     Array<std::uint32_t, tile_warps> partial;
 };
 
@@ -117,26 +116,45 @@ __device__ typename Traits<T>::Bits value_at(const std::uint16_t* units, std::ui
     return bits;
 }
 
-// A value's code and prediction, or what is stored in their place, in the field or the lattice's arrays.
+// Where decoded values go: into the arrays of the tile's lattice, or for lattice 0 to the field.
 template <class T, class G>
-__device__ void put_decoded(const TilePlace<T>& place, const G& g, std::uint32_t c, const Point& p, T value,
-                            std::uint32_t magnitude, typename Traits<T>::Bits bits) {
-    const DeviceLattice<T>& lattice = *place.lattice;
-    if (lattice.value != nullptr)
-        store_in_lattice(place, g, c, p, value, magnitude);
-    else
-        lattice.decoded[place.original + offset_of(g, c, p, lattice.original_stride)] = std::bit_cast<T>(bits);
-}
+class DecodedValues {
+public:
+    __device__ DecodedValues(const TilePlace<T>& place, const G& g)
+        : lattice_(*place.lattice), in_lattice_(lattice_.value != nullptr),
+          offset_(g, in_lattice_ ? place.fine : place.original,
+                  in_lattice_ ? lattice_.stride : lattice_.original_stride) {}
+    // value: to predict from; bits: of what is decoded.
+    template <class C>
+    __device__ void put(C c, const Point& p, std::uint32_t k, T value, std::uint32_t magnitude,
+                        typename Traits<T>::Bits bits) const {
+        put_at(lattice_, offset_(c, p, k), value, magnitude, bits);
+    }
+    __device__ static void put_at(const DeviceLattice<T>& lattice, std::uint64_t at, T value, std::uint32_t magnitude,
+                                  typename Traits<T>::Bits bits) {
+        if (lattice.value != nullptr) {
+            lattice.value[at] = value;
+            lattice.magnitude[at] = static_cast<std::uint8_t>(magnitude);
+        } else {
+            lattice.decoded[at] = std::bit_cast<T>(bits);
+        }
+    }
+
+private:
+    const DeviceLattice<T>& lattice_;
+    bool in_lattice_;
+    PointOffsets<G> offset_;
+};
 
 // Puts the points of the coarser lattice into this one, or the field.
 template <class T, class Memory>
 __device__ void put_coarse(const TilePlace<T>& place, Memory& memory) {
     const auto& g = memory.geometry();
-    sum_parents(memory, [&](const Point& p, std::uint32_t magnitude, std::uint32_t at) {
-        const bool is_special = magnitude == special_magnitude;
-        const T value = memory.value(at);
-        put_decoded(place, g, 0, p, value, is_special ? special_magnitude : 0,
-                    is_special ? place.lattice->quantiser.special : bits_of(value));
+    const DecodedValues decoded(place, g);
+    const auto special = place.lattice->quantiser.special;
+    for_coarse_points(place, memory, [&](const Point& p, std::uint32_t k, T value, bool is_special) {
+        decoded.put(ClassConstant<0>{}, p, k, value, is_special ? special_magnitude : 0,
+                    is_special ? special : bits_of(value));
     });
 }
 
@@ -175,29 +193,45 @@ __device__ void predict_phase(const TileReading<T>& reading, Memory& memory, std
     });
 }
 
-// Tables of symbols that a thread moves.
-template <class Memory>
-inline constexpr std::uint32_t tables_of_thread = 0;
+// Where symbols are to be decoded, from the flags of groups; by one thread. Returns their number.
 template <class T, TileShape shape>
-inline constexpr std::uint32_t tables_of_thread<FullMemory<T, shape>> =
-    FullTile<shape>::points_of_phase(1) / tile_threads;
-
-// Moves the tables of values in significant groups together, in two steps with a barrier between them: those of a full
-// tile stay in the same memory.
-template <class Memory>
-__device__ void take_tables(Memory& memory, std::uint32_t phase, std::uint8_t (&mine)[16]) {
-    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at, std::uint32_t k) {
-        if constexpr (tables_of_thread<Memory> > 0)
-            mine[k] = memory.order(o);
-        else
-            memory.symbol(at) = memory.order(o);
-    });
+__device__ std::uint32_t find_symbols(FullMemory<T, shape>& memory, std::uint32_t phase) {
+    std::uint32_t n = 0;
+    for (std::uint32_t g = 0; g < FullTile<shape>::groups_of_phase(phase); ++g)
+        if (memory.significant(g) != 0) memory.places[n++] = static_cast<std::uint16_t>(g * 64);
+    return n * 64;
 }
-template <class Memory>
-__device__ void put_tables(Memory& memory, std::uint32_t phase, const std::uint8_t (&mine)[16]) {
-    if constexpr (tables_of_thread<Memory> > 0)
-        for_values(memory, phase, false,
-                   [&](std::uint32_t, std::uint32_t at, std::uint32_t k) { memory.symbol(at) = mine[k]; });
+template <class T>
+__device__ std::uint32_t find_symbols(AnyMemory<T>& memory, std::uint32_t phase) {
+    const std::uint32_t n = find_firsts(memory, phase);
+    for (std::uint32_t j = 0; j < n; j += 64) memory.places[j / 64] = static_cast<std::uint16_t>(j);
+    return n;
+}
+
+// Moves the tables of values in significant groups together, where they are not so already. What is in other groups of
+// a full tile gets the symbol of code 0.
+template <class T, TileShape shape>
+__device__ void gather_tables(FullMemory<T, shape>& memory, std::uint32_t phase) {
+    constexpr std::uint32_t zeros = Alphabet(default_r).zero() * 0x01010101;
+    const std::uint32_t all = significant_groups(memory, phase);
+    auto* const fours = reinterpret_cast<std::uint32_t*>(memory.orders.item);
+    for (std::uint32_t i = tile_thread(); i < FullTile<shape>::points_of_phase(phase) / 4; i += tile_threads)
+        if ((all >> i / 16 & 1) == 0) fours[i] = zeros;
+}
+template <class T>
+__device__ void gather_tables(AnyMemory<T>& memory, std::uint32_t phase) {
+    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at) { memory.symbols[at] = memory.order(o); });
+}
+// Moves symbols back to where their values are.
+template <class T, TileShape shape>
+__device__ void spread_symbols(FullMemory<T, shape>&, std::uint32_t) {}
+template <class T>
+__device__ void spread_symbols(AnyMemory<T>& memory, std::uint32_t phase) {
+    constexpr auto zero = static_cast<std::uint8_t>(Alphabet(default_r).zero());
+    for (std::uint32_t o = tile_thread(); o < memory.geometry().points_of_phase(phase); o += tile_threads) {
+        const std::uint32_t g = memory.group_of[o];
+        memory.order(o) = memory.significant(g) != 0 ? memory.symbols[memory.firsts[g] + (o - memory.starts[g])] : zero;
+    }
 }
 
 // What a symbol stands for.
@@ -207,20 +241,49 @@ __device__ inline std::int32_t code_of(std::uint32_t symbol, std::uint32_t extra
     const auto [leading, bits] = alphabet.meaning(symbol);
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra);
 }
+// Whether it stands for a code by itself.
+__device__ inline bool is_direct(std::uint32_t symbol) { return symbol < 2 * Alphabet(default_r).direct(); }
 __device__ inline std::uint32_t extra_bits_of(std::uint32_t symbol) {
-    constexpr Alphabet alphabet{default_r};
-    return symbol < 2 * alphabet.direct() ? 0 : alphabet.meaning(symbol).extra_bits;
+    return is_direct(symbol) ? 0 : Alphabet(default_r).meaning(symbol).extra_bits;
 }
 
-// Codes of values in significant groups, from their symbols and extra bits, to where `code` is. All threads of the
-// block call it.
+// The symbols of a phase that a thread reads extra bits for: they follow each other.
+struct OwnSymbols {
+    std::uint32_t begin, end;
+    template <class G>
+    __device__ OwnSymbols(const G& g, std::uint32_t phase) {
+        const std::uint32_t n = g.points_of_phase(phase), each = (n + 4 * tile_threads - 1) / (4 * tile_threads) * 4;
+        begin = std::min(tile_thread() * each, n);
+        end = std::min(begin + each, n);
+    }
+};
+// Whether some of them do not stand for a code by themselves.
+template <class Memory>
+__device__ bool has_large(Memory& memory, std::uint32_t phase) {
+    static_assert(2 * Alphabet(default_r).direct() == 64);
+    const OwnSymbols own(memory.geometry(), phase);
+    std::uint32_t any = 0;
+    for (std::uint32_t o = own.begin; o + 4 <= own.end; o += 4)
+        any |= *reinterpret_cast<const std::uint32_t*>(&memory.orders[o]) & 0xC0C0C0C0;
+    for (std::uint32_t o = own.end / 4 * 4; o < own.end; ++o) any |= memory.orders[o] & 0xC0u;
+    return any != 0;
+}
+template <class Memory>
+__device__ std::uint32_t count_extra_bits(Memory& memory, std::uint32_t phase) {
+    const OwnSymbols own(memory.geometry(), phase);
+    std::uint32_t bits = 0;
+    for (std::uint32_t o = own.begin; o < own.end; ++o) bits += extra_bits_of(memory.order(o));
+    return bits;
+}
+// Their codes, to where `code` is. before: extra bits of the phase before this thread's.
 template <class T, class Memory>
-__device__ void read_codes(TileReading<T>& reading, Memory& memory, std::uint32_t phase, const std::uint16_t* units,
-                           std::uint64_t n_units, std::uint32_t before) {
-    const std::uint32_t n = reading.n_values, each = (n + tile_threads - 1) / tile_threads;
+__device__ void read_codes(const TileReading<T>& reading, Memory& memory, std::uint32_t phase,
+                           const std::uint16_t* units, std::uint64_t n_units, std::uint32_t before) {
+    const OwnSymbols own(memory.geometry(), phase);
     std::uint32_t at = reading.extra_at + before;
-    for (std::uint32_t v = tile_thread() * each; v < std::min(n, (tile_thread() + 1) * each); ++v) {
-        const std::uint32_t symbol = memory.symbol(v), bits = extra_bits_of(symbol);
+    for (std::uint32_t o = own.begin; o < own.end; ++o) {
+        const std::uint32_t symbol = memory.order(o), bits = extra_bits_of(symbol);
+        if (is_direct(symbol)) continue;
         std::uint32_t extra = 0;
         if (bits > 0) { // bits beyond the end are anything: the end of the tile tells
             const std::uint64_t first = reading.extra + at / 16;
@@ -230,42 +293,8 @@ __device__ void read_codes(TileReading<T>& reading, Memory& memory, std::uint32_
             extra = static_cast<std::uint32_t>(here >> at % 16) & ((1u << bits) - 1);
         }
         at += bits;
-        memory.code(phase, v) = static_cast<T>(code_of(symbol, extra));
+        memory.code(phase, o) = static_cast<T>(code_of(symbol, extra));
     }
-}
-template <class T, class Memory>
-__device__ std::uint32_t count_extra_bits(const TileReading<T>& reading, Memory& memory) {
-    const std::uint32_t n = reading.n_values, each = (n + tile_threads - 1) / tile_threads;
-    std::uint32_t bits = 0;
-    for (std::uint32_t v = tile_thread() * each; v < std::min(n, (tile_thread() + 1) * each); ++v)
-        bits += extra_bits_of(memory.symbol(v));
-    return bits;
-}
-
-// Whether a value is in a significant group, and its number among those values.
-template <class T, TileShape shape>
-struct InGroups {
-    std::uint32_t all;
-    __device__ InGroups(FullMemory<T, shape>& memory, std::uint32_t phase) : all(significant_groups(memory, phase)) {}
-    __device__ bool has(const Point& p) const { return (all >> p.group & 1) != 0; }
-    __device__ std::uint32_t at(const Point& p) const {
-        return static_cast<std::uint32_t>(__popc(all & ((1u << p.group) - 1))) * 64 + p.in_group;
-    }
-};
-template <class T>
-struct InAnyGroups {
-    AnyMemory<T>& memory;
-    __device__ InAnyGroups(AnyMemory<T>& of, std::uint32_t) : memory(of) {}
-    __device__ bool has(const Point& p) const { return memory.significant(p.group) != 0; }
-    __device__ std::uint32_t at(const Point& p) const { return memory.firsts[p.group] + p.in_group; }
-};
-template <class T, TileShape shape>
-__device__ InGroups<T, shape> groups_of(FullMemory<T, shape>& memory, std::uint32_t phase) {
-    return {memory, phase};
-}
-template <class T>
-__device__ InAnyGroups<T> groups_of(AnyMemory<T>& memory, std::uint32_t phase) {
-    return {memory, phase};
 }
 
 // Whether a value that is predicted from is not what is decoded (and stays so until all else is done).
@@ -274,51 +303,48 @@ __device__ bool has_to_be_patched(typename Traits<T>::Bits bits, const Quantiser
     return bits != q.special && !(magnitude(std::bit_cast<T>(bits)) <= std::numeric_limits<T>::max());
 }
 
-// Values of a phase from codes and predictions. Returns whether some have to be patched. large: codes are where `code`
-// is, not in the symbols.
+// Values of a phase from codes and predictions. Returns whether some have to be patched.
 template <class T, class Memory>
-__device__ bool reconstruct_phase(const TileReading<T>& reading, Memory& memory, std::uint32_t phase, bool large,
+__device__ bool reconstruct_phase(const TileReading<T>& reading, Memory& memory, std::uint32_t phase,
                                   const std::uint16_t* units, std::uint32_t first_value) {
     constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     const TilePlace<T>& place = reading.place;
     const auto& g = memory.geometry();
     const Quantiser<T> q = place.lattice->quantiser;
+    const DecodedValues decoded(place, g);
     constexpr std::int32_t zero = Alphabet(default_r).zero();
+    const std::uint32_t kind = reading.kind;
     bool patches = false;
-    const auto in_groups = groups_of(memory, phase);
     g.for_classes(phase, [&](auto c) {
-        const std::uint32_t base = place_of_class(g, c);
-        g.for_points(c, [&](const Point& p, std::uint32_t) {
+        g.for_points(c, [&](const Point& p, std::uint32_t k) {
             const std::uint32_t at = position(g, c, p);
             const T predicted = memory.value(at);
-            std::int32_t code = 0;
             T value;
             typename Traits<T>::Bits bits;
-            if (reading.kind == kind_raw) {
-                bits = value_at<T>(units, reading.rest + std::uint64_t{first_value + p.order} * units_of_value);
+            std::uint32_t own = 0;
+            if (kind == kind_coded || kind == kind_empty) {
+                std::int32_t code = 0;
+                if (kind == kind_coded) {
+                    const std::uint32_t symbol = memory.order(p.order);
+                    code = static_cast<std::int32_t>(symbol) - zero;
+                    if (!is_direct(symbol)) code = static_cast<std::int32_t>(memory.code(phase, p.order));
+                }
+                const bool is_special = code == missing_code;
+                value = reconstruct(predicted, is_special ? 0 : code, q);
+                bits = is_special ? q.special : bits_of(value);
+                own = is_special ? special_magnitude : magnitude_of(code);
+            } else {
+                bits = kind == kind_special
+                           ? q.special
+                           : value_at<T>(units, reading.rest + std::uint64_t{first_value + p.order} * units_of_value);
                 const Coded<T> result = as_it_is(std::bit_cast<T>(bits), predicted, q);
                 value = result.value;
-                code = result.code;
+                own = result.code == missing_code ? special_magnitude : 0;
                 patches = patches || has_to_be_patched<T>(bits, q);
-            } else {
-                if (reading.kind == kind_special) {
-                    code = missing_code;
-                } else if (reading.kind == kind_coded && in_groups.has(p)) {
-                    const std::uint32_t v = in_groups.at(p);
-                    code = large ? static_cast<std::int32_t>(memory.code(phase, v))
-                                 : static_cast<std::int32_t>(memory.symbol(v)) - zero;
-                }
-                value = reading.kind == kind_special ? predicted
-                                                     : reconstruct(predicted, code == missing_code ? 0 : code, q);
-                bits = code == missing_code ? q.special : bits_of(value);
             }
-            const std::uint32_t own = code == missing_code           ? special_magnitude
-                                      : reading.kind == kind_coded ? magnitude_of(code)
-                                                                   : 0;
             memory.value(at) = value;
-            memory.magnitude(base + place_in_class(g, c, p.x[0], p.x[1], p.x[2], p.x[3])) =
-                static_cast<std::uint8_t>(own);
-            put_decoded(place, g, c, p, value, own, bits);
+            memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(own);
+            decoded.put(c, p, k, value, own, bits);
         });
     });
     return patches;
@@ -340,8 +366,7 @@ __device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint3
         const auto bits = value_at<T>(units, reading.verbatim + reading.n_verbatim + std::uint64_t{j} * units_of_value);
         g.for_classes(phase, [&](auto c) {
             if (c != class_of_value) return;
-            const std::uint32_t at = position(g, c, p),
-                                of_class = place_of_class(g, c) + place_in_class(g, c, p.x[0], p.x[1], p.x[2], p.x[3]);
+            const std::uint32_t at = position(g, c, p), of_class = magnitude_position(g, c, p);
             if (memory.magnitude(of_class) != 0) {
                 reading.error = static_cast<std::uint32_t>(SplineError::verbatim_code);
                 return;
@@ -350,7 +375,12 @@ __device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint3
             const std::uint32_t own = result.code == missing_code ? special_magnitude : 0;
             memory.value(at) = result.value;
             memory.magnitude(of_class) = static_cast<std::uint8_t>(own);
-            put_decoded(place, g, c, p, result.value, own, bits);
+            const DeviceLattice<T>& lattice = *place.lattice;
+            const std::uint64_t to =
+                lattice.value != nullptr
+                    ? offset_of(place, place.fine, c, p, lattice.stride)
+                    : offset_of(place, place.original, c, p, lattice.original_stride);
+            DecodedValues<T, std::remove_cvref_t<decltype(g)>>::put_at(lattice, to, result.value, own, bits);
             patches = patches || has_to_be_patched<T>(bits, q);
         });
     }

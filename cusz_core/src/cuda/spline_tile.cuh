@@ -111,6 +111,18 @@ struct FullTile {
         for (std::uint32_t a = 0; a < n_active; ++a) at += margin(c, a) * stride(c, a);
         return at;
     }
+    // Magnitudes have a row of zeros behind the tile, along the same axes.
+    static constexpr std::uint32_t magnitude_stride(std::uint32_t c, std::uint32_t a) {
+        std::uint32_t stride = 1;
+        for (std::uint32_t b = 0; b < a; ++b) stride *= n(b) + margin(c, b);
+        return stride;
+    }
+    static constexpr std::uint32_t magnitude_begin(std::uint32_t c) {
+        std::uint32_t at = 0;
+        for (std::uint32_t before = 1; before < c; ++before) at += magnitude_stride(before, 4);
+        return at;
+    }
+    static constexpr std::uint32_t magnitude_bytes = magnitude_begin(1u << n_active);
     static constexpr std::uint32_t class_of_phase(std::uint32_t c) { // which one
         std::uint32_t number = 0;
         for (std::uint32_t before = 1; before < c; ++before)
@@ -126,29 +138,31 @@ struct FullTile {
     __device__ void for_classes(std::uint32_t phase, const Use& use) const {
         for_known_classes<n_active>(phase, use);
     }
-    // Calls use(point) for this thread's points of a class.
+    // A thread's points of a class are in a row of groups, which a warp has: the second half of a group follows along
+    // its last axis.
+    static constexpr std::uint32_t group = 64, groups_x = n(0) / group_edge(0);
+    static constexpr std::uint32_t last_axis = n_active - 1, half_group = group_edge(last_axis) / 2;
+    __device__ static std::uint32_t first_group() { return tile_warp() * (steps * warp_lanes / group); }
+    __device__ static std::uint32_t first_x(std::uint32_t a) { // of this thread's first point
+        constexpr std::uint32_t rows = group_edge(0), planes = group_edge(0) * group_edge(1);
+        return a == 0   ? first_group() % groups_x * group_edge(0) + lane() % rows
+               : a == 1 ? first_group() / groups_x * group_edge(1) + lane() / rows % group_edge(1)
+                        : lane() / planes;
+    }
+    // Calls use(point, k) for this thread's points of a class.
     template <class C, class Use>
     __device__ void for_points(C, const Use& use) const {
-        const std::uint32_t first = tile_warp() * (steps * warp_lanes), in_group = lane();
-        constexpr std::uint32_t group = 64, rows = group_edge(0), planes = group_edge(0) * group_edge(1);
-        // Of the group, and in it.
-        const std::uint32_t g = first / group;
-        constexpr std::uint32_t groups_x = n(0) / group_edge(0);
-        const std::uint32_t x0 = g % groups_x * group_edge(0) + in_group % rows,
-                            y0 = g / groups_x * group_edge(1) + in_group / rows % group_edge(1),
-                            z0 = in_group / planes;
+        constexpr std::uint32_t before = class_of_phase(C::value);
+        const std::uint32_t x0 = first_x(0), y0 = first_x(1), z0 = first_x(2), g = first_group();
 #pragma unroll 2
         for (std::uint32_t k = 0; k < steps; ++k) {
-            // The second half of a group follows along its last axis, and the next group along the first one: a warp's
-            // groups are in one row of them.
-            constexpr std::uint32_t last = n_active - 1, half = group_edge(last) / 2;
-            const std::uint32_t in = k % 2 * half, next = k / 2 * group_edge(0);
-            constexpr std::uint32_t before = class_of_phase(C::value);
-            Point p{{x0 + next + (last == 0 ? in : 0), y0 + (last == 1 ? in : 0), z0 + (last == 2 ? in : 0), 0},
-                    before * class_points + first + k * warp_lanes + in_group,
-                    before * (class_points / group) + g + k / 2,
-                    k % 2 * warp_lanes + in_group};
-            use(p, k);
+            const std::uint32_t in = k % 2 * half_group, next = k / 2 * group_edge(0);
+            use(Point{{x0 + next + (last_axis == 0 ? in : 0), y0 + (last_axis == 1 ? in : 0),
+                       z0 + (last_axis == 2 ? in : 0), 0},
+                      before * class_points + g * group + k * warp_lanes + lane(),
+                      before * (class_points / group) + g + k / 2,
+                      k % 2 * warp_lanes + lane()},
+                k);
         }
     }
     // Calls use(x, y, z, w) for all positions of a class around the tile.
@@ -182,6 +196,7 @@ struct AnyTile {
     std::uint32_t half[n_classes][4], pads[n_classes][4], strides[n_classes][4];
     std::uint32_t begins[n_classes], firsts[n_classes], numbers[n_classes]; // number: of points
     std::uint32_t orders[n_classes], groups[n_classes];                     // of a class's first point in its phase
+    std::uint32_t magnitude_begins[n_classes];
     std::uint32_t of_phase[4], groups_in_phase[4];
     std::uint32_t coded_points;
 
@@ -208,6 +223,7 @@ struct AnyTile {
             of_phase[a] = groups_in_phase[a] = 0;
         }
         std::uint32_t at = 0;
+        coded_points = 0;
         for (std::uint32_t c = 0; c < 1u << n_active; ++c) {
             const auto phase = static_cast<std::uint32_t>(__popc(c));
             std::uint32_t n_points = 1, n_positions = 1, n_groups = 1, offset = 0;
@@ -229,8 +245,9 @@ struct AnyTile {
             groups[c] = groups_in_phase[phase];
             of_phase[phase] += n_points;
             groups_in_phase[phase] += n_groups;
+            magnitude_begins[c] = coded_points;
+            coded_points += c > 0 ? n_points : 0;
         }
-        coded_points = of_phase[1] + of_phase[2] + of_phase[3];
     }
 
     template <class Use>
@@ -296,21 +313,24 @@ struct GroupList {
 template <class T, TileShape shape>
 struct FullMemory {
     using Geometry = FullTile<shape>;
-    static constexpr std::uint32_t bytes_of_order = // and first of the coarser lattice's magnitudes
-        std::max({Geometry::points_of_phase(1), (Geometry::n(0) + 2) * (Geometry::n(1) + 2) * (Geometry::n(2) + 2), 64u});
+    // First of the coarser lattice's magnitudes, with one around those of class 0; rows are whole words.
+    static constexpr std::uint32_t row_of_parents = (Geometry::n(0) + 2 + 3) / 4 * 4,
+                                   plane_of_parents = row_of_parents * (Geometry::n_active > 1 ? Geometry::n(1) + 2 : 1);
+    static constexpr std::uint32_t bytes_of_order =
+        std::max(Geometry::points_of_phase(1), plane_of_parents * (Geometry::n_active > 2 ? Geometry::n(2) + 2 : 1));
 
     Array<T, Geometry::memory> values;
-    Array<std::uint8_t, Geometry::class_points> parent_sums;
-    Array<std::uint8_t, Geometry::coded_points> magnitudes; // by class, as it is, with no room around it
-    Array<std::uint8_t, (bytes_of_order + 15) / 16 * 16> orders; // tables of symbols, then symbols, in coding order
+    alignas(16) Array<std::uint8_t, (bytes_of_order + 15) / 16 * 16> orders; // then tables of symbols, then symbols
+    alignas(4) Array<std::uint8_t, Geometry::class_points> parent_sums;
+    Array<std::uint8_t, (Geometry::magnitude_bytes + 3) / 4 * 4> magnitudes;
     GroupList<32> groups;
+    Array<std::uint16_t, 32> places; // of every 64th symbol that is coded, in `orders`
 
     __device__ Geometry geometry() const { return {}; }
     __device__ T& value(std::uint32_t at) { return values[at]; }
     __device__ std::uint8_t& magnitude(std::uint32_t at) { return magnitudes[at]; }
     __device__ std::uint8_t& parents(std::uint32_t at) { return parent_sums[at]; }
     __device__ std::uint8_t& order(std::uint32_t at) { return orders[at]; }
-    __device__ std::uint8_t& symbol(std::uint32_t at) { return orders[at]; }
     // Codes of a phase that is decoded, where values are not needed any more.
     __device__ T& code(std::uint32_t phase, std::uint32_t at) {
         return values[(phase == 1 ? Geometry::first_part : phase == 2 ? 0 : Geometry::class_points) + at];
@@ -319,6 +339,13 @@ struct FullMemory {
     __device__ std::uint8_t& context(std::uint32_t g) { return groups.context[g]; }
     __device__ std::uint8_t& significant(std::uint32_t g) { return groups.significant[g]; }
 };
+
+// Once for a block: the rows of zeros stay as they are.
+template <class T, TileShape shape>
+__device__ void clear_magnitudes(FullMemory<T, shape>& memory) {
+    for (std::uint32_t i = tile_thread(); i < FullTile<shape>::magnitude_bytes; i += tile_threads)
+        memory.magnitudes[i] = 0;
+}
 
 // In global memory. The values follow.
 template <class T>
@@ -330,6 +357,7 @@ struct AnyMemory {
     // By group: its first value in coding order, and how many values of significant groups are before it.
     Array<std::uint16_t, most_groups> starts, firsts;
     Array<std::uint16_t, max_tile_values> group_of; // by value in coding order
+    Array<std::uint16_t, max_tile_values / 64> places;
 
     __device__ const AnyTile& geometry() const { return tile; }
     __device__ T& value(std::uint32_t at) { return reinterpret_cast<T*>(this + 1)[at]; }
@@ -361,31 +389,66 @@ __device__ std::uint32_t position(const G& g, C c, const Point& p) {
     return position(g, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]), static_cast<int>(p.x[2]),
                     static_cast<int>(p.x[3]));
 }
-// In the arrays that have a class's points alone: number of those of coded classes before it, plus its place.
+// Of a point's magnitude.
 template <class G, class C>
-__device__ std::uint32_t place_of_class(const G& g, C c) {
+__device__ std::uint32_t magnitude_position(const G& g, C c, const Point& p) {
     if constexpr (G::known) {
-        return (c - 1) * G::class_points;
+        constexpr std::uint32_t begin = G::magnitude_begin(c), row = G::magnitude_stride(c, 1),
+                                plane = G::magnitude_stride(c, 2);
+        return begin + p.x[0] + p.x[1] * row + p.x[2] * plane;
     } else {
-        std::uint32_t at = 0;
-        for (std::uint32_t before = 1; before < c; ++before) at += g.points(before);
-        return at;
+        return g.magnitude_begins[c] + p.x[0] + g.n(c, 0) * (p.x[1] + g.n(c, 1) * (p.x[2] + g.n(c, 2) * p.x[3]));
     }
 }
-template <class G, class C>
-__device__ std::uint32_t place_in_class(const G& g, C c, std::uint32_t x, std::uint32_t y, std::uint32_t z,
-                                        std::uint32_t w) {
-    return x + g.n(c, 0) * (y + g.n(c, 1) * (z + g.n(c, 2) * w));
+// Of the sum of magnitudes around a point of class 0 with these half coordinates.
+template <class G>
+__device__ std::uint32_t parent_position(const G& g, const Point& p) {
+    if constexpr (G::known)
+        return p.x[0] + G::n(0) * (p.x[1] + G::n(1) * p.x[2]);
+    else
+        return p.x[0] + g.n(0, 0) * (p.x[1] + g.n(0, 1) * (p.x[2] + g.n(0, 2) * p.x[3]));
 }
 
-// The offset of a point of class c in memory with these strides.
+// Offsets of this thread's points in memory with given strides.
 template <class G>
-__device__ std::uint64_t offset_of(const G& g, std::uint32_t c, const Point& p, const std::uint64_t (&stride)[4]) {
-    std::uint64_t offset = 0;
-#pragma unroll
+class PointOffsets {
+public:
+    // begin: of the tile's first point.
+    __device__ PointOffsets(const G& g, std::uint64_t begin, const std::uint64_t (&stride)[4])
+        : g_(g), begin_(begin), stride_(stride) {
+        if constexpr (G::known) {
+            for (std::uint32_t a = 0; a < G::n_active; ++a) begin_ += std::uint64_t{2 * G::first_x(a)} * stride[a];
+            half_ = 2 * G::half_group * stride[G::last_axis];
+            next_ = 2 * G::group_edge(0) * stride[0];
+        }
+    }
+    // Of point number k of class c.
+    template <class C>
+    __device__ std::uint64_t operator()(C c, const Point& p, std::uint32_t k) const {
+        std::uint64_t offset = begin_;
+        if constexpr (G::known) {
+            for (std::uint32_t a = 0; a < G::n_active; ++a) offset += (c >> a & 1) != 0 ? stride_[a] : 0;
+            return offset + (k % 2 != 0 ? half_ : 0) + k / 2 * next_;
+        } else {
+            for (std::uint32_t a = 0; a < 4; ++a)
+                offset += std::uint64_t{g_.is_active(a) ? 2 * p.x[a] + (c >> a & 1) : p.x[a]} * stride_[a];
+            return offset;
+        }
+    }
+
+private:
+    const G& g_;
+    std::uint64_t begin_, half_ = 0, next_ = 0;
+    const std::uint64_t (&stride_)[4];
+};
+
+// The offset of a single point of class c.
+template <class T>
+__device__ std::uint64_t offset_of(const TilePlace<T>& place, std::uint64_t begin, std::uint32_t c, const Point& p,
+                                   const std::uint64_t (&stride)[4]) {
     for (std::uint32_t a = 0; a < 4; ++a)
-        offset += std::uint64_t{g.is_active(a) ? 2 * p.x[a] + (c >> a & 1) : p.x[a]} * stride[a];
-    return offset;
+        begin += std::uint64_t{a < place.lattice->n_active ? 2 * p.x[a] + (c >> a & 1) : p.x[a]} * stride[a];
+    return begin;
 }
 // The same of a position in the tile, in raster order.
 template <class G>
