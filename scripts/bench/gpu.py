@@ -449,7 +449,7 @@ def open_document(first: dict[str, Any], path: Path) -> gpu_report.Document:
 def run(options: argparse.Namespace) -> int:
     if options.resources:
         wanted = options.architectures or gpu_resources.architectures()
-        say(f"compiling the kernels for {', '.join(map(str, wanted))}, about a minute each")
+        say(f"compiling the kernels for {', '.join(map(str, wanted))}, some minutes of a core each")
         figures = gpu_resources.measure(wanted)
         gpu_resources.write(figures)
         print(gpu_report.resources_table(figures))

@@ -1,15 +1,19 @@
 // Prints how the engine launches its kernels: one line each, "mangled name, what for, threads, dynamic shared bytes".
-// It is linked with the object of kernels.cu and, in place of the CUDA runtime, with the functions below, which only
+// It is linked with the objects of the .cu files and, in place of the CUDA runtime, with the functions below, which only
 // record their arguments; so the numbers are those of the compiled code, and no device is needed. (gpu_resources.py)
+// Its argument: bytes of shared memory that a block may have.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "cuda/kernels.hpp"
+#include "cuda/rans_model.hpp"
+#include "cuda/spline_kernels.hpp"
 
 namespace {
 
@@ -18,6 +22,7 @@ std::map<const void*, std::string>& names() {
     return of_function;
 }
 const char* purpose = "";
+int most_shared_bytes = 0;
 
 } // namespace
 
@@ -53,8 +58,8 @@ cudaError_t cudaGetDevice(int* device) {
     *device = 0;
     return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-    *value = 1;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? most_shared_bytes : 1;
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
@@ -124,9 +129,29 @@ void decompression() {
     });
 }
 
+// How many tiles a block reads at a time depends on its shared memory.
+template <class T>
+void pyramids() {
+    constexpr const char* axes[] = {"1 axis halved", "2 axes halved", "3 axes halved"};
+    for (std::uint32_t n_axes = 1; n_axes <= 3; ++n_axes) {
+        purpose = axes[n_axes - 1];
+        count_spline(SplineCountArguments<T>{}, n_axes, 1, nullptr);
+        write_spline(SplineWriteArguments<T>{}, n_axes, 1, nullptr);
+        SplineReadArguments<T> read{};
+        read.work.tiles_of_block = plan_spline<T>(SplineKernel::read, n_axes, 0).tiles_of_block;
+        read_spline(read, n_axes, 1, nullptr);
+    }
+    purpose = "";
+    patch_spline(SplineReadArguments<T>{}, nullptr);
+    GatherArguments<T> points{};
+    for (std::uint64_t& extent : points.extent) extent = 1;
+    gather(points, nullptr);
+}
+
 } // namespace
 
-int main() {
+int main(int, char** arguments) {
+    most_shared_bytes = std::atoi(arguments[1]);
     compression<float>();
     compression<double>();
     codebooks();
@@ -138,4 +163,7 @@ int main() {
     PieceArguments piece{};
     piece.n = 1;
     sum_pieces(piece, nullptr);
+    choose_model(ModelArguments{}, nullptr);
+    pyramids<float>();
+    pyramids<double>();
 }

@@ -11,21 +11,23 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "cusz_core"
-KERNELS = CORE / "src/cuda/kernels.cu"
 FIGURES = Path(__file__).with_name("gpu_resources.json")
 
 #: Limits of a multiprocessor, by architecture: shared memory in KiB, threads, blocks. Each has 65536 registers.
 PROCESSORS = {80: (164, 2048, 32), 86: (100, 1536, 16), 89: (100, 1536, 24), 90: (228, 2048, 32), 100: (228, 2048, 32)}
-#: The engine asks for no more blocks than this (kernels.cu, most_blocks_of_processor).
+#: The engine asks for no more blocks than this (launch.cuh, most_blocks_of_processor).
 MOST_BLOCKS = 8
 
 Row = dict[str, Any]
+#: Of a launch: the kernel's mangled name, its purpose, threads, and bytes of dynamic shared memory.
+Launch = tuple[str, str, int, int]
 
 
 class CompilerError(Exception):
@@ -39,23 +41,36 @@ def architectures() -> list[int]:
     return sorted({int(word.split("-")[0]) for word in found[1].split()})
 
 
+def sources(core: Path) -> list[Path]:
+    """The files with kernels."""
+    return sorted((core / "src/cuda").glob("*.cu"))
+
+
 def measure(wanted: Sequence[int]) -> dict[str, Any]:
-    """Compiles the kernels for these architectures, which takes about a minute for each."""
+    """Compiles the kernels for these architectures, which takes some minutes of a core for each."""
     nvcc = find_nvcc()
-    with tempfile.TemporaryDirectory(prefix="cusz-resources-") as folder:
-        kernels = Path(folder) / "kernels.o"
-        text = compiled(nvcc, CORE, wanted, kernels)
-        launches = _launches(nvcc, kernels, Path(folder) / "launches")
+    with tempfile.TemporaryDirectory(prefix="cusz-resources-") as name:
+        folder = Path(name)
+        text = compiled(nvcc, CORE, wanted, folder)
+        program = _launching(nvcc, sorted(folder.glob(f"*.{wanted[0]}.o")), folder / "launches")
+        launches = {architecture: _launches(program, architecture) for architecture in wanted}
     version = re.search(r"release [\d.]+, V([\d.]+)", _run(nvcc, "--version"))
     return {"nvcc": version[1] if version else "unknown", "rows": joined(parse(text), launches)}
 
 
-def compiled(nvcc: str, core: Path, wanted: Sequence[int], to: Path) -> str:
-    """Compiles the kernels of this folder. Returns what `ptxas -v` says."""
-    codes = [f"--generate-code=arch=compute_{n},code=sm_{n}" for n in wanted]
+def compiled(nvcc: str, core: Path, wanted: Sequence[int], folder: Path) -> str:
+    """Compiles the kernels of a core, each file for each architecture by itself, as many at a time as there are cores.
+    Returns what `ptxas -v` says."""
     # As cusz_core/CMakeLists.txt has it.
     flags = ["-O3", "-DNDEBUG", "-std=c++20", "-fmad=false", "--expt-relaxed-constexpr", "-I", core / "include"]
-    return _run(nvcc, "-c", *flags, *codes, "-Xptxas=-v", core / "src/cuda/kernels.cu", "-o", to)
+
+    def compile_one(source: Path, n: int) -> str:
+        code = f"--generate-code=arch=compute_{n},code=sm_{n}"
+        return _run(nvcc, "-c", *flags, code, "-Xptxas=-v", source, "-o", folder / f"{source.stem}.{n}.o")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(compile_one, source, n) for n in wanted for source in sources(core)]
+        return "".join(job.result() for job in jobs)
 
 
 def find_nvcc() -> str:
@@ -82,12 +97,19 @@ def _include_folder(nvcc: str) -> str:
     return str(Path(nvcc).resolve().parents[1] / "include")
 
 
-def _launches(nvcc: str, kernels: Path, program: Path) -> list[tuple[str, str, int, int]]:
-    """Kernel, purpose, threads and dynamic shared memory of every launch (gpu_launches.cpp)."""
-    sources = [Path(__file__).with_name("gpu_launches.cpp"), CORE / "src/format/tiling.cpp"]
+def _launching(nvcc: str, objects: Sequence[Path], program: Path) -> Path:
+    """Makes the program that says how kernels are launched (gpu_launches.cpp)."""
+    own = [Path(__file__).with_name("gpu_launches.cpp"), *(CORE / f"src/format/{n}.cpp" for n in ("tiling", "pyramid"))]
     folders = ["-I", CORE / "src", "-I", CORE / "include", "-isystem", _include_folder(nvcc)]
-    _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *sources, kernels, "-o", program)
-    lines = [line.split(",") for line in _run(program).splitlines()]
+    _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *own, *objects, "-o", program)
+    return program
+
+
+def _launches(program: Path, architecture: int) -> list[Launch]:
+    """Every kind of launch, on a device with the shared memory of this architecture."""
+    shared_kib, *_ = PROCESSORS.get(architecture, (100,))
+    of_block = (shared_kib - 1) * 1024  # that a block may have
+    lines = [line.split(",") for line in _run(program, of_block).splitlines()]
     return [(name, purpose, int(threads), int(shared)) for name, purpose, threads, shared in lines]
 
 
@@ -106,25 +128,25 @@ def parse(text: str) -> list[Row]:
     return rows
 
 
-def joined(compiled: Iterable[Row], launches: Iterable[tuple[str, str, int, int]]) -> list[Row]:
-    """A row for every kernel, architecture and kind of launch."""
-    by_name: dict[str, list[Row]] = {}
-    for row in compiled:
-        by_name.setdefault(row["kernel"], []).append(row)
+def joined(compiled: Iterable[Row], launches: Mapping[int, Iterable[Launch]]) -> list[Row]:
+    """A row for every kernel, architecture and kind of launch. launches: by architecture."""
+    by_name = {(row["architecture"], row["kernel"]): row for row in compiled}
     rows = []
-    for mangled, purpose, threads, shared in launches:
-        for row in by_name[mangled]:
+    for architecture, of_architecture in sorted(launches.items()):
+        for mangled, purpose, threads, shared in dict.fromkeys(of_architecture):
+            row = by_name[architecture, mangled]
             launch = {"kernel": short_name(mangled), "for": purpose, "threads": threads, "dynamic_shared": shared}
             rows.append({**row, **launch, "blocks": resident_blocks(row, threads, shared)})
-    missing = by_name.keys() - {name for name, *_ in launches}
+    missing = by_name.keys() - {(n, name) for n, of_architecture in launches.items() for name, *_ in of_architecture}
     if missing:
-        raise CompilerError(f"gpu_launches.cpp does not launch {', '.join(map(short_name, sorted(missing)))}")
-    return sorted(rows, key=lambda row: int(row["architecture"]))
+        names = sorted({short_name(name) for _, name in missing})
+        raise CompilerError(f"gpu_launches.cpp does not launch {', '.join(names)}")
+    return rows
 
 
 def short_name(mangled: str) -> str:
     """compress_kernel<float> of _ZN4cusz4cuda15compress_kernelIfEEvNS0_17CompressArgumentsIT_EE."""
-    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:E|N))?", mangled)
+    found = re.search(r"\d+([a-z_]+_kernel)(?:I([fd])(?:E|N|L))?", mangled)
     assert found is not None, mangled
     types = {"f": "<float>", "d": "<double>", None: ""}
     return found[1] + types[found[2]]

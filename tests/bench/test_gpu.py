@@ -12,7 +12,6 @@ import support
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts/bench"
-KERNELS = ROOT / "cusz_core/src/cuda/kernels.cu"
 
 PTXAS = """\
 ptxas info    : 17 bytes gmem
@@ -24,6 +23,7 @@ ptxas info    : Compiling entry function '_ZN4cusz4cuda12piece_kernelENS0_14Piec
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 32 registers, used 1 barriers
 """
+READING = "_ZN4cusz4cuda18read_spline_kernelIdLNS_9TileShapeE2EEEvNS0_19SplineReadArgumentsIT_EE"
 
 
 @pytest.fixture(autouse=True)
@@ -130,14 +130,24 @@ def test_what_the_compiler_says(resources):
     assert (first["registers"], first["spills"], first["stack"], first["static_shared"]) == (80, 16, 8, 24)
     assert (second["registers"], second["spills"], second["architecture"]) == (32, 0, 90)
     launches = [(first["kernel"], "64 bins", 256, 42200), (second["kernel"], "", 256, 64)]
-    rows = resources.joined([first, second], launches)
+    rows = resources.joined([first, second], {90: [*launches, launches[1]]})
     assert [(r["kernel"], r["for"], r["blocks"]) for r in rows] == [
         ("compress_kernel<float>", "64 bins", 3),
         ("piece_kernel", "", 8),
     ]
     assert resources.spilling({"rows": rows}) == ["compress_kernel<float> (sm_90)"]
     with pytest.raises(resources.CompilerError, match="does not launch compress_kernel<float>"):
-        resources.joined([first, second], launches[1:])
+        resources.joined([first, second], {90: launches[1:]})
+
+
+def test_kernels_that_are_launched_differently_by_architecture(resources):
+    rows = [{"kernel": READING, "architecture": n, "registers": 60, "static_shared": 0} for n in (80, 90)]
+    launches = {
+        n: [(READING, "2 axes halved", threads, shared)]
+        for n, threads, shared in ((80, 512, 166000), (90, 1024, 230000))
+    }
+    found = [(r["architecture"], r["kernel"], r["threads"], r["blocks"]) for r in resources.joined(rows, launches)]
+    assert found == [(80, "read_spline_kernel<double>", 512, 1), (90, "read_spline_kernel<double>", 1024, 1)]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +168,10 @@ def test_blocks_of_a_processor(resources, registers, threads, shared, blocks):
 
 def test_the_table_has_every_kernel(resources):
     figures = json.loads(resources.FIGURES.read_text())
-    written = set(re.findall(r"__global__[^{;]*?\b(\w+_kernel)\(", KERNELS.read_text()))
-    assert written
+    sources = {path.name: path.read_text() for path in resources.sources(resources.CORE)}
+    assert {"kernels.cu", "rans_model.cu", "spline_kernels.cu"} <= sources.keys()
+    written = set(re.findall(r"__global__[^{;]*?\b(\w+_kernel)\(", "".join(sources.values())))
+    assert len(written) == sum(text.count("__global__ void") for text in sources.values())
     for architecture in resources.architectures():
         found = {r["kernel"].split("<")[0] for r in figures["rows"] if r["architecture"] == architecture}
         assert found == written

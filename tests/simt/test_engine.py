@@ -23,7 +23,7 @@ from simt_checks import (
     launches_kernels,
     refused,
 )
-from simt_fields import KINDS, SPLINE_KINDS
+from simt_fields import KINDS, SPLINE_KINDS, Kind
 from simt_library import (
     ABS,
     AUTO,
@@ -417,43 +417,56 @@ def test_a_look_back_beyond_a_warp(simt: Library, part: int) -> None:
 # ---- Kernels
 
 
-def names_of_kernels() -> set[str]:
-    source = (CORE / "src" / "cuda" / "kernels.cu").read_text()
-    return set(re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^;{]*?\)\s+)?(\w+)\s*\(const", source))
+def kernels_of(source: str) -> set[str]:
+    """The kernels of a .cu file as they are launched: with their types, pipelines and shapes."""
+    shapes = re.findall(r"return use\(.*?TileShape::(\w+)>\{\}\)", source)
+    pipelines = re.findall(r"use_pipeline\((Pipeline<.*?>)\{\}\)", source)
+    books = re.findall(r"template <int most_r>\s+__global__[^{]*?(\w+)\s*\(const", source)
+    parameters = r"template <class T(, class Pipeline)?(, TileShape shape)?>"
+    templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
+    names = re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^;{]*?\)\s+)?(\w+)\s*\(const", source)
+    assert len(names) == source.count("__global__ void") > 0
+    found = set(names) - {name for *_, name in templates} - set(books)
+    for of_pipelines, of_shapes, name in templates:
+        made_of_pipelines = [f", {pipeline}" for pipeline in pipelines] if of_pipelines else [""]
+        made_of_shapes = [f", (cusz::TileShape){TILE_SHAPES.index(shape)}" for shape in shapes] if of_shapes else [""]
+        assert made_of_pipelines
+        assert made_of_shapes
+        for type_, *parts in itertools.product(("float", "double"), made_of_pipelines, made_of_shapes):
+            made_of = "".join([type_, *parts])
+            found.add(f"{name}<{made_of}{' >' if made_of.endswith('>') else '>'}")
+    return found
+
+
+#: In the order of format/tiling.hpp.
+TILE_SHAPES = ("any", "line", "square", "box")
 
 
 def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
     """A kernel that no field reaches is not tested."""
-    names = names_of_kernels()
-    source = (CORE / "src" / "cuda" / "kernels.cu").read_text()
-    assert len(names) == source.count("__global__ void") >= 6
+    sources = {path.name: path.read_text() for path in (CORE / "src" / "cuda").glob("*.cu")}
+    kernels = {name: kernels_of(source) for name, source in sources.items()}
+    assert {"decompress_kernel<double, Pipeline<Lorenzo, HuffmanCoder>, (cusz::TileShape)3>", "piece_kernel",
+            "model_kernel", "patch_spline_kernel<double>", "read_spline_kernel<float, (cusz::TileShape)1>",
+            } <= set().union(*kernels.values())  # fmt: skip
     for dtype in DTYPES:
         for name, shape in itertools.product(
             ("smooth_rel", "smooth_1024", "mixture_8192", "lossless"), ((5000,), (70, 90), SHAPE, (3, 60, 70))
         ):
-            kind = KINDS[name]
-            x = kind.make(shape, dtype)
-            for predictor in ("lorenzo", "spline"):
-                options = {**kind.options, "predictor": predictor}
-                archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **options)
-                context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
+            round_trip(context, KINDS[name], shape, dtype, "lorenzo")
+        for shape in ((5000,), (70, 90), SHAPE):
+            round_trip(context, SPLINE_KINDS["waves"], shape, dtype, "spline")
+        round_trip(context, SPLINE_KINDS["inf_blocks"], SHAPE, dtype, "spline")  # infinities in coarser lattices
     launched = {name.replace("cusz::cuda::", "") for name in simt.launched() | simt.all_launched}
-    parameters = r"template <class T(, class Pipeline)?(, TileShape shape)?>"
-    templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
-    pipelines = re.findall(r"use_pipeline\((Pipeline<.*?>)\{\}\)", source)
-    shapes = re.findall(r"case TileShape::(\w+)", source)
-    assert pipelines
-    assert shapes
-    assert names - {name for *_, name in templates} - {"book_kernel"} <= launched
+    assert set().union(*kernels.values()) <= launched
     books = {name for name in launched if name.startswith("book_kernel<")}
-    assert len(books) == source.count("return make_book_of<") == 3
-    for of_pipelines, of_shapes, name in templates:
-        made_of_pipelines = [f", {pipeline}" for pipeline in pipelines] if of_pipelines else [""]
-        made_of_shapes = [f", (cusz::TileShape){number}" for number in range(len(shapes))] if of_shapes else [""]
-        for made_of in map("".join, itertools.product(made_of_pipelines, made_of_shapes)):
-            end = " >" if made_of.endswith(">") else ">"
-            kernels = {f"{name}<{type_}{made_of}{end}" for type_ in ("float", "double")}
-            assert kernels <= launched
+    assert len(books) == sources["kernels.cu"].count("return make_book_of<") == 3
+
+
+def round_trip(context: Context, kind: Kind, shape: tuple[int, ...], dtype: np.dtype, predictor: str) -> None:
+    x, options = kind.make(shape, dtype), {**kind.options, "predictor": predictor}
+    archive = context.compress(x, kind.eb, kind.mode, field=DEVICE, archive=DEVICE, **options)
+    context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
 
 
 # ---- How often the host waits
