@@ -4,11 +4,17 @@
     .venv/bin/python scripts/bench/gpu_counts.py                 # HEAD and the working tree
     .venv/bin/python scripts/bench/gpu_counts.py main~1 main     # two commits
     .venv/bin/python scripts/bench/gpu_counts.py --alone main    # one, compared with nothing
+    .venv/bin/python scripts/bench/gpu_counts.py --predictor spline
     .venv/bin/python scripts/bench/gpu_counts.py --lines 10      # and the lines where most instructions are executed
     .venv/bin/python scripts/bench/gpu_counts.py --keep build/gpu_counts --json build/counts.json
 
 Prints Markdown tables. Exits with 1 if any count has risen by more than --limit percent, with 2 if nothing could be
-counted. Needs nvcc and what scripts/setup installs; takes about two minutes for each commit, for compiling.
+counted. Needs nvcc and what scripts/setup installs; takes some minutes for each commit, for compiling.
+
+Both pipelines are counted on the same fields; of commits without kernels for the spline pipeline, the other alone. A
+call's own table adds up all kernels that it launches. The emulated device has two multiprocessors, so that a launch has
+few blocks, and each of them many tiles. The blocks of the spline pipeline wait for each other: what they execute
+meanwhile is counted.
 
 Counts are of PTX, of which ptxas makes the processor's own instructions: moves mostly vanish there, divisions and
 64-bit operations become several. The same commit and compiler always give the same counts. A chain is how long a warp
@@ -23,7 +29,7 @@ The times are a model's, not measurements: of a kernel, the longest of
     latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
 for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing. What
 it is good for is to see which limit is near, and what a change does to it. docs/performance.md has how far from it
-other compressors' published speeds are.
+other compressors' published speeds are. The spline pipeline is left out: how long its blocks wait is not in the model.
 """
 
 from __future__ import annotations
@@ -45,6 +51,8 @@ MODEL_VALUES = 2**27
 #: What is compared, by the name of its column.
 COMPARED = ("threads", "warp instructions", "wavefronts", "sectors", "chain")
 DIRECTIONS = ("compress", "decompress")
+LORENZO, SPLINE = "lorenzo", "spline"
+PREDICTORS = (LORENZO, SPLINE)
 
 
 class Processor(NamedTuple):
@@ -80,6 +88,7 @@ class Kernel(NamedTuple):
     warps: int
     classes: Mapping[str, int]
     warps_of_processor: Mapping[int, int]  # that fit a multiprocessor, by architecture
+    launches: int = 1
     lines: Mapping[str, int] = {}  # instructions of threads, by line of the source
 
     @property
@@ -95,6 +104,7 @@ class Kernel(NamedTuple):
 
 class Row(NamedTuple):
     field: str
+    predictor: str
     direction: str
     kernel: str
 
@@ -106,17 +116,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     try:
         if options.alone:
-            base, head = None, count_all([options.base], options.keep)[0]
+            base, head = None, count_all([options.base], options.keep, options.predictor)[0]
             name = options.base
         else:
-            base, head = count_all([options.base, options.head], options.keep)
+            base, head = count_all([options.base, options.head], options.keep, options.predictor)
             name = options.head
     except (Failure, gpu_resources.CompilerError) as failure:
         what, remedy = failure.args if len(failure.args) == 2 else (failure.args[0], "Read the error above.")
         print(f"error: {what}\nremedy: {remedy}", file=sys.stderr)
         return 2
     print(table(head))
-    print("\n" + times_table(head))
+    print("\n" + calls_table(head))
+    if any(row.predictor == LORENZO for row in head):
+        print("\n" + times_table(head))
     if options.lines:
         print("\n" + line_table(head, options.lines))
     if options.json:
@@ -139,6 +151,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "head", nargs="?", default=WORKING_TREE, metavar="HEAD", help=f"a commit (default: {WORKING_TREE})"
     )
+    parser.add_argument(
+        "--predictor", choices=PREDICTORS, nargs="+", default=PREDICTORS, help="count these pipelines (default: both)"
+    )
     parser.add_argument("--alone", action="store_true", help="count BASE only")
     parser.add_argument("--limit", type=float, default=2, help="percent that a count may rise (default: 2)")
     parser.add_argument("--lines", type=int, default=0, metavar="N", help="show the N busiest lines of each kernel")
@@ -150,25 +165,27 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 # ------------------------------------------------------------------------------------------------- counting
 
 
-def count_all(commits: Sequence[str], keep: Path | None) -> list[Counts]:
+def count_all(commits: Sequence[str], keep: Path | None, predictors: Sequence[str]) -> list[Counts]:
     with tempfile.TemporaryDirectory(prefix="cusz-counts-") as scratch:
         builds = (keep or Path(scratch)).resolve()
         folders = [build(commit, builds) for commit in commits]
-        return [count(folder) for folder in folders]
+        return [count(folder, predictors) for folder in folders]
 
 
-def count(folder: Path) -> Counts:
+def count(folder: Path, predictors: Sequence[str]) -> Counts:
     """Of a commit's build. Each side has a process of its own: its library's name is the same."""
     say(f"counting {folder.name}")
-    program = f"import sys; sys.path[:0] = {sys.path!r}; import gpu_counts; gpu_counts.count_here(sys.argv[1])"
-    launches = json.loads(run([sys.executable, "-c", program, str(folder)]))
+    program = (
+        f"import sys; sys.path[:0] = {sys.path!r}; import gpu_counts; gpu_counts.count_here(sys.argv[1], sys.argv[2:])"
+    )
+    calls = json.loads(run([sys.executable, "-c", program, str(folder), *predictors]))
     registers = json.loads((folder / "registers.json").read_text())
     found: dict[Row, Kernel] = {}
-    for field, of_field in launches.items():
-        for direction in DIRECTIONS:
-            for name, of_kernel in by_kernel(of_field[direction]).items():
-                kernel = summed(of_kernel, of_field["values"], registers)
-                found[Row(field, direction, name)] = kernel._replace(lines=of_field["lines"][direction][name])
+    for call in calls:
+        for name, of_kernel in by_kernel(call["launches"]).items():
+            kernel = summed(of_kernel, call["values"], registers)
+            row = Row(call["field"], call["predictor"], call["direction"], name)
+            found[row] = kernel._replace(lines=call["lines"][name])
     return found
 
 
@@ -187,7 +204,7 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
     for row in registers:
         if row["kernel"] == largest["kernel"]:
             blocks = gpu_resources.resident_blocks(row, threads, shared - row["static_shared"])
-            if blocks is not None:
+            if blocks:  # 0: there, a block would have less memory
                 fit[int(row["architecture"])] = blocks * threads // 32
 
     def total(name: str) -> int:
@@ -199,48 +216,58 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
         values, int(largest["grid"][0]), threads, shared, sum(classes.values()), total("warp_instructions"),
         total("shared_wavefronts"), total("shared_accesses"), sectors,
         total("chain_sum"), max(int(launch["chain_longest"]) for launch in launches), total("warps"), classes, fit,
+        len(launches),
     )  # fmt: skip
 
 
-def count_here(folder: str) -> None:
-    """Prints the launches of both directions for every field, as JSON."""
+def count_here(folder: str, predictors: Sequence[str]) -> None:
+    """Prints the launches of both directions for every field and predictor, as JSON."""
     sys.path[:0] = [str(SIMT), str(SIMT.parent / "ptx")]
     from ptx_library import PtxLibrary
     from simt_library import CPU, DEVICE, REL, Context
 
     ptx = Path(folder) / "ptx/kernels.ptx"
-    library, sources = PtxLibrary(Path(folder) / "lib/libcusz_core.so.0"), source_lines(ptx.read_text())
-    found = {}
+    text = ptx.read_text()
+    library, sources = PtxLibrary(Path(folder) / "lib/libcusz_core.so.0"), source_lines(text)
+    calls: list[dict[str, Any]] = []
 
-    def counted(name: str, direction: str) -> None:
-        into = found.setdefault(name, {"lines": {}})
-        into[direction] = library.counts()
-        into["lines"][direction] = {
-            gpu_resources.short_name(kernel): by_source({line: n for line, (_, n) in lines.items()}, sources)
-            for kernel, lines in library.lines().items()
+    def counted(field: str, predictor: str, direction: str, values: int) -> None:
+        call = {"field": field, "predictor": predictor, "direction": direction, "values": values}
+        lines = {
+            gpu_resources.short_name(kernel): by_source({line: n for line, (_, n) in of_kernel.items()}, sources)
+            for kernel, of_kernel in library.lines().items()
         }
+        calls.append({**call, "launches": library.counts(), "lines": lines})
         library.clear()
 
     with library.kernels_of(ptx), Context(library) as context:
         for name, (x, rel) in fields().items():
-            wanted = context.compress(x, rel, REL, backend=CPU)
-            if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE) != wanted:
-                raise Failure(f"the archive of {name} is not that of the CPU", "Run pytest tests/ptx.")
-            counted(name, "compress")
-            context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
-            counted(name, "decompress")
-            found[name]["values"] = x.size
-    print(json.dumps(found))
+            for predictor in known_predictors(predictors, text):
+                options = {} if predictor == LORENZO else {"predictor": predictor}
+                wanted = context.compress(x, rel, REL, backend=CPU, **options)
+                if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE, **options) != wanted:
+                    raise Failure(f"the archive of {name} is not that of the CPU", "Run pytest tests/ptx.")
+                counted(name, predictor, "compress", x.size)
+                context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
+                counted(name, predictor, "decompress", x.size)
+    print(json.dumps(calls))
+
+
+def known_predictors(predictors: Sequence[str], ptx: str) -> list[str]:
+    """Those that there are kernels of."""
+    return [name for name in predictors if name == LORENZO or "write_spline_kernel" in ptx]
 
 
 def source_lines(text: str) -> list[str]:
-    """For every line of a PTX file, the line of the source that it comes from, such as huffman.cuh:100."""
-    names = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"(?:.*/)?([^"/]+)"', text, re.MULTILINE))
-    found, here = [], "?"
-    for line in text.splitlines():
-        if at := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line):
-            here = f"{names.get(at[1], '?')}:{at[2]}"
-        found.append(here)
+    """For every line of PTX files, one after another, the line of the source that it comes from: huffman.cuh:100."""
+    found = []
+    for part in re.split(r"^(?=\.version\b)", text, flags=re.MULTILINE):
+        names = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"(?:.*/)?([^"/]+)"', part, re.MULTILINE))
+        here = "?"
+        for line in part.splitlines():
+            if at := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line):
+                here = f"{names.get(at[1], '?')}:{at[2]}"
+            found.append(here)
     return found
 
 
@@ -301,14 +328,10 @@ def build(commit: str, builds: Path) -> Path:
 
 def registers_of(source: Path) -> list[dict[str, Any]]:
     """What ptxas says of every kernel, for the architectures of PROCESSORS."""
-    nvcc, rows = gpu_resources.find_nvcc(), []
-    for architecture in sorted({processor.architecture for processor in PROCESSORS.values()}):
-        say(f"registers for sm_{architecture}")
-        with tempfile.TemporaryDirectory() as scratch:
-            rows += gpu_resources.parse(
-                gpu_resources.compiled(nvcc, source / "cusz_core", [architecture], Path(scratch) / "kernels.o")
-            )
-    return rows
+    nvcc, architectures = gpu_resources.find_nvcc(), sorted({p.architecture for p in PROCESSORS.values()})
+    say(f"registers for {', '.join(f'sm_{n}' for n in architectures)}")
+    with tempfile.TemporaryDirectory() as scratch:
+        return gpu_resources.parse(gpu_resources.compiled(nvcc, source / "cusz_core", architectures, Path(scratch)))
 
 
 # ------------------------------------------------------------------------------------------------- the model
@@ -372,6 +395,7 @@ def table(counts: Counts) -> str:
     architectures = sorted({processor.architecture for processor in PROCESSORS.values()})
     head = [
         "field",
+        "predictor",
         "direction",
         "kernel",
         "thread instructions a value",
@@ -380,7 +404,7 @@ def table(counts: Counts) -> str:
     ]
     head += ["passes an access", "sectors a value", "cycles of warps a value (chains)", "longest chain"]
     head += [f"warps an SM, sm_{n}" for n in architectures]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|" + "--:|" * (len(head) - 4)]
     for row, k in counts.items():
         cells = [f"{k.threads / k.values:.2f}", f"{k.active_lanes:.1f}", f"{k.wavefronts / k.values:.3f}"]
         cells += [f"{k.wavefronts / k.accesses:.2f}" if k.accesses else "–", f"{k.sectors / k.values:.3f}"]
@@ -390,16 +414,47 @@ def table(counts: Counts) -> str:
     return "\n".join(lines)
 
 
+def calls_table(counts: Counts) -> str:
+    """Of all kernels of each call; warps that fit are those of the kernel that executes most instructions."""
+    architectures = sorted({processor.architecture for processor in PROCESSORS.values()})
+    head = [
+        "field",
+        "predictor",
+        "direction",
+        "launches",
+        *(f"{name} a value" for name in ("thread instructions", *COMPARED[1:])),
+    ]
+    head += [f"warps an SM, sm_{n}" for n in architectures] + ["warp instructions over Lorenzo's"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
+    for call in dict.fromkeys(row[:3] for row in counts):
+        kernels = kernels_of(counts, *call)
+        busiest = max(kernels, key=lambda kernel: kernel.warp_instructions)
+        cells = [str(sum(kernel.launches for kernel in kernels))]
+        cells += [f"{sum(kernel.compared[name] for kernel in kernels):.3f}" for name in COMPARED]
+        cells += [str(busiest.warps_of_processor.get(n, "–")) for n in architectures]
+        field, _, direction = call
+        of_lorenzo = sum(kernel.warp_instructions for kernel in kernels_of(counts, field, LORENZO, direction))
+        own = sum(kernel.warp_instructions for kernel in kernels)
+        cells.append(f"{own / of_lorenzo:.2f}" if of_lorenzo else "–")
+        lines.append("| " + " | ".join([*call, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def kernels_of(counts: Counts, field: str, predictor: str, direction: str) -> list[Kernel]:
+    """Those of a call."""
+    return [kernel for row, kernel in counts.items() if row[:3] == (field, predictor, direction)]
+
+
 def times_table(counts: Counts) -> str:
     lines = ["| field | direction | " + " | ".join(f"{name}, modelled" for name in PROCESSORS) + " |"]
     lines.append("|---|---|" + "---|" * len(PROCESSORS))
-    for field, direction in dict.fromkeys((row.field, row.direction) for row in counts):
+    for field, direction in dict.fromkeys((row.field, row.direction) for row in counts if row.predictor == LORENZO):
         cells = []
         for processor in PROCESSORS.values():
             parts = {
                 row.kernel: modelled(row.kernel, k, processor)
                 for row, k in counts.items()
-                if row[:2] == (field, direction)
+                if row[:3] == (field, LORENZO, direction)
             }
             seconds = sum(time for time, _ in parts.values())
             speed = MODEL_VALUES * (8 if " f64" in field else 4) / seconds / 1e9
@@ -412,7 +467,8 @@ def times_table(counts: Counts) -> str:
 
 def line_table(counts: Counts, n: int) -> str:
     """The n busiest lines of each kernel, where it executes at least one instruction a value."""
-    lines = ["| field | direction | kernel | line | thread instructions a value |", "|---|---|---|---|--:|"]
+    head = "| field | predictor | direction | kernel | line | thread instructions a value |"
+    lines = [head, "|---|---|---|---|---|--:|"]
     for row, kernel in counts.items():
         if kernel.threads < kernel.values:
             continue
@@ -422,8 +478,10 @@ def line_table(counts: Counts, n: int) -> str:
 
 
 def change_table(base: Counts, head: Counts, base_name: str, head_name: str) -> str:
-    lines = [f"| field | direction | kernel | {head_name} against {base_name}: " + " | ".join(COMPARED) + " |"]
-    lines.append("|---|---|---|" + "--:|" * len(COMPARED))
+    lines = [
+        f"| field | predictor | direction | kernel | {head_name} against {base_name}: " + " | ".join(COMPARED) + " |"
+    ]
+    lines.append("|---|---|---|---|" + "--:|" * len(COMPARED))
     for row in dict.fromkeys([*base, *head]):
         if row not in base or row not in head:
             cells = ["gone" if row in base else "new"] * len(COMPARED)

@@ -1,7 +1,7 @@
 // Prints how the engine launches its kernels: one line each, "mangled name, what for, threads, dynamic shared bytes".
-// It is linked with the objects of the .cu files and, in place of the CUDA runtime, with the functions below, which only
-// record their arguments; so the numbers are those of the compiled code, and no device is needed. (gpu_resources.py)
-// Its argument: bytes of shared memory that a block may have.
+// It is linked with the objects of the .cu files and, in place of the CUDA runtime, with the functions below, which
+// only record their arguments; so the numbers are those of the compiled code, and no device is needed.
+// (gpu_resources.py) Its argument: bytes of shared memory that a block may have.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -135,7 +135,7 @@ void pyramids() {
     constexpr const char* axes[] = {"1 axis halved", "2 axes halved", "3 axes halved"};
     for (std::uint32_t n_axes = 1; n_axes <= 3; ++n_axes) {
         purpose = axes[n_axes - 1];
-        count_spline(SplineCountArguments<T>{}, n_axes, 1, nullptr);
+        count_spline(SplineCountArguments<T>{.sample = cusz::Sample(1, 5)}, n_axes, 1, nullptr);
         write_spline(SplineWriteArguments<T>{}, n_axes, 1, nullptr);
         SplineReadArguments<T> read{};
         read.work.tiles_of_block = plan_spline<T>(SplineKernel::read, n_axes, 0).tiles_of_block;

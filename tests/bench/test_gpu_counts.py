@@ -35,7 +35,7 @@ def kernel(counts, **changes):
 
 
 def of_row(counts, made, field="waves f32"):
-    return {counts.Row(field, "compress", "compress_kernel<float>"): made}
+    return {counts.Row(field, "lorenzo", "compress", "compress_kernel<float>"): made}
 
 
 def test_launches_of_a_kernel_are_added_up(counts):
@@ -120,16 +120,60 @@ def test_more_than_the_limit_fails(counts, monkeypatch, capsys, now, options, st
     assert counts.main(options) == status
     shown = capsys.readouterr()
     assert f"{now / 10 - 100:+.2f}%" in shown.out
-    assert ("above HEAD: warp instructions, waves f32, compress, compress_kernel<float>" in shown.err) == bool(status)
+    assert ("above HEAD: warp instructions, waves f32, lorenzo, compress, compress_kernel<float>" in shown.err) == bool(
+        status
+    )
 
 
 def test_kernels_of_one_side_are_shown_and_do_not_fail(counts, monkeypatch, capsys):
-    other = {counts.Row("waves f32", "compress", "new_kernel"): kernel(counts)}
+    other = {counts.Row("waves f32", "spline", "compress", "new_kernel"): kernel(counts)}
     monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(counts, kernel(counts)), other])
     assert counts.main([]) == 0
     out = capsys.readouterr().out
     assert "compress_kernel<float> | gone" in out
     assert "new_kernel | new" in out
+
+
+def test_commits_without_kernels_of_the_spline_pipeline(counts):
+    both = ["lorenzo", "spline"]
+    assert counts.known_predictors(both, ".entry _ZN4cusz4cuda19write_spline_kernelIfEE(") == both
+    assert counts.known_predictors(both, ".entry _ZN4cusz4cuda12piece_kernelE(") == ["lorenzo"]
+    assert counts.known_predictors(["spline"], "") == []
+
+
+def test_kernels_of_a_call_are_added_up(counts, monkeypatch, capsys):
+    rows = {
+        **of_row(counts, kernel(counts, warp_instructions=1000)),
+        counts.Row("waves f32", "spline", "compress", "model_kernel"): counts.summed(
+            [launch(kernel="other", warp_instructions=300)] * 4, 100, REGISTERS
+        ),
+        counts.Row("waves f32", "spline", "compress", "write_kernel"): kernel(counts, warp_instructions=1300),
+        counts.Row("waves f32", "spline", "decompress", "read_kernel"): kernel(counts),
+    }
+    monkeypatch.setattr(counts, "count_all", lambda *_: [rows])
+    assert counts.main(["--alone", "abc"]) == 0
+    shown = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("| waves f32") and "kernel" not in line
+    ]
+    assert shown[:3] == [
+        "| waves f32 | lorenzo | compress | 1 | 3.200 | 10.000 | 0.060 | 0.090 | 6.400 | 16 | 24 | 1.00 |",
+        "| waves f32 | spline | compress | 5 | 16.000 | 25.000 | 0.300 | 0.450 | 32.000 | 16 | 24 | 2.50 |",
+        "| waves f32 | spline | decompress | 1 | 3.200 | 0.100 | 0.060 | 0.090 | 6.400 | 16 | 24 | – |",
+    ]
+
+
+def test_the_model_is_of_the_lorenzo_pipeline(counts, monkeypatch, capsys):
+    rows = {counts.Row("waves f32", "spline", "compress", "write_kernel"): kernel(counts)}
+    monkeypatch.setattr(counts, "count_all", lambda *_: [rows])
+    assert counts.main(["--alone", "abc"]) == 0
+    assert "modelled" not in capsys.readouterr().out
+    times = counts.times_table({**rows, **of_row(counts, kernel(counts))})
+    assert "compress_kernel<float>" in times
+    assert "write_kernel" not in times
+
+
+def test_blocks_that_need_more_memory_than_a_processor_has(counts):
+    assert kernel(counts, shared_bytes=200_000).warps_of_processor == {90: 8}
 
 
 def test_a_count_that_was_nothing(counts):
@@ -164,12 +208,17 @@ def test_lines_of_the_source(counts, monkeypatch, capsys):
 """
     sources = counts.source_lines(ptx)
     assert sources == ["?"] * 2 + ["kernels.cu:48"] * 2 + ["tile.cuh:27"] * 6
+    other = ptx.replace("kernels.cu", "rans_model.cu").replace("tile.cuh", "block.cuh")
+    of_two_files = counts.source_lines(f".version 9.0\n{ptx}.version 9.0\n{other}")
+    assert of_two_files[3] == "kernels.cu:48"
+    assert of_two_files[3 + len(sources) + 1] == "rans_model.cu:48"
+    assert len(of_two_files) == 2 * (len(sources) + 1)
     lines = counts.by_source({4: 100, 6: 300, 7: 20}, sources)
     assert lines == {"kernels.cu:48": 100, "tile.cuh:27": 320}
     monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(counts, kernel(counts)._replace(lines=lines))])
     assert counts.main(["--alone", "--lines=1"]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if "`" in line]
-    assert shown == ["| waves f32 | compress | compress_kernel<float> | `tile.cuh:27` | 3.20 |"]
+    assert shown == ["| waves f32 | lorenzo | compress | compress_kernel<float> | `tile.cuh:27` | 3.20 |"]
 
 
 def test_failures_say_what_to_do(counts, monkeypatch, capsys):

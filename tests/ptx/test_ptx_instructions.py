@@ -127,7 +127,23 @@ def compiled(library: PtxLibrary, written: tuple[str, dict[str, str]]) -> Iterat
 
 
 FAMILIES = ["abs", "add", "and", "bfe", "bfi", "bfind", "brev", "clz", "copysign", "cvt", "div", "dp2a", "fma", "lop3"]
-FAMILIES += ["mad", "max", "min", "mov", "mul", "neg", "not", "or", "pack2", "pack4", "popc", "prmt", "rcp", "rem", "selp"]
+FAMILIES += [
+    "mad",
+    "max",
+    "min",
+    "mov",
+    "mul",
+    "neg",
+    "not",
+    "or",
+    "pack2",
+    "pack4",
+    "popc",
+    "prmt",
+    "rcp",
+    "rem",
+    "selp",
+]
 FAMILIES += ["setp", "shf", "shl", "shr", "sqrt", "sub", "unpack2", "unpack4", "xor"]
 
 

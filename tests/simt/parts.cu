@@ -1,7 +1,10 @@
 // Parts of the engine's kernels, by themselves, for what no field can bring about in emulation.
-#include <cpu/rans_tables.hpp>
 #include <cuda/block.cuh>
+#if __has_include(<cuda/rans_model.hpp>) // scripts/bench/gpu_counts.py compiles this over earlier commits
+#define HAS_MODEL
+#include <cpu/rans_tables.hpp>
 #include <cuda/rans_model.hpp>
+#endif
 
 #include <algorithm>
 #include <memory>
@@ -25,6 +28,7 @@ __global__ void look_back_kernel(const LookBack a) {
 
 extern "C" {
 SIMT_API int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64_t* sum);
+#ifdef HAS_MODEL
 // Sizes of SplineCounts, ModelScratch, ChosenModel and EncodingTables.
 SIMT_API void simt_model_sizes(std::size_t* sizes);
 SIMT_API int simt_choose_model(cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
@@ -32,6 +36,7 @@ SIMT_API int simt_choose_model(cusz::cuda::SplineCounts* counts, const std::uint
                                cusz::cuda::EncodingTables* encoding);
 SIMT_API void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
                                        cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding);
+#endif
 }
 
 // sum: of the parts before this one, by one warp. All memory is the device's. Returns the launch's error.
@@ -44,6 +49,7 @@ int simt_sum_before(const std::uint64_t* states, std::uint64_t part, std::uint64
     return error != cudaSuccess ? error : cudaDeviceSynchronize();
 }
 
+#ifdef HAS_MODEL
 void simt_model_sizes(std::size_t* sizes) {
     using namespace cusz::cuda;
     const std::size_t all[] = {sizeof(SplineCounts), sizeof(ModelScratch), sizeof(ChosenModel), sizeof(EncodingTables)};
@@ -90,3 +96,4 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
         std::copy_n(writing->coded_as[t], n_symbols, encoding->coded_as[t]);
     encoding->table_of = writing->table_of;
 }
+#endif
