@@ -100,8 +100,8 @@ class Parameters:
         predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it,
             from coarse to fine; for smooth fields. Its archives have format version 2, which is a draft: later
             releases may not read them. (Where there is nothing to halve, they are the same as for "lorenzo".) "auto":
-            "spline" where a sample of the field says that it saves at least 5% of the archive, else "lorenzo",
-            and always "lorenzo" for a field in device memory; `inspect` says which.
+            "spline" where a sample of the field says that it saves at least 5% of the archive, else "lorenzo";
+            `inspect` says which.
 
     Raises:
         ParameterError: a value out of its legal range.

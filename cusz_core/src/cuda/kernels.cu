@@ -321,7 +321,7 @@ void with_pipeline(cusz_predictor predictor, TileShape shape, const Use& use) {
     };
     switch (predictor) {
     case CUSZ_PREDICTOR_LORENZO: return use_pipeline(Pipeline<Lorenzo, HuffmanCoder>{});
-    case CUSZ_PREDICTOR_SPLINE: // on the CPU alone
+    case CUSZ_PREDICTOR_SPLINE: // spline_kernels.cu
     case CUSZ_PREDICTOR_AUTO: break;
     }
     fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
