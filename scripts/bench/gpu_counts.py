@@ -291,6 +291,7 @@ def fields() -> dict[str, tuple[Any, float]]:
         "turbulence 128^3 f32, rel 1e-3": (lambda: turbulence, 1e-3),
         "turbulence 128^3 f64, rel 1e-3": (lambda: turbulence.astype(np.float64), 1e-3),
         "density 128^3 f32 (masked tiles), rel 1e-2": (lambda: density, 1e-2),
+        "density 128^3 f32, rel 1e-3": (lambda: density, 1e-3),
         "flux 512x1024 f32, rel 1e-3": (lambda: flux, 1e-3),
         "flux 512x1024 f32, 20% NaN, rel 1e-3": (
             lambda: np.where(holes > np.quantile(holes, 0.8), np.float32("nan"), flux), 1e-3,
