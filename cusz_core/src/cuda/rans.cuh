@@ -90,9 +90,19 @@ private:
     LanesOfTile lanes_of_tile_;
 };
 
+// What a lane keeps between a tile's phases.
+struct DecoderState {
+    const std::uint16_t* words; // from the states on
+    std::uint32_t last, at, end, lanes, state;
+};
+
 class RansDecoder {
 public:
     __device__ explicit RansDecoder(const DecodingTables& tables) : tables_(tables) {}
+    __device__ RansDecoder(const DecodingTables& tables, const DecoderState& from)
+        : tables_(tables), words_(from.words), last_(from.last), at_(from.at), end_(from.end), lanes_(from.lanes),
+          state_(from.state) {}
+    __device__ DecoderState state() const { return {words_, last_, at_, end_, lanes_, state_}; }
 
     // units: the archive's payloads, of which there are n_units; states are at `at`, words end at `end`. lanes: 0 if
     // there is nothing to decode. Returns whether the states are legal.
@@ -125,17 +135,12 @@ public:
         steps(n, [&](std::uint32_t j, std::uint32_t slot) {
             if (j % 64 < most_lanes) place = places[j / 64] - j / 64 * 64;
             std::uint8_t& own = symbols[place + j];
-            const std::uint32_t table = own, entry = tables_.of_slots[table][slot / 16];
-            std::uint32_t symbol = entry & 255, start = entry >> 8 & (rans_total - 1), last = entry >> 20;
-            if (slot > last) { // not the first of these slots' symbols
-                do {
-                    ++symbol;
-                    start = last + 1;
-                    last = tables_.interval[table][symbol + 1] - 1u;
-                } while (slot > last);
-            }
-            own = static_cast<std::uint8_t>(symbol);
-            return Interval{start, last + 1 - start};
+            std::uint32_t entry = tables_.of_slots[own][slot / DecodingTables::slots_at_once];
+            if ((entry & 255) == DecodingTables::several)
+                entry = tables_.of_slot[(entry >> 8) + slot % DecodingTables::slots_at_once];
+            own = static_cast<std::uint8_t>(entry);
+            const std::uint32_t start = entry >> 8 & (rans_total - 1);
+            return Interval{start, (entry >> 20) + 1 - start};
         });
     }
     // Whether everything was read, and nothing else; of this lane.

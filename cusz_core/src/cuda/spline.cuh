@@ -23,43 +23,6 @@ __device__ void for_odd_axes(C c, const Use& use) {
     }
 }
 
-// Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is.
-template <class T, class Memory>
-__device__ void load_coarse(const TilePlace<T>& place, Memory& memory) {
-    const auto& g = memory.geometry();
-    using G = std::remove_cvref_t<decltype(g)>;
-    constexpr ClassConstant<0> c;
-    const DeviceLattice<T>& lattice = *place.lattice;
-    const std::uint32_t begin = g.begin(c), n = g.positions(c);
-    const bool at_border = !G::known || (place.low | place.high) != 0;
-    std::uint64_t first = place.coarse;
-#pragma unroll
-    for (std::uint32_t a = 0; a < 4; ++a) first -= g.is_active(a) ? lattice.coarse_stride[a] : 0;
-    for (std::uint32_t i = tile_thread(); i < n; i += tile_threads) {
-        std::uint32_t rest = i, at_magnitude = 0;
-        std::uint64_t offset = first;
-        bool inside = true, has_magnitude = true;
-#pragma unroll
-        for (std::uint32_t a = 0; a < 4; ++a) {
-            const bool active = g.is_active(a);
-            const std::uint32_t size = g.padded(c, a);
-            if (G::known && size == 1) continue;
-            const std::uint32_t here = rest % size;
-            rest /= size;
-            if (at_border) {
-                const std::uint64_t at = (active ? place.origin[a] / 2 : place.origin[a]) + here;
-                const std::uint64_t extent = active ? (lattice.extent[a] + 1) / 2 + 1 : lattice.extent[a];
-                inside = inside && at < extent && (!active || at > 0);
-            }
-            offset += here * lattice.coarse_stride[a];
-            has_magnitude = has_magnitude && here < g.n(c, a) + (active ? 2 : 0);
-            at_magnitude += here * parent_stride(memory, a);
-        }
-        memory.value(begin + i) = inside ? lattice.coarse_value[offset] : T{0};
-        if (has_magnitude) memory.order(at_magnitude) = inside ? lattice.coarse_magnitude[offset] : std::uint8_t{0};
-    }
-}
-
 // Of the coarser lattice's magnitudes in `order`: strides between them.
 template <class T, TileShape shape>
 __device__ constexpr std::uint32_t parent_stride(const FullMemory<T, shape>&, std::uint32_t a) {
@@ -72,6 +35,63 @@ __device__ std::uint32_t parent_stride(const AnyMemory<T>& memory, std::uint32_t
     std::uint32_t stride = 1;
     for (std::uint32_t b = 0; b < a; ++b) stride *= g.n(0, b) + (g.is_active(b) ? 2 : 0);
     return stride;
+}
+
+// Whether the coarser lattice has a position of class 0 along an axis.
+template <class T>
+__device__ bool is_in_coarse(const TilePlace<T>& place, std::uint32_t a, std::uint32_t at) {
+    return at >= place.begin[a] && at < place.end[a];
+}
+
+// Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is. A
+// warp takes rows of a full tile.
+template <class T, TileShape shape>
+__device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& memory) {
+    using G = FullTile<shape>;
+    const DeviceLattice<T>& lattice = *place.lattice;
+    constexpr std::uint32_t begin = G::begin(0), row = G::padded(0, 0), rows = G::padded(0, 1), planes = G::padded(0, 2);
+    const std::uint64_t step = lattice.coarse_stride[0], step_y = G::n_active > 1 ? lattice.coarse_stride[1] : 0,
+                        step_z = G::n_active > 2 ? lattice.coarse_stride[2] : 0;
+    const std::uint64_t first = place.coarse - step - step_y - step_z;
+    for (std::uint32_t x = lane(); x < row; x += warp_lanes) {
+        const bool x_inside = is_in_coarse(place, 0, x), x_magnitude = x < G::n(0) + 2;
+        for (std::uint32_t z = 0; z < planes; ++z) {
+            const bool z_inside = x_inside && (planes == 1 || is_in_coarse(place, 2, z));
+            const bool z_magnitude = x_magnitude && (planes == 1 || z < G::n(2) + 2);
+            const std::uint64_t of_z = first + x * step + z * step_z;
+#pragma unroll
+            for (std::uint32_t j = 0; j < (rows + tile_warps - 1) / tile_warps; ++j) {
+                const std::uint32_t y = j * tile_warps + tile_warp();
+                if (y >= rows) break;
+                const bool inside = z_inside && (rows == 1 || is_in_coarse(place, 1, y));
+                const std::uint64_t at = of_z + y * step_y;
+                memory.value(begin + (z * rows + y) * row + x) = inside ? lattice.coarse_value[at] : T{0};
+                if (z_magnitude && (rows == 1 || y < G::n(1) + 2))
+                    memory.order(x + y * parent_stride(memory, 1) + z * parent_stride(memory, 2)) =
+                        inside ? lattice.coarse_magnitude[at] : std::uint8_t{0};
+            }
+        }
+    }
+}
+template <class T>
+__device__ void load_coarse(const TilePlace<T>& place, AnyMemory<T>& memory) {
+    const AnyTile& g = memory.geometry();
+    const DeviceLattice<T>& lattice = *place.lattice;
+    for (std::uint32_t i = tile_thread(); i < g.positions(0); i += tile_threads) {
+        std::uint32_t rest = i, at_magnitude = 0;
+        std::uint64_t offset = place.coarse;
+        bool inside = true, has_magnitude = true;
+        for (std::uint32_t a = 0; a < 4; ++a) {
+            const std::uint32_t here = rest % g.padded(0, a);
+            rest /= g.padded(0, a);
+            inside = inside && is_in_coarse(place, a, here);
+            offset += (std::uint64_t{here} - (g.is_active(a) ? 1 : 0)) * lattice.coarse_stride[a];
+            has_magnitude = has_magnitude && here < g.n(0, a) + (g.is_active(a) ? 2 : 0);
+            at_magnitude += here * parent_stride(memory, a);
+        }
+        memory.value(g.begin(0) + i) = inside ? lattice.coarse_value[offset] : T{0};
+        if (has_magnitude) memory.order(at_magnitude) = inside ? lattice.coarse_magnitude[offset] : std::uint8_t{0};
+    }
 }
 
 // P of section 6 for one point of class 0; first: of those around it in `order`.

@@ -1,7 +1,9 @@
 #include "spline_engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -48,23 +50,38 @@ std::uint64_t points_around(const Lattice& lattice, std::uint64_t number) {
     return points;
 }
 
-std::unique_ptr<DecodingTables> decoding_tables(const RansModel& model) {
-    auto tables = std::make_unique<DecodingTables>();
+// The tables, and how many bytes of them are used.
+struct MadeTables {
+    std::unique_ptr<DecodingTables> tables = std::make_unique<DecodingTables>();
+    std::size_t bytes = 0;
+};
+
+MadeTables decoding_tables(const RansModel& model) {
+    MadeTables made;
+    DecodingTables* const tables = made.tables.get();
+    std::uint32_t n = 0; // of of_slot
     for (std::uint32_t t = 0; t < model.n_tables; ++t) {
+        std::array<std::uint32_t, rans_total> entry;
         std::uint32_t slot = 0;
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
-            tables->interval[t][s] = static_cast<std::uint16_t>(slot);
-            const std::uint32_t end = slot + model.frequency[t][s];
-            for (slot = (slot + 15) / 16 * 16; slot < end; slot += 16)
-                tables->of_slots[t][slot / 16] = s | std::uint32_t{tables->interval[t][s]} << 8 | (end - 1) << 20;
-            slot = end;
+            const std::uint32_t first = slot, end = slot + model.frequency[t][s];
+            for (; slot < end; ++slot) entry[slot] = s | first << 8 | (end - 1) << 20;
         }
-        tables->interval[t][n_symbols] = static_cast<std::uint16_t>(slot);
+        constexpr std::uint32_t at_once = DecodingTables::slots_at_once;
+        for (std::uint32_t first = 0; first < rans_total; first += at_once) {
+            const auto* const from = entry.data() + first;
+            const bool one = std::equal(from + 1, from + at_once, from);
+            tables->of_slots[t][first / at_once] = one ? *from : DecodingTables::several | n << 8;
+            if (one) continue;
+            std::copy_n(from, at_once, tables->of_slot + n);
+            n += at_once;
+        }
     }
+    made.bytes = offsetof(DecodingTables, of_slot) + n * sizeof tables->of_slot[0];
     const TablesOfPlaces table_of = tables_of_places(model);
     for (std::size_t row = 0; row < n_rows; ++row) std::copy(table_of[row].begin(), table_of[row].end(), tables->table_of[row]);
     std::copy(model.significant.begin(), model.significant.end(), tables->significant);
-    return tables;
+    return made;
 }
 
 void copy_extents(std::uint64_t (&to)[4], const Extents& from) { std::copy(from.begin(), from.end(), to); }
@@ -407,8 +424,8 @@ void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, con
     auto* const starts = parts.take<std::uint64_t>(n_starts);
     auto* const tables = parts.take<DecodingTables>(1);
     CUSZ_CUDA(cudaMemsetAsync(memory, 0, cleared_bytes, stream()));
-    const auto tables_of_model = decoding_tables(RansModel::parse(frame.model));
-    upload(tables, tables_of_model.get(), 1);
+    const MadeTables made = decoding_tables(RansModel::parse(frame.model));
+    upload(reinterpret_cast<std::byte*>(tables), reinterpret_cast<const std::byte*>(made.tables.get()), made.bytes);
     auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
     SplineReadArguments<T> read{};
     read.work = {lattices.place(arrays, [&](auto* target, const auto* source, std::size_t count) { upload(target, source, count); }),

@@ -227,6 +227,8 @@ template <class T, TileShape shape>
 struct ReadMemory {
     Array<TileReading<T>, most_tiles> readings;
     Array<std::uint64_t, most_tiles * tile_warps> wide_partial;
+    Array<DecoderState, warp_lanes> decoders; // of the warp that decodes
+    Array<std::uint8_t, engine_places> table_of; // in a phase
     Ticket ticket;
     std::uint64_t checksum;
     Array<FullMemory<T, shape>, most_tiles> full; // as many as there are
@@ -325,11 +327,15 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
             }
             __syncthreads();
         };
-        RansDecoder decoder(*a.tables);
-        bool good = true; // of the tile of this lane, in the warp that decodes
-        if (warp() == 0 && tile_of_warp() < tiles) {
-            const TileReading<T>& of_lane = shared.readings[tile_of_warp()];
-            good = decoder.begin(units, a.n_units, of_lane.rest, of_lane.end, of_lane.lanes);
+        if (warp() == 0) {
+            RansDecoder decoder(*a.tables);
+            bool good = true;
+            if (tile_of_warp() < tiles) {
+                const TileReading<T>& of_lane = shared.readings[tile_of_warp()];
+                good = decoder.begin(units, a.n_units, of_lane.rest, of_lane.end, of_lane.lanes);
+            }
+            shared.decoders[lane()] = decoder.state();
+            if (!good) shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
         }
         if (has_tile && !place.full && tile_thread() == 0) any_of(t).tile.set(lattice, place.edge);
         const bool has_any = __syncthreads_or(has_tile && !place.full) != 0; // a tile of another shape
@@ -347,9 +353,11 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
                 for (std::uint32_t i = tile_thread(); i < memory.tile.groups_of_phase(phase); i += tile_threads)
                     memory.sum(i) = 0;
             }
-            if (has_any || phase == 1) __syncthreads();
+            if (threadIdx.x < engine_places)
+                shared.table_of[threadIdx.x] = a.tables->table_of[row_of(lattice.number, phase) / n_places][threadIdx.x];
+            __syncthreads();
             with_tile([&](auto& memory) {
-                predict_phase(reading, memory, phase, a.work.cubic, *a.tables);
+                predict_phase(reading, memory, phase, a.work.cubic, shared.table_of);
                 if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
             });
             __syncthreads();
@@ -358,12 +366,14 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
                 __syncthreads();
             }
             if (warp() == 0) { // each lane for its tile
+                RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool full = of_lane.place.full;
                 decoder.flags(of_lane.n_groups,
                               full ? shared.full[mine].groups.context.item : any_of(mine).groups.context.item,
                               full ? shared.full[mine].groups.significant.item : any_of(mine).groups.significant.item);
+                shared.decoders[lane()] = decoder.state();
                 __syncwarp();
                 if (lane_of_tile() == 0 && tile_of_warp() < tiles && of_lane.lanes > 0)
                     of_lane.n_values =
@@ -374,11 +384,13 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
             if (codes) with_tile([&](auto& memory) { gather_tables(memory, phase); });
             if (has_any) __syncthreads();
             if (warp() == 0) {
+                RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool full = of_lane.place.full;
                 decoder.symbols(of_lane.n_values, full ? shared.full[mine].places.item : any_of(mine).places.item,
                                 full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
+                shared.decoders[lane()] = decoder.state();
             }
             __syncthreads();
             if (has_any) {
@@ -406,10 +418,8 @@ __global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(c
             __syncthreads();
             if (phase < lattice.n_active) continue_all(phase);
         }
-        if (warp() == 0) {
-            good = good && decoder.finished();
-            if (!good) shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
-        }
+        if (warp() == 0 && !RansDecoder(*a.tables, shared.decoders[lane()]).finished())
+            shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
         __syncthreads();
         if (has_tile && tile_thread() == 0) {
             if (reading.kind == kind_coded && reading.error == 0 && !extra_bits_end(reading, units))

@@ -96,13 +96,16 @@ struct SplineWriteArguments {
     SplineWritten* result;
 };
 
-// What a decoder looks up, by table.
+// What a decoder looks up. An entry is a symbol, its first slot << 8, its last slot << 20.
 struct DecodingTables {
-    // For every 16 slots the symbol of the first one, its first slot << 8, its last slot << 20.
-    std::uint32_t of_slots[most_tables][rans_total / 16];
-    std::uint16_t interval[most_tables][n_symbols + 1]; // the first slots of symbols
+    static constexpr std::uint32_t several = 255; // in place of a symbol; then << 8: where in `of_slot`
+    static constexpr std::uint32_t slots_at_once = 16;
+    // By table and every 16 slots, if all are one symbol's.
+    std::uint32_t of_slots[most_tables][rans_total / slots_at_once];
     std::uint8_t table_of[n_rows][engine_places];
     std::uint16_t significant[n_group_contexts];
+    // Otherwise of each of them. A boundary between symbols makes 16 such slots at most.
+    std::uint32_t of_slot[most_tables * (n_symbols - 1) * slots_at_once];
 };
 
 enum class SplineError : std::uint32_t {

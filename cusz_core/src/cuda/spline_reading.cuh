@@ -161,13 +161,12 @@ __device__ void put_coarse(const TilePlace<T>& place, Memory& memory) {
 // Up to the symbols of a phase: predictions, contexts of groups, and the table of each value's symbol.
 template <class T, class Memory>
 __device__ void predict_phase(const TileReading<T>& reading, Memory& memory, std::uint32_t phase, bool cubic,
-                              const DecodingTables& tables) {
+                              const Array<std::uint8_t, engine_places>& table_of) {
     const TilePlace<T>& place = reading.place;
     const auto& g = memory.geometry();
     using Geometry = std::remove_cvref_t<decltype(g)>;
     const T inv = place.lattice->quantiser.inv;
     const bool codes = reading.kind == kind_coded;
-    const auto& table_of = tables.table_of[row_of(place.lattice->number, phase) / n_places];
     g.for_classes(phase, [&](auto c) {
         if (phase < place.lattice->n_active) predict_margin(place, memory, c, cubic);
         [[maybe_unused]] std::uint32_t sum = 0;

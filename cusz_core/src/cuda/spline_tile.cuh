@@ -35,6 +35,7 @@ struct TilePlace {
     std::uint32_t edge[4];
     std::uint64_t original, fine, coarse; // offsets of the first point
     std::uint32_t low, high;              // bit a: the rows along axis a are to be continued before it, after it
+    std::uint32_t begin[4], end[4]; // of class 0's positions, those that the coarser lattice has
     bool full;
 };
 
@@ -471,6 +472,9 @@ __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice) 
         place.fine += origin * lattice.stride[a];
         place.coarse += half * lattice.coarse_stride[a];
         const std::uint32_t edge = place.edge[a];
+        place.begin[a] = active && origin == 0 ? 1 : 0;
+        const std::uint64_t left = (active ? (lattice.extent[a] + 1) / 2 + 1 : lattice.extent[a]) - half;
+        place.end[a] = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, max_tile_values + 3));
         if (!active || edge == 1) continue;
         place.low |= origin == 0 ? 1u << a : 0;
         place.high |= half + (edge + 1) / 2 + 2 > (lattice.extent[a] + 1) / 2 ? 1u << a : 0;
