@@ -20,6 +20,14 @@ struct CountMemoryOf {
     DeviceLattice<T> field, middle; // of a box
 };
 
+// By all threads of a block.
+template <class Value>
+__device__ void copy_words(Value& to, const Value& from) {
+    static_assert(sizeof to % 4 == 0 && std::is_trivially_copyable_v<Value>);
+    for (std::uint32_t i = threadIdx.x; i < sizeof to / 4; i += blockDim.x)
+        reinterpret_cast<std::uint32_t*>(&to)[i] = reinterpret_cast<const std::uint32_t*>(&from)[i];
+}
+
 // Scratch memory of a block: points of lattice 1, with their magnitudes, after what a tile of any shape takes.
 template <class T>
 constexpr std::size_t box_bytes(std::uint32_t positions_of_box) {
@@ -27,12 +35,11 @@ constexpr std::size_t box_bytes(std::uint32_t positions_of_box) {
 }
 
 // Sets lattices that begin a little before a tile of lattice 0, as if the field did, and the place of that tile, or of
-// its points of lattice 1 and those around it, which are all that it is predicted from (section 10); by one thread.
+// its points of lattice 1 and those around it, which are all that it is predicted from (section 10). field, middle: copies
+// of lattices 0 and 1. By one thread.
 template <class T>
 __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, T* values, std::uint32_t room,
                         DeviceLattice<T>& field, DeviceLattice<T>& middle, TilePlace<T>& place, bool in_middle) {
-    field = lattices[0];
-    middle = lattices[1];
     std::uint64_t first[4], extent[4], begin[4], stride[4]; // by the field's axes, as lattices[0].axis has them
     std::uint64_t values_before = 1;
     set_place(place, lattices[0], number);
@@ -84,7 +91,7 @@ __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, 
 }
 
 template <class T, TileShape shape>
-__global__ void __launch_bounds__(tile_threads) count_spline_kernel(const SplineCountArguments<T> a) {
+__global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const SplineCountArguments<T> a) {
     auto& shared = shared_memory<CountMemoryOf<T, shape>>();
     const std::size_t any_bytes = any_writing_bytes<T>(a.work.positions);
     std::byte* const own = a.work.scratch + blockIdx.x * (any_bytes + box_bytes<T>(a.positions_of_box));
@@ -99,6 +106,9 @@ __global__ void __launch_bounds__(tile_threads) count_spline_kernel(const Spline
             const DeviceLattice<T>* lattice = a.work.lattices + ticket.lattice;
             if (is_box) { // first what is in lattice 1
                 const std::uint64_t number = sampled(ticket.first, a.n_boxes, a.n_tiles);
+                copy_words(shared.field, a.work.lattices[0]);
+                copy_words(shared.middle, a.work.lattices[1]);
+                __syncthreads();
                 if (is_first_thread())
                     set_box(a.work.lattices, number, reinterpret_cast<T*>(own + any_bytes), a.positions_of_box,
                             shared.field, shared.middle, shared.place, j == 0);
@@ -134,7 +144,7 @@ struct WriteMemory {
 };
 
 template <class T, TileShape shape>
-__global__ void __launch_bounds__(tile_threads) write_spline_kernel(const SplineWriteArguments<T> a) {
+__global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const SplineWriteArguments<T> a) {
     auto& shared = shared_memory<WriteMemory<T, shape>>();
     std::byte* const own = a.work.scratch + blockIdx.x * spline_writing_bytes<T>(a.work.positions);
     auto* const scratch = reinterpret_cast<TileScratch*>(own);
@@ -223,20 +233,23 @@ __global__ void __launch_bounds__(tile_threads) write_spline_kernel(const Spline
 
 // ---- Decompression: several tiles at a time, 128 threads for each
 
+// More of them would have to do with half as many registers.
+inline constexpr std::uint32_t most_tiles_read = 4;
+
 template <class T, TileShape shape>
 struct ReadMemory {
-    Array<TileReading<T>, most_tiles> readings;
-    Array<std::uint64_t, most_tiles * tile_warps> wide_partial;
+    Array<TileReading<T>, most_tiles_read> readings;
+    Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
     Array<DecoderState, warp_lanes> decoders; // of the warp that decodes
     Array<std::uint8_t, engine_places> table_of; // in a phase
     Ticket ticket;
     std::uint64_t checksum;
-    Array<FullMemory<T, shape>, most_tiles> full; // as many as there are
+    Array<FullMemory<T, shape>, most_tiles_read> full; // as many as there are
 };
 
 template <class T, TileShape shape>
 constexpr std::size_t read_memory_bytes(std::uint32_t tiles) {
-    return sizeof(ReadMemory<T, shape>) - (most_tiles - tiles) * sizeof(FullMemory<T, shape>);
+    return sizeof(ReadMemory<T, shape>) - (most_tiles_read - tiles) * sizeof(FullMemory<T, shape>);
 }
 
 __device__ inline void report(std::uint64_t* first, std::uint64_t tile, std::uint32_t error) {
@@ -245,7 +258,7 @@ __device__ inline void report(std::uint64_t* first, std::uint64_t tile, std::uin
 }
 
 template <class T, TileShape shape>
-__global__ void __launch_bounds__(most_tiles* tile_threads) read_spline_kernel(const SplineReadArguments<T> a) {
+__global__ void __launch_bounds__(most_tiles_read* tile_threads) read_spline_kernel(const SplineReadArguments<T> a) {
     auto& shared = shared_memory<ReadMemory<T, shape>>();
     const std::uint64_t n_indexed = a.of_index->words;
     if (n_indexed + n_indexed % 2 != a.n_units || a.of_index->index_error != 0) return; // the index must not be used
@@ -565,7 +578,7 @@ SplinePlan plan_spline(SplineKernel kernel, std::uint32_t n_axes, std::uint32_t 
             CUSZ_CUDA(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
             const std::size_t left = static_cast<std::size_t>(most_bytes) - read_memory_bytes<T, shape>(0);
             plan.tiles_of_block = static_cast<std::uint32_t>(
-                std::clamp<std::size_t>(left / sizeof(FullMemory<T, shape>), 1, most_tiles));
+                std::clamp<std::size_t>(left / sizeof(FullMemory<T, shape>), 1, most_tiles_read));
             plan.blocks = at_once(blocks_of_processor<read_spline_kernel<T, shape>>(
                 device, plan.tiles_of_block * tile_threads, read_memory_bytes<T, shape>(plan.tiles_of_block)));
             plan.scratch_bytes = plan.tiles_of_block * any_memory_bytes<T>(positions);

@@ -487,9 +487,11 @@ __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice, 
     place.number = lattice.first_tile + number;
     place.full = true;
     const auto full = tile_edges(lattice.n_active);
+    auto rest = static_cast<std::uint32_t>(number); // no memory has 2^32 tiles
     for (std::uint32_t a = 0; a < 4; ++a) {
-        place.origin[a] = number % lattice.count[a] * lattice.edge[a];
-        number /= lattice.count[a];
+        const auto count = static_cast<std::uint32_t>(lattice.count[a]);
+        place.origin[a] = std::uint64_t{rest % count} * lattice.edge[a];
+        rest /= count;
         place.edge[a] =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(lattice.edge[a], lattice.extent[a] - place.origin[a]));
         place.full = place.full && place.edge[a] == full[a];
