@@ -5,12 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "format/frame.hpp"
 #include "format/pyramid.hpp"
+#include "format/tiling.hpp"
 #include "memory.hpp"
 #include "params.hpp"
 
@@ -71,6 +73,16 @@ struct Top {
     std::vector<std::byte> section;
     const void* values = nullptr;
 };
+
+// n values on the host.
+struct HostValues {
+    const void* first = nullptr;
+    std::uint64_t n = 0;
+};
+// Makes boxes of a field readable, until the next call, and sets where among the returned values they lie: where they
+// were, or copied, with as many values before them as positions may be counted from.
+using BoxReader = std::function<HostValues(std::vector<TileBox>& boxes)>;
+inline constexpr std::uint64_t room_before_boxes = 8 * max_tile_values;
 
 // Estimated lengths of archives, and the best way found to interpolate.
 struct Forecast {
@@ -151,6 +163,8 @@ public:
     virtual void decompress_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
     virtual void decompress_pyramid_box(const Frame& frame, const Pyramid& pyramid, const Top& top,
                                         const std::byte* body, int threads, const Selection& box) = 0;
+    // As forecast, for a field that lies elsewhere.
+    virtual Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read) = 0;
 };
 
 std::unique_ptr<HostBackend> make_cpu_backend();

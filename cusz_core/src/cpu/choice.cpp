@@ -34,6 +34,14 @@ struct Boxes {
     std::uint64_t number = 1;  // of boxes
 
     std::size_t n_coded() const { return edge.size() - 1; }
+    Extents index(std::uint64_t box) const { // along each axis
+        Extents index{};
+        for (std::size_t a = 0; a < 4; ++a) {
+            index[a] = box % count[a];
+            box /= count[a];
+        }
+        return index;
+    }
     std::uint64_t stride(std::size_t i, std::uint32_t a) const { // of the array of a box in lattice i
         std::uint64_t stride = 1;
         for (std::uint32_t b = 0; b < a; ++b) stride *= width(i, b);
@@ -74,12 +82,34 @@ struct Counted {
     std::uint64_t n_significant = 0;       // groups so far
 };
 
+// The points of a box in lattice i that are looked at: its own and, in the coarser lattices, those around it along the
+// axes active in the finer one.
+struct LookedAt {
+    Extents begin, end;
+
+    LookedAt(const Pyramid& pyramid, std::size_t i, const LatticeTile& box) : begin(box.origin), end{} {
+        const Lattice& lattice = pyramid.lattices[i];
+        for (std::size_t j = 0; j < 4; ++j) {
+            const bool around = i > 0 && is_active(pyramid.lattices[i - 1], lattice.axis[j]);
+            if (around && begin[j] > 0) --begin[j];
+            end[j] = std::min(box.origin[j] + box.edge[j] + (around ? 2 : 0), lattice.extent[j]);
+        }
+    }
+
+private:
+    static bool is_active(const Lattice& lattice, std::uint32_t axis) { // of the field
+        const auto* const last_active = lattice.axis.begin() + lattice.n_active;
+        return std::find(lattice.axis.begin(), last_active, axis) != last_active;
+    }
+};
+
 template <class T>
 class Sampler {
 public:
     // n: tiles that are looked at.
-    Sampler(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory, std::uint64_t n)
-        : layout_(layout), coding_(coding), field_(field), memory_(memory), tiling_(layout.ndim, layout.shape.data()),
+    Sampler(const Layout& layout, const Coding& coding, const BoxReader& read, const SampleMemory<T>& memory,
+            std::uint64_t n)
+        : layout_(layout), coding_(coding), read_(read), memory_(memory), tiling_(layout.ndim, layout.shape.data()),
           n_(std::min(tiling_.n_tiles(), n)) {}
 
     // Bytes of the archive of version 1.
@@ -90,9 +120,13 @@ public:
         const Alphabet alphabet(coding_.r);
         Histogram histogram(coding_.r);
         std::uint64_t bits = 0, counted = 0;
-        for (std::uint64_t j = 0; j < n_; ++j) {
-            const PreparedTile prepared = kernels().lorenzo.of<T>().prepare(
-                coder, alphabet.reach(), sampled(j, n_, tiling_.n_tiles()), field_, memory_.tile);
+        parts_.clear();
+        for (std::uint64_t j = 0; j < n_; ++j) parts_.push_back(tiling_.box(sampled(j, n_, tiling_.n_tiles())));
+        read_parts(0);
+        for (std::size_t j = 0; j < parts_.size(); ++j) {
+            memory_.tile.begin(parts_[j], parts_[std::min<std::size_t>(j + prefetch_distance, parts_.size() - 1)]);
+            const PreparedTile prepared =
+                kernels().lorenzo.of<T>().prepare(coder, alphabet.reach(), values_, memory_.tile);
             histogram.add(prepared.code, prepared.n);
             // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
             bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;
@@ -111,12 +145,18 @@ public:
         const Pyramid pyramid(layout_.ndim, layout_.shape.data(), spline.halved);
         Coding coding = coding_;
         coding.spline = spline;
-        const SplineCoder<T> coder = coder_of<T>(pyramid, coding);
         const Boxes boxes = boxes_of(pyramid);
+        const std::uint64_t n = std::min(n_, boxes.number);
+        if (spline.halved != halved_) {
+            parts_.clear();
+            for (std::uint64_t j = 0; j < n; ++j) list_parts(pyramid, boxes, boxes.index(sampled(j, n, boxes.number)));
+            read_parts(spline.halved);
+        }
+        const SplineCoder<T> coder = coder_of<T>(pyramid, coding, end_);
         counted_ = {};
         memory_.counts.clear();
-        const std::uint64_t n = std::min(n_, boxes.number);
-        for (std::uint64_t j = 0; j < n; ++j) count_box(coder, boxes, sampled(j, n, boxes.number));
+        for (std::uint64_t j = 0; j < n; ++j)
+            count_box(coder, boxes, boxes.index(sampled(j, n, boxes.number)), parts_.data() + j * boxes.edge.size());
         const RansModel model = choose_model(memory_.counts);
         const auto size = coded_size(model, memory_.counts);
         const std::uint64_t bits = (size[0] + size[1] + size[2]) / 256 + counted_.bits;
@@ -151,28 +191,47 @@ private:
         return cpu::boxes_of(pyramid, edge);
     }
 
-    // Counts a box in all lattices. Predictions for it look at points around it: there, and in the coarsest of the
-    // lattices, values that are quantised by themselves stand for reconstructed ones.
-    void count_box(const SplineCoder<T>& coder, const Boxes& boxes, std::uint64_t number) {
-        Extents index{};
-        for (std::size_t a = 0; a < 4; ++a) {
-            index[a] = number % boxes.count[a];
-            number /= boxes.count[a];
+    // Makes parts_ readable. halved: the axes, if they are parts of lattices.
+    void read_parts(std::uint32_t halved) {
+        const HostValues values = read_(parts_);
+        values_ = static_cast<const T*>(values.first);
+        end_ = values_ + values.n;
+        halved_ = halved;
+    }
+
+    // Adds what is looked at of a box, by lattice.
+    void list_parts(const Pyramid& pyramid, const Boxes& boxes, const Extents& index) {
+        for (std::size_t i = 0; i <= boxes.n_coded(); ++i) {
+            const Lattice& lattice = pyramid.lattices[i];
+            LatticeTile box{};
+            for (std::size_t j = 0; j < 4; ++j) {
+                const std::uint64_t edge = boxes.edge[i][lattice.axis[j]];
+                box.origin[j] = index[lattice.axis[j]] * edge;
+                box.edge[j] = static_cast<std::uint32_t>(std::min(edge, lattice.extent[j] - box.origin[j]));
+            }
+            const LookedAt points(pyramid, i, box);
+            TileBox part{0, {}, lattice.field_stride};
+            for (std::size_t j = 0; j < 4; ++j) {
+                part.offset += points.begin[j] * part.stride[j];
+                part.edge[j] = static_cast<std::uint32_t>(points.end[j] - points.begin[j]);
+            }
+            parts_.push_back(part);
         }
+    }
+
+    // Counts a box in all lattices. Predictions for it look at points around it: there, and in the coarsest of the
+    // lattices, values that are quantised by themselves stand for reconstructed ones. parts: where its values are, by
+    // lattice.
+    void count_box(const SplineCoder<T>& coder, const Boxes& boxes, const Extents& index, const TileBox* parts) {
         std::uint64_t room = 0;
         for (std::size_t i = 1; i <= boxes.n_coded(); ++i) room += boxes.stride(i, 3) * boxes.width(i, 3);
         auto* value = memory_.lattices.template reserve<T>(room + lane_room + (room + lane_room) / sizeof(T) + 1);
         auto* magnitude = reinterpret_cast<std::uint8_t*>(value + room + lane_room);
         std::vector<LatticeArrays<T>> arrays(boxes.n_coded() + 1);
+        std::vector<const T*> field(boxes.n_coded() + 1); // by lattice
 
         // As if the field began at the box before: positions in it are those in the arrays.
         Pyramid local = coder.pyramid;
-        const T* field = field_;
-        for (std::size_t j = 0; j < 4; ++j) {
-            const Lattice& lattice = local.lattices[0];
-            const std::uint32_t a = lattice.axis[j];
-            if (index[a] > 1) field += (index[a] - 1) * boxes.edge[0][a] * lattice.field_stride[j];
-        }
         for (std::size_t i = 0; i <= boxes.n_coded(); ++i) {
             Lattice& lattice = local.lattices[i];
             lattice.n_tiles = 1;
@@ -183,35 +242,35 @@ private:
                 lattice.count[j] = 2;
                 lattice.n_tiles += std::uint64_t{index[a] > 0} << j;
                 lattice.stride[j] = boxes.stride(i, a);
+                lattice.field_stride[j] = parts[i].stride[j];
                 if (i < boxes.n_coded()) lattice.coarse_stride[j] = boxes.stride(i + 1, a);
             }
+            const LookedAt points(local, i, tile_of(lattice, lattice.n_tiles - 1));
+            // Values before the first one, from where positions are counted. In a copy, those along each axis are less
+            // than a box with what is around it, and this less than twice max_tile_values.
+            std::uint64_t before = 0;
+            for (std::size_t j = 0; j < 4; ++j) before += points.begin[j] * lattice.field_stride[j];
+            field[i] = values_ + (parts[i].offset - before);
             if (i == 0) continue;
             arrays[i] = {value, magnitude};
             value += boxes.stride(i, 3) * boxes.width(i, 3);
             magnitude += boxes.stride(i, 3) * boxes.width(i, 3);
-            put_quantised(lattice, local.lattices[i - 1], coder.quantiser[i], field, arrays[i]);
+            put_quantised(lattice, points, coder.quantiser[i], field[i], arrays[i]);
         }
-        const SplineCoder<T> boxed{local, coder.quantiser, coder.cubic};
+        const SplineCoder<T> boxed{local, coder.quantiser, coder.cubic, coder.end};
         for (std::size_t i = boxes.n_coded(); i-- > 0;) {
             const Lattice& lattice = local.lattices[i];
-            stages().count(boxed, i, tile_of(lattice, lattice.n_tiles - 1), field, arrays[i + 1], arrays[i],
+            stages().count(boxed, i, tile_of(lattice, lattice.n_tiles - 1), field[i], arrays[i + 1], arrays[i],
                            memory_.spline_tile, memory_.counts);
             count_rest(i);
         }
         note_roughness(local.lattices[0]);
     }
 
-    // Fills the arrays of the last box of a lattice, with what lies around it along the axes active in the finer one.
-    static void put_quantised(const Lattice& lattice, const Lattice& finer, const Quantiser<T>& q, const T* field,
+    // Fills the arrays of a lattice with these points.
+    static void put_quantised(const Lattice& lattice, const LookedAt& points, const Quantiser<T>& q, const T* field,
                               const LatticeArrays<T>& arrays) {
-        const LatticeTile tile = tile_of(lattice, lattice.n_tiles - 1);
-        Extents begin = tile.origin, end{};
-        for (std::size_t j = 0; j < 4; ++j) {
-            const auto* const last_active = finer.axis.begin() + finer.n_active;
-            const bool around = std::find(finer.axis.begin(), last_active, lattice.axis[j]) != last_active;
-            if (around && begin[j] > 0) --begin[j];
-            end[j] = std::min(tile.origin[j] + tile.edge[j] + (around ? 2 : 0), lattice.extent[j]);
-        }
+        const auto& [begin, end] = points;
         T last = 0;
         for (std::uint64_t w = begin[3]; w < end[3]; ++w)
             for (std::uint64_t z = begin[2]; z < end[2]; ++z)
@@ -267,11 +326,14 @@ private:
 
     const Layout& layout_;
     const Coding& coding_;
-    const T* field_;
+    const BoxReader& read_;
     const SampleMemory<T>& memory_;
     Tiling tiling_;
     std::uint64_t n_;
     Counted counted_;
+    std::vector<TileBox> parts_; // of the field, and where they are now
+    const T *values_ = nullptr, *end_ = nullptr;
+    std::uint32_t halved_ = 0; // in the lattices that the parts are of
 };
 
 // The best way found to interpolate. is_open: gives up where the spline pipeline does not seem to pay.
@@ -329,22 +391,24 @@ Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
 }
 
 template <class T>
-Forecast forecast_of(const Layout& layout, const Coding& coding, const T* field, const SampleMemory<T>& memory) {
+Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader& read, const SampleMemory<T>& memory) {
     const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (256 * max_tile_values), 16, 64);
     if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
-        const Forecast quick = best_spline(layout, Sampler<T>(layout, coding, field, memory, n / 2), true);
+        const Forecast quick = best_spline(layout, Sampler<T>(layout, coding, read, memory, n / 2), true);
         if (!quick.spline_pays()) return quick;
     }
-    return best_spline(layout, Sampler<T>(layout, coding, field, memory, n), false);
+    return best_spline(layout, Sampler<T>(layout, coding, read, memory, n), false);
 }
 
 } // namespace
 
-Forecast forecast(const Layout& layout, const Coding& coding, const float* field, const SampleMemory<float>& memory) {
-    return forecast_of(layout, coding, field, memory);
+Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                  const SampleMemory<float>& memory) {
+    return forecast_of(layout, coding, read, memory);
 }
-Forecast forecast(const Layout& layout, const Coding& coding, const double* field, const SampleMemory<double>& memory) {
-    return forecast_of(layout, coding, field, memory);
+Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                  const SampleMemory<double>& memory) {
+    return forecast_of(layout, coding, read, memory);
 }
 
 } // namespace cusz::cpu

@@ -18,8 +18,9 @@ struct SampleMemory {
     Buffer& lattices;
 };
 
-// As HostBackend::forecast.
-Forecast forecast(const Layout& layout, const Coding& coding, const float* field, const SampleMemory<float>& memory);
-Forecast forecast(const Layout& layout, const Coding& coding, const double* field, const SampleMemory<double>& memory);
+// As HostBackend::forecast_by_boxes.
+Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, const SampleMemory<float>& memory);
+Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                  const SampleMemory<double>& memory);
 
 } // namespace cusz::cpu

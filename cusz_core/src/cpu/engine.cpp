@@ -110,10 +110,14 @@ public:
     }
 
     Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) override {
+        return forecast_by_boxes(layout, coding,
+                                 [&](std::vector<TileBox>&) { return HostValues{field.pointer, layout.values}; });
+    }
+
+    Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read) override {
         make_workers(1);
-        if (layout.dtype == CUSZ_F32)
-            return spline().forecast(layout, coding, field.as<float>(), worker(0).tile<float>());
-        return spline().forecast(layout, coding, field.as<double>(), worker(0).tile<double>());
+        if (layout.dtype == CUSZ_F32) return spline().forecast(layout, coding, read, worker(0).tile<float>());
+        return spline().forecast(layout, coding, read, worker(0).tile<double>());
     }
 
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
@@ -164,6 +168,15 @@ private:
         if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
     }
 
+    // Prepares tile number t of the field.
+    template <class Coder, class T>
+    static PreparedTile prepare(const TileKernels<T, Coder>& stages, const TileCoder<T>& coder, std::uint32_t reach,
+                                std::uint64_t t, const T* field, Tile<T>& tile) {
+        const Tiling& tiling = coder.tiling;
+        tile.begin(tiling.box(t), tiling.box(std::min(t + prefetch_distance, tiling.n_tiles() - 1)));
+        return stages.prepare(coder, reach, field, tile);
+    }
+
     // Counts the symbols of the sample. cached: gets the counted tiles that were cached; empty: caches none.
     template <class Coder, class T>
     typename Coder::Counts count_codes(const TileKernels<T, Coder>& stages, const TileCoder<T>& coder,
@@ -179,7 +192,7 @@ private:
             const auto [begin, end] = parts[part];
             for (std::uint64_t t = begin; t < end; ++t) {
                 if (!sample.counts(t)) continue;
-                const PreparedTile prepared = stages.prepare(coder, alphabet.reach(), t, field, tile);
+                const PreparedTile prepared = prepare(stages, coder, alphabet.reach(), t, field, tile);
                 counts[static_cast<std::size_t>(thread)].add(prepared.code, prepared.n);
                 if (!cached.empty()) cached[t] = worker(thread).cached.add(prepared);
             }
@@ -236,7 +249,7 @@ private:
                 std::uint32_t* const words = segment.room(longest_payload<T>);
                 const bool is_cached = !cached.empty() && cached[t] != nullptr;
                 const PreparedTile prepared =
-                    is_cached ? *cached[t] : stages.prepare(coder, model.writing.reach(), t, field, tile);
+                    is_cached ? *cached[t] : prepare(stages, coder, model.writing.reach(), t, field, tile);
                 const std::uint32_t n =
                     stages.write_payload(coder, model.writing, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);

@@ -31,10 +31,9 @@ inline constexpr std::size_t payload_margin_words = 512;
 // A pipeline's functions for one value type. Coder: the types of its model (huffman_model.hpp).
 template <class T, class Coder>
 struct TileKernels {
-    // Predicts a tile and determines what is to be coded. Codes of magnitude `reach` or more are outliers. The result
-    // points into `tile`.
-    PreparedTile (*prepare)(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
-                            Tile<T>& tile);
+    // Predicts the tile that Tile::begin was called for, and determines what is to be coded. Codes of magnitude `reach`
+    // or more are outliers. The result points into `tile`.
+    PreparedTile (*prepare)(const TileCoder<T>& coder, std::uint32_t reach, const T* field, Tile<T>& tile);
 
     // Codes a tile. Returns the payload's length in words.
     std::uint32_t (*write_payload)(const TileCoder<T>& coder, const typename Coder::Writing& model,

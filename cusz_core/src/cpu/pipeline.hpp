@@ -41,14 +41,11 @@ struct Pipeline {
     static_assert(payload_margin_words >= Coder::margin_words);
 
     template <class T>
-    static PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, std::uint64_t number, const T* field,
-                                Tile<T>& tile) {
+    static PreparedTile prepare(const TileCoder<T>& coder, std::uint32_t reach, const T* field, Tile<T>& tile) {
         PreparedTile prepared;
         prepared.front = tile.front;
         prepared.code = tile.code;
         prepared.back = tile.back;
-        tile.begin(coder.tiling.box(number),
-                   coder.tiling.box(std::min(number + prefetch_distance, coder.tiling.n_tiles() - 1)));
         const std::uint32_t n = tile.n_values();
         if (!Decomposition::decompose(coder, reach, field, tile, prepared.header)) {
             prepared.header.kind = v1::tile_special;

@@ -17,7 +17,7 @@ public:
     // coarse: all of lattice 2. memory: for points of lattice 1. All are used in place.
     SampleTile(const SplineCoder<T>& coder, const T* field, const LatticeArrays<T>& coarse, Buffer& memory)
         : coder_(coder), field_(field), coarse_(coarse), memory_(memory), local_(coder.pyramid),
-          local_coder_{local_, coder.quantiser, coder.cubic} {}
+          local_coder_{local_, coder.quantiser, coder.cubic, coder.end} {}
 
     // Counts a tile of lattice 0, and the points of lattice 1 in it and around it. Returns the number of these points,
     // which are not more than a tile has: it has half as many of them along an axis and four around, or all there are.

@@ -92,11 +92,11 @@ public:
             decompress_as<double>(frame, pyramid, top, body, threads, box);
     }
 
-    Forecast forecast(const Layout& layout, const Coding& coding, const float* field, Tile<float>& tile) override {
-        return cpu::forecast(layout, coding, field, sample_memory(tile));
+    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, Tile<float>& tile) override {
+        return cpu::forecast(layout, coding, read, sample_memory(tile));
     }
-    Forecast forecast(const Layout& layout, const Coding& coding, const double* field, Tile<double>& tile) override {
-        return cpu::forecast(layout, coding, field, sample_memory(tile));
+    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, Tile<double>& tile) override {
+        return cpu::forecast(layout, coding, read, sample_memory(tile));
     }
 
     std::size_t scratch_bytes() const override {
@@ -169,7 +169,7 @@ private:
                                        int threads, std::byte* target, std::uint64_t capacity) {
         make_workers(threads);
         Coding coding = given;
-        const SplineCoder<T> coder = coder_of<T>(pyramid, coding);
+        const SplineCoder<T> coder = coder_of<T>(pyramid, coding, field + pyramid.lattices[0].values());
         std::vector<Patch> patches;
         const auto arrays = make_arrays<T>(pyramid, top, coder.quantiser[0], patches);
         const RansModel model = count<T>(coder, field, arrays, threads);

@@ -22,16 +22,18 @@ public:
                                             std::uint64_t capacity) = 0;
     virtual void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
                             int threads, const Selection& box) = 0;
-    // As HostBackend::forecast. tile: memory.
-    virtual Forecast forecast(const Layout& layout, const Coding& coding, const float* field, Tile<float>& tile) = 0;
-    virtual Forecast forecast(const Layout& layout, const Coding& coding, const double* field, Tile<double>& tile) = 0;
+    // As HostBackend::forecast_by_boxes. tile: memory.
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, Tile<float>& tile) = 0;
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                              Tile<double>& tile) = 0;
     virtual std::size_t scratch_bytes() const = 0;
 };
 
-// What the tiles of a pyramid share; coding: with bound, step and spline settled.
+// What the tiles of a pyramid share; coding: with bound, step and spline settled. end: behind the values of the field,
+// where there are any.
 template <class T>
-SplineCoder<T> coder_of(const Pyramid& pyramid, const Coding& coding) {
-    SplineCoder<T> coder{pyramid, {}, coding.spline.cubic};
+SplineCoder<T> coder_of(const Pyramid& pyramid, const Coding& coding, const T* end = nullptr) {
+    SplineCoder<T> coder{pyramid, {}, coding.spline.cubic, end};
     for (std::size_t i = 0; i < pyramid.lattices.size(); ++i) {
         coder.quantiser.push_back(quantiser_of(static_cast<T>(coding.step / 2), coding.spline.divisor(i)));
         coder.quantiser[i].special = static_cast<typename Traits<T>::Bits>(coding.special);

@@ -19,6 +19,7 @@ struct SplineCoder {
     const Pyramid& pyramid;
     std::vector<Quantiser<T>> quantiser; // by lattice, the top included
     bool cubic;
+    const T* end; // behind the last of the values that are coded: memory may be read up to there
 };
 
 // A lattice's values to predict from and magnitudes, in arrays in the field's order of axes; null for lattice 0.

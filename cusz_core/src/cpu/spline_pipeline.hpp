@@ -179,14 +179,6 @@ struct SplinePipeline {
         tile.verbatim[tile.n_verbatim++] = bits;
     }
 
-    // Behind the field's last value, which need not be all of an array.
-    static const T* end_of(const SplineCoder<T>& coder, const T* field) {
-        const Lattice& lattice = coder.pyramid.lattices[0];
-        std::size_t last = 0;
-        for (std::size_t a = 0; a < 4; ++a)
-            last += static_cast<std::size_t>((lattice.extent[a] - 1) * lattice.field_stride[a]);
-        return field + last + 1;
-    }
     // Originals of a class's row from its value x on: as many as a vector holds, or what there is, and anything behind
     // it. line: of the tile's points, `step` apart in the field; odd: the class has every second one from 1 on.
     [[gnu::always_inline]] static typename Lanes<T>::Values originals(const T* line, std::size_t step, bool odd,
@@ -423,7 +415,6 @@ struct SplinePipeline {
                                         RansCounts* counts, const RansWriting* writing, SplineOutput<T>* output) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         const Quantiser<T>& q = coder.quantiser[i];
-        const T* const end = end_of(coder, field);
         RansSequence::Run flags{}, values{};
         std::uint16_t* const entry = output != nullptr ? output->sequence.entry : nullptr;
         if (output != nullptr) output->sequence.n_runs = output->n_significant = output->n_special = 0;
@@ -432,7 +423,7 @@ struct SplinePipeline {
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
             for_classes(tile, phase, [&](std::uint32_t c) {
                 predict<true>(coder, q, tile, c);
-                quantise_class<geometry>(lattice, q, field, end, tile, c);
+                quantise_class<geometry>(lattice, q, field, coder.end, tile, c);
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
             for_classes(tile, phase, [&](std::uint32_t c) { find_contexts<geometry>(tile, c); });
