@@ -62,12 +62,14 @@ SIMT_API unsigned long simt_launch_count();
 SIMT_API std::size_t simt_launched(char* buffer, std::size_t size);
 // Number of host waits for a stream, an event or the device, and of blocking copies, so far.
 SIMT_API unsigned long simt_synchronizations();
+// Bytes copied from devices to the host so far.
+SIMT_API std::size_t simt_bytes_to_host();
 // Kernels, copies and fills given to this stream since simt_clear(); blocking ones count for the default stream.
 SIMT_API unsigned long simt_work(cudaStream_t stream);
 
 // The last report, empty if there was none since simt_clear(); valid until the next one.
 SIMT_API const char* simt_report();
-// Clears the report, counts of calls, launches and synchronisations, and pending failures of calls.
+// Clears the report, counts of calls, launches, synchronisations and bytes, and pending failures of calls.
 SIMT_API void simt_clear();
 }
 

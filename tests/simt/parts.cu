@@ -2,8 +2,12 @@
 #include <cuda/block.cuh>
 #if __has_include(<cuda/rans_model.hpp>) // scripts/bench/gpu_counts.py compiles this over earlier commits
 #define HAS_MODEL
+#include <backend.hpp>
 #include <cpu/rans_tables.hpp>
+#include <cuda/device.hpp>
 #include <cuda/rans_model.hpp>
+#include <float_mode.hpp>
+#include <format/alphabet.hpp>
 #endif
 
 #include <algorithm>
@@ -36,6 +40,8 @@ SIMT_API int simt_choose_model(cusz::cuda::SplineCounts* counts, const std::uint
                                cusz::cuda::EncodingTables* encoding);
 SIMT_API void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std::uint64_t* weights,
                                        cusz::cuda::ChosenModel* model, cusz::cuda::EncodingTables* encoding);
+SIMT_API void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field, int device,
+                            cusz_predictor predictor, double eb, double fill, std::uint64_t* result);
 #endif
 }
 
@@ -95,5 +101,26 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
     for (std::uint32_t t = 0; t < chosen.n_tables; ++t)
         std::copy_n(writing->coded_as[t], n_symbols, encoding->coded_as[t]);
     encoding->table_of = writing->table_of;
+}
+
+// What the writer expects of a field before it chooses (backend.hpp, Forecast): halved axes, curves, alpha, beta, bytes
+// of the spline pipeline and of the other. device: the field's, or -1. An absolute bound; fill: of missing values.
+void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field, int device,
+                   cusz_predictor predictor, double eb, double fill, std::uint64_t* result) {
+    using namespace cusz;
+    const FloatMode mode;
+    const Layout layout(dtype, ndim, shape);
+    Coding coding;
+    coding.predictor = predictor;
+    coding.r = default_r;
+    coding.eb = eb;
+    coding.has_fill = true;
+    coding.special = dtype == CUSZ_F32 ? special_pattern<float>(true, fill) : special_pattern<double>(true, fill);
+    const auto backend = cuda::make_backend();
+    resolve_bound(*backend, layout, coding, {field, device}, 1);
+    const Forecast found = backend->forecast(layout, coding, {field, device});
+    const std::uint64_t all[] = {found.spline.halved, found.spline.cubic, found.spline.alpha,
+                                 found.spline.beta,   found.spline_bytes, found.lorenzo_bytes};
+    std::copy(std::begin(all), std::end(all), result);
 }
 #endif

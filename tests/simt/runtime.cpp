@@ -125,6 +125,7 @@ struct Runtime {
     std::map<std::string, int, std::less<>> to_fail; // calls left until then
     std::map<CUstream_st*, unsigned long> work_of;   // work items of each stream
     unsigned long synchronizations = 0;
+    std::size_t bytes_to_host = 0;
     std::string report;
     Runner runner = nullptr;
     bool hides = false;  // device memory from the host
@@ -362,6 +363,8 @@ cudaError_t copy(void* target, const void* source, std::size_t bytes, cudaMemcpy
     cudaError_t error = wait ? arrive_all() : cudaSuccess;
     if (bytes == 0) return error;
     if (!is_fit(source, bytes, from_device) || !is_fit(target, bytes, to_device)) return cudaErrorInvalidValue;
+
+    if (from_device && !to_device) r.bytes_to_host += bytes;
 
     const auto* from = static_cast<const std::byte*>(source);
     auto* to = static_cast<std::byte*>(target);
@@ -854,6 +857,10 @@ unsigned long simt_synchronizations() {
     const std::lock_guard lock(runtime().mutex);
     return runtime().synchronizations;
 }
+std::size_t simt_bytes_to_host() {
+    const std::lock_guard lock(runtime().mutex);
+    return runtime().bytes_to_host;
+}
 const char* simt_report() { return runtime().report.c_str(); }
 void simt_clear() {
     Runtime& r = runtime();
@@ -863,6 +870,7 @@ void simt_clear() {
     r.to_fail.clear();
     r.work_of.clear();
     r.synchronizations = 0;
+    r.bytes_to_host = 0;
     for (auto& [address, kernel] : r.kernels) kernel.launches = 0; // shared memory limits stay
 }
 

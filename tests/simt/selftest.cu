@@ -522,6 +522,7 @@ void copies_under_way() {
     DEMAND(device.read()[0] == 41);
 
     DEMAND(simt_synchronizations() == 8);
+    DEMAND(simt_bytes_to_host() == 5 * sizeof(int));
     succeeds(cudaEventDestroy(event));
     succeeds(cudaStreamDestroy(one));
     succeeds(cudaStreamDestroy(other));

@@ -148,6 +148,7 @@ class Library:
             ("simt_launch_count", ctypes.c_ulong, []),
             ("simt_launched", c_size_t, [c_char_p, c_size_t]),
             ("simt_synchronizations", ctypes.c_ulong, []),
+            ("simt_bytes_to_host", c_size_t, []),
             ("simt_work", ctypes.c_ulong, [c_void_p]),
             ("simt_report", c_char_p, []),
             ("simt_clear", None, []),
@@ -155,6 +156,11 @@ class Library:
             ("simt_model_sizes", None, [c_size_t * 4]),
             ("simt_choose_model", c_int, [c_void_p, c_uint64 * 3, *[c_void_p] * 3]),
             ("simt_choose_model_on_cpu", None, [c_void_p, c_uint64 * 3, *[c_void_p] * 2]),
+            (
+                "simt_forecast",
+                None,
+                [c_int, c_int, POINTER(c_uint64), c_void_p, c_int, c_int, c_double, c_double, c_uint64 * 6],
+            ),
         ):
             if not hasattr(c, name):  # over the sources of an earlier commit (scripts/bench/gpu_counts.py)
                 continue
@@ -197,6 +203,10 @@ class Library:
     @property
     def synchronizations(self) -> int:
         return int(self.c.simt_synchronizations())
+
+    @property
+    def bytes_to_host(self) -> int:
+        return int(self.c.simt_bytes_to_host())
 
     @property
     def report(self) -> str:

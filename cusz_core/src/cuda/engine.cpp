@@ -192,12 +192,11 @@ public:
 
     Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) override {
         if (!field.on_device()) return cpu_->forecast(layout, coding, field);
-        const std::vector<std::byte> copy = on_stream([&] {
-            std::vector<std::byte> bytes(static_cast<std::size_t>(layout.bytes()));
-            staging_.copy(bytes.data(), field.pointer, bytes.size(), stream());
-            return bytes;
+        require_aligned(field, layout.value_bytes());
+        std::vector<std::byte> copy;
+        return cpu_->forecast_by_boxes(layout, coding, [&](std::vector<TileBox>& boxes) {
+            return on_stream([&] { return spline_.read_boxes(layout.dtype, field, boxes, copy); });
         });
-        return cpu_->forecast(layout, coding, {copy.data()});
     }
 
     void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) override {
@@ -596,7 +595,7 @@ private:
     Staging staging_;
     StageObserver observer_;
     SplineEngine spline_{source_, staging_, observer_};
-    std::unique_ptr<Backend> cpu_ = make_cpu_backend(); // for data that is on the host alone
+    std::unique_ptr<HostBackend> cpu_ = make_cpu_backend(); // for data that is on the host alone
 };
 
 } // namespace

@@ -11,6 +11,7 @@
 #include "../errors.hpp"
 #include "../format/checksum.hpp"
 #include "kernels.hpp"
+#include "sample_boxes.hpp"
 #include "spline_kernels.hpp"
 
 namespace cusz::cuda {
@@ -235,6 +236,34 @@ void SplineEngine::gather_as(const Lattice& lattice, const Source& field, T* val
     gather(a, stream());
     done("gather_top");
     fetch(values, a.to, static_cast<std::size_t>(lattice.values()));
+}
+
+HostValues SplineEngine::read_boxes(cusz_dtype dtype, const Source& field, std::vector<TileBox>& boxes,
+                                    std::vector<std::byte>& copy) {
+    return dtype == CUSZ_F32 ? read_boxes_as<float>(field, boxes, copy) : read_boxes_as<double>(field, boxes, copy);
+}
+
+template <class T>
+HostValues SplineEngine::read_boxes_as(const Source& field, std::vector<TileBox>& boxes, std::vector<std::byte>& copy) {
+    std::vector<BoxToCopy> to_copy;
+    std::uint64_t n = 0;
+    for (TileBox& box : boxes) {
+        to_copy.push_back({box, n});
+        box.offset = room_before_boxes + n;
+        for (std::size_t a = 0, stride = 1; a < 4; stride *= box.edge[a++]) box.stride[a] = stride;
+        n += box.values();
+    }
+    auto* const device_boxes = workspace_.reserve<BoxToCopy>(source_, to_copy.size());
+    staging_.copy(device_boxes, to_copy.data(), to_copy.size() * sizeof(BoxToCopy), stream());
+    const CopyBoxesArguments<T> a{field.as<T>(), scratch_.reserve<T>(source_, n), device_boxes,
+                                  static_cast<std::uint32_t>(to_copy.size())};
+    copy_boxes(a, stream());
+    done("copy_boxes");
+    const std::uint64_t n_values = room_before_boxes + n;
+    copy.resize(static_cast<std::size_t>(n_values) * sizeof(T));
+    staging_.copy(copy.data() + room_before_boxes * sizeof(T), a.copy, static_cast<std::size_t>(n) * sizeof(T),
+                  stream());
+    return {copy.data(), n_values};
 }
 
 template <class T>

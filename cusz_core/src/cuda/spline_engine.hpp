@@ -24,6 +24,9 @@ public:
     void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
                     const Target& field);
     void gather_points(cusz_dtype dtype, const Lattice& lattice, const Source& field, void* values);
+    // As a BoxReader, which puts the values of these boxes into `copy`.
+    HostValues read_boxes(cusz_dtype dtype, const Source& field, std::vector<TileBox>& boxes,
+                          std::vector<std::byte>& copy);
 
     std::vector<DeviceBuffer*> buffers();
     std::vector<const DeviceBuffer*> buffers() const;
@@ -37,6 +40,8 @@ private:
                        const Target& field);
     template <class T>
     void gather_as(const Lattice& lattice, const Source& field, T* values);
+    template <class T>
+    HostValues read_boxes_as(const Source& field, std::vector<TileBox>& boxes, std::vector<std::byte>& copy);
 
     cudaStream_t stream() const { return source_.stream; }
     void done(const char* stage) const {
