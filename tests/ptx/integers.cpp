@@ -176,9 +176,8 @@ void add_words(Table& t) {
     t.map<W, W, W, W>("shf.r.wrap.b32", cost::simple, [](W a, W b, W n) { return decltype(right){}(a, b, n & 31); });
     t.map<W, W, W, W>("shf.r.clamp.b32", cost::simple,
                       [](W a, W b, W n) { return n >= 32 ? b : decltype(right){}(a, b, n); });
-    t.map<W, W, W, W>("dp2a.lo.u32.u32", cost::simple, [](W a, W b, W sum) {
-        return sum + (a & 0xFFFF) * (b & 255) + (a >> 16) * (b >> 8 & 255);
-    });
+    t.map<W, W, W, W>("dp2a.lo.u32.u32", cost::simple,
+                      [](W a, W b, W sum) { return sum + (a & 0xFFFF) * (b & 255) + (a >> 16) * (b >> 8 & 255); });
     t.map<W, W, W, W>("prmt.b32", cost::simple, [](W a, W b, W select) {
         W found = 0;
         for (unsigned k = 0; k < 4; ++k) {

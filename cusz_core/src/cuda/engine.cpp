@@ -241,8 +241,8 @@ public:
                 copy_of_body.resize(static_cast<std::size_t>(frame.coding.body_bytes));
                 copy(copy_of_body.data(), body.pointer, copy_of_body.size());
             }
-            cpu_->decompress_pyramid(frame, pyramid, top, body.on_device() ? Source{copy_of_body.data()} : body, threads,
-                                     field);
+            cpu_->decompress_pyramid(frame, pyramid, top, body.on_device() ? Source{copy_of_body.data()} : body,
+                                     threads, field);
         }
     }
 

@@ -152,7 +152,7 @@ struct IndexArguments {
     bool padded;                     // they are followed by an entry that has to be 0
     std::uint32_t shortest, longest; // legal lengths of a payload
     std::uint64_t* starts;           // of tiles 0, 32, 64, .. of the batch, in words (or units)
-    std::uint64_t* states; // for the look-back, one per tiles_of_index_block tiles, initially 0
+    std::uint64_t* states;           // for the look-back, one per tiles_of_index_block tiles, initially 0
     DecompressResult* result;
 };
 inline constexpr std::uint32_t tiles_of_index_block = 256 * tiles_of_start;

@@ -49,7 +49,8 @@ template <class T, TileShape shape>
 __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& memory) {
     using G = FullTile<shape>;
     const DeviceLattice<T>& lattice = *place.lattice;
-    constexpr std::uint32_t begin = G::begin(0), row = G::padded(0, 0), rows = G::padded(0, 1), planes = G::padded(0, 2);
+    constexpr std::uint32_t begin = G::begin(0), row = G::padded(0, 0), rows = G::padded(0, 1),
+                            planes = G::padded(0, 2);
     const std::uint64_t step = lattice.coarse_stride[0], step_y = G::n_active > 1 ? lattice.coarse_stride[1] : 0,
                         step_z = G::n_active > 2 ? lattice.coarse_stride[2] : 0;
     const std::uint64_t first = place.coarse - step - step_y - step_z;

@@ -80,7 +80,8 @@ MadeTables decoding_tables(const RansModel& model) {
     }
     made.bytes = offsetof(DecodingTables, of_slot) + n * sizeof tables->of_slot[0];
     const TablesOfPlaces table_of = tables_of_places(model);
-    for (std::size_t row = 0; row < n_rows; ++row) std::copy(table_of[row].begin(), table_of[row].end(), tables->table_of[row]);
+    for (std::size_t row = 0; row < n_rows; ++row)
+        std::copy(table_of[row].begin(), table_of[row].end(), tables->table_of[row]);
     std::copy(model.significant.begin(), model.significant.end(), tables->significant);
     return made;
 }
@@ -279,8 +280,7 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
         staging_.copy(copy, values, static_cast<std::size_t>(n) * sizeof(T), stream());
         values = copy;
     }
-    std::byte* const body =
-        target.on_device() ? target.bytes() : archive_.reserve<std::byte>(source_, capacity);
+    std::byte* const body = target.on_device() ? target.bytes() : archive_.reserve<std::byte>(source_, capacity);
 
     DevicePyramid<T> lattices(pyramid, given, top, values, nullptr);
     const Sample sample(pyramid.lattices[0].n_tiles, default_r);
@@ -365,8 +365,15 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
     blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(writing.blocks, tickets));
     CUSZ_CUDA(cudaMemsetAsync(states, 0, static_cast<std::size_t>(tickets) * sizeof *states, stream()));
     SplineWriteArguments<T> write{};
-    write.work = {lattices.place(arrays, upload_all), 0, last, given.spline.cubic, tickets, &cleared->writing,
-                  scratch, lattices.positions, 1};
+    write.work = {lattices.place(arrays, upload_all),
+                  0,
+                  last,
+                  given.spline.cubic,
+                  tickets,
+                  &cleared->writing,
+                  scratch,
+                  lattices.positions,
+                  1};
     write.model = model;
     write.tables = tables;
     write.target = body;
@@ -457,9 +464,15 @@ void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, con
     upload(reinterpret_cast<std::byte*>(tables), reinterpret_cast<const std::byte*>(made.tables.get()), made.bytes);
     auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
     SplineReadArguments<T> read{};
-    read.work = {lattices.place(arrays, [&](auto* target, const auto* source, std::size_t count) { upload(target, source, count); }),
-                 0, last, frame.coding.spline.cubic, tickets, &cleared->progress,
-                 scratch_.reserve<std::byte>(source_, blocks * plan.scratch_bytes), lattices.positions,
+    read.work = {lattices.place(arrays, [&](auto* target, const auto* source,
+                                            std::size_t count) { upload(target, source, count); }),
+                 0,
+                 last,
+                 frame.coding.spline.cubic,
+                 tickets,
+                 &cleared->progress,
+                 scratch_.reserve<std::byte>(source_, blocks * plan.scratch_bytes),
+                 lattices.positions,
                  plan.tiles_of_block};
     read.tables = tables;
     read.index = reinterpret_cast<const std::uint16_t*>(body + front);
@@ -487,7 +500,8 @@ void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, con
     done("read_spline");
     Cleared outcome;
     fetch(&outcome, cleared, 1);
-    if (outcome.of_index.index_error != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
+    if (outcome.of_index.index_error != 0)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
     const std::uint64_t units = outcome.of_index.words;
     if (units + units % 2 != read.n_units)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", units, " units, not ", read.n_units);

@@ -1,5 +1,5 @@
-// The spline pipeline on a device: its memory, and the order of the kernels (spline_kernels.hpp). ../cpu/spline_engine.hpp
-// is the CPU's.
+// The spline pipeline on a device: its memory, and the order of the kernels (spline_kernels.hpp).
+// ../cpu/spline_engine.hpp is the CPU's.
 #pragma once
 
 #include <optional>

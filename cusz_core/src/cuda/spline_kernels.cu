@@ -35,8 +35,8 @@ constexpr std::size_t box_bytes(std::uint32_t positions_of_box) {
 }
 
 // Sets lattices that begin a little before a tile of lattice 0, as if the field did, and the place of that tile, or of
-// its points of lattice 1 and those around it, which are all that it is predicted from (section 10). field, middle: copies
-// of lattices 0 and 1. By one thread.
+// its points of lattice 1 and those around it, which are all that it is predicted from (section 10). field, middle:
+// copies of lattices 0 and 1. By one thread.
 template <class T>
 __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, T* values, std::uint32_t room,
                         DeviceLattice<T>& field, DeviceLattice<T>& middle, TilePlace<T>& place, bool in_middle) {
@@ -240,7 +240,7 @@ template <class T, TileShape shape>
 struct ReadMemory {
     Array<TileReading<T>, most_tiles_read> readings;
     Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
-    Array<DecoderState, warp_lanes> decoders; // of the warp that decodes
+    Array<DecoderState, warp_lanes> decoders;    // of the warp that decodes
     Array<std::uint8_t, engine_places> table_of; // in a phase
     Ticket ticket;
     std::uint64_t checksum;
@@ -305,7 +305,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads) read_spline_ker
                 sum.put(static_cast<std::uint32_t>(i), units[reading.begin + i]);
             const std::uint64_t of_warp = warp_sum(sum.sum);
             if (lane() == 0) shared.wide_partial[warp()] = of_warp;
-            if (!legal_positions(units, reading)) reading.error = static_cast<std::uint32_t>(SplineError::verbatim_position);
+            if (!legal_positions(units, reading))
+                reading.error = static_cast<std::uint32_t>(SplineError::verbatim_position);
         }
         __syncthreads();
         if (has_tile && tile_thread() == 0) {
@@ -367,7 +368,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads) read_spline_ker
                     memory.sum(i) = 0;
             }
             if (threadIdx.x < engine_places)
-                shared.table_of[threadIdx.x] = a.tables->table_of[row_of(lattice.number, phase) / n_places][threadIdx.x];
+                shared.table_of[threadIdx.x] =
+                    a.tables->table_of[row_of(lattice.number, phase) / n_places][threadIdx.x];
             __syncthreads();
             with_tile([&](auto& memory) {
                 predict_phase(reading, memory, phase, a.work.cubic, shared.table_of);
@@ -416,13 +418,12 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads) read_spline_ker
                 std::uint32_t bits = 0, all_bits;
                 if (large) with_tile([&](auto& memory) { bits = count_extra_bits(memory, phase); });
                 const std::uint32_t before = sum_of_threads_before(bits, reading.partial, all_bits);
-                if (large) with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
+                if (large)
+                    with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
                 __syncthreads();
                 if (tile_thread() == 0) reading.extra_at += all_bits;
             }
-            with_tile([&](auto& memory) {
-                patches |= reconstruct_phase(reading, memory, phase, units, first_value);
-            });
+            with_tile([&](auto& memory) { patches |= reconstruct_phase(reading, memory, phase, units, first_value); });
             __syncthreads();
             with_tile([&](auto& memory) {
                 patches |= put_verbatim(reading, memory, phase, units);
@@ -491,7 +492,8 @@ __global__ void __launch_bounds__(tile_threads) patch_spline_kernel(const Spline
             for (std::uint32_t j = tile_thread(); j < reading.n_verbatim; j += tile_threads) {
                 Point p;
                 const std::uint32_t c = class_at(reading.place, a.payloads[reading.verbatim + j], p);
-                put(c, p, value_at<T>(a.payloads, reading.verbatim + reading.n_verbatim + std::uint64_t{j} * units_of_value));
+                put(c, p,
+                    value_at<T>(a.payloads, reading.verbatim + reading.n_verbatim + std::uint64_t{j} * units_of_value));
             }
             if (reading.kind != kind_raw) continue;
             if (is_first_thread()) shared.tile.set(lattice, reading.place.edge);
@@ -501,7 +503,8 @@ __global__ void __launch_bounds__(tile_threads) patch_spline_kernel(const Spline
             for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
                 g.for_classes(phase, [&](std::uint32_t c) {
                     g.for_points(c, [&](const Point& p, std::uint32_t) {
-                        put(c, p, value_at<T>(a.payloads, reading.rest + std::uint64_t{first + p.order} * units_of_value));
+                        put(c, p,
+                            value_at<T>(a.payloads, reading.rest + std::uint64_t{first + p.order} * units_of_value));
                     });
                 });
                 first += g.points_of_phase(phase);
@@ -567,11 +570,11 @@ SplinePlan plan_spline(SplineKernel kernel, std::uint32_t n_axes, std::uint32_t 
         };
         if (kernel == SplineKernel::count) {
             plan.blocks = at_once(blocks_of_processor<count_spline_kernel<T, shape>>(device, tile_threads,
-                                                                                    sizeof(CountMemoryOf<T, shape>)));
+                                                                                     sizeof(CountMemoryOf<T, shape>)));
             plan.scratch_bytes = any_writing_bytes<T>(positions) + box_bytes<T>(positions_of_box);
         } else if (kernel == SplineKernel::write) {
             plan.blocks = at_once(blocks_of_processor<write_spline_kernel<T, shape>>(device, tile_threads,
-                                                                                    sizeof(WriteMemory<T, shape>)));
+                                                                                     sizeof(WriteMemory<T, shape>)));
             plan.scratch_bytes = spline_writing_bytes<T>(positions);
         } else {
             int most_bytes = 0;

@@ -43,7 +43,7 @@ struct DeviceLattice {
     // Tickets, in the order of which blocks take up the work.
     std::uint64_t first_ticket, n_tickets;
     std::uint32_t tiles_of_ticket;
-    std::uint32_t waits_for; // number of the lattice that has to be complete before, or 0
+    std::uint32_t waits_for;    // number of the lattice that has to be complete before, or 0
     std::uint64_t tiles_before; // of lattice 0, in batches: number of the first tile here
 };
 
@@ -62,7 +62,7 @@ struct Work {
     bool cubic;
     std::uint64_t n_tickets;
     Progress* progress;
-    std::byte* scratch; // scratch_bytes for each tile of a block, for all blocks
+    std::byte* scratch;      // scratch_bytes for each tile of a block, for all blocks
     std::uint32_t positions; // that a tile of any shape may take
     std::uint32_t tiles_of_block;
 };

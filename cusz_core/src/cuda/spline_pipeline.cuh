@@ -232,15 +232,14 @@ __device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubi
             g.for_points(c, [&](const Point& p, std::uint32_t k) {
                 const std::uint32_t at = position(g, c, p);
                 std::uint32_t spread;
-                const T predicted = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
-                                                  static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv,
-                                                  spread);
+                const T predicted =
+                    predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
+                                  static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv, spread);
                 const T d = lattice.original[original(c, p, k)];
                 const Coded<T> result = quantise_against(d, predicted, q);
                 if (result.verbatim) {
                     const std::uint32_t position_in_tile = raster_position(g, c, p);
-                    if (verbatim != nullptr)
-                        atomicOr(&(*verbatim)[position_in_tile / 32], 1u << position_in_tile % 32);
+                    if (verbatim != nullptr) atomicOr(&(*verbatim)[position_in_tile / 32], 1u << position_in_tile % 32);
                     atomicAdd(&output.n_verbatim, 1u);
                 }
                 const bool is_special = result.code == missing_code;
@@ -297,8 +296,7 @@ __device__ std::uint32_t significant_groups(FullMemory<T, shape>& memory, std::u
 template <class T, TileShape shape, class Use>
 __device__ void for_values(FullMemory<T, shape>& memory, std::uint32_t phase, bool in_a_row, const Use& use) {
     using Geometry = FullTile<shape>;
-    const std::uint32_t all = significant_groups(memory, phase),
-                        each = Geometry::points_of_phase(phase) / tile_threads;
+    const std::uint32_t all = significant_groups(memory, phase), each = Geometry::points_of_phase(phase) / tile_threads;
     for (std::uint32_t k = 0; k < each; ++k) {
         const std::uint32_t o = in_a_row ? tile_thread() * each + k : k * tile_threads + tile_thread(), g = o / 64;
         if ((all >> g & 1) != 0) use(o, static_cast<std::uint32_t>(__popc(all & ((1u << g) - 1))) * 64 + o % 64);
@@ -382,9 +380,7 @@ __device__ void list_phase(Writing& writing, const DeviceLattice<T>& lattice, st
     if (__syncthreads_or(has_extra) == 0) return;
     // The extra bits of a thread's values, which follow each other.
     std::uint32_t bits = 0, all_bits;
-    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) {
-        bits += entry_of(writing.coded[o]).bits;
-    });
+    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) { bits += entry_of(writing.coded[o]).bits; });
     const std::uint32_t begin = output.extra_bits;
     std::uint32_t at = begin + sum_of_threads_before(bits, partial, all_bits);
     for (std::uint32_t i = (begin + 31) / 32 + tile_thread(); i < (begin + all_bits + 31) / 32; i += tile_threads)

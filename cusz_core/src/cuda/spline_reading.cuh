@@ -351,8 +351,7 @@ __device__ bool reconstruct_phase(const TileReading<T>& reading, Memory& memory,
 
 // The verbatim values of a phase. Returns whether some have to be patched.
 template <class T, class Memory>
-__device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint32_t phase,
-                             const std::uint16_t* units) {
+__device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint32_t phase, const std::uint16_t* units) {
     constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     const TilePlace<T>& place = reading.place;
     const auto& g = memory.geometry();
@@ -375,10 +374,9 @@ __device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint3
             memory.value(at) = result.value;
             memory.magnitude(of_class) = static_cast<std::uint8_t>(own);
             const DeviceLattice<T>& lattice = *place.lattice;
-            const std::uint64_t to =
-                lattice.value != nullptr
-                    ? offset_of(place, place.fine, c, p, lattice.stride)
-                    : offset_of(place, place.original, c, p, lattice.original_stride);
+            const std::uint64_t to = lattice.value != nullptr
+                                         ? offset_of(place, place.fine, c, p, lattice.stride)
+                                         : offset_of(place, place.original, c, p, lattice.original_stride);
             DecodedValues<T, std::remove_cvref_t<decltype(g)>>::put_at(lattice, to, result.value, own, bits);
             patches = patches || has_to_be_patched<T>(bits, q);
         });

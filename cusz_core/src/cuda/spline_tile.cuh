@@ -35,7 +35,7 @@ struct TilePlace {
     std::uint32_t edge[4];
     std::uint64_t original, fine, coarse; // offsets of the first point
     std::uint32_t low, high;              // bit a: the rows along axis a are to be continued before it, after it
-    std::uint32_t begin[4], end[4]; // of class 0's positions, those that the coarser lattice has
+    std::uint32_t begin[4], end[4];       // of class 0's positions, those that the coarser lattice has
     bool full;
 };
 
@@ -97,8 +97,7 @@ struct FullTile {
     }
     // Memory has two parts. The first is for phase 1 and then 3, the second for class 0 and then phase 2.
     static constexpr std::uint32_t first_part = positions_of_phase(1);
-    static constexpr std::uint32_t second_part =
-        std::max({positions(0), positions_of_phase(2), points_of_phase(1)});
+    static constexpr std::uint32_t second_part = std::max({positions(0), positions_of_phase(2), points_of_phase(1)});
     static constexpr std::uint32_t memory = first_part + second_part;
     static constexpr std::uint32_t begin(std::uint32_t c) { // of a class's positions
         const auto phase = static_cast<std::uint32_t>(std::popcount(c));
@@ -169,7 +168,9 @@ struct FullTile {
     // Calls use(x, y, z, w) for all positions of a class around the tile.
     template <class C, class Use>
     __device__ void for_margin(C c, const Use& use) const {
-        const auto beyond = [&](std::uint32_t i, std::uint32_t a) { return static_cast<int>(i == 0 ? 0 : n(a) + i) - 1; };
+        const auto beyond = [&](std::uint32_t i, std::uint32_t a) {
+            return static_cast<int>(i == 0 ? 0 : n(a) + i) - 1;
+        };
         if constexpr (margin(c, 2) != 0) {
             constexpr std::uint32_t row = padded(c, 0), rows = padded(c, 1);
             for (std::uint32_t i = tile_thread(); i < row * rows * 3; i += tile_threads)
@@ -205,7 +206,9 @@ struct AnyTile {
     __device__ std::uint32_t edge(std::uint32_t a) const { return edges[a]; }
     __device__ std::uint32_t n(std::uint32_t c, std::uint32_t a) const { return half[c][a]; }
     __device__ std::uint32_t points(std::uint32_t c) const { return numbers[c]; }
-    __device__ std::uint32_t margin(std::uint32_t c, std::uint32_t a) const { return a < n_active && (c >> a & 1) == 0; }
+    __device__ std::uint32_t margin(std::uint32_t c, std::uint32_t a) const {
+        return a < n_active && (c >> a & 1) == 0;
+    }
     __device__ std::uint32_t padded(std::uint32_t c, std::uint32_t a) const { return pads[c][a]; }
     __device__ std::uint32_t stride(std::uint32_t c, std::uint32_t a) const { return strides[c][a]; }
     __device__ std::uint32_t positions(std::uint32_t c) const { return strides[c][3] * pads[c][3]; }
@@ -316,9 +319,10 @@ struct FullMemory {
     using Geometry = FullTile<shape>;
     // First of the coarser lattice's magnitudes, with one around those of class 0; rows are whole words.
     static constexpr std::uint32_t row_of_parents = (Geometry::n(0) + 2 + 3) / 4 * 4,
-                                   plane_of_parents = row_of_parents * (Geometry::n_active > 1 ? Geometry::n(1) + 2 : 1);
+                                   plane_of_parents =
+                                       row_of_parents * (Geometry::n_active > 1 ? Geometry::n(1) + 2 : 1);
     static constexpr std::uint32_t bytes_of_order =
-        std::max(Geometry::points_of_phase(1), plane_of_parents * (Geometry::n_active > 2 ? Geometry::n(2) + 2 : 1));
+        std::max(Geometry::points_of_phase(1), plane_of_parents*(Geometry::n_active > 2 ? Geometry::n(2) + 2 : 1));
 
     Array<T, Geometry::memory> values;
     alignas(16) Array<std::uint8_t, (bytes_of_order + 15) / 16 * 16> orders; // then tables of symbols, then symbols
