@@ -14,30 +14,11 @@ from simt_library import ABS, AUTO, CPU, CUDA, DEVICE, HOST, PLACES, RAW_OVERHEA
 
 PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACES]
 
-#: Whether kernels do the work of the spline pipeline. If not, the host does it (framing.cpp), with the same results and
-#: no launches.
-SPLINE_HAS_KERNELS = True
-#: Whether predictor "auto" samples a field in device memory. If not, it takes "lorenzo" for it.
-AUTO_SAMPLES_ON_DEVICE = True
-
-
-def launches_kernels(archive: bytes) -> bool:
-    """Whether the device's work on it is seen in the number of launches."""
-    return SPLINE_HAS_KERNELS or archive[4] != 2
-
-
 # ---- The same as on the CPU
 
 
 def cpu_archive(context: Context, x: NDArray, eb: float, mode: int = ABS, **options: Any) -> bytes:
     return context.compress(x, eb, mode, backend=CPU, **options)
-
-
-def wanted_archive(context: Context, x: NDArray, eb: float, mode: int, field: str, **options: Any) -> bytes:
-    """The CPU's for a field that lies there."""
-    if options.get("predictor") == "auto" and field == DEVICE and not AUTO_SAMPLES_ON_DEVICE:
-        options["predictor"] = "lorenzo"
-    return cpu_archive(context, x, eb, mode, **options)
 
 
 def check_identity(
@@ -53,8 +34,8 @@ def check_identity(
 ) -> bytes:
     """On the device, against the CPU. Returns the archive. field, archive: where they lie."""
     library, where = context.library, {"field": field, "archive": archive, "backend": backend}
-    wanted = wanted_archive(context, x, eb, mode, field, **options)
-    may_be_idle = x.size == 0 or not launches_kernels(wanted) or field == archive == HOST
+    wanted = cpu_archive(context, x, eb, mode, **options)
+    may_be_idle = x.size == 0 or field == archive == HOST
     before = library.launches
     made = context.compress(x, eb, mode, **where, **options)
     assert len(made) == len(wanted)
@@ -196,7 +177,7 @@ def every_call_may_fail(
                         context.release_scratch()
                         assert simt.held == held
         if DEVICE in places.values() and direction in ("compress", "decompress"):
-            assert failed > (5 if launches_kernels(wanted) else 2)
+            assert failed > 5
     return wanted
 
 

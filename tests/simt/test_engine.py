@@ -20,7 +20,6 @@ from simt_checks import (
     cpu_archive,
     every_call_may_fail,
     failure_of,
-    launches_kernels,
     refused,
 )
 from simt_fields import KINDS, SPLINE_KINDS, Kind
@@ -103,7 +102,7 @@ def test_places(
                 assert context.decompress(wanted, x.nbytes, **options) == decoded
             # A raw archive is copied by the host where both lie there, whatever the backend.
             took_device = simt.launches > before
-            if (backend == AUTO or name not in ("lossless", "incompressible")) and launches_kernels(wanted):
+            if backend == AUTO or name not in ("lossless", "incompressible"):
                 assert took_device == (not on_host or backend == CUDA)
 
 
@@ -118,7 +117,7 @@ def test_inspect_and_check(simt: Library, context: Context, name: str, place: st
     with simt.memory(place, data) as archive:
         assert bytes(context.inspect(archive)) == bytes(wanted)
         context.check(archive)
-    assert (simt.launches > 0) == (place == DEVICE and launches_kernels(data))
+    assert (simt.launches > 0) == (place == DEVICE)
     damaged = bytearray(data)
     damaged[-1] ^= 1
     with simt.memory(place, bytes(damaged)) as archive, pytest.raises(Failure) as failure:
@@ -181,18 +180,15 @@ def test_what_is_refused(simt: Library, context: Context, predictor: str) -> Non
         def compress(target: Memory, source: Memory, eb: float = 1e-2, mode: int = ABS, **options: Any) -> None:
             context.compress_into(target, source, x.dtype, x.shape, eb, mode, predictor=predictor, **options)
 
-        def not_for_kernels(call: Callable[[], object], text: str = "not aligned") -> None:
-            if launches_kernels(data):
-                refused(Status.PARAMETER, text, call)
-            else:
-                call()  # on the host, which copies it
+        def not_aligned(call: Callable[[], object], text: str = "not aligned") -> None:
+            refused(Status.PARAMETER, text, call)
 
         for target in (archive, device_archive):
-            not_for_kernels(lambda t=target: compress(t, shifted), "field lies on a device and is not aligned to 4")
+            not_aligned(lambda t=target: compress(t, shifted), "field lies on a device and is not aligned to 4")
             refused(Status.PARAMETER, "not aligned", lambda t=target: compress(t, shifted, 1e-3, REL))
             refused(Status.PARAMETER, "not aligned", lambda t=target: compress(t, shifted, 0.0))
-        not_for_kernels(lambda: compress(shifted_archive, device_field), "archive lies on a device and is not")
-        not_for_kernels(lambda: compress(shifted_archive, field))
+        not_aligned(lambda: compress(shifted_archive, device_field), "archive lies on a device and is not")
+        not_aligned(lambda: compress(shifted_archive, field))
         refused(Status.PARAMETER, "not aligned", lambda: compress(shifted_archive, device_field, 0.0))
         refused(Status.PARAMETER, "not aligned", lambda: compress(shifted_archive, field, 0.0))
         for target, source in ((archive, device_field), (device_archive, field), (device_archive, device_field)):
@@ -201,10 +197,10 @@ def test_what_is_refused(simt: Library, context: Context, predictor: str) -> Non
             refused(Status.UNSUPPORTED, "lossless", lambda: compress(device_archive, device_field, lossless=1))
 
         for place in (field, device_field):
-            not_for_kernels(lambda p=place: context.decompress_into(p, shifted_data))
-            not_for_kernels(lambda p=place: context.decompress_into(p, shifted_by_1))
+            not_aligned(lambda p=place: context.decompress_into(p, shifted_data))
+            not_aligned(lambda p=place: context.decompress_into(p, shifted_by_1))
             refused(Status.PARAMETER, "not aligned", lambda p=place: context.decompress_into(p, shifted_raw))
-        not_for_kernels(lambda: context.decompress_into(shifted, device_data))
+        not_aligned(lambda: context.decompress_into(shifted, device_data))
         refused(Status.PARAMETER, "not aligned", lambda: context.decompress_into(shifted, device_raw))
         refused(Status.PARAMETER, "cpu takes host", lambda: context.decompress_into(field, device_data, backend=CPU))
         refused(
@@ -212,7 +208,7 @@ def test_what_is_refused(simt: Library, context: Context, predictor: str) -> Non
         )
         refused(Status.PARAMETER, "backend is 3", lambda: context.decompress_into(field, device_data, backend=3))
         refused(Status.PARAMETER, "not aligned", lambda: context.value_range(shifted, x.dtype, x.size))
-        not_for_kernels(lambda: context.check(shifted_data))
+        not_aligned(lambda: context.check(shifted_data))
         assert context.inspect(shifted_data).raw_bytes == x.nbytes
 
         device_field.put(np.frombuffer(x.tobytes(), np.uint8))
@@ -270,10 +266,7 @@ def test_a_lossless_stage_over_an_archive_from_the_device(simt: Library, context
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
     assert context.decompress(wanted, x.nbytes, field=DEVICE) == decoded
     assert context.decompress(wanted, x.nbytes, backend=CUDA) == decoded
-    if launches_kernels(wanted):
-        refused(Status.UNSUPPORTED, "lossless", lambda: context.decompress(wanted, x.nbytes, archive=DEVICE))
-    else:
-        assert context.decompress(wanted, x.nbytes, archive=DEVICE) == decoded
+    refused(Status.UNSUPPORTED, "lossless", lambda: context.decompress(wanted, x.nbytes, archive=DEVICE))
 
 
 def test_devices(simt: Library, context: Context) -> None:
@@ -738,7 +731,7 @@ def test_work_goes_to_the_stream(simt: Library, context: Context, predictor: str
                         for other in {first, second, None} - {stream}:
                             assert simt.c.simt_work(other) == 0
                         on_host = field_place == archive_place == HOST
-                        assert simt.c.simt_work(stream) > 0 or (on_host and (eb == 0 or not launches_kernels(wanted)))
+                        assert simt.c.simt_work(stream) > 0 or (on_host and eb == 0)
                         assert archive.get(n) == wanted
                         assert field.get() == decoded
                         field.put(np.frombuffer(x.tobytes(), np.uint8))
@@ -768,7 +761,6 @@ def test_allocator(simt: Library, context: Context, places: dict[str, str], pred
     x = support.smooth(SHAPE if predictor == "lorenzo" else SMALL_SHAPE, DTYPES[1])
     wanted = cpu_archive(context, x, 1e-3, REL, predictor=predictor)
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
-    asks_for_memory = launches_kernels(wanted)
     with (
         simt.memory(places["field"], x) as field,
         simt.memory(places["archive"], x.nbytes + RAW_OVERHEAD) as archive,
@@ -782,7 +774,7 @@ def test_allocator(simt: Library, context: Context, places: dict[str, str], pred
             field.put(np.frombuffer(x.tobytes(), np.uint8))
 
         both_ways()
-        assert pool.live or not asks_for_memory
+        assert pool.live
         assert simt.calls("cudaMallocAsync") == 0
         assert context.scratch >= sum(memory.nbytes for memory in pool.live.values())
         context.release_scratch()
@@ -804,7 +796,7 @@ def test_allocator(simt: Library, context: Context, places: dict[str, str], pred
             pytest.fail("it never succeeds")
         # The CPU takes over pyramids of fields on the host.
         on_cpu = predictor == "spline" and places["field"] == HOST
-        assert nth > 4 or not asks_for_memory or on_cpu
+        assert nth > 4 or on_cpu
 
         # Another allocator: what came from this one goes back to it.
         both_ways()
@@ -812,16 +804,16 @@ def test_allocator(simt: Library, context: Context, places: dict[str, str], pred
         context.set_allocator(second.allocate, second.release, 77)
         assert not pool.live
         both_ways()
-        assert second.live or not asks_for_memory
+        assert second.live
         context.set_allocator(None, None)
         assert not second.live
         before = simt.calls("cudaMallocAsync")
         both_ways()
-        assert simt.calls("cudaMallocAsync") > before or not asks_for_memory
+        assert simt.calls("cudaMallocAsync") > before
 
         context.set_allocator(second.allocate, second.release, 77)
         both_ways()
-    assert second.live or not asks_for_memory
+    assert second.live
     context.destroy()
     assert not second.live
     assert pool.wrong == second.wrong == []

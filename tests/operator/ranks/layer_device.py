@@ -45,11 +45,8 @@ with cz.Reader(path, comm) as run:
         host, device = step.blocks("host"), step.blocks("device")
         assert (host["device"] == -1).all()
         assert (device["device"] == 0).all()
-        columns = ["eb_abs", "min", "max"]
-        if predictor != "auto":  # does not look at fields in device memory
-            assert support.same_bits(values["device"], values["host"])
-            columns += ["archive_bytes", "checksum", "outliers"]
-        for column in columns:
+        assert support.same_bits(values["device"], values["host"])
+        for column in ("eb_abs", "min", "max", "archive_bytes", "checksum", "outliers"):
             assert (host[column] == device[column]).all(), column
 
 with adios2.FileReader(path) as run:
