@@ -267,10 +267,12 @@ private:
         note_roughness(local.lattices[0]);
     }
 
-    // Fills the arrays of a lattice with these points.
-    static void put_quantised(const Lattice& lattice, const LookedAt& points, const Quantiser<T>& q, const T* field,
-                              const LatticeArrays<T>& arrays) {
+    // Fills the arrays of a lattice with these points. Not inlined, and on copies, which stores of bytes do not change:
+    // so that all its loop needs is in registers.
+    [[gnu::noinline]] static void put_quantised(const Lattice& lattice, const LookedAt points, const Quantiser<T> q,
+                                                const T* field, const LatticeArrays<T> arrays) {
         const auto& [begin, end] = points;
+        const std::uint64_t from_step = lattice.field_stride[0], to_step = lattice.stride[0];
         T last = 0;
         for (std::uint64_t w = begin[3]; w < end[3]; ++w)
             for (std::uint64_t z = begin[2]; z < end[2]; ++z)
@@ -285,8 +287,8 @@ private:
                         if (std::abs(t) <= Traits<T>::quantum_limit && !is_special) last = back;
                         arrays.value[to] = last;
                         arrays.magnitude[to] = is_special ? special_magnitude : std::uint8_t{0};
-                        from += lattice.field_stride[0];
-                        to += lattice.stride[0];
+                        from += from_step;
+                        to += to_step;
                     }
                 }
     }
