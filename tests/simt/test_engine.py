@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
