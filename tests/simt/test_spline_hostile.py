@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from format_v2_reference import encode
+from format_v2_reference import encode, read_model
 from numpy.typing import NDArray
 from simt_checks import outcome, same_as_cpu, status_of_check
 from simt_library import CPU, DEVICE, HOST, Context, Library, Status
-from v2_cases import REFUSED, large_field, resealed, strewn
+from v2_cases import REFUSED, large_field, parsed, rebuilt, resealed, strewn
 
 import format_v1 as v1
 import format_v2 as v2
@@ -259,6 +259,33 @@ def test_what_the_reference_refuses(simt: Library, reused: Context, edit: Callab
     x = large_field()
     mutant = resealed(edit(encode(x, 1e-3, axes=2)))
     assert same_as_cpu(reused, mutant, x.nbytes, "") != Status.OK
+
+
+def with_small_state(payload: bytes, g: int) -> bytes:
+    """Of a tile of one lane, with a state below the least. If g is the frequency of the first flag, the word put
+    before the others makes up for it: from there on all is as it was."""
+    (state,) = struct.unpack_from("<I", payload, 2)
+    slot = state % 4096
+    start, f = (4096 - g, g) if slot >= 4096 - g else (0, 4096 - g)
+    high, word = divmod(f * (state >> 12) + slot - start, 2**16)  # the next state
+    small = (high // f << 12) + high % f + start
+    return payload[:2] + struct.pack("<IH", small, word) + payload[6:]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_a_small_state_that_fits(simt: Library, reused: Context, dtype: np.dtype) -> None:
+    x = smooth((20, 41), dtype)
+    archive = encode(x, 1e-2, "abs", axes=3)
+    model = read_model(archive[v2.CODEBOOK_AT : v2.body_at(reused.info_of(archive).codebook_bytes)])
+    pyramid = parsed(archive)
+    tiles = [t for t, payload in enumerate(pyramid.payloads) if payload[:2] == bytes(2)]
+    assert tiles
+    for t in tiles:
+        for g in sorted(set(model.significant.tolist())):
+            payloads = pyramid.payloads.copy()
+            payloads[t] = with_small_state(payloads[t], g)
+            mutant = rebuilt(archive, payloads, pyramid.top)
+            assert same_as_cpu(reused, mutant, x.nbytes, f"tile {t}, frequency {g}") == Status.CORRUPT
 
 
 def test_archives_that_end_too_soon(simt: Library, reused: Context, victim: Victim) -> None:
