@@ -13,6 +13,7 @@
 
 #include "cuda/kernels.hpp"
 #include "cuda/rans_model.hpp"
+#include "cuda/sample_boxes.hpp"
 #include "cuda/spline_kernels.hpp"
 
 namespace {
@@ -146,6 +147,9 @@ void pyramids() {
     GatherArguments<T> points{};
     for (std::uint64_t& extent : points.extent) extent = 1;
     gather(points, nullptr);
+    CopyBoxesArguments<T> boxes{};
+    boxes.n_boxes = 1;
+    copy_boxes(boxes, nullptr);
 }
 
 } // namespace
