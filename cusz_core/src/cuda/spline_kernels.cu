@@ -258,7 +258,7 @@ __device__ inline void report(std::uint64_t* first, std::uint64_t tile, std::uin
 }
 
 template <class T, TileShape shape>
-__global__ void __launch_bounds__(most_tiles_read* tile_threads) read_spline_kernel(const SplineReadArguments<T> a) {
+__global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_kernel(const SplineReadArguments<T> a) {
     auto& shared = shared_memory<ReadMemory<T, shape>>();
     const std::uint64_t n_indexed = a.of_index->words;
     if (n_indexed + n_indexed % 2 != a.n_units || a.of_index->index_error != 0) return; // the index must not be used
