@@ -32,10 +32,8 @@ const char* text_of(SplineError error) {
     return "bad";
 }
 
-std::uint64_t weigh_all(const std::byte* words, std::size_t bytes) { return weigh(words, bytes / 4); }
-
 std::uint64_t top_part(const Pyramid& pyramid, const Top& top) {
-    return part_of_sum(pyramid.n_tiles, weigh_all(top.section.data(), top.section.size()), top.section.size() / 2);
+    return part_of_sum(pyramid.n_tiles, weigh(top.section.data(), top.section.size() / 4), top.section.size() / 2);
 }
 
 // The points of lattice 1 with which tile `number` of lattice 0 is counted (docs/format_v2.md, section 10).
@@ -98,7 +96,7 @@ struct DevicePyramid {
     std::uint64_t values = 0; // of all but the field
     std::uint32_t positions = 0;
 
-    // field: originals or, for reading, where decoded values go.
+    // original: the field, to write; decoded: to read, where its values go.
     DevicePyramid(const Pyramid& pyramid, const Coding& coding, const Top& top, const T* original, T* decoded) {
         for (std::size_t i = 0; i < pyramid.lattices.size(); ++i) {
             const Lattice& from = pyramid.lattices[i];
@@ -342,7 +340,7 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
     }
     auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(counting.blocks, tickets));
     const SplineCountArguments<T> count{
-        .work = {lattices.place(arrays, upload_all), 0, last, given.spline.cubic, tickets, &cleared->counting, scratch,
+        .work = {lattices.place(arrays, upload_all), last, given.spline.cubic, tickets, &cleared->counting, scratch,
                  lattices.positions, 1},
         .sample = sample,
         .counts = &cleared->counts,
@@ -366,7 +364,6 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
     CUSZ_CUDA(cudaMemsetAsync(states, 0, static_cast<std::size_t>(tickets) * sizeof *states, stream()));
     SplineWriteArguments<T> write{};
     write.work = {lattices.place(arrays, upload_all),
-                  0,
                   last,
                   given.spline.cubic,
                   tickets,
@@ -466,7 +463,6 @@ void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, con
     SplineReadArguments<T> read{};
     read.work = {lattices.place(arrays, [&](auto* target, const auto* source,
                                             std::size_t count) { upload(target, source, count); }),
-                 0,
                  last,
                  frame.coding.spline.cubic,
                  tickets,

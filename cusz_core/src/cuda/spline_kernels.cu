@@ -62,7 +62,6 @@ __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, 
     auto* const magnitudes = reinterpret_cast<std::uint8_t*>(values + room);
     field.coarse_value = middle.value = values;
     field.coarse_magnitude = middle.magnitude = magnitudes;
-    field.tiles_before = middle.tiles_before = 0;
     for (std::uint32_t j = 0; j < 4; ++j) {
         const std::uint32_t a = middle.axis[j];
         middle.extent[j] -= begin[a];

@@ -43,8 +43,7 @@ struct DeviceLattice {
     // Tickets, in the order of which blocks take up the work.
     std::uint64_t first_ticket, n_tickets;
     std::uint32_t tiles_of_ticket;
-    std::uint32_t waits_for;    // number of the lattice that has to be complete before, or 0
-    std::uint64_t tiles_before; // of lattice 0, in batches: number of the first tile here
+    std::uint32_t waits_for; // number of the lattice that has to be complete before, or 0
 };
 
 // What the blocks of a launch share. Zeroed beforehand.
@@ -54,17 +53,17 @@ struct Progress {
     std::uint64_t tiles_done[most_lattices]; // by lattice
 };
 
-// The pyramid, or part of it: lattices from the coarsest to be worked on, number last, to number first.
+// The work of a launch: all lattices below the top.
 template <class T>
 struct Work {
     const DeviceLattice<T>* lattices; // all, by number
-    std::uint32_t first, last;
+    std::uint32_t last;               // number of the coarsest one below the top
     bool cubic;
     std::uint64_t n_tickets;
     Progress* progress;
-    std::byte* scratch;      // scratch_bytes for each tile of a block, for all blocks
-    std::uint32_t positions; // that a tile of any shape may take
-    std::uint32_t tiles_of_block;
+    std::byte* scratch;           // of all blocks (SplinePlan)
+    std::uint32_t positions;      // that a tile of any shape may take
+    std::uint32_t tiles_of_block; // at once
 };
 
 template <class T>

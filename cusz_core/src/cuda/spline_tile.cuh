@@ -484,10 +484,9 @@ __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice) 
         place.high |= half + (edge + 1) / 2 + 2 > (lattice.extent[a] + 1) / 2 ? 1u << a : 0;
     }
 }
-// The same of tile `number` of those at work.
+// The same of a lattice's tile with this number.
 template <class T>
 __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice, std::uint64_t number) {
-    number += lattice.tiles_before;
     place.number = lattice.first_tile + number;
     place.full = true;
     const auto full = tile_edges(lattice.n_active);
