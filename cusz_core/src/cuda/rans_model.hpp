@@ -1,6 +1,5 @@
-// Chooses the rANS coder's model from what was counted, on the device (rans_model.cu): what choose_model does on the
-// CPU
-// (../format/rans_model.hpp), and the tables that the encoder looks up.
+// Chooses the rANS coder's model from what was counted, on the device (rans_model.cu), as choose_model does on the CPU
+// (../format/rans_model.hpp), and makes the tables that the encoder looks up.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -108,6 +108,7 @@ __device__ bool legal_positions(const std::uint16_t* units, const TileReading<T>
     return legal;
 }
 
+// The bits of a value that begins at this unit.
 template <class T>
 __device__ typename Traits<T>::Bits value_at(const std::uint16_t* units, std::uint64_t at) {
     typename Traits<T>::Bits bits = 0;
