@@ -46,6 +46,28 @@ __device__ inline std::uint64_t warp_sum(std::uint64_t v) {
     return v;
 }
 
+// The sum over the `n` lanes that this one is among: the first n, the next n, ...; at most 2^16 - 1.
+template <std::uint32_t n>
+__device__ std::uint32_t sum_over_lanes(std::uint32_t v) {
+    static_assert(n == 32 || n == 16 || n == 8);
+    if constexpr (n == 32) {
+        return warp_sum(v);
+    } else if constexpr (n == 16) { // both in one sum
+        const std::uint32_t half = lane() & 16;
+        return warp_sum(v << half) >> half & 0xFFFF;
+    } else {
+        for (std::uint32_t d = n / 2; d > 0; d /= 2) v += __shfl_xor_sync(whole_warp, v, static_cast<int>(d));
+        return v;
+    }
+}
+// Whether one of those lanes has the property.
+template <std::uint32_t n>
+__device__ bool any_over_lanes(bool has) {
+    const std::uint32_t those = __ballot_sync(whole_warp, has);
+    if constexpr (n == 32) return those != 0;
+    return (those >> (lane() & ~(n - 1)) & ((1u << n % 32) - 1)) != 0;
+}
+
 // Adds the number of the lane that is d before this one, if there is one.
 template <std::uint32_t d, class U>
 __device__ U plus_lane_before(U v) {

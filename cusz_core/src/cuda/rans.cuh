@@ -10,9 +10,10 @@ namespace cusz::cuda {
 inline constexpr std::uint32_t tiles_of_warp = warp_lanes / most_lanes;
 inline constexpr std::uint32_t most_entries = max_tile_values + 1024; // values and flags
 
-// A run of entries of a tile: a phase's flags, or its values in significant groups.
+// A run of entries of a tile: a phase's flags, or its values in significant groups. groups: which of its groups of 64
+// those are, by bit, if there are others between them; otherwise 0.
 struct EntryRun {
-    std::uint32_t first, n;
+    std::uint32_t first, n, groups;
 };
 
 // This lane's tile among those of the warp, and its number among the tile's lanes.
@@ -45,12 +46,26 @@ public:
         : tables_(tables), lanes_(lanes), entries_(entries), words_(words), at_(end) {}
 
     __device__ void run(const EntryRun& run) {
-        const bool works = lane_of_tile() < lanes_;
-        const std::uint32_t n = works ? run.n : 0, each = std::max(lanes_, 1u);
-        for (std::uint32_t step = __reduce_max_sync(whole_warp, (n + each - 1) / each); step-- > 0;) {
-            const std::uint32_t j = step * each + lane_of_tile();
-            code(j < n ? tables_.interval[entries_[run.first + j]] : tables_.interval[idle_entry]);
-        }
+        const std::uint32_t n = lane_of_tile() < lanes_ ? run.n : 0, each = std::max(lanes_, 1u);
+        const std::uint32_t own =
+            n > lane_of_tile() ? (n - lane_of_tile() + each - 1) / each : 0; // this lane's entries
+        const std::uint16_t *const first = entries_ + run.first + lane_of_tile(), *entry = first + own * each;
+        std::uint32_t groups = run.groups, enters = groups != 0 ? own : 0; // the next one is before this step
+        const auto code_step = [&](std::uint32_t step, bool has) {
+            if (step == enters) {
+                const std::uint32_t g = 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(groups)));
+                groups ^= 1u << g;
+                entry = first + (g + 1) * 64;
+                enters = groups != 0 ? step - 64 / each : 0;
+            }
+            std::uint32_t own_entry = idle_entry;
+            if (has) own_entry = *(entry -= each);
+            code(tables_.interval[own_entry]);
+        };
+        std::uint32_t step = __reduce_max_sync(whole_warp, own);
+        for (const std::uint32_t of_all = __reduce_min_sync(whole_warp, own); step > of_all; --step)
+            code_step(step, step <= own);
+        for (; step > 0; --step) code_step(step, true);
     }
     // Puts the states before the words. Returns where they begin.
     __device__ std::uint32_t finish() {
@@ -64,9 +79,8 @@ public:
 
 private:
     __device__ void code(std::uint64_t interval) {
-        const auto start = static_cast<std::uint32_t>(interval & 0xFFFF),
-                   frequency = static_cast<std::uint32_t>(interval >> 16 & 0xFFFF),
-                   reciprocal = static_cast<std::uint32_t>(interval >> 32);
+        const auto low = static_cast<std::uint32_t>(interval), reciprocal = static_cast<std::uint32_t>(interval >> 32);
+        const std::uint32_t start = low & 0xFFFF, frequency = low >> 16;
         const bool full = state_ >> 20 >= frequency;
         const auto giving = lanes_of_tile_.count(full);
         at_ -= giving.n;
@@ -74,12 +88,10 @@ private:
             words_[at_ + giving.before] = static_cast<std::uint16_t>(state_);
             state_ >>= 16;
         }
-        std::uint32_t quotient = __umulhi(state_, reciprocal), rest = state_ - quotient * frequency;
-        if (rest >= frequency) { // the reciprocal is rounded down
-            ++quotient;
-            rest -= frequency;
-        }
-        state_ = (quotient << rans_bits) + rest + start;
+        // x / f * 4096 + x % f + start = x + x / f * (4096 - f) + start. The reciprocal is rounded down.
+        std::uint32_t quotient = __umulhi(state_, reciprocal);
+        quotient += state_ - quotient * frequency >= frequency ? 1 : 0;
+        state_ += quotient * (rans_total - frequency) + start;
     }
 
     const EncodingTables& tables_;

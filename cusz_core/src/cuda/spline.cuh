@@ -26,8 +26,7 @@ __device__ void for_odd_axes(C c, const Use& use) {
 // Of the coarser lattice's magnitudes in `order`: strides between them.
 template <class T, TileShape shape>
 __device__ constexpr std::uint32_t parent_stride(const FullMemory<T, shape>&, std::uint32_t a) {
-    using Memory = FullMemory<T, shape>;
-    return a == 0 ? 1 : a == 1 ? Memory::row_of_parents : Memory::plane_of_parents;
+    return FullMemory<T, shape>::stride_of_parents(a);
 }
 template <class T>
 __device__ std::uint32_t parent_stride(const AnyMemory<T>& memory, std::uint32_t a) {
@@ -44,7 +43,7 @@ __device__ bool is_in_coarse(const TilePlace<T>& place, std::uint32_t a, std::ui
 }
 
 // Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is. A
-// warp takes rows of a full tile.
+// warp takes rows of a full tile, and each through all planes.
 template <class T, TileShape shape>
 __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& memory) {
     using G = FullTile<shape>;
@@ -54,22 +53,27 @@ __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& mem
     const std::uint64_t step = lattice.coarse_stride[0], step_y = G::n_active > 1 ? lattice.coarse_stride[1] : 0,
                         step_z = G::n_active > 2 ? lattice.coarse_stride[2] : 0;
     const std::uint64_t first = place.coarse - step - step_y - step_z;
-    for (std::uint32_t x = lane(); x < row; x += warp_lanes) {
-        const bool x_inside = is_in_coarse(place, 0, x), x_magnitude = x < G::n(0) + 2;
-        for (std::uint32_t z = 0; z < planes; ++z) {
-            const bool z_inside = x_inside && (planes == 1 || is_in_coarse(place, 2, z));
-            const bool z_magnitude = x_magnitude && (planes == 1 || z < G::n(2) + 2);
-            const std::uint64_t of_z = first + x * step + z * step_z;
+    const std::uint32_t z_begin = place.begin[2], z_end = place.end[2];
+    const std::uint32_t thread = fresh_tile_thread();
+    for (std::uint32_t x = thread % warp_lanes; x < row; x += warp_lanes) {
+        const bool x_inside = is_in_coarse(place, 0, x);
 #pragma unroll
-            for (std::uint32_t j = 0; j < (rows + tile_warps - 1) / tile_warps; ++j) {
-                const std::uint32_t y = j * tile_warps + tile_warp();
-                if (y >= rows) break;
-                const bool inside = z_inside && (rows == 1 || is_in_coarse(place, 1, y));
-                const std::uint64_t at = of_z + y * step_y;
-                memory.value(begin + (z * rows + y) * row + x) = inside ? lattice.coarse_value[at] : T{0};
-                if (z_magnitude && (rows == 1 || y < G::n(1) + 2))
-                    memory.order(x + y * parent_stride(memory, 1) + z * parent_stride(memory, 2)) =
-                        inside ? lattice.coarse_magnitude[at] : std::uint8_t{0};
+        for (std::uint32_t j = 0; j < (rows + tile_warps - 1) / tile_warps; ++j) {
+            const std::uint32_t y = j * tile_warps + thread / warp_lanes;
+            if (y >= rows) break;
+            const bool inside = x_inside && (rows == 1 || is_in_coarse(place, 1, y)),
+                       has_magnitude = x < G::n(0) + 2 && (rows == 1 || y < G::n(1) + 2);
+            const std::uint64_t at = first + x * step + y * step_y;
+            const T* value = lattice.coarse_value + at;
+            const std::uint8_t* magnitude = lattice.coarse_magnitude + at;
+            const std::uint32_t to = begin + y * row + x,
+                                to_magnitude = x * parent_stride(memory, 0) + y * parent_stride(memory, 1);
+#pragma unroll
+            for (std::uint32_t z = 0; z < planes; ++z, value += step_z, magnitude += step_z) {
+                const bool is = inside && (planes == 1 || (z >= z_begin && z < z_end));
+                memory.value(to + z * rows * row) = is ? *value : T{0};
+                if (has_magnitude && (planes == 1 || z < G::n(2) + 2))
+                    memory.order(to_magnitude + z * parent_stride(memory, 2)) = is ? *magnitude : std::uint8_t{0};
             }
         }
     }
@@ -103,9 +107,13 @@ __device__ std::uint32_t parents_around(Memory& memory, std::uint32_t first) {
     for (std::uint32_t z = 0; z < (g.is_active(2) ? 3 : 1); ++z)
         for (std::uint32_t y = 0; y < (g.is_active(1) ? 3 : 1); ++y)
             for (std::uint32_t x = 0; x < 3; ++x)
-                sum += memory.order(first + x + y * parent_stride(memory, 1) + z * parent_stride(memory, 2));
+                sum += memory.order(first + x * parent_stride(memory, 0) + y * parent_stride(memory, 1) +
+                                    z * parent_stride(memory, 2));
     return std::min(sum, +special_magnitude);
 }
+
+// Whether one of four magnitudes, or sums of some, is special_magnitude.
+__device__ inline bool has_special(std::uint32_t magnitudes) { return (magnitudes & 0x80808080) != 0; }
 
 // P for all points, from what load_coarse left in `order`. Four at a time: sums stay below a byte, unless there are
 // special values.
@@ -113,24 +121,27 @@ template <class T, TileShape shape>
 __device__ void sum_parents(FullMemory<T, shape>& memory) {
     using Memory = FullMemory<T, shape>;
     using G = typename Memory::Geometry;
-    constexpr std::uint32_t quads = G::n(0) / 4;
+    constexpr std::uint32_t quads = G::n(G::last_axis) / 4, columns_x = G::n_active > 1 ? G::n(0) : 1;
     for (std::uint32_t i = tile_thread(); i < G::class_points / 4; i += tile_threads) {
-        const std::uint32_t x = i % quads * 4, y = i / quads % G::n(1), z = i / (quads * G::n(1));
-        const std::uint32_t first = x + y * Memory::row_of_parents + z * Memory::plane_of_parents;
+        std::uint32_t first = i % quads * 4;
+        if constexpr (G::n_active > 1) first += i / quads % columns_x * Memory::stride_of_parents(0);
+        if constexpr (G::n_active > 2) first += i / (quads * columns_x) * Memory::stride_of_parents(1);
         const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.orders[first]);
         std::uint32_t low = 0, high = 0, any = 0; // of six in a row
 #pragma unroll
-        for (std::uint32_t dz = 0; dz < (G::n_active > 2 ? 3 : 1); ++dz)
+        for (std::uint32_t dy = 0; dy < (G::n_active > 2 ? 3 : 1); ++dy)
 #pragma unroll
-            for (std::uint32_t dy = 0; dy < (G::n_active > 1 ? 3 : 1); ++dy) {
-                const std::uint32_t at = (dy * Memory::row_of_parents + dz * Memory::plane_of_parents) / 4;
+            for (std::uint32_t dx = 0; dx < (G::n_active > 1 ? 3 : 1); ++dx) {
+                const std::uint32_t at = (dx * (G::n_active > 1 ? Memory::stride_of_parents(0) : 0) +
+                                          dy * (G::n_active > 2 ? Memory::stride_of_parents(1) : 0)) /
+                                         4;
                 const std::uint32_t a = from[at], b = from[at + 1];
                 low += a;
                 high += b;
-                any |= a | b;
+                any |= a | (b & 0xFFFF);
             }
         std::uint32_t sums = low + (low >> 8 | high << 24) + (low >> 16 | high << 16);
-        if ((any & 0x80808080) != 0) { // special_magnitude, or what is beyond the row
+        if (has_special(any)) {
             sums = 0;
             for (std::uint32_t k = 0; k < 4; ++k) sums |= parents_around(memory, first + k) << 8 * k;
         }
@@ -186,12 +197,17 @@ __device__ void continue_rows(const TilePlace<T>& place, Memory& memory, C c, st
     }
 }
 
+// Of two numbers, at most one of them NaN, which does not count.
+__device__ inline float least(float a, float b) { return ::fminf(a, b); }
+__device__ inline double least(double a, double b) { return ::fmin(a, b); }
+__device__ inline float largest(float a, float b) { return ::fmaxf(a, b); }
+__device__ inline double largest(double a, double b) { return ::fmax(a, b); }
+
 // The prediction at a position, and S if wanted.
 template <bool with_spread, class T, class Memory, class C>
 __device__ T predict(Memory& memory, C c, int x, int y, int z, int w, bool cubic, T inv, std::uint32_t& spread) {
     const auto& g = memory.geometry();
-    T sum{}, low{}, high{};
-    bool is_first = true;
+    T sum{}, low{}, high{}, first{};
     std::uint32_t n_odd = 0;
     for_odd_axes(c, [&](auto a, auto source) {
         const std::uint32_t at = position(g, source, x, y, z, w), s = g.stride(source, a);
@@ -200,18 +216,16 @@ __device__ T predict(Memory& memory, C c, int x, int y, int z, int w, bool cubic
         const T s12 = v1 + v2;
         const T curve = (s12 * T(9) - (v0 + v3)) * T(0.0625), line = s12 * T(0.5);
         const T chosen = cubic ? curve : line;
-        sum = is_first ? chosen : sum + chosen;
+        sum = n_odd == 0 ? chosen : sum + chosen;
         if constexpr (with_spread) {
-            if (is_first) {
-                low = high = curve;
+            if (n_odd == 0) {
+                first = curve;
+                low = high = line;
             } else {
-                low = curve < low ? curve : low;
-                high = curve > high ? curve : high;
+                low = least(least(low, curve), line);
+                high = largest(largest(high, curve), line);
             }
-            low = line < low ? line : low;
-            high = line > high ? line : high;
         }
-        is_first = false;
         ++n_odd;
     });
     if (n_odd == 2) sum *= T(0.5);
@@ -219,6 +233,9 @@ __device__ T predict(Memory& memory, C c, int x, int y, int z, int w, bool cubic
     if constexpr (with_spread) {
         constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52;
         constexpr std::int32_t mask = sizeof(T) == 4 ? 0xFF : 0x7FF, bias = sizeof(T) == 4 ? 127 : 1023;
+        // Of the first curve alone NaN counts; a line is never NaN, as values are finite.
+        low = least(low, first);
+        high = first <= high ? high : first;
         const T width = (high - low) * inv;
         const auto exponent = static_cast<std::int32_t>(bits_of(width) >> mantissa_bits) & mask;
         spread = static_cast<std::uint32_t>(std::min(std::max(exponent - (bias - 3), 0), 7));
@@ -241,56 +258,108 @@ __device__ void predict_margin(const TilePlace<T>& place, Memory& memory, C c, b
 template <class Memory, class C>
 __device__ std::uint32_t sum_of_earlier_phases(Memory& memory, C c, const Point& p) {
     const auto& g = memory.geometry();
-    using G = std::remove_cvref_t<decltype(g)>;
     std::uint32_t sum = 0;
-    const auto add = [&](auto source) { // of a class: the points that touch this one
-        if constexpr (G::known) {
-            constexpr std::uint32_t removed = c ^ source;
-            const std::uint32_t at = magnitude_position(g, source, p);
-#pragma unroll
-            for (std::uint32_t up = 0; up < n_classes; ++up)
-                if ((up & ~removed) == 0) { // what is not in the tile is 0
-                    const std::uint32_t offset = (up & 1) * G::magnitude_stride(source, 0) +
-                                                 (up >> 1 & 1) * G::magnitude_stride(source, 1) +
-                                                 (up >> 2) * G::magnitude_stride(source, 2);
-                    sum += memory.magnitude(at + offset);
-                }
-        } else {
-            const std::uint32_t removed = c ^ source;
-            for (std::uint32_t up = removed;; up = (up - 1) & removed) {
-                Point other = p;
-                bool inside = true;
-                for (std::uint32_t a = 0; a < most_active_axes; ++a)
-                    if ((up >> a & 1) != 0) inside = inside && ++other.x[a] < g.n(source, a);
-                if (inside) sum += memory.magnitude(magnitude_position(g, source, other));
-                if (up == 0) break;
-            }
+    for (std::uint32_t source = (c - 1) & c; source > 0; source = (source - 1) & c) {
+        const std::uint32_t removed = c ^ source;
+        for (std::uint32_t up = removed;; up = (up - 1) & removed) {
+            Point other = p;
+            bool inside = true;
+            for (std::uint32_t a = 0; a < most_active_axes; ++a)
+                if ((up >> a & 1) != 0) inside = inside && ++other.x[a] < g.n(source, a);
+            if (inside) sum += memory.magnitude(magnitude_position(g, source, other));
+            if (up == 0) break;
         }
-    };
-    if constexpr (G::known) {
-        constexpr std::uint32_t value = c;
-        const auto add_known = [&]<std::uint32_t source>(ClassConstant<source> constant) {
-            if constexpr (source != value && (source & ~value) == 0) add(constant);
-        };
-        add_known(ClassConstant<1>{});
-        add_known(ClassConstant<2>{});
-        add_known(ClassConstant<3>{});
-        add_known(ClassConstant<4>{});
-        add_known(ClassConstant<5>{});
-        add_known(ClassConstant<6>{});
-    } else {
-        for (std::uint32_t source = (c - 1) & c; source > 0; source = (source - 1) & c) add(source);
     }
     return sum;
 }
 
 // N of section 6.
-template <class Memory, class C>
-__device__ std::uint32_t activity(Memory& memory, C c, const Point& p) {
-    const std::uint32_t parents = memory.parents(parent_position(memory.geometry(), p)),
-                        earlier = sum_of_earlier_phases(memory, c, p);
-    if (std::max(parents, earlier) >= special_magnitude) return 8;
-    return std::min(32 - static_cast<std::uint32_t>(__clz(static_cast<int>(parents + earlier))), 7u);
+__device__ inline std::uint32_t activity(std::uint32_t parents, std::uint32_t earlier) {
+    const std::uint32_t bits = 32 - static_cast<std::uint32_t>(__clz(static_cast<int>(parents + earlier)));
+    return std::max(parents, earlier) >= special_magnitude ? 8 : std::min(bits, 7u);
+}
+template <class T>
+__device__ std::uint32_t activity(AnyMemory<T>& memory, std::uint32_t c, const Point& p) {
+    return activity(memory.parents(parent_position(memory.geometry(), p)), sum_of_earlier_phases(memory, c, p));
+}
+
+// Of four points of a full tile along its last axis: Q, as bytes.
+template <class T, TileShape shape, class C>
+__device__ std::uint32_t sums_of_earlier_phases(FullMemory<T, shape>& memory, C, const Point& first) {
+    using G = FullTile<shape>;
+    constexpr std::uint32_t c = C::value, along_last = 1u << G::last_axis;
+    std::uint32_t sum = 0, any = 0;
+    const auto add = [&]<std::uint32_t source>(ClassConstant<source> constant) { // what touches points of this class
+        if constexpr (source != c && (source & ~c) == 0) {
+            constexpr std::uint32_t removed = c ^ source;
+            const std::uint32_t at = magnitude_position(G{}, constant, first);
+#pragma unroll
+            for (std::uint32_t up = 0; up < along_last; ++up) {
+                if ((up & ~removed) != 0) continue;
+                std::uint32_t beside = at; // what is not in the tile is 0
+                for (std::uint32_t a = 0; a < G::last_axis; ++a)
+                    beside += (up >> a & 1) * G::magnitude_stride(source, a);
+                const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.magnitudes[beside]);
+                sum += from[0];
+                any |= from[0];
+                if constexpr ((removed & along_last) != 0) {
+                    const std::uint32_t next = G::column == 4 ? 0 : from[1];
+                    sum += from[0] >> 8 | next << 24;
+                    any |= next << 24;
+                }
+            }
+        }
+    };
+    add(ClassConstant<1>{});
+    add(ClassConstant<2>{});
+    add(ClassConstant<3>{});
+    add(ClassConstant<4>{});
+    add(ClassConstant<5>{});
+    add(ClassConstant<6>{});
+    if (!has_special(any)) return sum;
+    sum = 0;
+#pragma unroll 1
+    for (std::uint32_t k = 0; k < 4; ++k) {
+        Point p = first;
+        p.x[G::last_axis] += k;
+        sum |= std::min(sum_of_earlier_phases(memory, c, p), +special_magnitude) << 8 * k;
+    }
+    return sum;
+}
+// N of a column.
+template <class T, TileShape shape, class C, std::uint32_t n>
+__device__ void activities(FullMemory<T, shape>& memory, C c, const Point& first, std::uint32_t (&active)[n]) {
+    using G = FullTile<shape>;
+    const std::uint32_t at = parent_position(G{}, first);
+    if constexpr (G::n_active == 1) {
+#pragma unroll
+        for (std::uint32_t k = 0; k < n; ++k) active[k] = activity(memory.parents(at + k * G::apart), 0);
+    } else {
+#pragma unroll
+        for (std::uint32_t j = 0; j < n; j += 4) {
+            const std::uint32_t parents = *reinterpret_cast<const std::uint32_t*>(&memory.parent_sums[at + j]),
+                                earlier = sums_of_earlier_phases(memory, c, G::in_column(first, j));
+#pragma unroll
+            for (std::uint32_t k = 0; k < 4; ++k)
+                active[j + k] = activity(parents >> 8 * k & 255, earlier >> 8 * k & 255);
+        }
+    }
+}
+// Keeps the magnitudes of a column.
+template <class T, TileShape shape, class C, std::uint32_t n>
+__device__ void put_magnitudes(FullMemory<T, shape>& memory, C c, const Point& first,
+                               const std::uint32_t (&magnitude)[n]) {
+    using G = FullTile<shape>;
+    const std::uint32_t at = magnitude_position(G{}, c, first);
+    if constexpr (G::n_active == 1) {
+        for (std::uint32_t k = 0; k < n; ++k)
+            memory.magnitude(at + k * G::apart) = static_cast<std::uint8_t>(magnitude[k]);
+    } else {
+#pragma unroll
+        for (std::uint32_t j = 0; j < n; j += 4)
+            *reinterpret_cast<std::uint32_t*>(&memory.magnitudes[at + j]) =
+                magnitude[j] | magnitude[j + 1] << 8 | magnitude[j + 2] << 16 | magnitude[j + 3] << 24;
+    }
 }
 
 __device__ inline std::uint32_t magnitude_of(std::int32_t code) {
@@ -298,6 +367,9 @@ __device__ inline std::uint32_t magnitude_of(std::int32_t code) {
 }
 
 // ---- Quantisation (section 5)
+
+template <class T>
+inline constexpr T largest_spline_code = T(1048575);
 
 // A value against its prediction: a code, missing_code for a special value; and what is predicted from.
 template <class T>
@@ -313,18 +385,23 @@ __device__ Coded<T> as_it_is(T d, T p, const Quantiser<T>& q) {
     return {magnitude(d) <= std::numeric_limits<T>::max() ? d : p, 0, true};
 }
 
+// Whether a value is coded, and the error of what it is coded as is less than e; if not, `otherwise` tells.
 template <class T>
-__device__ Coded<T> quantise_against(T d, T p, const Quantiser<T>& q) {
-    constexpr T rounder = Traits<T>::rounder, largest_code = T(1048575);
+__device__ bool quantise(T d, T p, const Quantiser<T>& q, T& value, std::int32_t& code) {
+    constexpr T rounder = Traits<T>::rounder;
     const T t = (d - p) * q.inv, shifted = t + rounder;
-    const T back = p + (shifted - rounder) * q.step, r = d - back;
-    const bool in_reach = magnitude(t) <= largest_code;
-    const auto code = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits_of(shifted) - bits_of(rounder)));
-    if (in_reach && magnitude(r) < q.e && bits_of(d) != q.special) return {back, code, false};
-    if (bits_of(d) != q.special && in_reach && magnitude(r) == q.e) {
+    value = p + (shifted - rounder) * q.step;
+    code = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits_of(shifted) - bits_of(rounder)));
+    return magnitude(t) <= largest_spline_code<T> && magnitude(d - value) < q.e && bits_of(d) != q.special;
+}
+// value, code: as quantise() has left them.
+template <class T>
+__device__ Coded<T> otherwise(T d, T p, const Quantiser<T>& q, T value, std::int32_t code) {
+    const T t = (d - p) * q.inv, r = d - value;
+    if (bits_of(d) != q.special && magnitude(t) <= largest_spline_code<T> && magnitude(r) == q.e) {
         // The error of the subtraction says on which side of e the exact difference is.
-        const T b = r - d, error = (d - (r - b)) + (-back - b);
-        if (r > T{0} ? error <= T{0} : error >= T{0}) return {back, code, false};
+        const T b = r - d, error = (d - (r - b)) + (-value - b);
+        if (r > T{0} ? error <= T{0} : error >= T{0}) return {value, code, false};
     }
     return as_it_is(d, p, q);
 }

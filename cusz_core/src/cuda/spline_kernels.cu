@@ -15,7 +15,6 @@ template <class T, TileShape shape>
 struct CountMemoryOf {
     FullWriting<T, shape> full;
     TilePlace<T> place;
-    TileOutput output;
     Ticket ticket;
     DeviceLattice<T> field, middle; // of a box
 };
@@ -117,10 +116,8 @@ __global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const Spl
                 if (is_first_thread()) set_place(shared.place, *lattice, ticket.first + j);
             }
             __syncthreads();
-            const auto count = [&](auto& writing) {
-                code_tile(shared.place, writing, a.work.cubic, shared.output, nullptr,
-                          [&](std::uint32_t phase) { count_phase<T>(writing, *lattice, phase, *a.counts); });
-            };
+            Counting counting{*a.counts, lattice->number};
+            const auto count = [&](auto& writing) { code_tile(shared.place, writing, a.work.cubic, counting); };
             if (shared.place.full)
                 count(shared.full);
             else
@@ -136,6 +133,9 @@ struct WriteMemory {
     FullWriting<T, shape> full;
     TilePlace<T> place;
     Array<TileOutput, most_tiles> outputs;
+    ListingTables tables;
+    Array<std::uint32_t, warp_lanes> extra_bits;
+    TileScratch* scratch; // of the tile that is coded
     Array<std::uint32_t, tile_warps> partial;
     Array<std::uint64_t, tile_warps> wide_partial;
     Ticket ticket;
@@ -149,29 +149,27 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
     auto* const scratch = reinterpret_cast<TileScratch*>(own);
     auto& any = *reinterpret_cast<AnyWriting<T>*>(own + most_tiles * sizeof(TileScratch));
     clear_magnitudes(shared.full.memory);
+    shared.tables.set(*a.tables, a.model->n_tables);
     if (is_first_thread()) shared.checksum = shared.n_special = shared.n_unpredictable = 0;
-    const std::uint64_t before_index = a.model->bytes + a.top_bytes, before_payloads = before_index + a.index_bytes;
-    auto* const index = reinterpret_cast<std::uint16_t*>(a.target + before_index);
-    auto* const payloads = reinterpret_cast<std::uint16_t*>(a.target + before_payloads);
-    const bool has_index = before_payloads <= a.capacity;
-    const std::uint64_t capacity = has_index ? (a.capacity - before_payloads) / 2 : 0; // units
     for (;;) {
         take_ticket(a.work, shared.ticket);
         const Ticket ticket = shared.ticket;
         if (!ticket.exists) break;
         const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
+        shared.tables.set_lattice(*a.tables, ticket.lattice);
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             TileOutput& output = shared.outputs[j];
             if (is_first_thread()) {
                 set_place(shared.place, lattice, ticket.first + j);
+                shared.scratch = scratch + j;
                 output.n_significant = output.n_verbatim = output.n_special = output.extra_bits = 0;
             }
             scratch[j].verbatim[threadIdx.x] = 0;
             __syncthreads();
+            Listing listing{*a.tables, shared.tables, output, shared.scratch, shared.partial, shared.extra_bits};
             const auto list = [&](auto& writing) {
-                code_tile(shared.place, writing, a.work.cubic, output, &scratch[j].verbatim, [&](std::uint32_t phase) {
-                    list_phase<T>(writing, lattice, phase, *a.tables, output, scratch[j], shared.partial);
-                });
+                code_tile(shared.place, writing, a.work.cubic, listing);
+                if (is_first_thread()) output.n_values = writing.memory.geometry().coded_points;
             };
             if (shared.place.full)
                 list(shared.full);
@@ -193,6 +191,11 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
             }
         }
         __syncthreads();
+        const std::uint64_t before_index = a.model->bytes + a.top_bytes, before_payloads = before_index + a.index_bytes;
+        auto* const index = reinterpret_cast<std::uint16_t*>(a.target + before_index);
+        auto* const payloads = reinterpret_cast<std::uint16_t*>(a.target + before_payloads);
+        const bool has_index = before_payloads <= a.capacity;
+        const std::uint64_t capacity = has_index ? (a.capacity - before_payloads) / 2 : 0; // units
         std::uint64_t at = shared.begin;
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             const TileOutput& output = shared.outputs[j];
@@ -358,7 +361,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             sum_parents(memory);
             put_coarse(place, memory);
         });
-        bool patches = false;
+        bool patches = has_tile && ticket.lattice > 0 && raw_has_to_be_patched(reading, units);
         std::uint32_t first_value = 0; // of the phase, in a raw tile
         for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
             if (has_tile && !place.full) {
@@ -422,7 +425,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 __syncthreads();
                 if (tile_thread() == 0) reading.extra_at += all_bits;
             }
-            with_tile([&](auto& memory) { patches |= reconstruct_phase(reading, memory, phase, units, first_value); });
+            with_tile([&](auto& memory) { reconstruct_phase(reading, memory, phase, units, first_value); });
             __syncthreads();
             with_tile([&](auto& memory) {
                 patches |= put_verbatim(reading, memory, phase, units);

@@ -88,9 +88,9 @@ __device__ std::uint32_t sum_of_threads_before(std::uint32_t v, Partial& partial
 
 // ---- From values to entries
 
-// A value on its way to an entry: its code, and the place of its context in the row (S * 16 + N).
-__device__ inline std::uint32_t with_place(std::int32_t code, std::uint32_t spread, std::uint32_t active) {
-    return static_cast<std::uint32_t>(code) << 8 | spread << 4 | active;
+// A value's code, with a byte: the place of its context in the row (S * 16 + N), or the number of its extra bits.
+__device__ inline std::uint32_t with_byte(std::int32_t code, std::uint32_t byte) {
+    return static_cast<std::uint32_t>(code) << 8 | byte;
 }
 
 inline constexpr std::uint32_t most_extra_words = max_tile_values * 20 / 32 + 1;
@@ -114,7 +114,7 @@ struct TileOutput {
 // A tile of any shape while it is coded, in global memory; values follow.
 template <class T>
 struct AnyWriting {
-    Array<std::uint32_t, max_tile_values> coded; // by coding order in a phase: with_place
+    Array<std::uint32_t, max_tile_values> coded; // by coding order in a phase: with_byte
     AnyMemory<T> memory;
 };
 
@@ -134,9 +134,10 @@ constexpr std::size_t any_memory_bytes(std::uint32_t positions) {
     return aligned_to_16(sizeof(AnyMemory<T>) + positions * sizeof(T));
 }
 
+// A full tile while it is coded. large: of groups that have extra bits, the values' codes and numbers of extra bits.
 template <class T, TileShape shape>
 struct FullWriting {
-    Array<std::uint32_t, FullTile<shape>::points_of_phase(1)> coded;
+    Array<std::uint32_t, FullTile<shape>::points_of_phase(1)> large; // by coding order in a phase
     FullMemory<T, shape> memory;
 };
 
@@ -204,104 +205,158 @@ __device__ void begin_tile(const TilePlace<T>& place, Memory& memory) {
     __syncthreads();
 }
 
-// Predicts and quantises all values of a tile, phase by phase; list(phase) takes up the codes of each. What is not
-// simply coded is counted in `output` and marked in `verbatim`, unless that is null. All threads of the block call it.
-template <class T, class Writing, class List>
-__device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubic, TileOutput& output,
-                          Array<std::uint32_t, max_tile_values / 32>* verbatim, const List& list) {
+// A value that quantise() does not code. Returns its magnitude; value, code: as quantise() has left them.
+template <class T, class G, class C, class Sink>
+__device__ std::uint32_t code_otherwise(T d, T p, const Quantiser<T>& q, T& value, std::int32_t& code, const G& g, C c,
+                                        const Point& at, Sink& sink) {
+    const Coded<T> result = otherwise(d, p, q, value, code);
+    value = result.value;
+    code = result.code;
+    if (result.verbatim) sink.verbatim(raster_position(g, c, at));
+    if (code == missing_code) sink.special();
+    return code == missing_code ? special_magnitude : magnitude_of(code);
+}
+
+// The classes of a phase, predicted and quantised. All threads of the block call it.
+template <class T, TileShape shape, class Sink>
+__device__ void code_phase(const TilePlace<T>& place, FullWriting<T, shape>& writing, std::uint32_t phase, bool cubic,
+                           Sink& sink) {
+    using G = FullTile<shape>;
+    constexpr std::uint32_t n = G::column, m = G::template at_once<T>;
     auto& memory = writing.memory;
-    const auto& g = memory.geometry();
-    using Geometry = std::remove_cvref_t<decltype(g)>;
+    const G g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
-    begin_tile(place, memory);
-    if (tile_thread() == 0) output.n_values = g.coded_points;
-    const PointOffsets original(g, place.original, lattice.original_stride), fine(g, place.fine, lattice.stride);
-    for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
-        if constexpr (!Geometry::known) {
-            for (std::uint32_t i = tile_thread(); i < g.groups_of_phase(phase); i += tile_threads) {
-                memory.sum(i) = 0;
-                memory.significant(i) = 0;
+    const PointOffsets original(g, place.original, lattice.original_stride);
+    g.for_classes(phase, [&](auto c) {
+        if (phase < G::n_active) predict_margin(place, memory, c, cubic);
+        g.for_columns(c, fresh_tile_thread(), [&](const Point& first, std::uint32_t column) {
+            std::int32_t code[n];
+            std::uint32_t at[n], sum = 0, any = 0; // at: the place of the context in the row, S * 16 + N
+            const T* from = lattice.original + original.first(c, column);
+#pragma unroll
+            for (std::uint32_t i = 0; i < n; i += m) {
+                const Point part = G::in_column(first, i);
+                T d[m], predicted[m], value[m];
+#pragma unroll
+                for (std::uint32_t k = 0; k < m; ++k) {
+                    d[k] = *from;
+                    from += original.step();
+                }
+                std::uint32_t active[m];
+                activities(memory, c, part, active);
+#pragma unroll
+                for (std::uint32_t k = 0; k < m; ++k) {
+                    const Point p = G::in_column(part, k);
+                    std::uint32_t spread;
+                    predicted[k] = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
+                                                 static_cast<int>(p.x[2]), 0, cubic, q.inv, spread);
+                    at[i + k] = spread << 4 | active[k];
+                    sum += spread + active[k];
+                }
+                std::uint32_t own[m];
+                bool coded[m], all_coded = true;
+#pragma unroll
+                for (std::uint32_t k = 0; k < m; ++k) {
+                    coded[k] = quantise(d[k], predicted[k], q, value[k], code[i + k]);
+                    all_coded = all_coded && coded[k];
+                    own[k] = magnitude_of(code[i + k]);
+                }
+                if (!all_coded) {
+#pragma unroll
+                    for (std::uint32_t k = 0; k < m; ++k)
+                        if (!coded[k])
+                            own[k] = code_otherwise(d[k], predicted[k], q, value[k], code[i + k], g, c,
+                                                    G::in_column(part, k), sink);
+                }
+#pragma unroll
+                for (std::uint32_t k = 0; k < m; ++k) {
+                    any |= own[k];
+                    memory.value(position(g, c, G::in_column(part, k))) = value[k];
+                }
+                put_magnitudes(memory, c, part, own);
             }
-            __syncthreads();
-        }
-        g.for_classes(phase, [&](auto c) {
-            if (phase < lattice.n_active) predict_margin(place, memory, c, cubic);
-            [[maybe_unused]] std::uint32_t sum = 0;
-            [[maybe_unused]] bool any = false; // of the group
-            g.for_points(c, [&](const Point& p, std::uint32_t k) {
-                const std::uint32_t at = position(g, c, p);
-                std::uint32_t spread;
-                const T predicted =
-                    predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
-                                  static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv, spread);
-                const T d = lattice.original[original(c, p, k)];
-                const Coded<T> result = quantise_against(d, predicted, q);
-                if (result.verbatim) {
-                    const std::uint32_t position_in_tile = raster_position(g, c, p);
-                    if (verbatim != nullptr) atomicOr(&(*verbatim)[position_in_tile / 32], 1u << position_in_tile % 32);
-                    atomicAdd(&output.n_verbatim, 1u);
+            if (lattice.value != nullptr) {
+                const PointOffsets fine(g, place.fine, lattice.stride);
+                std::uint64_t to = fine.first(c, column);
+                for (std::uint32_t k = 0; k < n; ++k, to += fine.step()) {
+                    const Point p = G::in_column(first, k);
+                    lattice.value[to] = memory.value(position(g, c, p));
+                    lattice.magnitude[to] = memory.magnitude(magnitude_position(g, c, p));
                 }
-                const bool is_special = result.code == missing_code;
-                if (is_special) atomicAdd(&output.n_special, 1u);
-                const std::uint32_t own = is_special ? special_magnitude : magnitude_of(result.code),
-                                    active = activity(memory, c, p);
-                memory.value(at) = result.value;
-                memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(own);
-                if (lattice.value != nullptr) {
-                    const std::uint64_t to = fine(c, p, k);
-                    lattice.value[to] = result.value;
-                    lattice.magnitude[to] = static_cast<std::uint8_t>(own);
-                }
-                writing.coded[p.order] = with_place(result.code, spread, active);
-                if constexpr (Geometry::known) {
-                    sum += spread + active;
-                    any = any || own != 0;
-                    if (k % 2 == 0) return;
-                    const std::uint32_t all = warp_sum(sum);
-                    const bool significant = __ballot_sync(whole_warp, any) != 0;
-                    if (lane() == 0) {
-                        memory.context(p.group) = static_cast<std::uint8_t>(group_context(all));
-                        memory.significant(p.group) = significant;
-                    }
-                    sum = 0;
-                    any = false;
-                } else {
-                    atomicAdd(&memory.sum(p.group), spread + active);
-                    if (own != 0) memory.significant(p.group) = 1;
-                    note_group(memory, p);
-                }
-            });
+            }
+            const std::uint32_t context = group_context(sum_over_lanes<G::row_lanes>(sum));
+            sink.column(writing, phase, first, context, any_over_lanes<G::row_lanes>(any != 0), code, at);
         });
+    });
+}
+template <class T, class Sink>
+__device__ void code_phase(const TilePlace<T>& place, AnyWriting<T>& writing, std::uint32_t phase, bool cubic,
+                           Sink& sink) {
+    auto& memory = writing.memory;
+    const AnyTile& g = memory.geometry();
+    const DeviceLattice<T>& lattice = *place.lattice;
+    const Quantiser<T> q = lattice.quantiser;
+    const PointOffsets original(g, place.original, lattice.original_stride), fine(g, place.fine, lattice.stride);
+    for (std::uint32_t i = tile_thread(); i < g.groups_of_phase(phase); i += tile_threads) {
+        memory.sum(i) = 0;
+        memory.significant(i) = 0;
+    }
+    __syncthreads();
+    g.for_classes(phase, [&](std::uint32_t c) {
+        if (phase < lattice.n_active) predict_margin(place, memory, c, cubic);
+        g.for_points(c, [&](const Point& p, std::uint32_t k) {
+            std::uint32_t spread, own;
+            const T predicted = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
+                                              static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv, spread);
+            const T d = lattice.original[original(c, p, k)];
+            T value;
+            std::int32_t code;
+            if (quantise(d, predicted, q, value, code))
+                own = magnitude_of(code);
+            else
+                own = code_otherwise(d, predicted, q, value, code, g, c, p, sink);
+            const std::uint32_t active = activity(memory, c, p);
+            memory.value(position(g, c, p)) = value;
+            memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(own);
+            if (lattice.value != nullptr) {
+                const std::uint64_t to = fine(c, p, k);
+                lattice.value[to] = value;
+                lattice.magnitude[to] = static_cast<std::uint8_t>(own);
+            }
+            writing.coded[p.order] = with_byte(code, spread << 4 | active);
+            atomicAdd(&memory.sum(p.group), spread + active);
+            if (own != 0) memory.significant(p.group) = 1;
+            note_group(memory, p);
+        });
+    });
+    __syncthreads();
+    find_contexts_of_groups(memory, phase);
+}
+
+// Predicts and quantises all values of a tile, phase by phase; a sink (below) takes up the codes. All threads of the
+// block call it.
+template <class T, class Writing, class Sink>
+__device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubic, Sink& sink) {
+    begin_tile(place, writing.memory);
+    for (std::uint32_t phase = 1; phase <= place.lattice->n_active; ++phase) {
+        code_phase(place, writing, phase, cubic, sink);
         __syncthreads();
-        if constexpr (!Geometry::known) {
-            find_contexts_of_groups(memory, phase);
-            __syncthreads();
-        }
-        list(phase);
+        sink.finish(writing, phase);
         __syncthreads();
-        if (phase < lattice.n_active) continue_phase(place, memory, phase);
+        if (phase < place.lattice->n_active) continue_phase(place, writing.memory, phase);
     }
 }
 
-// Which groups of a phase of a full tile are significant, by bit; by whole warps.
-template <class T, TileShape shape>
-__device__ std::uint32_t significant_groups(FullMemory<T, shape>& memory, std::uint32_t phase) {
-    const bool is = lane() < FullTile<shape>::groups_of_phase(phase) && memory.significant(lane()) != 0;
-    return __ballot_sync(whole_warp, is);
+// The symbol of a code without regard to a table.
+__device__ inline std::uint32_t symbol_of(std::int32_t code) {
+    constexpr Alphabet alphabet{default_r};
+    const std::uint32_t direct = static_cast<std::uint32_t>(code) + alphabet.zero();
+    return direct < 2 * alphabet.direct() ? direct : alphabet.symbol(code);
 }
 
 // Calls use(order, at) for this thread's values of a phase in significant groups: their places in coding order, and
 // among these values. in_a_row: whether a thread's values follow each other.
-template <class T, TileShape shape, class Use>
-__device__ void for_values(FullMemory<T, shape>& memory, std::uint32_t phase, bool in_a_row, const Use& use) {
-    using Geometry = FullTile<shape>;
-    const std::uint32_t all = significant_groups(memory, phase), each = Geometry::points_of_phase(phase) / tile_threads;
-    for (std::uint32_t k = 0; k < each; ++k) {
-        const std::uint32_t o = in_a_row ? tile_thread() * each + k : k * tile_threads + tile_thread(), g = o / 64;
-        if ((all >> g & 1) != 0) use(o, static_cast<std::uint32_t>(__popc(all & ((1u << g) - 1))) * 64 + o % 64);
-    }
-}
 template <class T, class Use>
 __device__ void for_values(AnyMemory<T>& memory, std::uint32_t phase, bool in_a_row, const Use& use) {
     const std::uint32_t n = memory.geometry().points_of_phase(phase), each = (n + tile_threads - 1) / tile_threads;
@@ -313,90 +368,231 @@ __device__ void for_values(AnyMemory<T>& memory, std::uint32_t phase, bool in_a_
     }
 }
 
-// The symbol of a code without regard to a table.
-__device__ inline std::uint32_t symbol_of(std::int32_t code) {
-    constexpr Alphabet alphabet{default_r};
-    const std::uint32_t direct = static_cast<std::uint32_t>(code) + alphabet.zero();
-    return direct < 2 * alphabet.direct() ? direct : alphabet.symbol(code);
+// A sink that counts symbols and groups.
+struct Counting {
+    SplineCounts& counts;
+    std::uint32_t lattice;
+
+    __device__ void verbatim(std::uint32_t) {}
+    __device__ void special() {}
+    __device__ void group(std::uint32_t context, bool significant) {
+        atomicAdd(&counts.group[std::min(lattice, 2u)][context][significant], 1u);
+    }
+    __device__ void symbol(std::uint32_t phase, std::uint32_t place, std::int32_t code) {
+        const std::uint32_t row = row_of(lattice, phase) / n_places;
+        atomicAdd(&counts.symbol[context_of(row, place)][symbol_of(code)], 1u);
+    }
+    template <class T, TileShape shape, std::uint32_t n>
+    __device__ void column(FullWriting<T, shape>&, std::uint32_t phase, const Point& first, std::uint32_t context,
+                           bool significant, const std::int32_t (&code)[n], const std::uint32_t (&place)[n]) {
+        if (first.in_group == 0) group(context, significant);
+        if (significant)
+            for (std::uint32_t k = 0; k < n; ++k) symbol(phase, place[k], code[k]);
+    }
+    template <class T, TileShape shape>
+    __device__ void finish(FullWriting<T, shape>&, std::uint32_t) {}
+    template <class T>
+    __device__ void finish(AnyWriting<T>& writing, std::uint32_t phase) {
+        auto& memory = writing.memory;
+        for (std::uint32_t i = tile_thread(); i < memory.geometry().groups_of_phase(phase); i += tile_threads)
+            group(memory.context(i), memory.significant(i) != 0);
+        for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t) {
+            const std::uint32_t word = writing.coded[o];
+            symbol(phase, word & 255, static_cast<std::int32_t>(word) >> 8);
+        });
+    }
+};
+
+// Which groups of a phase of a full tile are significant, by bit; by whole warps.
+template <class T, TileShape shape>
+__device__ std::uint32_t significant_groups(FullMemory<T, shape>& memory, std::uint32_t phase) {
+    const bool is = lane() < FullTile<shape>::groups_of_phase(phase) && memory.significant(lane()) != 0;
+    return __ballot_sync(whole_warp, is);
 }
 
-// Counts a phase's symbols and groups.
-template <class T, class Writing>
-__device__ void count_phase(Writing& writing, const DeviceLattice<T>& lattice, std::uint32_t phase,
-                            SplineCounts& counts) {
-    auto& memory = writing.memory;
-    const auto& g = memory.geometry();
-    const std::uint32_t row = row_of(lattice.number, phase) / n_places;
-    for (std::uint32_t i = tile_thread(); i < g.groups_of_phase(phase); i += tile_threads)
-        atomicAdd(&counts.group[std::min(lattice.number, 2u)][memory.context(i)][memory.significant(i)], 1u);
-    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t) {
-        const std::uint32_t word = writing.coded[o];
-        const auto code = static_cast<std::int32_t>(word) >> 8;
-        atomicAdd(&counts.symbol[context_of(row, word & 255)][symbol_of(code)], 1u);
-    });
+// What a block looks up of the tables, for a lattice: of each phase's contexts, by place; and the entry of each symbol
+// of a direct code.
+struct ListingTables {
+    static constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct();
+    Array<std::uint8_t, most_active_axes * engine_places> table_of;
+    Array<std::uint16_t, most_tables * n_direct> entry_of;
+
+    __device__ std::uint32_t table(std::uint32_t phase, std::uint32_t place) const {
+        return table_of[(phase - 1) * engine_places + place];
+    }
+    // Of a direct code.
+    __device__ std::uint32_t entry(std::uint32_t phase, std::uint32_t place, std::int32_t code) const {
+        return entry_of[table(phase, place) * n_direct + Alphabet(default_r).zero() + static_cast<std::uint32_t>(code)];
+    }
+
+    // By all threads of the block.
+    __device__ void set(const EncodingTables& tables, std::uint32_t n_tables) {
+        for (std::uint32_t i = threadIdx.x; i < n_tables * n_direct; i += blockDim.x) {
+            const std::uint32_t table = i / n_direct;
+            entry_of[i] = static_cast<std::uint16_t>(table << 8 | tables.coded_as[table][i % n_direct]);
+        }
+    }
+    __device__ void set_lattice(const EncodingTables& tables, const std::uint32_t lattice) {
+        const std::uint32_t first = row_of(lattice, 1) / n_places;
+        for (std::uint32_t i = threadIdx.x; i < table_of_size; i += blockDim.x)
+            table_of[i] = tables.table_of[first + i / engine_places][i % engine_places];
+    }
+
+private:
+    static constexpr std::uint32_t table_of_size = most_active_axes * engine_places;
+};
+
+__device__ inline std::uint32_t extra_bits_of_entry(std::uint32_t entry) {
+    const std::uint32_t symbol = entry & 255;
+    return symbol < ListingTables::n_direct ? 0 : Alphabet(default_r).meaning(symbol).extra_bits;
 }
 
-// Lists a phase's entries. All threads of the block call it.
-template <class T, class Writing, class Partial>
-__device__ void list_phase(Writing& writing, const DeviceLattice<T>& lattice, std::uint32_t phase,
-                           const EncodingTables& tables, TileOutput& output, TileScratch& scratch, Partial& partial) {
-    constexpr Alphabet alphabet{default_r};
-    auto& memory = writing.memory;
-    const auto& g = memory.geometry();
-    using Geometry = std::remove_cvref_t<decltype(g)>;
-    const std::uint32_t n_groups = g.groups_of_phase(phase);
-    if constexpr (Geometry::known) {
-        const std::uint32_t all = significant_groups(memory, phase);
-        if (tile_thread() == 0) output.values[phase - 1].n = static_cast<std::uint32_t>(__popc(all)) * 64;
-    } else {
-        if (tile_thread() == 0) output.values[phase - 1].n = find_firsts(memory, phase);
+// A sink that lists entries and extra bits, and marks what is stored verbatim.
+template <class Partial>
+struct Listing {
+    const EncodingTables& tables;
+    ListingTables& near;
+    TileOutput& output;
+    TileScratch* const& scratch; // read anew wherever it is wanted, as it would take up registers
+    Partial& partial;
+    Array<std::uint32_t, warp_lanes>& extra_bits; // of a full tile's groups
+    static constexpr std::uint32_t zero = Alphabet(default_r).zero();
+
+    __device__ void verbatim(std::uint32_t position) {
+        atomicOr(&scratch->verbatim[position / 32], 1u << position % 32);
+        atomicAdd(&output.n_verbatim, 1u);
     }
-    if (tile_thread() == 0) {
-        const std::uint32_t end = phase == 1 ? 0 : output.values[phase - 2].first + output.values[phase - 2].n;
-        output.flags[phase - 1] = {end, n_groups};
-        output.values[phase - 1].first = end + n_groups;
-        output.n_significant += output.values[phase - 1].n;
+    __device__ void special() { atomicAdd(&output.n_special, 1u); }
+
+    __device__ std::uint32_t entry(std::uint32_t phase, std::uint32_t place, std::int32_t code) {
+        if (code + zero < near.n_direct) return near.entry(phase, place, code);
+        const std::uint32_t table = near.table(phase, place);
+        return table << 8 | tables.coded_as[table][Alphabet(default_r).symbol(code)];
     }
-    __syncthreads();
-    const std::uint32_t flags = output.flags[phase - 1].first, values = flags + n_groups;
-    for (std::uint32_t i = tile_thread(); i < n_groups; i += tile_threads)
-        scratch.entries[flags + i] =
-            static_cast<std::uint16_t>((most_tables + memory.context(i)) << 8 | memory.significant(i));
-    const auto& table_of = tables.table_of[row_of(lattice.number, phase) / n_places];
-    struct Entry {
-        std::uint32_t table, symbol, bits;
-    };
-    const auto entry_of = [&](std::uint32_t word) {
-        const std::uint32_t table = table_of[word & 255];
-        const std::uint32_t symbol = tables.coded_as[table][symbol_of(static_cast<std::int32_t>(word) >> 8)];
-        return Entry{table, symbol, symbol < 2 * alphabet.direct() ? 0 : alphabet.meaning(symbol).extra_bits};
-    };
-    bool has_extra = false;
-    for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at) {
-        const Entry entry = entry_of(writing.coded[o]);
-        has_extra = has_extra || entry.bits != 0;
-        scratch.entries[values + at] = static_cast<std::uint16_t>(entry.table << 8 | entry.symbol);
-    });
-    if (__syncthreads_or(has_extra) == 0) return;
-    // The extra bits of a thread's values, which follow each other.
-    std::uint32_t bits = 0, all_bits;
-    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) { bits += entry_of(writing.coded[o]).bits; });
-    const std::uint32_t begin = output.extra_bits;
-    std::uint32_t at = begin + sum_of_threads_before(bits, partial, all_bits);
-    for (std::uint32_t i = (begin + 31) / 32 + tile_thread(); i < (begin + all_bits + 31) / 32; i += tile_threads)
-        scratch.extra[i] = 0;
-    __syncthreads();
-    for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) {
-        const std::uint32_t word = writing.coded[o], n = entry_of(word).bits;
+    __device__ static std::uint16_t flag(std::uint32_t context, bool significant) {
+        return static_cast<std::uint16_t>((most_tables + context) << 8 | (significant ? 1 : 0));
+    }
+
+    // Of a full tile: entries are where they would be if all groups were significant.
+    template <class T, TileShape shape, std::uint32_t n>
+    __device__ void column(FullWriting<T, shape>& writing, std::uint32_t phase, const Point& first,
+                           std::uint32_t context, bool significant, const std::int32_t (&code)[n],
+                           const std::uint32_t (&place)[n]) {
+        using G = FullTile<shape>;
+        const std::uint32_t flags = G::first_entry(phase), values = flags + G::groups_of_phase(phase);
+        std::uint32_t own[n], all = 0, codes = 0;
+        std::uint16_t* const to = &scratch->entries[values + first.order];
+#pragma unroll
+        for (std::uint32_t k = 0; k < n; ++k) codes |= code[k] + zero;
+        const auto list = [&](const auto& entry_of) {
+#pragma unroll
+            for (std::uint32_t k = 0; k < n; ++k) {
+                own[k] = entry_of(k);
+                to[k * G::row_lanes] = static_cast<std::uint16_t>(own[k]);
+                all |= own[k];
+            }
+        };
+        if (codes < near.n_direct)
+            list([&](std::uint32_t k) { return near.entry(phase, place[k], code[k]); });
+        else
+            list([&](std::uint32_t k) { return entry(phase, place[k], code[k]); });
+        std::uint32_t bits = 0;
+        if (__any_sync(whole_warp, (all & 255) >= near.n_direct)) {
+#pragma unroll
+            for (std::uint32_t k = 0; k < n; ++k) {
+                const std::uint32_t of_value = extra_bits_of_entry(own[k]);
+                writing.large[first.order + k * G::row_lanes] = with_byte(code[k], of_value);
+                bits += of_value;
+            }
+            bits = sum_over_lanes<G::row_lanes>(bits);
+        }
+        if (first.in_group != 0) return;
+        scratch->entries[flags + first.group] = flag(context, significant);
+        writing.memory.significant(first.group) = significant;
+        extra_bits[first.group] = bits;
+    }
+    template <class T, TileShape shape>
+    __device__ void finish(FullWriting<T, shape>& writing, std::uint32_t phase) {
+        using G = FullTile<shape>;
+        const std::uint32_t groups = significant_groups(writing.memory, phase), n_groups = G::groups_of_phase(phase);
+        const std::uint32_t bits = lane() < n_groups ? extra_bits[lane()] : 0, to_here = warp_inclusive_sum(bits),
+                            all = __shfl_sync(whole_warp, to_here, warp_lanes - 1), begin = output.extra_bits;
+        if (all != 0) clear_extra(begin, all);
+        __syncthreads();
+        if (tile_thread() == 0) {
+            const std::uint32_t n = static_cast<std::uint32_t>(__popc(groups)) * 64;
+            output.flags[phase - 1] = {G::first_entry(phase), n_groups, 0};
+            output.values[phase - 1] = {G::first_entry(phase) + n_groups, n, groups};
+            output.n_significant += n;
+            output.extra_bits = begin + all;
+        }
+        if (all == 0) return;
+        constexpr std::uint32_t own_groups = 0x11111111;
+        std::uint32_t left = __ballot_sync(whole_warp, bits != 0) & own_groups << tile_warp();
+        for (; left != 0; left &= left - 1) {
+            const std::uint32_t g = static_cast<std::uint32_t>(__ffs(static_cast<int>(left))) - 1;
+            std::uint32_t at = begin + __shfl_sync(whole_warp, to_here - bits, static_cast<int>(g));
+            for (std::uint32_t half = 0; half < G::group; half += warp_lanes) {
+                const std::uint32_t word = writing.large[g * G::group + half + lane()], n = word & 255;
+                const std::uint32_t behind = warp_inclusive_sum(n);
+                put_extra(at + behind - n, word >> 8, n);
+                at += __shfl_sync(whole_warp, behind, warp_lanes - 1);
+            }
+        }
+    }
+
+    template <class T>
+    __device__ void finish(AnyWriting<T>& writing, std::uint32_t phase) {
+        auto& memory = writing.memory;
+        const std::uint32_t n_groups = memory.geometry().groups_of_phase(phase);
+        __syncthreads(); // contexts are known
+        if (tile_thread() == 0) {
+            const std::uint32_t n = find_firsts(memory, phase),
+                                end = phase == 1 ? 0 : output.values[phase - 2].first + output.values[phase - 2].n;
+            output.flags[phase - 1] = {end, n_groups, 0};
+            output.values[phase - 1] = {end + n_groups, n, 0};
+            output.n_significant += n;
+        }
+        __syncthreads();
+        const std::uint32_t flags = output.flags[phase - 1].first, values = flags + n_groups;
+        for (std::uint32_t i = tile_thread(); i < n_groups; i += tile_threads)
+            scratch->entries[flags + i] = flag(memory.context(i), memory.significant(i) != 0);
+        const auto entry_of = [&](std::uint32_t word) {
+            return entry(phase, word & 255, static_cast<std::int32_t>(word) >> 8);
+        };
+        std::uint32_t bits = 0, all; // of a thread's values, which follow each other
+        for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t at) {
+            const std::uint32_t own = entry_of(writing.coded[o]);
+            scratch->entries[values + at] = static_cast<std::uint16_t>(own);
+            bits += extra_bits_of_entry(own);
+        });
+        const std::uint32_t begin = output.extra_bits;
+        std::uint32_t at = begin + sum_of_threads_before(bits, partial, all);
+        if (all == 0) return;
+        clear_extra(begin, all);
+        __syncthreads();
+        for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) {
+            const std::uint32_t word = writing.coded[o], n = extra_bits_of_entry(entry_of(word));
+            put_extra(at, word >> 8, n);
+            at += n;
+        });
+        if (tile_thread() == 0) output.extra_bits = begin + all;
+    }
+
+private:
+    // Words that begin in the n bits from `begin` on.
+    __device__ void clear_extra(std::uint32_t begin, std::uint32_t n) {
+        for (std::uint32_t i = (begin + 31) / 32 + tile_thread(); i < (begin + n + 31) / 32; i += tile_threads)
+            scratch->extra[i] = 0;
+    }
+    __device__ void put_extra(std::uint32_t at, std::uint32_t value, std::uint32_t n) {
         if (n == 0) return;
-        const std::uint32_t value = word >> 8 & ((1u << n) - 1), shift = at % 32;
-        atomicOr(&scratch.extra[at / 32], value << shift);
-        if (shift + n > 32) atomicOr(&scratch.extra[at / 32 + 1], value >> (32 - shift));
-        at += n;
-    });
-    __syncthreads();
-    if (tile_thread() == 0) output.extra_bits = begin + all_bits;
-}
+        value &= (1u << n) - 1;
+        const std::uint32_t shift = at % 32;
+        atomicOr(&scratch->extra[at / 32], value << shift);
+        if (shift + n > 32) atomicOr(&scratch->extra[at / 32 + 1], value >> (32 - shift));
+    }
+};
 
 // ---- From entries to payloads
 

@@ -117,78 +117,105 @@ __device__ typename Traits<T>::Bits value_at(const std::uint16_t* units, std::ui
     return bits;
 }
 
-// Where decoded values go: into the arrays of the tile's lattice, or for lattice 0 to the field.
-template <class T, class G>
-class DecodedValues {
-public:
-    __device__ DecodedValues(const TilePlace<T>& place, const G& g)
-        : lattice_(*place.lattice), in_lattice_(lattice_.value != nullptr),
-          offset_(g, in_lattice_ ? place.fine : place.original,
-                  in_lattice_ ? lattice_.stride : lattice_.original_stride) {}
-    // value: to predict from; bits: of what is decoded.
-    template <class C>
-    __device__ void put(C c, const Point& p, std::uint32_t k, T value, std::uint32_t magnitude,
-                        typename Traits<T>::Bits bits) const {
-        put_at(lattice_, offset_(c, p, k), value, magnitude, bits);
-    }
-    __device__ static void put_at(const DeviceLattice<T>& lattice, std::uint64_t at, T value, std::uint32_t magnitude,
-                                  typename Traits<T>::Bits bits) {
-        if (lattice.value != nullptr) {
-            lattice.value[at] = value;
-            lattice.magnitude[at] = static_cast<std::uint8_t>(magnitude);
-        } else {
-            lattice.decoded[at] = std::bit_cast<T>(bits);
-        }
-    }
-
-private:
-    const DeviceLattice<T>& lattice_;
-    bool in_lattice_;
-    PointOffsets<G> offset_;
+// A value as it is decoded, and as it is predicted from; with its magnitude.
+template <class T>
+struct Decoded {
+    typename Traits<T>::Bits bits;
+    T value;
+    std::uint32_t magnitude;
 };
+
+// Puts a value into the arrays of its lattice, or if that is lattice 0 into the field.
+template <class T>
+__device__ void put_decoded(const DeviceLattice<T>& lattice, std::uint64_t at, const Decoded<T>& of) {
+    if (lattice.value != nullptr) {
+        lattice.value[at] = of.value;
+        lattice.magnitude[at] = static_cast<std::uint8_t>(of.magnitude);
+    } else {
+        lattice.decoded[at] = std::bit_cast<T>(of.bits);
+    }
+}
+// Where a tile's points go.
+template <class T, class G>
+__device__ PointOffsets<G> offsets_of_decoded(const TilePlace<T>& place, const G& g) {
+    const DeviceLattice<T>& lattice = *place.lattice;
+    if (lattice.value != nullptr) return PointOffsets(g, place.fine, lattice.stride);
+    return PointOffsets(g, place.original, lattice.original_stride);
+}
 
 // Puts the points of the coarser lattice into this one, or the field.
 template <class T, class Memory>
 __device__ void put_coarse(const TilePlace<T>& place, Memory& memory) {
     const auto& g = memory.geometry();
-    const DecodedValues decoded(place, g);
+    const auto offset = offsets_of_decoded(place, g);
     const auto special = place.lattice->quantiser.special;
     for_coarse_points(place, memory, [&](const Point& p, std::uint32_t k, T value, bool is_special) {
-        decoded.put(ClassConstant<0>{}, p, k, value, is_special ? special_magnitude : 0,
-                    is_special ? special : bits_of(value));
+        put_decoded<T>(*place.lattice, offset(ClassConstant<0>{}, p, k),
+                       {is_special ? special : bits_of(value), value, is_special ? special_magnitude : 0});
     });
 }
 
 // Up to the symbols of a phase: predictions, contexts of groups, and the table of each value's symbol.
-template <class T, class Memory>
-__device__ void predict_phase(const TileReading<T>& reading, Memory& memory, std::uint32_t phase, bool cubic,
-                              const Array<std::uint8_t, engine_places>& table_of) {
+template <class T, TileShape shape>
+__device__ void predict_phase(const TileReading<T>& reading, FullMemory<T, shape>& memory, std::uint32_t phase,
+                              bool cubic, const Array<std::uint8_t, engine_places>& table_of) {
+    using G = FullTile<shape>;
+    constexpr std::uint32_t n = G::column, m = G::template at_once<T>;
     const TilePlace<T>& place = reading.place;
-    const auto& g = memory.geometry();
-    using Geometry = std::remove_cvref_t<decltype(g)>;
+    const G g = memory.geometry();
     const T inv = place.lattice->quantiser.inv;
     const bool codes = reading.kind == kind_coded;
     g.for_classes(phase, [&](auto c) {
+        if (phase < G::n_active) predict_margin(place, memory, c, cubic);
+        g.for_columns(c, tile_thread(), [&](const Point& first, std::uint32_t) {
+            std::uint32_t sum = 0;
+#pragma unroll
+            for (std::uint32_t i = 0; i < n; i += m) {
+                const Point part = G::in_column(first, i);
+                T predicted[m];
+                std::uint32_t spread[m], active[m];
+                if (codes) activities(memory, c, part, active);
+#pragma unroll
+                for (std::uint32_t k = 0; k < m; ++k) {
+                    const Point p = G::in_column(part, k);
+                    predicted[k] = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
+                                                 static_cast<int>(p.x[2]), 0, cubic, inv, spread[k]);
+                }
+                if (codes) {
+#pragma unroll
+                    for (std::uint32_t k = 0; k < m; ++k) {
+                        memory.order(part.order + k * G::row_lanes) = table_of[spread[k] << 4 | active[k]];
+                        sum += spread[k] + active[k];
+                    }
+                }
+#pragma unroll
+                for (std::uint32_t k = 0; k < m; ++k)
+                    memory.value(position(g, c, G::in_column(part, k))) = predicted[k];
+            }
+            if (codes) {
+                const std::uint32_t all = sum_over_lanes<G::row_lanes>(sum);
+                if (first.in_group == 0) memory.context(first.group) = static_cast<std::uint8_t>(group_context(all));
+            }
+        });
+    });
+}
+template <class T>
+__device__ void predict_phase(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase, bool cubic,
+                              const Array<std::uint8_t, engine_places>& table_of) {
+    const TilePlace<T>& place = reading.place;
+    const AnyTile& g = memory.geometry();
+    g.for_classes(phase, [&](std::uint32_t c) {
         if (phase < place.lattice->n_active) predict_margin(place, memory, c, cubic);
-        [[maybe_unused]] std::uint32_t sum = 0;
-        g.for_points(c, [&](const Point& p, std::uint32_t k) {
+        g.for_points(c, [&](const Point& p, std::uint32_t) {
             std::uint32_t spread;
             memory.value(position(g, c, p)) =
                 predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]), static_cast<int>(p.x[2]),
-                              static_cast<int>(p.x[3]), cubic, inv, spread);
-            if (!codes) return;
+                              static_cast<int>(p.x[3]), cubic, place.lattice->quantiser.inv, spread);
+            if (reading.kind != kind_coded) return;
             const std::uint32_t active = activity(memory, c, p);
             memory.order(p.order) = table_of[spread << 4 | active];
-            if constexpr (Geometry::known) {
-                sum += spread + active;
-                if (k % 2 == 0) return;
-                const std::uint32_t all = warp_sum(sum);
-                if (lane() == 0) memory.context(p.group) = static_cast<std::uint8_t>(group_context(all));
-                sum = 0;
-            } else {
-                atomicAdd(&memory.sum(p.group), spread + active);
-                note_group(memory, p);
-            }
+            atomicAdd(&memory.sum(p.group), spread + active);
+            note_group(memory, p);
         });
     });
 }
@@ -303,50 +330,129 @@ __device__ bool has_to_be_patched(typename Traits<T>::Bits bits, const Quantiser
     return bits != q.special && !(magnitude(std::bit_cast<T>(bits)) <= std::numeric_limits<T>::max());
 }
 
-// Values of a phase from codes and predictions. Returns whether some have to be patched.
+template <class T>
+__device__ Decoded<T> from_code(std::int32_t code, T predicted, const Quantiser<T>& q) {
+    if (code == missing_code) return {q.special, reconstruct(predicted, 0, q), special_magnitude};
+    const T value = reconstruct(predicted, code, q);
+    return {bits_of(value), value, magnitude_of(code)};
+}
+// Of a symbol that stands for a code by itself: as it has few bits, its magnitude is their number.
+template <class T>
+__device__ Decoded<T> from_symbol(std::uint32_t symbol, T predicted, const Quantiser<T>& q) {
+    const std::int32_t code = static_cast<std::int32_t>(symbol) - static_cast<std::int32_t>(Alphabet(default_r).zero());
+    const T value = reconstruct(predicted, code, q);
+    return {bits_of(value), value, 32 - static_cast<std::uint32_t>(__clz(code < 0 ? -code : code))};
+}
+template <class T>
+__device__ Decoded<T> from_bits(typename Traits<T>::Bits bits, T predicted, const Quantiser<T>& q) {
+    const Coded<T> result = as_it_is(std::bit_cast<T>(bits), predicted, q);
+    return {bits, result.value, result.code == missing_code ? special_magnitude : 0};
+}
+
+// Value o, in coding order, of a phase. first_value: of the phase, in a raw tile.
 template <class T, class Memory>
-__device__ bool reconstruct_phase(const TileReading<T>& reading, Memory& memory, std::uint32_t phase,
-                                  const std::uint16_t* units, std::uint32_t first_value) {
+__device__ Decoded<T> decoded_value(const TileReading<T>& reading, Memory& memory, std::uint32_t phase, std::uint32_t o,
+                                    T predicted, const Quantiser<T>& q, const std::uint16_t* units,
+                                    std::uint32_t first_value) {
     constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    if (reading.kind == kind_coded) {
+        const std::uint32_t symbol = memory.order(o);
+        if (is_direct(symbol)) return from_symbol(symbol, predicted, q);
+        return from_code(static_cast<std::int32_t>(memory.code(phase, o)), predicted, q);
+    }
+    if (reading.kind == kind_empty) return from_code(0, predicted, q);
+    if (reading.kind == kind_special) return from_bits(q.special, predicted, q);
+    return from_bits(value_at<T>(units, reading.rest + std::uint64_t{first_value + o} * units_of_value), predicted, q);
+}
+
+// Values of a phase from codes and predictions.
+template <class T, TileShape shape>
+__device__ void reconstruct_phase(const TileReading<T>& reading, FullMemory<T, shape>& memory, std::uint32_t phase,
+                                  const std::uint16_t* units, std::uint32_t first_value) {
+    using G = FullTile<shape>;
+    constexpr std::uint32_t n = G::column, m = G::template at_once<T>;
     const TilePlace<T>& place = reading.place;
-    const auto& g = memory.geometry();
-    const Quantiser<T> q = place.lattice->quantiser;
-    const DecodedValues decoded(place, g);
-    constexpr std::int32_t zero = Alphabet(default_r).zero();
-    const std::uint32_t kind = reading.kind;
-    bool patches = false;
+    const G g = memory.geometry();
+    const DeviceLattice<T>& lattice = *place.lattice;
+    const Quantiser<T> q = lattice.quantiser;
+    const bool codes = reading.kind == kind_coded;
+    const auto offset = offsets_of_decoded(place, g);
     g.for_classes(phase, [&](auto c) {
-        g.for_points(c, [&](const Point& p, std::uint32_t k) {
-            const std::uint32_t at = position(g, c, p);
-            const T predicted = memory.value(at);
-            T value;
-            typename Traits<T>::Bits bits;
-            std::uint32_t own = 0;
-            if (kind == kind_coded || kind == kind_empty) {
-                std::int32_t code = 0;
-                if (kind == kind_coded) {
-                    const std::uint32_t symbol = memory.order(p.order);
-                    code = static_cast<std::int32_t>(symbol) - zero;
-                    if (!is_direct(symbol)) code = static_cast<std::int32_t>(memory.code(phase, p.order));
+        g.for_columns(c, tile_thread(), [&](const Point& first, std::uint32_t column) {
+            std::uint64_t to = offset.first(c, column);
+#pragma unroll
+            for (std::uint32_t i = 0; i < n; i += m) {
+                const Point part = G::in_column(first, i);
+                std::uint32_t symbols[m], all = 0, magnitude[m];
+                if (codes) {
+#pragma unroll
+                    for (std::uint32_t k = 0; k < m; ++k)
+                        all |= symbols[k] = memory.order(part.order + k * G::row_lanes);
                 }
-                const bool is_special = code == missing_code;
-                value = reconstruct(predicted, is_special ? 0 : code, q);
-                bits = is_special ? q.special : bits_of(value);
-                own = is_special ? special_magnitude : magnitude_of(code);
-            } else {
-                bits = kind == kind_special
-                           ? q.special
-                           : value_at<T>(units, reading.rest + std::uint64_t{first_value + p.order} * units_of_value);
-                const Coded<T> result = as_it_is(std::bit_cast<T>(bits), predicted, q);
-                value = result.value;
-                own = result.code == missing_code ? special_magnitude : 0;
-                patches = patches || has_to_be_patched<T>(bits, q);
+                if (!codes || !is_direct(all)) { // one by one
+#pragma unroll 1
+                    for (std::uint32_t k = 0; k < m; ++k, to += offset.step()) {
+                        const Point p = G::in_column(part, k);
+                        T& value = memory.value(position(g, c, p));
+                        const Decoded<T> of =
+                            decoded_value(reading, memory, phase, p.order, value, q, units, first_value);
+                        value = of.value;
+                        memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(of.magnitude);
+                        put_decoded(lattice, to, of);
+                    }
+                    continue;
+                }
+                T value[m];
+#pragma unroll
+                for (std::uint32_t k = 0; k < m; ++k) {
+                    T& in_tile = memory.value(position(g, c, G::in_column(part, k)));
+                    const Decoded<T> of = from_symbol(symbols[k], in_tile, q);
+                    in_tile = value[k] = of.value;
+                    magnitude[k] = of.magnitude;
+                }
+                put_magnitudes(memory, c, part, magnitude);
+                if (lattice.value != nullptr) {
+                    for (std::uint32_t k = 0; k < m; ++k, to += offset.step()) {
+                        lattice.value[to] = value[k];
+                        lattice.magnitude[to] = static_cast<std::uint8_t>(magnitude[k]);
+                    }
+                } else {
+                    T* decoded = lattice.decoded + to;
+                    to += m * offset.step();
+#pragma unroll
+                    for (std::uint32_t k = 0; k < m; ++k, decoded += offset.step()) *decoded = value[k];
+                }
             }
-            memory.value(at) = value;
-            memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(own);
-            decoded.put(c, p, k, value, own, bits);
         });
     });
+}
+template <class T>
+__device__ void reconstruct_phase(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase,
+                                  const std::uint16_t* units, std::uint32_t first_value) {
+    const TilePlace<T>& place = reading.place;
+    const AnyTile& g = memory.geometry();
+    const Quantiser<T> q = place.lattice->quantiser;
+    const auto offset = offsets_of_decoded(place, g);
+    g.for_classes(phase, [&](std::uint32_t c) {
+        g.for_points(c, [&](const Point& p, std::uint32_t k) {
+            T& value = memory.value(position(g, c, p));
+            const Decoded<T> of = decoded_value(reading, memory, phase, p.order, value, q, units, first_value);
+            value = of.value;
+            memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(of.magnitude);
+            put_decoded(*place.lattice, offset(c, p, k), of);
+        });
+    });
+}
+
+// Whether this thread's values of a raw tile have to be patched.
+template <class T>
+__device__ bool raw_has_to_be_patched(const TileReading<T>& reading, const std::uint16_t* units) {
+    if (reading.kind != kind_raw) return false;
+    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    const Quantiser<T>& q = reading.place.lattice->quantiser;
+    bool patches = false;
+    for (std::uint32_t o = tile_thread(); o < coded_points(reading.place); o += tile_threads)
+        patches |= has_to_be_patched<T>(value_at<T>(units, reading.rest + std::uint64_t{o} * units_of_value), q);
     return patches;
 }
 
@@ -378,7 +484,7 @@ __device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint3
             const std::uint64_t to = lattice.value != nullptr
                                          ? offset_of(place, place.fine, c, p, lattice.stride)
                                          : offset_of(place, place.original, c, p, lattice.original_stride);
-            DecodedValues<T, std::remove_cvref_t<decltype(g)>>::put_at(lattice, to, result.value, own, bits);
+            put_decoded<T>(lattice, to, {bits, result.value, own});
             patches = patches || has_to_be_patched<T>(bits, q);
         });
     }

@@ -17,6 +17,14 @@ inline constexpr std::uint32_t special_magnitude = 255;
 
 // This thread's number among those of its tile, and its tile's among those of the block.
 __device__ inline std::uint32_t tile_thread() { return threadIdx.x % tile_threads; }
+// The same, worked out anew: what follows from it does not take up registers all the time.
+__device__ inline std::uint32_t fresh_tile_thread() {
+    std::uint32_t thread = threadIdx.x;
+#ifdef __CUDA_ARCH__
+    asm volatile("mov.u32 %0, %1;" : "=r"(thread) : "r"(threadIdx.x));
+#endif
+    return thread % tile_threads;
+}
 __device__ inline std::uint32_t tile_warp() { return tile_thread() / warp_lanes; }
 __device__ inline std::uint32_t tile_of_block() { return threadIdx.x / tile_threads; }
 
@@ -111,10 +119,17 @@ struct FullTile {
         for (std::uint32_t a = 0; a < n_active; ++a) at += margin(c, a) * stride(c, a);
         return at;
     }
-    // Magnitudes have a row of zeros behind the tile, along the same axes.
+    // Magnitudes are bytes, four along the last axis in a word. Behind the tile there are zeros, along the same axes,
+    // but along the last one only if a column of a thread (below) ends before the tile does.
+    static constexpr std::uint32_t last_axis = n_active - 1;
+    static constexpr std::uint32_t magnitudes_of_row(std::uint32_t c) {
+        return n(last_axis) + (n_active == 2 ? 4 * margin(c, last_axis) : 0);
+    }
     static constexpr std::uint32_t magnitude_stride(std::uint32_t c, std::uint32_t a) {
-        std::uint32_t stride = 1;
-        for (std::uint32_t b = 0; b < a; ++b) stride *= n(b) + margin(c, b);
+        if (a == last_axis) return 1;
+        std::uint32_t stride = magnitudes_of_row(c);
+        for (std::uint32_t b = 0; b < a; ++b)
+            if (b != last_axis) stride *= n(b) + margin(c, b);
         return stride;
     }
     static constexpr std::uint32_t magnitude_begin(std::uint32_t c) {
@@ -130,6 +145,13 @@ struct FullTile {
         return number;
     }
     static constexpr std::uint32_t group_edge(std::uint32_t a) { return group_edges(n_active)[a]; }
+    // A phase's entries are its groups' flags, then its values; before them those of earlier phases.
+    static constexpr std::uint32_t first_entry(std::uint32_t phase) {
+        std::uint32_t at = 0;
+        for (std::uint32_t before = 1; before < phase; ++before)
+            at += groups_of_phase(before) + points_of_phase(before);
+        return at;
+    }
 
     __device__ bool is_active(std::uint32_t a) const { return a < n_active; }
     __device__ std::uint32_t edge(std::uint32_t a) const { return a < n_active ? 2 * n(a) : 1; }
@@ -138,54 +160,83 @@ struct FullTile {
     __device__ void for_classes(std::uint32_t phase, const Use& use) const {
         for_known_classes<n_active>(phase, use);
     }
-    // A thread's points of a class are in a row of groups, which a warp has: the second half of a group follows along
-    // its last axis.
-    static constexpr std::uint32_t group = 64, groups_x = n(0) / group_edge(0);
-    static constexpr std::uint32_t last_axis = n_active - 1, half_group = group_edge(last_axis) / 2;
-    __device__ static std::uint32_t first_group() { return tile_warp() * (steps * warp_lanes / group); }
-    __device__ static std::uint32_t first_x(std::uint32_t a) { // of this thread's first point
-        constexpr std::uint32_t rows = group_edge(0), planes = group_edge(0) * group_edge(1);
-        return a == 0   ? first_group() % groups_x * group_edge(0) + lane() % rows
-               : a == 1 ? first_group() / groups_x * group_edge(1) + lane() / rows % group_edge(1)
-                        : lane() / planes;
+    // A thread's points of a class are columns along the last axis: of each group that its warp has, `row_lanes` lanes
+    // have a row or a layer.
+    static constexpr std::uint32_t group = 64;
+    static constexpr std::uint32_t row_lanes = n_active == 3 ? 16 : n_active == 2 ? 8 : 32;
+    static constexpr std::uint32_t column = group / row_lanes, columns = steps / column; // points of one; its columns
+    static constexpr std::uint32_t apart = n_active == 1 ? row_lanes : 1;                // along the last axis
+    __device__ static std::uint32_t first_group(std::uint32_t thread) {
+        return thread / warp_lanes * (steps * warp_lanes / group) + thread % warp_lanes / row_lanes;
+    }
+    __device__ static std::uint32_t first_x(std::uint32_t thread, std::uint32_t a) { // of a thread's first point
+        constexpr std::uint32_t groups_x = n(0) / group_edge(0);
+        const std::uint32_t g = first_group(thread), lane = thread % warp_lanes;
+        if constexpr (n_active == 1) return a == 0 ? g * group + lane : 0;
+        return a == 0   ? g % groups_x * group_edge(0) + lane % group_edge(0)
+               : a == 1 ? g / groups_x * group_edge(1) + lane % row_lanes / group_edge(0)
+                        : 0;
+    }
+    // Calls use(point, i) for the first point of each of a thread's columns of a class.
+    template <class C, class Use>
+    __device__ void for_columns(C, std::uint32_t thread, const Use& use) const {
+        constexpr std::uint32_t before = class_of_phase(C::value);
+        const std::uint32_t x = first_x(thread, 0), y = first_x(thread, 1), g = first_group(thread);
+#pragma unroll 1
+        for (std::uint32_t i = 0; i < columns; ++i)
+            use(Point{{x + i * group, y, 0, 0},
+                      (before * (class_points / group) + g + i) * group + thread % row_lanes,
+                      before * (class_points / group) + g + i,
+                      thread % row_lanes},
+                i);
+    }
+    // So many points of a column are worked on at once, as long as registers suffice.
+    template <class T>
+    static constexpr std::uint32_t at_once = sizeof(T) == 8 && column > 4 ? 4 : column;
+    // Number k of a column.
+    __device__ static Point in_column(const Point& first, std::uint32_t k) {
+        Point p = first;
+        p.x[last_axis] += k * apart;
+        p.order += k * row_lanes;
+        p.in_group += k * row_lanes;
+        return p;
     }
     // Calls use(point, k) for this thread's points of a class.
     template <class C, class Use>
-    __device__ void for_points(C, const Use& use) const {
-        constexpr std::uint32_t before = class_of_phase(C::value);
-        const std::uint32_t x0 = first_x(0), y0 = first_x(1), z0 = first_x(2), g = first_group();
-#pragma unroll 2
-        for (std::uint32_t k = 0; k < steps; ++k) {
-            const std::uint32_t in = k % 2 * half_group, next = k / 2 * group_edge(0);
-            use(Point{{x0 + next + (last_axis == 0 ? in : 0), y0 + (last_axis == 1 ? in : 0),
-                       z0 + (last_axis == 2 ? in : 0), 0},
-                      before * class_points + g * group + k * warp_lanes + lane(),
-                      before * (class_points / group) + g + k / 2,
-                      k % 2 * warp_lanes + lane()},
-                k);
-        }
+    __device__ void for_points(C c, const Use& use) const {
+        for_columns(c, tile_thread(), [&](const Point& first, std::uint32_t i) {
+#pragma unroll
+            for (std::uint32_t k = 0; k < column; ++k) use(in_column(first, k), i * column + k);
+        });
     }
     // Calls use(x, y, z, w) for all positions of a class around the tile.
     template <class C, class Use>
     __device__ void for_margin(C c, const Use& use) const {
-        const auto beyond = [&](std::uint32_t i, std::uint32_t a) {
-            return static_cast<int>(i == 0 ? 0 : n(a) + i) - 1;
-        };
-        if constexpr (margin(c, 2) != 0) {
-            constexpr std::uint32_t row = padded(c, 0), rows = padded(c, 1);
-            for (std::uint32_t i = tile_thread(); i < row * rows * 3; i += tile_threads)
-                use(static_cast<int>(i % row - margin(c, 0)), static_cast<int>(i / row % rows - margin(c, 1)),
-                    beyond(i / (row * rows), 2), 0);
+        beside<2>(c, use);
+        beside<1>(c, use);
+        beside<0>(c, use);
+    }
+
+private:
+    // Those before and behind it along an axis; along the axes before this one the margin is included.
+    template <std::uint32_t axis, class C, class Use>
+    __device__ void beside(C c, const Use& use) const {
+        if constexpr (margin(c, axis) != 0) {
+            constexpr std::uint32_t first = axis == 0 ? 1 : 0, second = axis == 2 ? 1 : 2; // the other axes
+            constexpr std::uint32_t margin_of_first = first < axis ? margin(c, first) : 0,
+                                    margin_of_second = second < axis ? margin(c, second) : 0,
+                                    row = n(first) + 3 * margin_of_first, rows = n(second) + 3 * margin_of_second;
+            for (std::uint32_t i = fresh_tile_thread(); i < row * rows; i += tile_threads) {
+                int x[3];
+                x[first] = static_cast<int>(i % row) - static_cast<int>(margin_of_first);
+                x[second] = static_cast<int>(i / row) - static_cast<int>(margin_of_second);
+#pragma unroll
+                for (std::uint32_t k = 0; k < 3; ++k) {
+                    x[axis] = k == 0 ? -1 : static_cast<int>(n(axis) + k - 1);
+                    use(x[0], x[1], x[2], 0);
+                }
+            }
         }
-        if constexpr (margin(c, 1) != 0) {
-            constexpr std::uint32_t row = padded(c, 0);
-            for (std::uint32_t i = tile_thread(); i < row * 3 * n(2); i += tile_threads)
-                use(static_cast<int>(i % row - margin(c, 0)), beyond(i / row % 3, 1), static_cast<int>(i / (row * 3)),
-                    0);
-        }
-        if constexpr (margin(c, 0) != 0)
-            for (std::uint32_t i = tile_thread(); i < 3 * n(1) * n(2); i += tile_threads)
-                use(beyond(i % 3, 0), static_cast<int>(i / 3 % n(1)), static_cast<int>(i / (3 * n(1))), 0);
     }
 };
 
@@ -317,17 +368,19 @@ struct GroupList {
 template <class T, TileShape shape>
 struct FullMemory {
     using Geometry = FullTile<shape>;
-    // First of the coarser lattice's magnitudes, with one around those of class 0; rows are whole words.
-    static constexpr std::uint32_t row_of_parents = (Geometry::n(0) + 2 + 3) / 4 * 4,
-                                   plane_of_parents =
-                                       row_of_parents * (Geometry::n_active > 1 ? Geometry::n(1) + 2 : 1);
-    static constexpr std::uint32_t bytes_of_order =
-        std::max(Geometry::points_of_phase(1), plane_of_parents*(Geometry::n_active > 2 ? Geometry::n(2) + 2 : 1));
+    // First of the coarser lattice's magnitudes, with one around those of class 0, four along the last axis in a word.
+    static constexpr std::uint32_t stride_of_parents(std::uint32_t a) {
+        if (a == Geometry::last_axis) return 1;
+        std::uint32_t stride = (Geometry::n(Geometry::last_axis) + 2 + 3) / 4 * 4;
+        for (std::uint32_t b = 0; b < a && b != Geometry::last_axis; ++b) stride *= Geometry::n(b) + 2;
+        return stride;
+    }
+    static constexpr std::uint32_t bytes_of_order = std::max(Geometry::points_of_phase(1), stride_of_parents(4));
 
     Array<T, Geometry::memory> values;
     alignas(16) Array<std::uint8_t, (bytes_of_order + 15) / 16 * 16> orders; // then tables of symbols, then symbols
     alignas(4) Array<std::uint8_t, Geometry::class_points> parent_sums;
-    Array<std::uint8_t, (Geometry::magnitude_bytes + 3) / 4 * 4> magnitudes;
+    alignas(4) Array<std::uint8_t, Geometry::magnitude_bytes> magnitudes;
     GroupList<32> groups;
     Array<std::uint16_t, 32> places; // of every 64th symbol that is coded, in `orders`
 
@@ -398,9 +451,9 @@ __device__ std::uint32_t position(const G& g, C c, const Point& p) {
 template <class G, class C>
 __device__ std::uint32_t magnitude_position(const G& g, C c, const Point& p) {
     if constexpr (G::known) {
-        constexpr std::uint32_t begin = G::magnitude_begin(c), row = G::magnitude_stride(c, 1),
-                                plane = G::magnitude_stride(c, 2);
-        return begin + p.x[0] + p.x[1] * row + p.x[2] * plane;
+        std::uint32_t at = G::magnitude_begin(c);
+        for (std::uint32_t a = 0; a < G::n_active; ++a) at += p.x[a] * G::magnitude_stride(c, a);
+        return at;
     } else {
         return g.magnitude_begins[c] + p.x[0] + g.n(c, 0) * (p.x[1] + g.n(c, 1) * (p.x[2] + g.n(c, 2) * p.x[3]));
     }
@@ -408,10 +461,12 @@ __device__ std::uint32_t magnitude_position(const G& g, C c, const Point& p) {
 // Of the sum of magnitudes around a point of class 0 with these half coordinates.
 template <class G>
 __device__ std::uint32_t parent_position(const G& g, const Point& p) {
-    if constexpr (G::known)
-        return p.x[0] + G::n(0) * (p.x[1] + G::n(1) * p.x[2]);
-    else
+    if constexpr (G::known) { // four along the last axis in a word
+        const std::uint32_t other = G::n_active == 3 ? p.x[0] + G::n(0) * p.x[1] : G::n_active == 2 ? p.x[0] : 0;
+        return p.x[G::last_axis] + G::n(G::last_axis) * other;
+    } else {
         return p.x[0] + g.n(0, 0) * (p.x[1] + g.n(0, 1) * (p.x[2] + g.n(0, 2) * p.x[3]));
+    }
 }
 
 // Offsets of this thread's points in memory with given strides.
@@ -422,19 +477,26 @@ public:
     __device__ PointOffsets(const G& g, std::uint64_t begin, const std::uint64_t (&stride)[4])
         : g_(g), begin_(begin), stride_(stride) {
         if constexpr (G::known) {
-            for (std::uint32_t a = 0; a < G::n_active; ++a) begin_ += std::uint64_t{2 * G::first_x(a)} * stride[a];
-            half_ = 2 * G::half_group * stride[G::last_axis];
-            next_ = 2 * G::group_edge(0) * stride[0];
+            for (std::uint32_t a = 0; a < G::n_active; ++a)
+                begin_ += std::uint64_t{2 * G::first_x(tile_thread(), a)} * stride[a];
         }
     }
+    // Of a column's first point, and between its points.
+    template <class C>
+    __device__ std::uint64_t first(C c, std::uint32_t column) const {
+        std::uint64_t offset = begin_;
+        for (std::uint32_t a = 0; a < G::n_active; ++a) offset += (c >> a & 1) != 0 ? stride_[a] : 0;
+        if constexpr (G::columns > 1) offset += std::uint64_t{2 * G::group * column} * stride_[0];
+        return offset;
+    }
+    __device__ std::uint64_t step() const { return 2 * G::apart * stride_[G::last_axis]; }
     // Of point number k of class c.
     template <class C>
     __device__ std::uint64_t operator()(C c, const Point& p, std::uint32_t k) const {
-        std::uint64_t offset = begin_;
         if constexpr (G::known) {
-            for (std::uint32_t a = 0; a < G::n_active; ++a) offset += (c >> a & 1) != 0 ? stride_[a] : 0;
-            return offset + (k % 2 != 0 ? half_ : 0) + k / 2 * next_;
+            return first(c, k / G::column) + k % G::column * step();
         } else {
+            std::uint64_t offset = begin_;
             for (std::uint32_t a = 0; a < 4; ++a)
                 offset += std::uint64_t{g_.is_active(a) ? 2 * p.x[a] + (c >> a & 1) : p.x[a]} * stride_[a];
             return offset;
@@ -443,7 +505,7 @@ public:
 
 private:
     const G& g_;
-    std::uint64_t begin_, half_ = 0, next_ = 0;
+    std::uint64_t begin_;
     const std::uint64_t (&stride_)[4];
 };
 
