@@ -43,7 +43,7 @@ __device__ bool is_in_coarse(const TilePlace<T>& place, std::uint32_t a, std::ui
 }
 
 // Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is. A
-// warp takes rows of a full tile, and each through all planes.
+// warp takes rows of a full tile, and each through all planes; of a tile with one row each a part.
 template <class T, TileShape shape>
 __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& memory) {
     using G = FullTile<shape>;
@@ -54,26 +54,26 @@ __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& mem
                         step_z = G::n_active > 2 ? lattice.coarse_stride[2] : 0;
     const std::uint64_t first = place.coarse - step - step_y - step_z;
     const std::uint32_t z_begin = place.begin[2], z_end = place.end[2];
+    constexpr std::uint32_t of_row = rows == 1 ? tile_threads : warp_lanes, at_once = tile_threads / of_row;
     const std::uint32_t thread = fresh_tile_thread();
-    for (std::uint32_t x = thread % warp_lanes; x < row; x += warp_lanes) {
+    for (std::uint32_t x = thread % of_row; x < row; x += of_row) {
         const bool x_inside = is_in_coarse(place, 0, x);
 #pragma unroll
-        for (std::uint32_t j = 0; j < (rows + tile_warps - 1) / tile_warps; ++j) {
-            const std::uint32_t y = j * tile_warps + thread / warp_lanes;
+        for (std::uint32_t j = 0; j < (rows + at_once - 1) / at_once; ++j) {
+            const std::uint32_t y = j * at_once + thread / of_row;
             if (y >= rows) break;
             const bool inside = x_inside && (rows == 1 || is_in_coarse(place, 1, y)),
                        has_magnitude = x < G::n(0) + 2 && (rows == 1 || y < G::n(1) + 2);
-            const std::uint64_t at = first + x * step + y * step_y;
-            const T* value = lattice.coarse_value + at;
-            const std::uint8_t* magnitude = lattice.coarse_magnitude + at;
+            std::uint64_t at = first + x * step + y * step_y;
             const std::uint32_t to = begin + y * row + x,
                                 to_magnitude = x * parent_stride(memory, 0) + y * parent_stride(memory, 1);
 #pragma unroll
-            for (std::uint32_t z = 0; z < planes; ++z, value += step_z, magnitude += step_z) {
+            for (std::uint32_t z = 0; z < planes; ++z, at += step_z) {
                 const bool is = inside && (planes == 1 || (z >= z_begin && z < z_end));
-                memory.value(to + z * rows * row) = is ? *value : T{0};
+                memory.value(to + z * rows * row) = is ? lattice.coarse_value[at] : T{0};
                 if (has_magnitude && (planes == 1 || z < G::n(2) + 2))
-                    memory.order(to_magnitude + z * parent_stride(memory, 2)) = is ? *magnitude : std::uint8_t{0};
+                    memory.order(to_magnitude + z * parent_stride(memory, 2)) =
+                        is ? lattice.coarse_magnitude[at] : std::uint8_t{0};
             }
         }
     }

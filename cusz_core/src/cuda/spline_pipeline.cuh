@@ -61,15 +61,6 @@ __device__ inline void add_to(std::uint64_t* sum, std::uint64_t v) {
     if (v != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(v));
 }
 
-// Calls use(memory) with the memory of a tile, according to its shape.
-template <class T, class Full, class Use>
-__device__ void with_memory(const TilePlace<T>& place, Full& full, AnyMemory<T>& any, const Use& use) {
-    if (place.full)
-        use(full);
-    else
-        use(any);
-}
-
 // The sum over the threads before this one of its tile's; partial: tile_warps of them. All threads of a block call it.
 template <class Partial>
 __device__ std::uint32_t sum_of_threads_before(std::uint32_t v, Partial& partial, std::uint32_t& total) {

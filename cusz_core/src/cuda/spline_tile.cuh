@@ -360,7 +360,6 @@ struct AnyTile {
 // Groups of a phase, in coding order. A full tile has up to 32, and no list of where they begin.
 template <std::uint32_t n>
 struct GroupList {
-    Array<std::uint32_t, n> sum;    // of S + N over their values
     Array<std::uint8_t, n> context; // F
     Array<std::uint8_t, n> significant;
 };
@@ -393,7 +392,6 @@ struct FullMemory {
     __device__ T& code(std::uint32_t phase, std::uint32_t at) {
         return values[(phase == 1 ? Geometry::first_part : phase == 2 ? 0 : Geometry::class_points) + at];
     }
-    __device__ std::uint32_t& sum(std::uint32_t g) { return groups.sum[g]; }
     __device__ std::uint8_t& context(std::uint32_t g) { return groups.context[g]; }
     __device__ std::uint8_t& significant(std::uint32_t g) { return groups.significant[g]; }
 };
@@ -412,6 +410,7 @@ struct AnyMemory {
     Array<T, max_tile_values> codes;
     Array<std::uint8_t, max_tile_values> parent_sums, magnitudes, orders, symbols;
     GroupList<most_groups> groups;
+    Array<std::uint32_t, most_groups> sums; // of S + N over a group's values
     // By group: its first value in coding order, and how many values of significant groups are before it.
     Array<std::uint16_t, most_groups> starts, firsts;
     Array<std::uint16_t, max_tile_values> group_of; // by value in coding order
@@ -424,7 +423,7 @@ struct AnyMemory {
     __device__ std::uint8_t& order(std::uint32_t at) { return orders[at]; }
     __device__ std::uint8_t& symbol(std::uint32_t at) { return symbols[at]; }
     __device__ T& code(std::uint32_t, std::uint32_t at) { return codes[at]; }
-    __device__ std::uint32_t& sum(std::uint32_t g) { return groups.sum[g]; }
+    __device__ std::uint32_t& sum(std::uint32_t g) { return sums[g]; }
     __device__ std::uint8_t& context(std::uint32_t g) { return groups.context[g]; }
     __device__ std::uint8_t& significant(std::uint32_t g) { return groups.significant[g]; }
 };
