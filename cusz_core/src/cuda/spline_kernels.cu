@@ -13,7 +13,7 @@ namespace cusz::cuda {
 
 template <class T, TileShape shape>
 struct CountMemoryOf {
-    FullWriting<T, shape> full;
+    FullMemory<T, shape> full;
     TilePlace<T> place;
     Ticket ticket;
     DeviceLattice<T> field, middle; // of a box
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const Spl
     const std::size_t any_bytes = any_writing_bytes<T>(a.work.positions);
     std::byte* const own = a.work.scratch + blockIdx.x * (any_bytes + box_bytes<T>(a.positions_of_box));
     auto& any = *reinterpret_cast<AnyWriting<T>*>(own);
-    clear_magnitudes(shared.full.memory);
+    clear_magnitudes(shared.full);
     for (;;) {
         take_ticket(a.work, shared.ticket);
         const Ticket ticket = shared.ticket;
@@ -116,12 +116,12 @@ __global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const Spl
                 if (is_first_thread()) set_place(shared.place, *lattice, ticket.first + j);
             }
             __syncthreads();
-            Counting counting{*a.counts, lattice->number};
-            const auto count = [&](auto& writing) { code_tile(shared.place, writing, a.work.cubic, counting); };
+            Counting counting{*a.counts, lattice->number, any.coded.item};
+            const auto count = [&](auto& memory) { code_tile(shared.place, memory, a.work.cubic, counting); };
             if (shared.place.full)
                 count(shared.full);
             else
-                count(any);
+                count(any.memory);
             __syncthreads();
         }
         if (!is_box) complete(a.work, ticket);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const Spl
 
 template <class T, TileShape shape>
 struct WriteMemory {
-    FullWriting<T, shape> full;
+    FullMemory<T, shape> full;
     TilePlace<T> place;
     Array<TileOutput, most_tiles> outputs;
     ListingTables tables;
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
     std::byte* const own = a.work.scratch + blockIdx.x * spline_writing_bytes<T>(a.work.positions);
     auto* const scratch = reinterpret_cast<TileScratch*>(own);
     auto& any = *reinterpret_cast<AnyWriting<T>*>(own + most_tiles * sizeof(TileScratch));
-    clear_magnitudes(shared.full.memory);
+    clear_magnitudes(shared.full);
     shared.tables.set(*a.tables, a.model->n_tables);
     if (is_first_thread()) shared.checksum = shared.n_special = shared.n_unpredictable = 0;
     for (;;) {
@@ -166,15 +166,16 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
             }
             scratch[j].verbatim[threadIdx.x] = 0;
             __syncthreads();
-            Listing listing{*a.tables, shared.tables, output, shared.scratch, shared.partial, shared.extra_bits};
-            const auto list = [&](auto& writing) {
-                code_tile(shared.place, writing, a.work.cubic, listing);
-                if (is_first_thread()) output.n_values = writing.memory.geometry().coded_points;
+            Listing listing{*a.tables,      shared.tables,     output,        shared.scratch,
+                            shared.partial, shared.extra_bits, any.coded.item};
+            const auto list = [&](auto& memory) {
+                code_tile(shared.place, memory, a.work.cubic, listing);
+                if (is_first_thread()) output.n_values = memory.geometry().coded_points;
             };
             if (shared.place.full)
                 list(shared.full);
             else
-                list(any);
+                list(any.memory);
             if (is_first_thread()) begin_output<T>(output);
             __syncthreads();
         }

@@ -125,13 +125,6 @@ constexpr std::size_t any_memory_bytes(std::uint32_t positions) {
     return aligned_to_16(sizeof(AnyMemory<T>) + positions * sizeof(T));
 }
 
-// A full tile while it is coded. large: of groups that have extra bits, the values' codes and numbers of extra bits.
-template <class T, TileShape shape>
-struct FullWriting {
-    Array<std::uint32_t, FullTile<shape>::points_of_phase(1)> large; // by coding order in a phase
-    FullMemory<T, shape> memory;
-};
-
 // The groups of a tile of any shape: which one a value is in, and where that begins.
 template <class T>
 __device__ void note_group(AnyMemory<T>& memory, const Point& p) {
@@ -210,11 +203,10 @@ __device__ std::uint32_t code_otherwise(T d, T p, const Quantiser<T>& q, T& valu
 
 // The classes of a phase, predicted and quantised. All threads of the block call it.
 template <class T, TileShape shape, class Sink>
-__device__ void code_phase(const TilePlace<T>& place, FullWriting<T, shape>& writing, std::uint32_t phase, bool cubic,
+__device__ void code_phase(const TilePlace<T>& place, FullMemory<T, shape>& memory, std::uint32_t phase, bool cubic,
                            Sink& sink) {
     using G = FullTile<shape>;
     constexpr std::uint32_t n = G::column, m = G::template at_once<T>;
-    auto& memory = writing.memory;
     const G g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
@@ -277,14 +269,13 @@ __device__ void code_phase(const TilePlace<T>& place, FullWriting<T, shape>& wri
                 }
             }
             const std::uint32_t context = group_context(sum_over_lanes<G::row_lanes>(sum));
-            sink.column(writing, phase, first, context, any_over_lanes<G::row_lanes>(any != 0), code, at);
+            sink.column(memory, phase, first, context, any_over_lanes<G::row_lanes>(any != 0), code, at);
         });
     });
 }
 template <class T, class Sink>
-__device__ void code_phase(const TilePlace<T>& place, AnyWriting<T>& writing, std::uint32_t phase, bool cubic,
+__device__ void code_phase(const TilePlace<T>& place, AnyMemory<T>& memory, std::uint32_t phase, bool cubic,
                            Sink& sink) {
-    auto& memory = writing.memory;
     const AnyTile& g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
@@ -315,7 +306,7 @@ __device__ void code_phase(const TilePlace<T>& place, AnyWriting<T>& writing, st
                 lattice.value[to] = value;
                 lattice.magnitude[to] = static_cast<std::uint8_t>(own);
             }
-            writing.coded[p.order] = with_byte(code, spread << 4 | active);
+            sink.coded[p.order] = with_byte(code, spread << 4 | active);
             atomicAdd(&memory.sum(p.group), spread + active);
             if (own != 0) memory.significant(p.group) = 1;
             note_group(memory, p);
@@ -327,15 +318,15 @@ __device__ void code_phase(const TilePlace<T>& place, AnyWriting<T>& writing, st
 
 // Predicts and quantises all values of a tile, phase by phase; a sink (below) takes up the codes. All threads of the
 // block call it.
-template <class T, class Writing, class Sink>
-__device__ void code_tile(const TilePlace<T>& place, Writing& writing, bool cubic, Sink& sink) {
-    begin_tile(place, writing.memory);
+template <class T, class Memory, class Sink>
+__device__ void code_tile(const TilePlace<T>& place, Memory& memory, bool cubic, Sink& sink) {
+    begin_tile(place, memory);
     for (std::uint32_t phase = 1; phase <= place.lattice->n_active; ++phase) {
-        code_phase(place, writing, phase, cubic, sink);
+        code_phase(place, memory, phase, cubic, sink);
         __syncthreads();
-        sink.finish(writing, phase);
+        sink.finish(memory, phase);
         __syncthreads();
-        if (phase < place.lattice->n_active) continue_phase(place, writing.memory, phase);
+        if (phase < place.lattice->n_active) continue_phase(place, memory, phase);
     }
 }
 
@@ -363,6 +354,7 @@ __device__ void for_values(AnyMemory<T>& memory, std::uint32_t phase, bool in_a_
 struct Counting {
     SplineCounts& counts;
     std::uint32_t lattice;
+    std::uint32_t* coded; // of a tile of any shape
 
     __device__ void verbatim(std::uint32_t) {}
     __device__ void special() {}
@@ -374,21 +366,20 @@ struct Counting {
         atomicAdd(&counts.symbol[context_of(row, place)][symbol_of(code)], 1u);
     }
     template <class T, TileShape shape, std::uint32_t n>
-    __device__ void column(FullWriting<T, shape>&, std::uint32_t phase, const Point& first, std::uint32_t context,
+    __device__ void column(FullMemory<T, shape>&, std::uint32_t phase, const Point& first, std::uint32_t context,
                            bool significant, const std::int32_t (&code)[n], const std::uint32_t (&place)[n]) {
         if (first.in_group == 0) group(context, significant);
         if (significant)
             for (std::uint32_t k = 0; k < n; ++k) symbol(phase, place[k], code[k]);
     }
     template <class T, TileShape shape>
-    __device__ void finish(FullWriting<T, shape>&, std::uint32_t) {}
+    __device__ void finish(FullMemory<T, shape>&, std::uint32_t) {}
     template <class T>
-    __device__ void finish(AnyWriting<T>& writing, std::uint32_t phase) {
-        auto& memory = writing.memory;
+    __device__ void finish(AnyMemory<T>& memory, std::uint32_t phase) {
         for (std::uint32_t i = tile_thread(); i < memory.geometry().groups_of_phase(phase); i += tile_threads)
             group(memory.context(i), memory.significant(i) != 0);
         for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t) {
-            const std::uint32_t word = writing.coded[o];
+            const std::uint32_t word = coded[o];
             symbol(phase, word & 255, static_cast<std::int32_t>(word) >> 8);
         });
     }
@@ -447,6 +438,8 @@ struct Listing {
     TileScratch* const& scratch; // read anew wherever it is wanted, as it would take up registers
     Partial& partial;
     Array<std::uint32_t, warp_lanes>& extra_bits; // of a full tile's groups
+    // Of a tile of any shape; or where a full tile's groups have extra bits, the codes and the numbers of such bits.
+    std::uint32_t* coded;
     static constexpr std::uint32_t zero = Alphabet(default_r).zero();
 
     __device__ void verbatim(std::uint32_t position) {
@@ -466,9 +459,8 @@ struct Listing {
 
     // Of a full tile: entries are where they would be if all groups were significant.
     template <class T, TileShape shape, std::uint32_t n>
-    __device__ void column(FullWriting<T, shape>& writing, std::uint32_t phase, const Point& first,
-                           std::uint32_t context, bool significant, const std::int32_t (&code)[n],
-                           const std::uint32_t (&place)[n]) {
+    __device__ void column(FullMemory<T, shape>& memory, std::uint32_t phase, const Point& first, std::uint32_t context,
+                           bool significant, const std::int32_t (&code)[n], const std::uint32_t (&place)[n]) {
         using G = FullTile<shape>;
         const std::uint32_t flags = G::first_entry(phase), values = flags + G::groups_of_phase(phase);
         std::uint32_t own[n], all = 0, codes = 0;
@@ -492,20 +484,20 @@ struct Listing {
 #pragma unroll
             for (std::uint32_t k = 0; k < n; ++k) {
                 const std::uint32_t of_value = extra_bits_of_entry(own[k]);
-                writing.large[first.order + k * G::row_lanes] = with_byte(code[k], of_value);
+                coded[first.order + k * G::row_lanes] = with_byte(code[k], of_value);
                 bits += of_value;
             }
             bits = sum_over_lanes<G::row_lanes>(bits);
         }
         if (first.in_group != 0) return;
         scratch->entries[flags + first.group] = flag(context, significant);
-        writing.memory.significant(first.group) = significant;
+        memory.significant(first.group) = significant;
         extra_bits[first.group] = bits;
     }
     template <class T, TileShape shape>
-    __device__ void finish(FullWriting<T, shape>& writing, std::uint32_t phase) {
+    __device__ void finish(FullMemory<T, shape>& memory, std::uint32_t phase) {
         using G = FullTile<shape>;
-        const std::uint32_t groups = significant_groups(writing.memory, phase), n_groups = G::groups_of_phase(phase);
+        const std::uint32_t groups = significant_groups(memory, phase), n_groups = G::groups_of_phase(phase);
         const std::uint32_t bits = lane() < n_groups ? extra_bits[lane()] : 0, to_here = warp_inclusive_sum(bits),
                             all = __shfl_sync(whole_warp, to_here, warp_lanes - 1), begin = output.extra_bits;
         if (all != 0) clear_extra(begin, all);
@@ -524,7 +516,7 @@ struct Listing {
             const std::uint32_t g = static_cast<std::uint32_t>(__ffs(static_cast<int>(left))) - 1;
             std::uint32_t at = begin + __shfl_sync(whole_warp, to_here - bits, static_cast<int>(g));
             for (std::uint32_t half = 0; half < G::group; half += warp_lanes) {
-                const std::uint32_t word = writing.large[g * G::group + half + lane()], n = word & 255;
+                const std::uint32_t word = coded[g * G::group + half + lane()], n = word & 255;
                 const std::uint32_t behind = warp_inclusive_sum(n);
                 put_extra(at + behind - n, word >> 8, n);
                 at += __shfl_sync(whole_warp, behind, warp_lanes - 1);
@@ -533,8 +525,7 @@ struct Listing {
     }
 
     template <class T>
-    __device__ void finish(AnyWriting<T>& writing, std::uint32_t phase) {
-        auto& memory = writing.memory;
+    __device__ void finish(AnyMemory<T>& memory, std::uint32_t phase) {
         const std::uint32_t n_groups = memory.geometry().groups_of_phase(phase);
         __syncthreads(); // contexts are known
         if (tile_thread() == 0) {
@@ -553,7 +544,7 @@ struct Listing {
         };
         std::uint32_t bits = 0, all; // of a thread's values, which follow each other
         for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t at) {
-            const std::uint32_t own = entry_of(writing.coded[o]);
+            const std::uint32_t own = entry_of(coded[o]);
             scratch->entries[values + at] = static_cast<std::uint16_t>(own);
             bits += extra_bits_of_entry(own);
         });
@@ -563,7 +554,7 @@ struct Listing {
         clear_extra(begin, all);
         __syncthreads();
         for_values(memory, phase, true, [&](std::uint32_t o, std::uint32_t) {
-            const std::uint32_t word = writing.coded[o], n = extra_bits_of_entry(entry_of(word));
+            const std::uint32_t word = coded[o], n = extra_bits_of_entry(entry_of(word));
             put_extra(at, word >> 8, n);
             at += n;
         });
