@@ -25,6 +25,7 @@ import cusz_operator
 import support
 
 adios2 = pytest.importorskip("adios2")
+xarray = pytest.importorskip("xarray")
 pytestmark = pytest.mark.mpi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +101,20 @@ def read(file: Path) -> Fields:
             shape = opened.inquire_variable(name).shape(0)
             steps = (opened.read(name, step_selection=[step, 1]) for step in range(opened.num_steps()))
             fields[name] = [np.asarray(step).reshape(shape or (1,)) for step in steps]
+    require_same_from_reader(file, fields)
     return fields
+
+
+def require_same_from_reader(file: Path, fields: Fields) -> None:
+    """Of the Reader and of xarray, the same bits."""
+    with cusz_operator.Reader(file) as run, xarray.open_dataset(file, engine="cusz") as data:
+        assert set(run.variables) == set(fields)
+        for name, steps in fields.items():
+            for step, expected in zip(run, steps, strict=True):
+                got = np.atleast_1d(step.read(name))
+                assert (got.dtype, got.tobytes()) == (expected.dtype, expected.tobytes())
+                lazy = np.atleast_1d(data[name][step.index].values)
+                assert (lazy.dtype, lazy.tobytes()) == (expected.dtype, expected.tobytes())
 
 
 def check(original: list[np.ndarray], got: list[np.ndarray], eb: float = EB) -> None:

@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cusz_operator
+import support
 
 LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 HERE = Path(__file__).parent
@@ -174,6 +176,7 @@ path, access, configuration = sys.argv[1:]
 field = support.smooth((20, 30, 40), support.F32)
 if access == "write":
     series = openpmd_api.Series(path, openpmd_api.Access.create, configuration)
+    series.iterations[0].meshes["E"].axis_labels = ["z", "y", "x"]
     E = series.iterations[0].meshes["E"]["x"]
     E.reset_dataset(openpmd_api.Dataset(field.dtype, field.shape))
     E.store_chunk(field)
@@ -216,6 +219,15 @@ def test_the_wheel_of_openpmd_api(
     blocks = {block["variable"]: block for block in cusz_operator.inspect_bp(file)}
     assert blocks["/data/0/meshes/E/x"]["kind"] == "tiled"
     assert blocks["/data/0/particles/electrons/position/x"]["eb_abs"] == 1e-3
+    field = support.smooth((20, 30, 40), support.F32)
+    with cusz_operator.Reader(file) as run:
+        assert not support.violations(field, run["/data/0/meshes/E/x"].read(), 1e-3)
+        whole = run["/data/0/particles/electrons/position/x"].read()
+        assert not support.violations(field.reshape(-1).astype(np.float64), whole, 1e-3)
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset(file, engine="cusz", group="/data/0/meshes") as data:
+        assert data["E/x"].dims == ("step", "z", "y", "x")
+        assert not support.violations(field, data["E/x"][0].values, 1e-3)
 
 
 # ------------------------------------------------------------------------------------------------------------ refused

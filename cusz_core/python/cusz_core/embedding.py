@@ -12,6 +12,7 @@ Checks of arguments other than compression parameters (those are in `cusz_core.p
 Fields:
     placed_field   a field as the library takes it, and where it lies
     new_field      an array for a decompressed field, made by the module of another one
+    module_of      that module
 Results:
     absolute_bound the absolute bound for one relative to a value range, by the library's own rule
     compare        which decoded values break a bound, decided exactly, and how far off they are
@@ -31,6 +32,7 @@ from . import device_memory
 from ._native import absolute_bound, instruction_set
 from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, threads
 from .backends import cpu_model
+from .device_memory import module_of
 from .info import json_value
 from .verification import compare
 
@@ -46,6 +48,7 @@ __all__ = [
     "extents",
     "instruction_set",
     "json_value",
+    "module_of",
     "new_field",
     "placed_field",
     "threads",

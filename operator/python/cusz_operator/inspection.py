@@ -21,10 +21,10 @@ __all__ = ["Block", "inspect_bp"]
 
 #: The types that the plugin compresses, by ADIOS2's names.
 DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
-_OVERHEAD_BYTES = 48  # CUSZ_RAW_OVERHEAD_BYTES
+OVERHEAD_BYTES = 48  # CUSZ_RAW_OVERHEAD_BYTES
 #: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
-_PLAIN_MARK = b"cusz-plain-bytes"
-_LOST_MARK = b"cusz-lost-block\0"
+PLAIN_MARK = b"cusz-plain-bytes"
+LOST_MARK = b"cusz-lost-block\0"
 
 
 class Block(TypedDict, total=False):
@@ -217,17 +217,17 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
         engine.get(variable, target, adios2.Mode.Sync)
 
     try:
-        archive = plugin.capture(block["variable"], math.prod(count) * dtype.itemsize + _OVERHEAD_BYTES, get)
+        archive = plugin.capture(block["variable"], math.prod(count) * dtype.itemsize + OVERHEAD_BYTES, get)
         if archive is None:
             return
         block["operator"] = PLUGIN_NAME
         mark = bytes(archive[:16])
-        if mark in (_PLAIN_MARK, _LOST_MARK):
+        if mark in (PLAIN_MARK, LOST_MARK):
             raw, stored = math.prod(count) * dtype.itemsize, len(archive)
             if stored != raw + len(mark):
                 raise CorruptArchiveError(f"the block stores {stored - len(mark)} plain bytes and has extents {count}")
             block.update(Block(raw_bytes=raw, archive_bytes=stored, ratio=raw / stored, kind="plain"))
-            if mark == _LOST_MARK:
+            if mark == LOST_MARK:
                 block.update(Block(kind="lost", error="lost when it was written: its memory could not be read"))
             return
         info = cusz_core.inspect(archive)

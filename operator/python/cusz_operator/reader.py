@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import dataclasses
+import functools
 import math
 import os
+import threading
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
 from cusz_core import embedding
-from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
+from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks
-from .blocks import Extents, field_shape
-from .inspection import DTYPES, import_adios2
-from .plugin import Plugin, without_colours
+from .blocks import Extents, field_shape, first_overlap
+from .input import Box, Input, Placed
+from .inspection import LOST_MARK, OVERHEAD_BYTES, PLAIN_MARK
 
-__all__ = ["Reader", "ReaderStep"]
+__all__ = ["Reader", "ReaderStep", "ReaderVariable"]
 
 Engine = Literal["BP5", "BP4", "SST"]
-Box = tuple[Extents, Extents]  # start and count
 
 
 class Reader:
-    """Reads what a Writer wrote: the variables of a file (BP5 or BP4) or stream (SST) that have a block table.
+    """Reads variables of a file (BP5 or BP4) or stream (SST), whatever program wrote them.
 
         with Reader("run.bp", comm) as run:
+            print(run)  # a line for each variable
             for step in run:  # for a file also run[i], run[-1]
                 u = step.read("U")
+            u = run["U"].read(step=3, start=(0, 8, 8), count=(4, 16, 16))
+
+    Blocks compressed by this plugin are decoded outside ADIOS2: several at a time, and only the tiles that are needed.
+    Everything else is read by ADIOS2. What is known about every block of a Writer's variables is in their block tables,
+    which are not listed as variables.
 
     Every rank reads independently: no call is collective, and an error concerns that rank alone. The exceptions are
-    opening a stream and going to its next step, which are collective.
+    opening a stream and going to its next step, which are collective. Several threads may read from one Reader.
     """
 
     def __init__(
@@ -72,51 +81,44 @@ class Reader:
         self._path = os.fspath(path)
         if engine not in (None, "BP5", "BP4", "SST"):
             raise ParameterError(f"engine is {engine!r}; it must be 'BP5', 'BP4', 'SST' or None")
-        self._is_stream = engine == "SST"
-        if not self._is_stream and not Path(self._path).is_dir():
+        is_stream = engine == "SST"
+        if not is_stream and not Path(self._path).is_dir():
             raise FileNotFoundError(f"{self._path!r} does not exist")
         self._rank: int = comm.rank if comm is not None else 0
         self._size: int = comm.size if comm is not None else 1
         self._threads = embedding.threads(threads) or cusz_core.default_threads()
         self._cache = Cache(embedding.bytes_limit(cache_bytes, "cache_bytes"))
-        self._adios2 = import_adios2()
-        self._plugin = Plugin()
-        self._checks = {} if self._is_stream else checks.verify(Path(self._path))
-        together = self._is_stream and comm is not None
-        self._adios = self._adios2.Adios(comm=comm) if together else self._adios2.Adios()
-        self._io = self._adios.declare_io("cusz_reader")
-        self._io.set_engine(engine or ("BP5" if (Path(self._path) / "mmd.0").exists() else "BP4"))
-        given = {str(key): str(value) for key, value in (parameters or {}).items()}
-        self._io.set_parameters(given if self._is_stream else {"OpenTimeoutSecs": "1", **given})
-        mode = self._adios2.Mode.Read if self._is_stream else self._adios2.Mode.ReadRandomAccess
-        try:
-            self._engine: Any = self._io.open(self._path, mode, *([comm] if together else []))
-        except Exception as error:
-            raise CuszError(f"ADIOS2 cannot open {self._path!r}: {without_colours(error)}") from error
-        self._n_steps = 0 if self._is_stream else int(self._engine.steps())
-        self._current: int | None = None  # the open step of a stream
-        self._own_steps: dict[str, dict[int, int]] = {}
-        self._known_tables: dict[tuple[str, int], NDArray[Any]] = {}
+        self._lock = threading.RLock()  # of what is kept here, and for fetching an archive once
+        self._checks = {} if is_stream else checks.verify(Path(self._path))
+        self._input = Input(self._path, comm, engine, parameters)
+        self._known: dict[tuple[str, int], _Blocks] = {}
 
     def __len__(self) -> int:
         """The number of steps of a file."""
-        if self._is_stream:
+        if self._input.is_stream:
             raise ParameterError(f"the stream {self._path!r} has no length: iterate over its steps")
-        return self._n_steps
+        return self._input.n_steps
 
-    def __getitem__(self, index: int) -> ReaderStep:
-        """A step of a file by its number, from 0; negative ones count from the end.
+    @overload
+    def __getitem__(self, index: int) -> ReaderStep: ...
+    @overload
+    def __getitem__(self, index: str) -> ReaderVariable: ...
+    def __getitem__(self, index: int | str) -> ReaderStep | ReaderVariable:
+        """A step of a file by its number, from 0 (negative ones count from the end), or a variable by its name.
 
         Raises:
             IndexError: there is no such step.
+            ParameterError: there is no such variable.
         """
+        if isinstance(index, str):
+            return self._variable(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"step {index}: {self._path!r} has {len(self)} steps")
         return ReaderStep(self, index % len(self))
 
     def __iter__(self) -> Iterator[ReaderStep]:
         """Steps in order. That of a stream is valid until the next one is requested, or the loop is left."""
-        return self._received() if self._is_stream else (self[i] for i in range(len(self)))
+        return self._received() if self._input.is_stream else (self[i] for i in range(len(self)))
 
     def __enter__(self) -> Reader:
         return self
@@ -126,188 +128,536 @@ class Reader:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        if not self._input.is_open:
+            return f"<Reader of {self._path!r}, closed>"
+        if self._input.is_stream and self._input.current is None:
+            return f"<Reader of the stream {self._path!r}, between steps>"
+        n_steps = "a step" if self._input.is_stream else _counted(len(self), "step")
+        return (
+            "\n".join([f"<Reader of {self._path!r}: {n_steps}", *(f"  {v!r}" for v in self.variables.values())]) + ">"
+        )
+
+    @property
+    def variables(self) -> dict[str, ReaderVariable]:
+        """The variables by name: those of a file, or of the open step of a stream; without block tables."""
+        return {name: ReaderVariable(self, name) for name in self._names()}
+
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes by name: a text, a list of texts, or an array of numbers. (Of a stream: those received so far.)"""
-        self._require_open()
-        found = {}
-        for name in sorted(self._io.available_attributes()):
-            attribute = self._io.inquire_attribute(name)
-            if attribute.type() == "string":
-                found[name] = attribute.data_string()
-            else:
-                found[name] = np.atleast_1d(
-                    attribute.data()
-                )  # BP4 does not distinguish one number from an array of one
-        return found
+        return self._input.attributes()
 
     def close(self) -> None:
         """Closes the file or stream. A second call does nothing."""
-        if self._engine is not None:
-            engine, self._engine = self._engine, None
+        if self._input.is_open:
             self._cache.clear()
-            if self._current is not None:
-                engine.end_step()
-            if self._is_stream or self._n_steps:  # ADIOS2's Close crashes on a file that is still empty
-                engine.close()
+            self._input.close()
 
     # ----------------------------------------------------------------------------------------------------- inside
 
-    def _require_open(self) -> None:
-        if self._engine is None:
-            raise ParameterError(f"the Reader of {self._path!r} is closed")
-
     def _received(self) -> Iterator[ReaderStep]:
-        statuses = self._adios2.StepStatus
-        self._require_open()
-        while self._engine is not None:
-            status = self._engine.begin_step()
-            if status == statuses.EndOfStream:
-                return
-            if status != statuses.OK:
-                raise CuszError(f"ADIOS2 cannot receive the next step of {self._path!r}: {status.name}")
-            self._current = int(self._engine.current_step())
+        for step in self._input.received():
             try:
-                yield ReaderStep(self, self._current)
+                yield ReaderStep(self, step)
             finally:
-                self._known_tables.clear()
-                self._cache.clear()
-                if self._engine is not None:
-                    self._current = None
-                    self._engine.end_step()
-
-    def _select_step(self, variable: Any, own_step: int) -> None:
-        if not self._is_stream:
-            variable.set_step_selection([own_step, 1])
-
-    def _counted(self, own_step: int, step: int) -> int:
-        """The step number for shapes and blocks: BP5 counts steps that have the variable, BP4 those of the file."""
-        return step if self._is_stream or self._engine.impl.Type().startswith("BP4") else own_step
-
-    def _shape(self, variable: Any, own_step: int, step: int) -> Extents:
-        shape = variable.shape() if self._is_stream else variable.shape(self._counted(own_step, step))
-        return tuple(int(extent) for extent in shape)
+                with self._lock:
+                    self._known.clear()
+                    self._cache.clear()
 
     def _names(self) -> list[str]:
-        self._require_open()
-        prefix = blocktable.TABLE_PREFIX
-        return sorted(name[len(prefix) :] for name in self._io.available_variables() if name.startswith(prefix))
+        return [name for name in self._input.names() if not blocktable.is_table(name)]
 
-    def _variable(self, name: str) -> Any:
-        self._require_open()
-        variable = self._io.inquire_variable(name)
-        if variable is None:
-            raise ParameterError(f"{self._path!r} has no variable {name!r}")
-        return variable
+    def _variable(self, name: str) -> ReaderVariable:
+        names = self._names()
+        if name not in names:
+            raise ParameterError(f"{self._path!r} has no variable {name!r}; it has {', '.join(names) or 'none'}")
+        return ReaderVariable(self, name)
 
-    def _get_rows(self, variable: Any, own_step: int, step: int) -> NDArray[np.float64]:
-        shape = self._shape(variable, own_step, step)
-        if variable.type() != "double" or len(shape) != 2:
-            raise CorruptArchiveError(
-                f"{self._path!r}: {variable.name()!r} is not a block table of this package: it has type "
-                f"{variable.type()} and {len(shape)} dimensions"
-            )
-        rows = np.empty(shape, np.float64)
-        self._select_step(variable, own_step)
-        variable.set_selection([[0] * len(shape), list(shape)])
-        try:
-            self._engine.get(variable, rows, self._adios2.Mode.Sync)
-        except Exception as error:
-            raise CuszError(f"ADIOS2 cannot read {self._path!r}: {without_colours(error)}") from error
-        return rows
+    def _require(self, name: str, step: int) -> None:
+        self._variable(name)
+        if step not in self._input.steps_of(name):
+            raise ParameterError(f"{self._path!r} has no variable {name!r} at step {step}")
 
-    def _steps_of(self, name: str) -> dict[int, int]:
-        """The file's steps that have a variable, with ADIOS2's number for each, which counts only those."""
-        if self._is_stream and self._current is None:
-            raise ParameterError(f"no step of the stream {self._path!r} is open: read in the loop over its steps")
-        if name not in self._own_steps:
-            if name not in self._names():
-                raise ParameterError(
-                    f"{self._path!r} has no variable {name!r} with a block table; those with one are {self._names()}"
-                )
-            if self._current is not None:
-                return {self._current: self._current}
-            table = self._variable(blocktable.table_name(name))
-            n = int(table.steps())
-            if n == self._n_steps:
-                self._own_steps[name] = {step: step for step in range(n)}
-            elif self._engine.impl.Type().startswith("BP5"):
-                found = (blocktable.table_of(self._get_rows(table, own, own), name) for own in range(n))
-                self._own_steps[name] = {int(rows["step"][0]): own for own, rows in enumerate(found)}
-            else:
-                has_it = [s for s in range(self._n_steps) if self._engine.blocks_info(blocktable.table_name(name), s)]
-                self._own_steps[name] = {step: own for own, step in enumerate(has_it)}
-        return self._own_steps[name]
-
-    def _table(self, name: str, step: int) -> NDArray[Any]:
+    def _blocks(self, name: str, step: int) -> _Blocks:
+        """The blocks of an array at a step."""
         key = (name, step)
-        if key not in self._known_tables:
-            own = self._own_step(name, step)
-            rows = self._get_rows(self._variable(blocktable.table_name(name)), own, step)
-            if zlib.crc32(rows.data) != self._checks.get((step, name), zlib.crc32(rows.data)):
-                raise CorruptArchiveError(f"{self._path!r}: the block table of {name!r} at step {step} is damaged")
-            table = blocktable.table_of(rows, name)
-            self._require_agreement(name, step, own, table)
-            self._known_tables = {key: table, **dict(list(self._known_tables.items())[:63])}
-        return self._known_tables[key]
+        with self._lock:
+            if key not in self._known:
+                self._require(name, step)
+                self._known = {key: self._found(name, step), **dict(list(self._known.items())[:63])}
+            return self._known[key]
 
-    def _require_agreement(self, name: str, step: int, own_step: int, table: NDArray[Any]) -> None:
-        """Refuses a table that disagrees with ADIOS2 about where blocks are: one of the two is damaged."""
-        infos = self._engine.blocks_info(name, self._counted(own_step, step))
-        # BP4 gives no extents for a block without elements.
-        in_table = table["start"], table["count"]
-        numbers = ",".join(info[what] for info in infos if info["Count"] for what in ("Start", "Count"))
-        known = np.array(numbers.split(",") if numbers else [], np.int64)
-        width = 2 * len(self._shape(self._variable(name), own_step, step))
-        if width != 2 * in_table[0].shape[1] or not np.array_equal(
-            _sorted_boxes(known.reshape(-1, width)), _sorted_boxes(np.hstack(in_table))
-        ):
+    def _found(self, name: str, step: int) -> _Blocks:
+        placed = self._input.placed(name, step)
+        rows = self._rows(name, step)
+        if rows is None:
+            return _Blocks(_table_of_others(placed, step, self._input.dtype_of(name)), has_table=False)
+        if zlib.crc32(rows.data) != self._checks.get((step, name), zlib.crc32(rows.data)):
+            raise CorruptArchiveError(f"{self._path!r}: the block table of {name!r} at step {step} is damaged")
+        table = blocktable.table_of(rows, name)
+        # If ADIOS2 says that blocks lie elsewhere, one of the two is damaged.
+        known, in_table = (np.hstack(both) for both in ((placed.start, placed.count), (table["start"], table["count"])))
+        if known.shape[1] != in_table.shape[1] or not np.array_equal(_sorted_boxes(known), _sorted_boxes(in_table)):
             raise CorruptArchiveError(
                 f"{self._path!r}: variable {name!r}, step {step}: the block table and ADIOS2's metadata disagree about "
                 "where the blocks are: the file is damaged"
             )
+        return _Blocks(table, has_table=True)
 
-    def _own_step(self, name: str, step: int) -> int:
-        steps = self._steps_of(name)
-        if step not in steps:
-            raise ParameterError(f"{self._path!r} has no variable {name!r} at step {step}")
-        return steps[step]
+    def _rows(self, name: str, step: int) -> NDArray[np.float64] | None:
+        """The rows of a variable's block table; None if it has none."""
+        of_table = blocktable.table_name(name)
+        if of_table not in self._input.names():
+            if (step, name) in self._checks:
+                raise CorruptArchiveError(
+                    f"{self._path!r}: the block table of {name!r} is missing: the file is damaged"
+                )
+            return None
+        shape = self._input.shape(of_table, step) if step in self._input.steps_of(of_table) else None
+        if shape is None and (step, name) not in self._checks:
+            return None  # a step that another program appended
+        if self._input.type_of(of_table) != "double" or shape is None or len(shape) != 2:
+            raise CorruptArchiveError(
+                f"{self._path!r}: {of_table!r} is not a block table of this package: it has type "
+                f"{self._input.type_of(of_table)} and shape {shape}"
+            )
+        rows: NDArray[np.float64] = self._input.values(of_table, step, ((0, 0), shape), np.dtype(np.float64))
+        return rows
 
-    def _archive(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
-        """The archive of a block, by its number in the table, checked against its row there."""
-        known = self._cache.get((name, step, number))
-        if known is None:
-            known = self._fetch(name, step, self._table(name, step)[number], dtype)
-            self._cache.put((name, step, number), known)
-        return known
+    def _archive(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
+        """The archive of a block, by its number; None if it is not compressed by this plugin."""
+        with self._lock:
+            known = self._cache.get((name, step, number))
+            if known is None:
+                known = self._fetch(name, step, number, dtype)
+                if known is not None:
+                    self._cache.put((name, step, number), known)
+            return known
 
-    def _fetch(self, name: str, step: int, row: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
-        what = f"{self._path!r}: variable {name!r}, step {step}, the block at {tuple(row['start'].tolist())}"
-        count = row["count"].tolist()
-        variable = self._variable(name)
-        self._select_step(variable, self._own_step(name, step))
-        variable.set_selection([row["start"].tolist(), [1] * len(count)])
-        target = np.empty([1] * len(count), dtype)
-
-        def get() -> None:
-            self._engine.get(variable, target, self._adios2.Mode.Sync)
-
-        capacity = min(int(row["archive_bytes"]), math.prod(count) * dtype.itemsize + 48)
-        try:
-            archive = self._plugin.capture(name, capacity, get)
-        except CuszError:
-            raise
-        except Exception as error:
-            raise CuszError(f"{what}: ADIOS2 cannot read it: {without_colours(error)}") from error
-        if archive is None:
-            raise CorruptArchiveError(f"{what} is not compressed by this plugin")
-        try:
+    def _fetch(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
+        blocks = self._blocks(name, step)
+        row = blocks.table[number]
+        start, count = row["start"].tolist(), row["count"].tolist()
+        what = self._block_in_words(name, step, tuple(start))
+        raw_bytes = math.prod(count) * dtype.itemsize
+        capacity = raw_bytes + OVERHEAD_BYTES
+        if blocks.has_table:
+            capacity = min(int(row["archive_bytes"]), capacity)
+        archive = self._input.archive(name, step, start, dtype, capacity)
+        if archive is None or bytes(archive[:16]) in (PLAIN_MARK, LOST_MARK):
+            if blocks.has_table:
+                raise CorruptArchiveError(f"{what} is not compressed by this plugin")
+            return None
+        with _in_words(what):
             info = cusz_core.inspect(archive)
-        except CuszError as error:
-            raise type(error)(f"{what}: {error}") from error
-        if (info.shape, info.dtype, info.checksum) != (field_shape(count), dtype, int(row["checksum"])):
-            raise CorruptArchiveError(f"{what} is not the one that the block table describes")
+        if blocks.has_table:
+            fits = (info.shape, info.dtype, info.checksum) == (field_shape(count), dtype, int(row["checksum"]))
+        else:  # whose extents may be in another order, such as Fortran's
+            fits = (info.raw_bytes, info.dtype) == (raw_bytes, dtype)
+        if not fits:
+            raise CorruptArchiveError(
+                f"{what} is not the one that {'the block table' if blocks.has_table else 'the metadata'} describes"
+            )
         return archive
+
+    def _block_in_words(self, name: str, step: int, start: Extents) -> str:
+        return f"{self._path!r}: variable {name!r}, step {step}, the block at {start}"
+
+
+@dataclasses.dataclass
+class _Blocks:
+    """The blocks of an array at a step.
+
+    Attributes:
+        table: of `blocktable.table_dtype`.
+        has_table: whether it is a block table; if not, it has only what ADIOS2 knows (`_table_of_others`).
+        may_be_archives: False once a block was found not to be compressed by this plugin: then ADIOS2 reads.
+    """
+
+    table: NDArray[Any]
+    has_table: bool
+    may_be_archives: bool = True
+
+    @functools.cached_property
+    def overlap(self) -> bool:
+        """Whether blocks have elements in common. Then one alone cannot be fetched."""
+        if self.has_table:
+            return False  # a Writer refuses that
+        return (
+            first_overlap(zip(map(_tuple, self.table["start"]), map(_tuple, self.table["count"]), strict=True))
+            is not None
+        )
+
+
+class ReaderStep:
+    """A step of a Reader.
+
+    Attributes:
+        index: its number in the file.
+    """
+
+    def __init__(self, reader: Reader, index: int) -> None:
+        self._reader = reader
+        self._input = reader._input
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"<step {self.index} of {self._reader._path!r}: {', '.join(self.variables)}>"
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the variables at this step."""
+        return [name for name in self._reader._names() if self.index in self._input.steps_of(name)]
+
+    def shape(self, name: str) -> Extents:
+        """The global shape of a variable; () for one value.
+
+        Raises:
+            ParameterError: there is no such variable at this step, or it has no global shape.
+        """
+        self._reader._require(name, self.index)
+        shape = self._input.shape(name, self.index)
+        if shape is None:
+            raise ParameterError(f"variable {name!r} has no global shape: its blocks are read one by one (block=)")
+        return shape
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """The type of a variable's values; object for texts.
+
+        Raises:
+            ParameterError: there is no such variable.
+            UnsupportedError: numpy has no such type.
+        """
+        return self._reader._variable(name).dtype
+
+    def blocks(self, name: str) -> NDArray[Any]:
+        """What is known about the blocks of an array, as a structured array with one element per block.
+
+        Fields: rank, step, device (-1: host memory), start, count, raw_bytes, archive_bytes, eb_abs, min, max,
+        outliers, checksum, seconds: the block table of a Writer. For what other programs wrote, only what ADIOS2 knows
+        is there, and the rest is -1 or NaN.
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+            CorruptArchiveError: the table is damaged.
+        """
+        return self._reader._blocks(name, self.index).table.copy()
+
+    def value_range(self, name: str) -> tuple[float, float] | None:
+        """Minimum and maximum of a variable over its blocks, as they were kept when it was written.
+
+        Those that a Writer kept are of values that are finite and not fill; those that ADIOS2 kept of all values.
+
+        Returns:
+            None if they were not kept, or there are no values. (ADIOS2 shows 0 for all blocks if it kept none; a
+            variable of which it kept only zeros cannot be told from that.)
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+        """
+        blocks = self._reader._blocks(name, self.index)
+        low, high = blocks.table["min"], blocks.table["max"]
+        known = (low <= high) & (blocks.table["count"] > 0).all(axis=1)
+        if not known.any() or not (blocks.has_table or low.any() or high.any()):
+            return None
+        return float(low[known].min()), float(high[known].max())
+
+    def share(self, name: str, rank: int | None = None) -> Box:
+        """The part of a variable that `read` gives a rank by default, as (start, count).
+
+        Ranks get slabs along the first axis, cut so that each has about the same number of archive bytes to decode (of
+        raw bytes if there is no block table). The slabs of all ranks together cover the variable; some are empty if
+        there are more ranks than indices. One value is every rank's.
+
+        Args:
+            name: of the variable.
+            rank: whose part; None: that of this process.
+        """
+        size = self._reader._size
+        number = self._reader._rank if rank is None else rank
+        if not 0 <= number < size:
+            raise ParameterError(f"rank is {number}; there are {size} ranks")
+        shape = self.shape(name)
+        if not shape or size == 1:
+            return (0,) * len(shape), shape
+        blocks = self._reader._blocks(name, self.index)
+        stored = blocks.table["archive_bytes" if blocks.has_table else "raw_bytes"]
+        first, count = blocks.table["start"][:, 0], blocks.table["count"][:, 0]
+        steps = np.zeros(shape[0] + 1)  # changes in stored bytes from index to index
+        np.add.at(steps, first, stored / np.maximum(count, 1))
+        np.add.at(steps, first + count, -stored / np.maximum(count, 1))
+        weights = np.maximum(np.cumsum(steps[:-1]), 0) + 1e-9
+        total = np.concatenate([[0.0], np.cumsum(weights)])
+        cuts = np.searchsorted(total, total[-1] * np.arange(1, size) / size)
+        begin, end = [0, *cuts.tolist(), shape[0]][number : number + 2]
+        return (int(begin), *(0,) * (len(shape) - 1)), (int(end) - int(begin), *shape[1:])
+
+    def read(
+        self,
+        name: str,
+        start: Sequence[int] | None = None,
+        count: Sequence[int] | None = None,
+        *,
+        block: int | None = None,
+        like: Any = None,
+        out: Any = None,
+    ) -> Any:
+        """Reads a box of a variable.
+
+        Of a variable that this plugin compressed, only blocks that overlap the box are fetched, each once, and only
+        their tiles that do so are decoded, several blocks at a time. Values that no block covers are 0, or left
+        unchanged in `out` (0 in what ADIOS2 reads).
+
+        Args:
+            name: of the variable.
+            start, count: the box, within the global shape; start alone: to the end; count alone: from the origin;
+                neither: `share(name)`.
+            block: the number of a block, which is read whole: for a variable without a global shape.
+            like: a module, or one of its arrays, to make the result: numpy (None: the same) or cupy.
+            out: a writable C-contiguous array of the variable's dtype and extents `count`, to be filled and returned.
+
+        Returns:
+            An array of the variable's dtype and extents `count`. One value: a number, or a text (`like` and `out` do
+            not apply).
+
+        Raises:
+            ParameterError: there is no such variable at this step, the box is outside the shape, or `out` does not fit.
+            UnsupportedError: a type that numpy does not have.
+            CorruptArchiveError: a block or the table is damaged; `out` is undefined then.
+            PluginError: ADIOS2 loaded another copy of the plugin.
+            DeviceError, OutOfMemoryError: as for `cusz_core.decompress`.
+        """
+        dtype = self.dtype(name)
+        if block is not None:
+            return self._read_block(name, block, dtype)
+        shape = self.shape(name)
+        box = self._box(name, shape, start, count)
+        if dtype.hasobject:
+            if shape:
+                raise UnsupportedError(f"variable {name!r} is an array of texts, which ADIOS2 does not read in Python")
+            return self._input.text(name, self.index)
+        if not shape:
+            return self._input.values(name, self.index, box, dtype)[()]
+        if out is not None:
+            _require_fit(out, dtype, box[1])
+        if self._archived(name) is not None:
+            result = out
+            if out is None and like is not None:
+                result = embedding.new_field(like, dtype, box[1])
+            if result is None:
+                result = np.empty(box[1], dtype)
+            if self._decoded(name, box, dtype, result, clear=out is None):
+                return result
+        values = self._input.values(name, self.index, box, dtype)
+        if out is None:
+            return _made_by(like, values)
+        out[...] = _made_by(None if isinstance(out, np.ndarray) else out, values)
+        return out
+
+    def verify(self, name: str) -> int:
+        """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
+
+        Returns:
+            The number of blocks that this rank verified; all ranks together verify every block that this plugin
+            compressed. The others have no checksums.
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+            CorruptArchiveError: a block or the table is damaged.
+        """
+        dtype, blocks = self.dtype(name), self._archived(name)
+        if blocks is None:
+            return 0
+        verified = 0
+        for number in range(self._reader._rank, len(blocks.table), self._reader._size):
+            if _has_values(blocks.table[number]):
+                archive = self._reader._archive(name, self.index, number, dtype)
+                if archive is not None:
+                    with _in_words(
+                        self._reader._block_in_words(name, self.index, _tuple(blocks.table["start"][number]))
+                    ):
+                        cusz_core.check(archive, threads=self._reader._threads)
+                    verified += 1
+        return verified
+
+    # ----------------------------------------------------------------------------------------------------- inside
+
+    def _read_block(self, name: str, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        table = self._reader._blocks(name, self.index).table
+        if not 0 <= number < len(table):
+            raise ParameterError(f"block is {number}; variable {name!r} has {len(table)} at step {self.index}")
+        row = table[number]
+        if self._input.shape(name, self.index) is None:
+            return self._input.block(name, self.index, number, _tuple(row["count"]), dtype)
+        values: NDArray[Any] = self.read(name, _tuple(row["start"]), _tuple(row["count"]))
+        return values
+
+    def _archived(self, name: str) -> _Blocks | None:
+        """The blocks of a variable; None if they are known not to be archives that can be fetched one by one."""
+        if self._input.type_of(name) not in ("float", "double") or not self._input.shape(name, self.index):
+            return None
+        blocks = self._reader._blocks(name, self.index)
+        return None if blocks.overlap or not blocks.may_be_archives else blocks
+
+    def _decoded(self, name: str, box: Box, dtype: np.dtype[Any], result: Any, clear: bool) -> bool:
+        """Decodes a box from archives, into `result`; False if a block of it is no archive.
+
+        Args:
+            clear: sets values that no block covers to 0.
+        """
+        blocks = self._archived(name)
+        if blocks is None:
+            return False
+        table = blocks.table
+        starts = np.maximum(table["start"], box[0])  # of the overlaps of blocks and the box
+        counts = np.minimum(table["start"] + table["count"], np.add(*box)) - starts
+        needed = []
+        for number in np.flatnonzero((counts > 0).all(axis=1)).tolist():
+            block = _tuple(table["start"][number]), _tuple(table["count"][number])
+            needed.append((number, block, (_tuple(starts[number]), _tuple(counts[number]))))
+        if clear and sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
+            result[...] = 0
+        if not needed:
+            return True
+        workers = min(self._reader._threads, len(needed))
+        threads = max(self._reader._threads // workers, 1)
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            pending: deque[concurrent.futures.Future[None]] = deque()
+            for number, block, common in needed:
+                if len(pending) > 2 * workers:  # waiting archives take memory
+                    pending.popleft().result()
+                archive = self._reader._archive(name, self.index, number, dtype)
+                if archive is None:
+                    blocks.may_be_archives = False
+                    break
+                what = self._reader._block_in_words(name, self.index, block[0])
+                target = result[_slices(common, box[0])]
+                pending.append(pool.submit(_decode, archive, block, common, target, threads, what))
+            while pending:
+                pending.popleft().result()
+        return blocks.may_be_archives
+
+    def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:
+        if start is None and count is None:
+            return self.share(name)
+        first = embedding.extents(start, f"start of {name!r}") if start is not None else (0,) * len(shape)
+        if len(first) != len(shape):
+            raise ParameterError(f"start is {first}; variable {name!r} has {len(shape)} dimensions")
+        extent = (
+            embedding.extents(count, f"count of {name!r}")
+            if count is not None
+            else tuple(n - s for n, s in zip(shape, first, strict=True))
+        )
+        if len(extent) != len(shape) or any(c < 0 or s + c > n for s, c, n in zip(first, extent, shape, strict=True)):
+            raise ParameterError(
+                f"start {first} and count {extent} are not a box within {shape}, the shape of {name!r}"
+            )
+        return first, extent
+
+
+class ReaderVariable:
+    """A variable of a Reader, over all steps that have it.
+
+    Attributes:
+        name: of the variable.
+    """
+
+    def __init__(self, reader: Reader, name: str) -> None:
+        self._reader = reader
+        self._input = reader._input
+        self.name = name
+
+    def __repr__(self) -> str:
+        step = self._last()
+        shape = self._input.shape(self.name, step.index)
+        size = "blocks without a global shape" if shape is None else str(shape) if shape else "one value"
+        having = self.steps
+        words = [f"{self.name}: {self._input.type_of(self.name)}, {size}"]
+        if not self._input.is_stream and having != list(range(len(self._reader))):
+            words.append(f"at steps {having[0]} to {having[-1]}, {_counted(len(having), 'step')}")
+        if shape:
+            words.append(_counted(len(self._reader._blocks(self.name, step.index).table), "block"))
+            words += step_summary(step, self.name)
+        return ", ".join(words)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its values; object for texts.
+
+        Raises:
+            UnsupportedError: numpy has no such type.
+        """
+        dtype = self._input.dtype_of(self.name)
+        if dtype is None:
+            raise UnsupportedError(f"variable {self.name!r} is of ADIOS2's type {self._input.type_of(self.name)!r}")
+        return dtype
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that have it."""
+        return list(self._input.steps_of(self.name))
+
+    @property
+    def shape(self) -> Extents:
+        """Its global shape at the last step that has it; () for one value.
+
+        Raises:
+            ParameterError: it has no global shape.
+        """
+        return self._last().shape(self.name)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Its attributes: those of the file whose names begin with that of the variable and a slash."""
+        prefix = f"{self.name}/"
+        return {
+            name[len(prefix) :]: value for name, value in self._reader.attributes.items() if name.startswith(prefix)
+        }
+
+    def read(
+        self,
+        start: Sequence[int] | None = None,
+        count: Sequence[int] | None = None,
+        *,
+        step: int | None = None,
+        block: int | None = None,
+        like: Any = None,
+        out: Any = None,
+    ) -> Any:
+        """Reads a box, as `ReaderStep.read` does.
+
+        Args:
+            step: the number of the step in the file, negative from its end; None: the last that has the variable.
+        """
+        at = self._last() if step is None or self._input.is_stream else self._reader[step]
+        return at.read(self.name, start, count, block=block, like=like, out=out)
+
+    def _last(self) -> ReaderStep:
+        return ReaderStep(self._reader, self.steps[-1])
+
+
+def step_summary(step: ReaderStep, name: str) -> list[str]:
+    """How a variable is stored at a step, in words: bound and ratio."""
+    blocks = step._archived(name)
+    if blocks is None:
+        return ["not compressed by cusz"]
+    filled = np.flatnonzero((blocks.table["count"] > 0).all(axis=1))
+    if blocks.has_table:
+        bounds = np.unique(blocks.table["eb_abs"][filled])
+        ratio = blocks.table["raw_bytes"].sum() / max(blocks.table["archive_bytes"].sum(), 1)
+    elif filled.size:
+        archive = step._reader._archive(name, step.index, int(filled[0]), step.dtype(name))
+        if archive is None:
+            blocks.may_be_archives = False
+            return ["not compressed by cusz"]
+        info = cusz_core.inspect(archive)
+        bounds, ratio = np.array([info.eb_abs]), info.ratio
+    else:
+        return []
+    which = "" if blocks.has_table else " (of its first block)"
+    bound = f"{bounds.min():.6g}" if bounds.size else "0"
+    return [f"|error| <= {bound}, ratio {ratio:.1f}{which}"]
 
 
 class Cache:
@@ -337,183 +687,50 @@ class Cache:
         self._bytes = 0
 
 
-class ReaderStep:
-    """A step of a Reader.
-
-    Attributes:
-        index: its number in the file.
-    """
-
-    def __init__(self, reader: Reader, index: int) -> None:
-        self._reader = reader
-        self.index = index
-
-    @property
-    def variables(self) -> list[str]:
-        """Names of the variables at this step."""
-        return [name for name in self._reader._names() if self.index in self._reader._steps_of(name)]
-
-    def shape(self, name: str) -> Extents:
-        """The global shape of a variable."""
-        own = self._reader._own_step(name, self.index)
-        return self._reader._shape(self._reader._variable(name), own, self.index)
-
-    def dtype(self, name: str) -> np.dtype[Any]:
-        """The type of a variable: float32 or float64."""
-        kind = self._reader._variable(name).type()
-        if kind not in DTYPES:
-            raise CorruptArchiveError(f"variable {name!r} is of type {kind}, but has a block table")
-        return DTYPES[kind]
-
-    def blocks(self, name: str) -> NDArray[Any]:
-        """The block table, as a structured array with one element per block.
-
-        Fields: rank, step, device (-1: host memory), start, count, raw_bytes, archive_bytes, eb_abs, min, max,
-        outliers, checksum, seconds.
-
-        Raises:
-            ParameterError: there is no such variable at this step.
-            CorruptArchiveError: the table is damaged.
-        """
-        return self._reader._table(name, self.index).copy()
-
-    def share(self, name: str, rank: int | None = None) -> Box:
-        """The part of a variable that `read` gives a rank by default, as (start, count).
-
-        Ranks get slabs along the first axis, cut so that each has about the same number of archive bytes to decode. The
-        slabs of all ranks together cover the variable; some are empty if there are more ranks than indices.
-
-        Args:
-            name: of the variable.
-            rank: whose part; None: that of this process.
-        """
-        size = self._reader._size
-        number = self._reader._rank if rank is None else rank
-        if not 0 <= number < size:
-            raise ParameterError(f"rank is {number}; there are {size} ranks")
-        shape = self.shape(name)
-        table = self._reader._table(name, self.index)
-        first, count = table["start"][:, 0], table["count"][:, 0]
-        steps = np.zeros(shape[0] + 1)  # changes in archive bytes from index to index
-        np.add.at(steps, first, table["archive_bytes"] / np.maximum(count, 1))
-        np.add.at(steps, first + count, -table["archive_bytes"] / np.maximum(count, 1))
-        weights = np.maximum(np.cumsum(steps[:-1]), 0) + 1e-9
-        total = np.concatenate([[0.0], np.cumsum(weights)])
-        cuts = np.searchsorted(total, total[-1] * np.arange(1, size) / size)
-        begin, end = [0, *cuts.tolist(), shape[0]][number : number + 2]
-        return (int(begin), *(0,) * (len(shape) - 1)), (int(end) - int(begin), *shape[1:])
-
-    def read(
-        self,
-        name: str,
-        start: Sequence[int] | None = None,
-        count: Sequence[int] | None = None,
-        *,
-        like: Any = None,
-        out: Any = None,
-    ) -> Any:
-        """Reads a box of a variable.
-
-        Only blocks that overlap the box are fetched, each once, and only their tiles that do so are decoded, several
-        blocks at a time. Values that no block covers are 0, or left unchanged in `out`.
-
-        Args:
-            name: of the variable.
-            start, count: the box, within the global shape; start alone: to the end; count alone: from the origin;
-                neither: `share(name)`.
-            like: a module, or one of its arrays, to make the result: numpy (None: the same) or cupy.
-            out: a writable C-contiguous array of the variable's dtype and extents `count`, to be filled and returned.
-
-        Returns:
-            An array of the variable's dtype and extents `count`.
-
-        Raises:
-            ParameterError: there is no such variable at this step, the box is outside the shape, or `out` does not fit.
-            CorruptArchiveError: a block or the table is damaged; `out` is undefined then.
-            PluginError: ADIOS2 loaded another copy of the plugin.
-            DeviceError, OutOfMemoryError: as for `cusz_core.decompress`.
-        """
-        shape, dtype = self.shape(name), self.dtype(name)
-        box = self._box(name, shape, start, count)
-        result = out
-        if out is not None:
-            _require_fit(out, dtype, box[1])
-        elif like is not None:
-            result = embedding.new_field(like, dtype, box[1])
-        if result is None:
-            result = np.empty(box[1], dtype)
-        table = self._reader._table(name, self.index)
-        starts = np.maximum(table["start"], box[0])  # of the overlaps of blocks and the box
-        counts = np.minimum(table["start"] + table["count"], np.add(*box)) - starts
-        needed = []
-        for number in np.flatnonzero((counts > 0).all(axis=1)).tolist():
-            block = _tuple(table["start"][number]), _tuple(table["count"][number])
-            needed.append((number, block, (_tuple(starts[number]), _tuple(counts[number]))))
-        if out is None and sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
-            result[...] = 0
-        if not needed:
-            return result
-        workers = min(self._reader._threads, len(needed))
-        threads = max(self._reader._threads // workers, 1)
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            pending: deque[concurrent.futures.Future[None]] = deque()
-            for number, block, common in needed:
-                if len(pending) > 2 * workers:  # waiting archives take memory
-                    pending.popleft().result()
-                archive = self._reader._archive(name, self.index, number, dtype)
-                pending.append(pool.submit(_decode, archive, block, common, result[_slices(common, box[0])], threads))
-            while pending:
-                pending.popleft().result()
-        return result
-
-    def verify(self, name: str) -> int:
-        """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
-
-        Returns:
-            The number of blocks that this rank verified; all ranks together verify every block.
-
-        Raises:
-            ParameterError: there is no such variable at this step.
-            CorruptArchiveError: a block or the table is damaged.
-        """
-        dtype, table = self.dtype(name), self._reader._table(name, self.index)
-        mine = [
-            number for number in range(self._reader._rank, len(table), self._reader._size) if _has_values(table[number])
-        ]
-        for number in mine:
-            cusz_core.check(self._reader._archive(name, self.index, number, dtype), threads=self._reader._threads)
-        return len(mine)
-
-    def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:
-        if start is None and count is None:
-            return self.share(name)
-        first = embedding.extents(start, f"start of {name!r}") if start is not None else (0,) * len(shape)
-        if len(first) != len(shape):
-            raise ParameterError(f"start is {first}; variable {name!r} has {len(shape)} dimensions")
-        extent = (
-            embedding.extents(count, f"count of {name!r}")
-            if count is not None
-            else tuple(n - s for n, s in zip(shape, first, strict=True))
-        )
-        if len(extent) != len(shape) or any(c < 0 or s + c > n for s, c, n in zip(first, extent, shape, strict=True)):
-            raise ParameterError(
-                f"start {first} and count {extent} are not a box within {shape}, the shape of {name!r}"
-            )
-        return first, extent
+def _table_of_others(placed: Placed, step: int, dtype: np.dtype[Any] | None) -> NDArray[Any]:
+    """What ADIOS2 knows of blocks, as a table; the rest is -1 or NaN."""
+    table = np.empty(len(placed.count), blocktable.table_dtype(placed.count.shape[1]))
+    for name in table.dtype.names or ():
+        table[name] = np.nan if table.dtype[name].kind == "f" else -1
+    table["rank"], table["step"], table["start"], table["count"] = placed.writer, step, placed.start, placed.count
+    if dtype is not None and not dtype.hasobject:
+        table["raw_bytes"] = placed.count.prod(axis=1) * dtype.itemsize
+    table["min"], table["max"] = placed.min, placed.max
+    return table
 
 
-def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, threads: int) -> None:
+@contextlib.contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    """Errors name the block that they are about."""
+    try:
+        yield
+    except CuszError as error:
+        raise type(error)(f"{what}: {error}") from error
+
+
+def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, threads: int, what: str) -> None:
     """Decodes the part of a block that lies in the box being read, into its place in the result."""
     start, count = block
-    if isinstance(target, np.ndarray) and field_shape(count) == count:
-        first = [c - s for c, s in zip(common[0], start, strict=True)]
-        cusz_core.decompress_box(archive, first, out=target, threads=threads)
-    elif common == block and _is_contiguous(target):
-        cusz_core.decompress(archive, out=target.reshape(field_shape(count)), threads=threads)
-    else:
-        like = None if isinstance(target, np.ndarray) else target
-        values = cusz_core.decompress(archive, like=like, threads=threads)
-        target[...] = values.reshape(count)[_slices(common, start)]
+    shape = cusz_core.inspect(archive).shape  # more than four axes are merged, and Fortran's are reversed
+    with _in_words(what):
+        if isinstance(target, np.ndarray) and shape == count:
+            first = [c - s for c, s in zip(common[0], start, strict=True)]
+            cusz_core.decompress_box(archive, first, out=target, threads=threads)
+        elif common == block and _is_contiguous(target):
+            cusz_core.decompress(archive, out=target.reshape(shape), threads=threads)
+        else:
+            like = None if isinstance(target, np.ndarray) else target
+            values = cusz_core.decompress(archive, like=like, threads=threads)
+            target[...] = values.reshape(count)[_slices(common, start)]
+
+
+def _made_by(like: Any, values: NDArray[Any]) -> Any:
+    """Values in host memory as an array of the module of `like`; None: numpy's."""
+    return values if like is None else embedding.module_of(like).asarray(values)
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _tuple(numbers: NDArray[np.int64]) -> Extents:

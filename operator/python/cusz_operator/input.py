@@ -1,0 +1,313 @@
+"""The ADIOS2 side of a Reader's file or stream: which variables there are, where their blocks lie, and their bytes.
+
+ADIOS2's engines are not thread-safe: every call here waits for the one before it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core.errors import CuszError, ParameterError
+
+from .blocks import Extents
+from .inspection import extents_of, import_adios2
+from .plugin import Plugin, without_colours
+
+__all__ = ["Box", "Input", "Placed"]
+
+Box = tuple[Extents, Extents]  # start and count
+_T = TypeVar("_T")
+
+#: numpy's types by ADIOS2's names. (It calls numpy's int8 "char".)
+_DTYPES: dict[str, np.dtype[Any]] = {
+    **{f"{kind}{bits}_t": np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "char": np.dtype(np.int8),
+    "float": np.dtype(np.float32),
+    "double": np.dtype(np.float64),
+    "long double": np.dtype(np.longdouble),
+    "float complex": np.dtype(np.complex64),
+    "double complex": np.dtype(np.complex128),
+    "string": np.dtype(object),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """Where the blocks of a variable lie at a step, in the order of ADIOS2's block numbers.
+
+    Attributes:
+        start, count: int64, of shape (blocks, dimensions). For a variable without a global shape, `start` is 0.
+        writer: the rank that wrote each block; -1 if not known (BP4).
+        min, max: of each block, as ADIOS2 keeps them; NaN if it does not.
+    """
+
+    start: NDArray[np.int64]
+    count: NDArray[np.int64]
+    writer: NDArray[np.int64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+
+
+class Input:
+    """An engine that reads."""
+
+    def __init__(self, path: str, comm: Any, engine: str | None, parameters: Mapping[str, Any] | None) -> None:
+        """
+        Args:
+            path: the .bp folder, or the stream.
+            comm: an mpi4py communicator, for a stream; None: this process alone.
+            engine: "SST" for a stream; "BP5" or "BP4" for a file; None: as it was written.
+            parameters: of the engine.
+
+        Raises:
+            PluginError: the plugin or adios2 is missing, or several copies of the plugin are loaded.
+            CuszError: ADIOS2 cannot open it.
+        """
+        self.path = path
+        self.is_stream = engine == "SST"
+        self.current: int | None = None  # the open step of a stream
+        self._lock = threading.RLock()
+        self._plugin = Plugin()
+        self._adios2 = adios2 = import_adios2()
+        together = [] if comm is None or not self.is_stream else [comm]
+        self._adios = adios2.Adios(comm=comm) if together else adios2.Adios()
+        self._engine_name = engine or ("BP5" if (Path(path) / "mmd.0").exists() else "BP4")
+        given = {str(key): str(value) for key, value in (parameters or {}).items()}
+        self._parameters = given if self.is_stream else {"OpenTimeoutSecs": "1", **given}
+        self._io = self._declare("cusz_reader")
+        mode = adios2.Mode.Read if self.is_stream else adios2.Mode.ReadRandomAccess
+        self._engine: Any = self._attempt("open", lambda: self._io.open(path, mode, *together))
+        self.n_steps = 0 if self.is_stream else int(self._engine.steps())
+        self._own_steps: dict[str, dict[int, int]] = {}
+        self._names_by_step: list[set[str]] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._engine is not None
+
+    def close(self) -> None:
+        with self._lock:
+            engine, self._engine = self._engine, None
+            if engine is None:
+                return
+            if self.current is not None:
+                engine.end_step()
+            if self.is_stream or self.n_steps:  # ADIOS2's Close crashes on a file that is still empty
+                engine.close()
+
+    def received(self) -> Iterator[int]:
+        """The steps of a stream as they arrive; each is open until the next one is requested."""
+        statuses = self._adios2.StepStatus
+        self._require_open()
+        while self._engine is not None:
+            status = self._engine.begin_step()
+            if status == statuses.EndOfStream:
+                return
+            if status != statuses.OK:
+                raise CuszError(f"ADIOS2 cannot receive the next step of {self.path!r}: {status.name}")
+            self.current = int(self._engine.current_step())
+            try:
+                yield self.current
+            finally:
+                if self._engine is not None:
+                    self.current = None
+                    self._engine.end_step()
+
+    def attributes(self) -> dict[str, Any]:
+        with self._lock:
+            self._require_open()
+            found: dict[str, Any] = {}
+            for name in sorted(self._io.available_attributes()):
+                attribute = self._io.inquire_attribute(name)
+                if attribute.type() == "string":
+                    found[name] = attribute.data_string()
+                else:  # BP4 does not distinguish one number from an array of one
+                    found[name] = np.atleast_1d(attribute.data())
+            return found
+
+    def names(self) -> list[str]:
+        """All variables of a file, or of the open step of a stream, sorted."""
+        with self._lock:
+            self._require_open()
+            return sorted(self._io.available_variables())
+
+    def type_of(self, name: str) -> str:
+        """ADIOS2's name for the type of a variable."""
+        return str(self._variable(name).type())
+
+    def dtype_of(self, name: str) -> np.dtype[Any] | None:
+        """numpy's type; `object` for texts; None for a type that it does not have."""
+        return _DTYPES.get(self.type_of(name))
+
+    def steps_of(self, name: str) -> dict[int, int]:
+        """The steps that have a variable, with ADIOS2's number for each, which counts only those."""
+        with self._lock:
+            self._require_step()
+            if self.current is not None:
+                return {self.current: self.current}
+            if name not in self._own_steps:
+                variable = self._variable(name)
+                if int(variable.steps()) == self.n_steps:
+                    having = list(range(self.n_steps))
+                elif self._is_bp4:
+                    having = [s for s in range(self.n_steps) if self._engine.blocks_info(name, s)]
+                else:
+                    having = [s for s, names in enumerate(self._names_of_steps()) if name in names]
+                self._own_steps[name] = {step: own for own, step in enumerate(having)}
+            return self._own_steps[name]
+
+    def shape(self, name: str, step: int) -> Extents | None:
+        """The global shape of a variable; () for one value; None for blocks without a global shape."""
+        with self._lock:
+            variable = self._variable(name)
+            if variable.shape_id().name == "LocalArray":
+                return None
+            shape = variable.shape() if self.is_stream else variable.shape(self._counted(name, step))
+            return tuple(int(extent) for extent in shape)
+
+    def placed(self, name: str, step: int) -> Placed:
+        """Where the blocks of an array lie."""
+        with self._lock:
+            infos = self._engine.blocks_info(name, self._counted(name, step))
+            ndim = len(self._variable(name).shape())
+        counts = [extents_of(info["Count"]) for info in infos]
+        ndim = ndim or max(map(len, counts), default=1)
+        none = (
+            0,
+        ) * ndim  # BP4 gives no extents for a block without elements, and blocks without a place have no start
+        starts = [extents_of(info["Start"]) for info in infos]
+        return Placed(
+            np.array([start if len(start) == ndim else none for start in starts], np.int64).reshape(-1, ndim),
+            np.array([count if len(count) == ndim else none for count in counts], np.int64).reshape(-1, ndim),
+            np.array([-1 if self._is_bp4 else int(info["WriterID"]) for info in infos], np.int64),
+            np.array([_number(info["Min"]) for info in infos], np.float64),
+            np.array([_number(info["Max"]) for info in infos], np.float64),
+        )
+
+    def text(self, name: str, step: int) -> str:
+        """The value of a variable of type "string"."""
+        with self._lock:
+            variable = self._selected(name, step)
+            return str(self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, mode=self._sync)))
+
+    def values(self, name: str, step: int, box: Box, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it."""
+        target = np.zeros(box[1], dtype)  # ADIOS2 leaves what no block covers as it is
+        with self._lock:
+            variable = self._selected(name, step)
+            if box[1]:
+                variable.set_selection([list(box[0]), list(box[1])])
+            if target.size:
+                self._get(name, variable, target)
+        return target
+
+    def block(self, name: str, step: int, number: int, count: Extents, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A block of a variable without a global shape."""
+        target = np.zeros(count, dtype)
+        with self._lock:
+            variable = self._selected(name, step)
+            variable.set_block_selection(number)
+            if target.size:
+                self._get(name, variable, target)
+        return target
+
+    def archive(
+        self, name: str, step: int, start: Sequence[int], dtype: np.dtype[Any], capacity: int
+    ) -> NDArray[np.uint8] | None:
+        """The archive of the block that contains the element `start`; None if it is not compressed by this plugin.
+
+        Args:
+            capacity: bytes that it is expected to have at most.
+        """
+        ones = [1] * len(start)
+        target = np.empty(ones, dtype)
+        with self._lock:
+            variable = self._selected(name, step)
+            variable.set_selection([list(start), ones])
+            return self._plugin.capture(name, capacity, lambda: self._get(name, variable, target))
+
+    # ----------------------------------------------------------------------------------------------------- inside
+
+    @property
+    def _is_bp4(self) -> bool:
+        return not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
+
+    @property
+    def _sync(self) -> Any:
+        return self._adios2.Mode.Sync
+
+    def _declare(self, name: str) -> Any:
+        io = self._adios.declare_io(name)
+        io.set_engine(self._engine_name)
+        io.set_parameters(self._parameters)
+        return io
+
+    def _require_open(self) -> None:
+        if self._engine is None:
+            raise ParameterError(f"the Reader of {self.path!r} is closed")
+
+    def _require_step(self) -> None:
+        self._require_open()
+        if self.is_stream and self.current is None:
+            raise ParameterError(f"no step of the stream {self.path!r} is open: read in the loop over its steps")
+
+    def _attempt(self, what: str, work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except CuszError:
+            raise
+        except Exception as error:
+            raise CuszError(f"ADIOS2 cannot {what} {self.path!r}: {without_colours(error)}") from error
+
+    def _get(self, name: str, variable: Any, target: NDArray[Any]) -> None:
+        self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, target, self._sync))
+
+    def _variable(self, name: str) -> Any:
+        with self._lock:
+            self._require_open()
+            variable = self._io.inquire_variable(name)
+            if variable is None:
+                raise ParameterError(f"{self.path!r} has no variable {name!r}")
+            return variable
+
+    def _selected(self, name: str, step: int) -> Any:
+        variable = self._variable(name)
+        if not self.is_stream:
+            variable.set_step_selection([self.steps_of(name)[step], 1])
+        return variable
+
+    def _counted(self, name: str, step: int) -> int:
+        """The step number for shapes and blocks: BP5 counts steps that have the variable, BP4 those of the file."""
+        return step if self.is_stream or self._is_bp4 else self.steps_of(name)[step]
+
+    def _names_of_steps(self) -> list[set[str]]:
+        """The variables of every step of a file; only reading it as a stream tells which steps have a variable."""
+        if self._names_by_step is None:
+            io = self._declare("cusz_steps")
+            engine = self._attempt("open", lambda: io.open(self.path, self._adios2.Mode.Read))
+            found: list[set[str]] = []
+            try:
+                while len(found) < self.n_steps and (
+                    engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK
+                ):
+                    found.append(set(io.available_variables()))
+                    engine.end_step()
+            finally:
+                engine.close()
+                self._adios.remove_io("cusz_steps")
+            self._names_by_step = found
+        return self._names_by_step
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

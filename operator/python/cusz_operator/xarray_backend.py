@@ -1,0 +1,272 @@
+"""xarray's engine "cusz": BP files as datasets, whatever program wrote them.
+
+    xarray.open_dataset("run.bp", engine="cusz")              # nothing is read before it is needed
+    xarray.open_dataset("run.bp", engine="cusz", chunks={})   # with dask: a chunk for each block and step
+
+xarray finds it by an entry point; nothing else imports this module.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xarray import Dataset, Variable
+from xarray.backends import BackendArray, BackendEntrypoint, CachingFileManager
+from xarray.core import indexing
+
+from cusz_core.errors import ParameterError
+
+from .reader import Reader, ReaderVariable
+
+__all__ = ["CuszBackendEntrypoint"]
+
+#: Attributes of a variable that name its dimensions, slowest first; the first is what `Writer.put(dims=)` writes.
+_NAMES_OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
+_OPENPMD_NAMES = "axisLabels"
+
+
+class CuszBackendEntrypoint(BackendEntrypoint):
+    """Opens BP files (BP5 and BP4) through `cusz_operator.Reader`."""
+
+    description = "BP files of ADIOS2, with variables that are compressed by cusz or not"
+    open_dataset_parameters = ("filename_or_obj", "drop_variables", "group", "step_dimension", "threads", "cache_bytes")
+
+    def open_dataset(  # type: ignore[override]
+        self,
+        filename_or_obj: str | os.PathLike[str],
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        step_dimension: str = "step",
+        threads: int | None = None,
+        cache_bytes: int = 2**28,
+    ) -> Dataset:
+        """A dataset of the variables of a file.
+
+        A variable that every step has gets a dimension of steps before its own; one that a single step has does not.
+        One-dimensional variables with the name of their dimension become its coordinate, as at the first step. Left
+        out, with a warning: variables whose shape changes from step to step, or that have no global shape.
+
+        Args:
+            filename_or_obj: the .bp folder.
+            drop_variables: names of variables to leave out.
+            group: only variables whose names begin with this and a slash, and without it; for openPMD, such as
+                "/data/0/fields".
+            step_dimension: name of the dimension of steps. If the file has a number of this name for each step, they
+                are its coordinate, else it is the number of the step in the file.
+            threads, cache_bytes: as for `Reader`.
+
+        Raises:
+            FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
+            ParameterError: there is no such group.
+        """
+        path = os.path.abspath(os.fspath(filename_or_obj))
+        manager = CachingFileManager(_open, path, mode="r", kwargs={"threads": threads, "cache_bytes": cache_bytes})
+        reader: Reader = manager.acquire()
+        dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+        prefix = f"{group.rstrip('/')}/" if group else ""
+        found = {
+            name[len(prefix) :]: variable
+            for name, variable in reader.variables.items()
+            if name.startswith(prefix) and name[len(prefix) :] not in dropped
+        }
+        if group and not found:
+            raise ParameterError(f"{path!r} has no variables in group {group!r}")
+        variables = _variables_of(manager, reader, found, step_dimension)
+        dataset = Dataset(variables, attrs=_attributes_beside(reader, (group or "").rstrip("/")))
+        dataset.set_close(manager.close)
+        return dataset
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Whether it is a folder that ADIOS2's BP5 or BP4 engine wrote."""
+        try:
+            path = Path(os.fspath(filename_or_obj))
+        except TypeError:
+            return False
+        return path.suffix in (".bp", ".bp4", ".bp5") and (path / "md.idx").is_file()
+
+
+def _open(path: str, mode: str, **options: Any) -> Reader:
+    """A Reader, as xarray opens files; it keeps few open at once, and opens them again where a dataset is sent to."""
+    return Reader(path, **options)
+
+
+class _LazyArray(BackendArray):
+    """A variable at some steps, which is read when it is indexed.
+
+    Attributes:
+        shape: with the dimension of steps, if there is one.
+        dtype: of its values.
+    """
+
+    def __init__(
+        self, manager: Any, name: str, steps: Sequence[int], has_step_dimension: bool, variable: ReaderVariable
+    ) -> None:
+        self._manager = manager
+        self._name = name
+        self._steps = list(steps)
+        self._has_step_dimension = has_step_dimension
+        self.shape = (*([len(steps)] if has_step_dimension else []), *variable.shape)
+        self.dtype = variable.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
+        found: NDArray[Any] = indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.BASIC, self._read
+        )
+        return found
+
+    def _read(self, key: tuple[int | slice, ...]) -> NDArray[Any]:
+        """What numpy's basic indexing with these integers and slices (of positive steps) gives."""
+        ranges = [
+            range(k, k + 1) if isinstance(k, (int, np.integer)) else range(*k.indices(n))
+            for k, n in zip(key, self.shape, strict=True)
+        ]
+        of_steps, *axes = ranges if self._has_step_dimension else [range(1), *ranges]
+        if not all(ranges):
+            values = np.empty([len(r) for r in (of_steps, *axes)], self.dtype)
+        else:
+            start, count = [r[0] for r in axes], [r[-1] - r[0] + 1 for r in axes]
+            values = np.empty((len(of_steps), *count), self.dtype)
+            with self._manager.acquire_context() as reader:
+                for i, step in enumerate(of_steps):
+                    values[i] = reader[self._steps[step]].read(self._name, start, count)
+            values = values[(slice(None), *(slice(None, None, r.step) for r in axes))]
+        kept = tuple(0 if isinstance(k, (int, np.integer)) else slice(None) for k in key)
+        return values[kept if self._has_step_dimension else (0, *kept)]
+
+
+def _variables_of(
+    manager: Any, reader: Reader, found: Mapping[str, ReaderVariable], step_dimension: str
+) -> dict[str, Variable]:
+    usual = {name: variable for name, variable in found.items() if _is_usual(name, variable)}
+    all_steps = list(range(len(reader)))
+    attributes = reader.attributes
+    given = {name: _given_names(v.name, len(v.shape), attributes) for name, v in usual.items()}
+    extents = {pair for name, v in usual.items() for pair in zip(given[name] or (), v.shape, strict=False)}
+    given |= {name: [name] for name, v in usual.items() if len(v.shape) == 1 and (name, v.shape[0]) in extents}
+    names = _Names()
+    of_steps: dict[tuple[int, ...], str] = {}
+    variables = {}
+    # The most common shapes come first, and get the shortest names of dimensions.
+    common = collections.Counter(variable.shape for variable in usual.values())
+    for name, variable in sorted(usual.items(), key=lambda item: -common[item[1].shape]):
+        shape, steps = variable.shape, variable.steps
+        own = given[name] or [f"dim_{axis}" for axis in range(len(shape))]
+        dimensions = [names.of(each, n) for each, n in zip(own, shape, strict=True)]
+        if dimensions == [name]:
+            steps = steps[:1]
+        has_step_dimension = dimensions != [name] and (len(steps) > 1 or steps == all_steps)
+        if has_step_dimension:
+            which = of_steps.setdefault(
+                tuple(steps), step_dimension if steps == all_steps else f"{step_dimension}s_of_{name}"
+            )
+            dimensions = [which, *dimensions]
+        data: Any
+        if shape:
+            data = indexing.LazilyIndexedArray(_LazyArray(manager, variable.name, steps, has_step_dimension, variable))
+        else:
+            values = [reader[step].read(variable.name) for step in steps]
+            data = np.array(values if has_step_dimension else values[0], variable.dtype)
+        of_variable = variable.attributes
+        chunks = _chunks(variable, steps[0]) if shape else ()
+        encoding = {}
+        if all(chunks):
+            encoding["preferred_chunks"] = dict(
+                zip(dimensions, [(1,) * len(steps), *chunks] if has_step_dimension else chunks, strict=True)
+            )
+        if not has_step_dimension and len(all_steps) > 1 and dimensions != [name]:
+            of_variable = {"step": steps[0], **of_variable}
+        variables[name] = Variable(dimensions, data, _attributes(of_variable), encoding)
+    for numbers, which in of_steps.items():
+        if which not in variables:
+            variables[which] = Variable([which], np.array(numbers, np.int64), {"long_name": "step of the file"})
+    return variables
+
+
+def _is_usual(name: str, variable: ReaderVariable) -> bool:
+    """Whether a variable has the same shape at all steps, and a type that numpy has; if not, there is a warning."""
+    shapes = {variable._input.shape(variable.name, step) for step in variable.steps}
+    if variable._input.dtype_of(variable.name) is None:
+        why = f"its type is {variable._input.type_of(variable.name)}"
+    elif None in shapes:
+        why = "it has no global shape"
+    elif len(shapes) > 1:
+        why = "its shape changes from step to step"
+    elif variable.dtype.hasobject and shapes != {()}:
+        why = "it is an array of texts"
+    else:
+        return True
+    warnings.warn(
+        f"variable {name!r} is left out: {why} (cusz_operator.Reader reads it; drop_variables avoids this warning)",
+        stacklevel=6,
+    )
+    return False
+
+
+class _Names:
+    """Names of dimensions: the same for the same extent, so that variables of one shape share their dimensions."""
+
+    def __init__(self) -> None:
+        self._extents: dict[str, int] = {}
+
+    def of(self, name: str, extent: int) -> str:
+        if self._extents.setdefault(name, extent) != extent:
+            name = f"{name}_{extent}"
+        self._extents[name] = extent
+        return name
+
+
+def _given_names(name: str, ndim: int, attributes: Mapping[str, Any]) -> list[str] | None:
+    """The names of a variable's dimensions by its attributes, or by those of the openPMD record that it belongs to."""
+    record = name.rpartition("/")[0]
+    for key in (
+        *(f"{name}/{which}" for which in (*_NAMES_OF_DIMENSIONS, _OPENPMD_NAMES)),
+        f"{record}/{_OPENPMD_NAMES}",
+    ):
+        value = attributes.get(key)
+        names = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
+        if isinstance(names, list) and len(names) == len(set(names)) == ndim:
+            return [str(each) for each in names]
+    return None
+
+
+def _chunks(variable: ReaderVariable, step: int) -> list[tuple[int, ...]]:
+    """The extents of the blocks along every axis: () if they do not form a grid there."""
+    table = variable._reader[step].blocks(variable.name)
+    table = table[(table["count"] > 0).all(axis=1)]
+    chunks = []
+    for axis, extent in enumerate(variable.shape):
+        starts = np.unique(table["start"][:, axis])
+        ends = np.unique(table["start"][:, axis] + table["count"][:, axis])
+        edges = [*starts.tolist(), extent]
+        fits = len(starts) > 0 and starts[0] == 0 and np.array_equal(edges[1:], ends)
+        chunks.append(tuple(int(n) for n in np.diff(edges)) if fits else ())
+    return chunks
+
+
+def _attributes(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as xarray has them: one number instead of an array of one."""
+    return {
+        name: value[0] if isinstance(value, np.ndarray) and value.size == 1 else value for name, value in found.items()
+    }
+
+
+def _attributes_beside(reader: Reader, group: str) -> dict[str, Any]:
+    """The attributes of a file that are not those of a variable: of a group, and of those that it is in."""
+    of_variables = tuple(f"{name}/" for name in reader.variables)
+    found = {}
+    for name, value in reader.attributes.items():
+        owner, _, last = name.rpartition("/")
+        if not group and not name.startswith(of_variables):
+            found[name] = value
+        elif group and f"{group}/".startswith(f"{owner}/"):
+            found[last] = value
+    return _attributes(found)

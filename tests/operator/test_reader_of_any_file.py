@@ -1,0 +1,299 @@
+"""The Reader, of files that a Writer did not write: the values that plain ADIOS2 reads, and the same boxes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+adios2 = pytest.importorskip("adios2")
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+Program = pytest.importorskip("other_program").Program
+
+BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
+NUMBERS = [*(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float32", "float64"]
+NUMBERS += ["complex64", "complex128"]
+
+
+def plain(path: Path, name: str, step: int, start: Any = (), count: Any = ()) -> np.ndarray:
+    """What ADIOS2 reads; `step` counts those that have the variable."""
+    with adios2.FileReader(str(path)) as file:
+        return file.read(name, start=list(start), count=list(count), step_selection=[step, 1])
+
+
+@BY_ENGINE
+def test_every_kind_of_variable(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    fields = {kind: np.arange(24).reshape(4, 6).astype(kind) for kind in NUMBERS}
+    with Program(path, engine) as out:
+        arrays = {kind: out.variable(kind, field, field.shape) for kind, field in fields.items()}
+        number = out.io.define_variable("number", np.zeros(1))
+        text = out.io.define_variable("text", "")
+        of_ranks = out.io.define_variable("of ranks", np.zeros(1, np.int32), [adios2.LocalValueDim], [], [])
+        local = out.io.define_variable("local", np.zeros((2, 3)), [], [], [2, 3])
+        grows = out.variable("grows", np.zeros(5), (5,))
+        rare = out.variable("rare", np.zeros(5, np.float32), (5,))
+        out.io.define_attribute("title", "a run")
+        out.io.define_attribute("int32/unit", "m")
+        for n in range(4):
+            out.engine.begin_step()
+            for kind, variable in arrays.items():
+                out.put(variable, fields[kind])
+            out.put(number, np.array([n * 0.5]))
+            out.engine.put(text, f"step {n}", adios2.Mode.Sync)
+            out.put(of_ranks, np.array([n + 100], np.int32))
+            for block in range(2):
+                out.put(local, np.full((2, 3), 10.0 * n + block))
+            grows.set_shape([5 + n])
+            out.put(grows, np.arange(5.0 + n), (0,))
+            if n in (1, 3):
+                out.put(rare, np.full(5, n, np.float32))
+            out.engine.end_step()
+    with cz.Reader(path) as run:
+        assert set(run.variables) == {*NUMBERS, "number", "text", "of ranks", "local", "grows", "rare"}
+        for step in run:
+            for kind, field in fields.items():
+                assert (step.dtype(kind).name, step.shape(kind)) == (kind, (4, 6))
+                assert step.read(kind).dtype == kind
+                np.testing.assert_array_equal(step.read(kind), field)
+                np.testing.assert_array_equal(step.read(kind, (1, 2), (2, 3)), field[1:3, 2:5])
+                out_ = np.zeros((2, 3), kind)
+                assert step.read(kind, (1, 2), (2, 3), out=out_) is out_
+                np.testing.assert_array_equal(out_, field[1:3, 2:5])
+            assert (step.shape("number"), step.read("number"), step.read("text")) == (
+                (),
+                0.5 * step.index,
+                f"step {step.index}",
+            )
+            assert step.read("of ranks").tolist() == [step.index + 100]
+            for block in range(2):
+                np.testing.assert_array_equal(step.read("local", block=block), 10.0 * step.index + block)
+            np.testing.assert_array_equal(step.read("grows"), np.arange(5.0 + step.index))
+            assert step.value_range("grows") == (0, 4 + step.index)
+            assert step.verify("float32") == 0
+            assert ("rare" in step.variables) == (step.index in (1, 3))
+        assert run["rare"].steps == [1, 3]
+        assert run["rare"].read().tolist() == [3] * 5
+        assert run["rare"].read(step=1).tolist() == [1] * 5
+        assert run["int32"].attributes == {"unit": "m"}
+        assert [str(run[name].dtype) for name in ("text", "number")] == ["object", "float64"]
+        assert run["grows"].shape == (8,)
+        shown = repr(run)
+        for part in (
+            "4 steps",
+            "text: string, one value",
+            "rare: float, (5,), at steps 1 to 3, 2 steps, 1 block, not compressed by cusz",
+            "local: double, blocks without a global shape",
+        ):
+            assert part in shown
+        with pytest.raises(cusz_core.ParameterError, match="no variable 'rare' at step 0"):
+            run[0].read("rare")
+        with pytest.raises(cusz_core.ParameterError, match="no variable 'rarer'; it has complex128, "):
+            run["rarer"]
+        with pytest.raises(cusz_core.ParameterError, match="'local' has no global shape"):
+            run[0].read("local")
+        with pytest.raises(cusz_core.ParameterError, match="block is 2; variable 'local' has 2 at step 0"):
+            run[0].read("local", block=2)
+    assert repr(run).endswith("closed>")
+
+
+@BY_ENGINE
+@pytest.mark.parametrize(
+    ("shape", "grid", "settings"),
+    [
+        ((40,), (4,), {}),
+        ((33, 47), (2, 3), {"mode": "rel"}),
+        ((17, 20, 33), (2, 2, 3), {"predictor": "spline"}),
+        ((5, 9, 8, 21), (1, 3, 1, 2), {"fill": -9.0}),
+        ((2, 3, 4, 5, 6, 7), (1, 1, 2, 1, 3, 1), {}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_boxes_of_what_the_plugin_compressed(
+    dtype: Any, shape: Any, grid: Any, settings: dict[str, Any], engine: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.bp"
+    x = support.smooth((int(np.prod(shape)),), np.dtype(dtype)).reshape(shape)
+    x.reshape(-1)[::29] = np.nan
+    with Program(path, engine) as out:
+        u = out.variable("u", x, shape, 1e-3, **settings)
+        for n in range(2):
+            out.engine.begin_step()
+            for start, block in blocks_of(x, grid):
+                out.put(u, block + n, start)
+            out.engine.end_step()
+    with cz.Reader(path, threads=2) as run:
+        assert "|error| <= " in repr(run["u"])
+        for step in run:
+            whole = step.read("u")
+            assert support.same_bits(whole, plain(path, "u", step.index))
+            for corner, count in support.boxes(shape, step.index, 12):
+                box = step.read("u", corner, count)
+                assert box.shape == tuple(count)
+                assert support.same_bits(box, support.part(whole, corner, count))
+            assert step.verify("u") == np.prod(grid)
+            table = step.blocks("u")
+            assert table["start"].tolist() == [list(start) for start, _ in blocks_of(x, grid)]
+            assert (table["raw_bytes"].sum(), table["archive_bytes"].max()) == (x.nbytes, -1)
+            for number, (first, block) in enumerate(blocks_of(x, grid)):
+                read = step.read("u", block=number)
+                assert support.same_bits(read, support.part(whole, tuple(first), block.shape))
+
+
+def blocks_of(x: np.ndarray, grid: Any) -> list[tuple[list[int], np.ndarray]]:
+    cuts = [np.array_split(np.arange(n), parts) for n, parts in zip(x.shape, grid, strict=True)]
+    return [
+        ([int(cuts[axis][i][0]) for axis, i in enumerate(at)], x[np.ix_(*(cuts[axis][i] for axis, i in enumerate(at)))])
+        for at in np.ndindex(*grid)
+    ]
+
+
+def test_blocks_of_which_only_some_are_archives(tmp_path: Path) -> None:
+    """Rows 0 to 9 are in an archive, 20 to 24 in no block. (BP5 does not take an operator off.)"""
+    path = tmp_path / "run.bp"
+    x = support.smooth((30, 40), support.F32)
+    with Program(path, "BP4") as out:
+        u = out.variable("u", x, x.shape, 1e-3)
+        out.engine.begin_step()
+        out.put(u, x[:10], (0, 0))
+        u.remove_operations()
+        out.put(u, x[10:20], (10, 0))
+        out.put(u, x[25:], (25, 0))
+        out.engine.end_step()
+    with cz.Reader(path) as run:
+        whole = run[0].read("u")
+        assert support.same_bits(whole, plain(path, "u", 0))
+        assert not support.violations(x[:10], whole[:10], 1e-3)
+        assert support.same_bits(whole[10:20], x[10:20])
+        assert (whole[20:25] == 0).all()
+        assert support.same_bits(whole[25:], x[25:])
+        box = run[0].read("u", (5, 3), (10, 20))
+        assert support.same_bits(box, np.ascontiguousarray(whole[5:15, 3:23]))
+    with cz.Reader(path) as run:  # the first block that is read is an archive
+        assert support.same_bits(run[0].read("u", (0, 3), (10, 20)), np.ascontiguousarray(whole[:10, 3:23]))
+        assert run[0].verify("u") == 1
+
+
+@BY_ENGINE
+def test_blocks_that_overlap(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    x = support.smooth((30, 40), support.F32)
+    with Program(path, engine) as out:
+        u = out.variable("u", x, x.shape, 1e-3)
+        out.engine.begin_step()
+        out.put(u, x[:20], (0, 0))
+        out.put(u, x[18:], (18, 0))
+        out.engine.end_step()
+    with cz.Reader(path) as run:
+        whole = run[0].read("u")
+        assert not support.violations(x, whole, 1e-3)
+        assert support.same_bits(run[0].read("u", (15, 3), (10, 20)), np.ascontiguousarray(whole[15:25, 3:23]))
+
+
+@BY_ENGINE
+def test_a_raw_block_and_empty_ones(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    x = support.random_bits((8, 50), support.F32)
+    with Program(path, engine) as out:
+        u = out.variable("u", x, x.shape, 0.0)
+        nothing = out.variable("nothing", x, (0, 50), 1e-3)
+        out.engine.begin_step()
+        out.put(u, x, (0, 0))
+        out.put(nothing, x[:0], (0, 0))
+        out.engine.end_step()
+    with cz.Reader(path) as run:
+        assert support.same_bits(run[0].read("u"), x)
+        assert support.same_bits(run[0].read("u", (3, 7), (2, 9)), np.ascontiguousarray(x[3:5, 7:16]))
+        assert run[0].read("nothing").shape == (0, 50)
+        assert run[0].read("u", (3, 7), (0, 9)).shape == (0, 9)
+
+
+def test_a_damaged_archive_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    x = support.smooth((64, 64), support.F32)
+    with Program(path) as out:
+        u = out.variable("u", x, x.shape, 1e-3)
+        out.engine.begin_step()
+        out.put(u, x)
+        out.engine.end_step()
+    data = path / "data.0"
+    whole = data.read_bytes()
+    outcomes: set[Any] = set()
+    for at in range(60, len(whole), len(whole) // 50):  # before that is what ADIOS2 keeps of the operator
+        data.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with cz.Reader(path) as run:
+            try:
+                outcomes.add(support.violations(x, run[0].read("u"), 1e-3) == [])
+            except cusz_core.CuszError as error:
+                outcomes.add((type(error), "variable 'u'" in str(error)))
+    assert (cusz_core.CorruptArchiveError, True) in outcomes
+    assert False not in outcomes
+    assert all(outcome is True or outcome[1] for outcome in outcomes)
+
+
+def test_threads_may_read_from_one_reader(tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    x = support.smooth((40, 40), support.F32)
+    with Program(path) as out:
+        variables = [out.variable("u", x, x.shape, 1e-3), out.variable("v", x, x.shape)]
+        for step in range(4):
+            out.engine.begin_step()
+            for variable in variables:
+                for start, block in blocks_of(x + step, (2, 2)):
+                    out.put(variable, block, start)
+            out.engine.end_step()
+    with cz.Reader(path, threads=1) as run:
+        work = [(n % 4, "uv"[n % 2], (n % 20, n % 17)) for n in range(200)]
+
+        def right(task: tuple[int, str, tuple[int, int]]) -> bool:
+            step, name, start = task
+            box = run[step].read(name, start, (9, 11))
+            expected = (x + step)[start[0] : start[0] + 9, start[1] : start[1] + 11]
+            return not support.violations(np.ascontiguousarray(expected), box, 1e-3 if name == "u" else 0.0)
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(right, work))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("eb", [0.0, 1e-3])
+def test_a_stream_of_another_program(eb: float, tmp_path: Path, start_ranks: Callable, together: Callable) -> None:
+    x = support.smooth((20, 30), support.F32)
+    np.save(tmp_path / "x.npy", x)
+    # Not by a thread: ADIOS2 keeps the interpreter to itself while it waits for the stream.
+    writing = start_ranks(1, "other_program.py", tmp_path / "stream", tmp_path / "x.npy", str(eb))
+    received = 0
+    with cz.Reader(tmp_path / "stream", engine="SST") as run:
+        assert "between steps" in repr(run)
+        for step in run:
+            y = x + np.float32(received)
+            assert step.variables == ["number", "u"]
+            assert step.read("number") == received / 2
+            assert not support.violations(y, step.read("u"), eb)
+            assert not support.violations(support.part(y, (5, 3), (10, 20)), run["u"].read((5, 3), (10, 20)), eb)
+            assert ("not compressed" in repr(run)) == (eb == 0)
+            received += 1
+    assert received == 3
+    together([writing])
+
+
+def test_a_column_major_program(programs: Path, program: Callable, tmp_path: Path) -> None:
+    """Its shapes are reversed for readers in Python, and its archives have either order of axes."""
+    for engine in ("BP5", "BP4"):
+        program([programs / "blocks", "column", tmp_path, engine])
+        path = tmp_path / f"column_{engine}.bp"
+        with cz.Reader(path) as run:
+            for name in run[0].variables:
+                whole = plain(path, name, 0)
+                assert support.same_bits(run[0].read(name), whole)
+                for start, count in support.boxes(whole.shape, 0, 8):
+                    assert support.same_bits(run[0].read(name, start, count), support.part(whole, start, count))
