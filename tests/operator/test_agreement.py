@@ -25,7 +25,7 @@ UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
 
 
 def block(name: str = "U", start: int = 0, count: int = 10, **other: Any) -> Description:
-    made = Description(name, "float32", (100,), (start,), (count,), ABS, UNKNOWN)
+    made = Description(name, "float32", (100,), (start,), (count,), "float32", (), ABS, UNKNOWN)
     return made._replace(**other)
 
 
@@ -73,7 +73,9 @@ def test_no_values_make_a_bound_of_zero() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"dtype": "float64"}, "dtype float64 on rank 2 and float32 on rank 1"),
+        ({"dtype": "float64", "given": "float64"}, "dtype float64 on rank 2 and float32 on rank 1"),
+        ({"given": "float16"}, "dtype float16 on rank 2 and float32 on rank 1"),
+        ({"dimensions": ("x",)}, "dims ('x',) on rank 2 and () on rank 1"),
         ({"shape": (101,)}, r"shape (101,) on rank 2 and (100,) on rank 1"),
         ({"parameters": dataclasses.replace(ABS, bins=128)}, "on rank 1: they must be the same"),
         ({"parameters": dataclasses.replace(ABS, fill=0.0)}, "fill=0.0, predictor='lorenzo' on rank 2"),
@@ -91,7 +93,7 @@ def test_a_fill_value_that_is_nan_is_equal_to_itself() -> None:
 
 
 def test_a_variable_keeps_its_type() -> None:
-    first = [[block(), block("V", dtype="float64")], [block(start=20)]]
+    first = [[block(), block("V", dtype="float64", given="float64")], [block(start=20)]]
     kinds = agreement.kinds_of(first)
     assert kinds == {"U": "float32, 1 dimensions", "V": "float64, 1 dimensions"}
     assert bounds([block(shape=(7,), count=3)], known=kinds), "its shape may change"

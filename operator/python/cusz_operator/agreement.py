@@ -5,9 +5,11 @@ Everything here is a function of these messages, in rank order; nothing communic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
@@ -16,17 +18,21 @@ from cusz_core.errors import CuszError, ParameterError
 
 from .blocks import Extents, first_overlap
 from .ranks import Failure
+from .representation import float16_bound
 
 __all__ = [
     "Description",
     "Opening",
     "Report",
+    "Value",
     "bounds_of",
     "bytes_needed",
     "geometry_of",
+    "kind_of_value",
     "kinds_of",
     "out_of_order",
     "statistics_agreed",
+    "values_of",
 ]
 
 # Written in addition to the archives: padding and metadata of every block and rank, and finally an index and a profile.
@@ -61,8 +67,21 @@ class Description(NamedTuple):
     shape: Extents
     start: Extents
     extents: Extents
+    given: str
+    dimensions: tuple[str, ...]
     parameters: Parameters
     range: cusz_core.ValueRange
+
+
+class Value(NamedTuple):
+    """One value that a rank puts: a number or a text."""
+
+    name: str
+    value: np.generic | str
+
+    @property
+    def dtype(self) -> str:
+        return "text" if isinstance(self.value, str) else self.value.dtype.name
 
 
 class Report(NamedTuple):
@@ -70,7 +89,8 @@ class Report(NamedTuple):
 
     what: str
     failure: Failure | None
-    blocks: tuple[Description, ...]
+    blocks: tuple[Description, ...] = ()
+    values: tuple[Value, ...] = ()
 
 
 class _Placed(NamedTuple):
@@ -150,6 +170,43 @@ def bounds_of(
     return bounds
 
 
+def values_of(
+    told: Sequence[Sequence[Value]], blocks: Sequence[Sequence[Description]], known: Mapping[str, str], where: str
+) -> dict[str, Value]:
+    """The single values of a step: that of the first rank that puts one.
+
+    Args:
+        told: those of every rank.
+        blocks: of every rank.
+        known: `kinds_of` earlier steps.
+        where: what was being done, for messages.
+
+    Raises:
+        ParameterError: ranks disagree about a value's type, or the name is that of an array.
+    """
+    arrays = {block.name for of_rank in blocks for block in of_rank}
+    found: dict[str, tuple[int, Value]] = {}
+    for rank, values in enumerate(told):
+        for value in values:
+            first_rank, first = found.setdefault(value.name, (rank, value))
+            if value.dtype != first.dtype:
+                raise ParameterError(
+                    f"{where}: variable {value.name!r} is one value of {value.dtype} on rank {rank} and of "
+                    f"{first.dtype} on rank {first_rank}: they must be the same"
+                )
+    for name, (rank, value) in found.items():
+        kind = kind_of_value(value)
+        if name in arrays or known.get(name, kind) != kind:
+            other = "an array" if name in arrays else f"{known[name]} in earlier steps"
+            raise ParameterError(f"{where}: variable {name!r} is {kind} on rank {rank}, and {other}")
+    return {name: value for name, (_, value) in found.items()}
+
+
+def kind_of_value(value: Value) -> str:
+    """The properties of a single value that cannot change from step to step."""
+    return f"one value of {value.dtype}"
+
+
 def _by_name(told: Sequence[Sequence[Description]]) -> dict[str, list[_Placed]]:
     of_name: dict[str, list[_Placed]] = {}
     for rank, blocks in enumerate(told):
@@ -159,15 +216,16 @@ def _by_name(told: Sequence[Sequence[Description]]) -> dict[str, list[_Placed]]:
 
 
 def _kind(block: Description) -> str:
-    return f"{block.dtype}, {len(block.shape)} dimensions"
+    return f"{block.given}, {len(block.shape)} dimensions"
 
 
 def _require_same(blocks: Sequence[_Placed], what: str) -> None:
     first_rank, first = blocks[0]
     for rank, block in blocks:
         for which, here, there in (
-            ("dtype", block.dtype, first.dtype),
+            ("dtype", block.given, first.given),
             ("shape", block.shape, first.shape),
+            ("dims", block.dimensions, first.dimensions),
             ("settings", block.parameters.of_archive(), first.parameters.of_archive()),
         ):
             if here != there:
@@ -188,12 +246,15 @@ def _require_no_overlap(blocks: Sequence[_Placed], what: str) -> None:
 
 def _bound_of(blocks: Sequence[_Placed]) -> float:
     parameters = blocks[0].block.parameters
-    if parameters.mode != "rel":
-        return parameters.eb
-    counted = [block.range for _, block in blocks if block.range.values > 0]
+    ranges = [block.range for _, block in blocks]
+    counted = [found for found in ranges if found.values > 0]
     low = min((found.min for found in counted), default=0.0)
     high = max((found.max for found in counted), default=0.0)
-    return embedding.absolute_bound(parameters.eb, low, high)
+    bound = embedding.absolute_bound(parameters.eb, low, high) if parameters.mode == "rel" else parameters.eb
+    if blocks[0].block.given == "float16":
+        are_known = not any(math.isnan(found.min) for found in ranges)
+        bound = float16_bound(bound, max(abs(low), abs(high)) if are_known else math.nan)
+    return bound
 
 
 def bytes_needed(tables: Sequence[Mapping[str, NDArray[Any]]]) -> int:

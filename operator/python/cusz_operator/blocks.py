@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from cusz_core import Parameters, embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
 from .plugin import MAX_NDIM
+from .representation import Stored, is_exact
 
 __all__ = ["Extents", "PreparedBlock", "field_shape", "first_overlap", "prepare"]
 
@@ -27,8 +29,11 @@ class PreparedBlock:
 
     Attributes:
         name: of the variable.
-        field: array of 1 to 4 dimensions, C-contiguous, in host or device memory.
-        dtype: float32 or float64.
+        field: array of 1 to 4 dimensions, C-contiguous, in host or device memory; of integers, any number of
+            dimensions, in host memory.
+        dtype: float32 or float64, or that of integers, which are stored exactly.
+        given: the type that the user gave, which may be another (`representation`).
+        dimensions: their names; () if there are none.
         shape, start, count: of the global array, and where the block lies in it.
         parameters: how it is compressed; the same for all blocks of a variable at a step, except those that do not
             affect the archive.
@@ -38,6 +43,8 @@ class PreparedBlock:
     name: str
     field: Any
     dtype: np.dtype[Any]
+    given: str
+    dimensions: tuple[str, ...]
     shape: Extents
     start: Extents
     count: Extents
@@ -46,24 +53,21 @@ class PreparedBlock:
 
 
 def prepare(
-    name: str, array: Any, shape: Sequence[int] | None, start: Sequence[int] | None, parameters: Parameters
+    stored: Stored,
+    shape: Sequence[int] | None,
+    start: Sequence[int] | None,
+    dimensions: Sequence[str] | None,
+    parameters: Parameters,
 ) -> PreparedBlock:
-    """A block as it will be compressed; copied only if it is not C-contiguous and aligned.
+    """A block as it will be stored; copied only if it is not C-contiguous and aligned.
 
     Raises:
         UnsupportedError: a type or layout that is not accepted.
-        ParameterError: it does not lie within the global shape.
+        ParameterError: it does not lie within the global shape, or its dimensions' names make no sense.
     """
+    name, array, given = stored
     what = f"the block of {name!r}"
-    count = getattr(array, "shape", None)
-    if isinstance(count, tuple) and _MOST_FIELD_DIMENSIONS < len(count) <= MAX_NDIM:
-        if not hasattr(array, "reshape"):
-            raise UnsupportedError(f"{what} has {len(count)} dimensions and cannot be reshaped to 4")
-        merged = array.reshape(field_shape(count))
-    else:
-        merged = array
-    placed = embedding.placed_field(merged, what)
-    count = tuple(int(extent) for extent in count) if isinstance(count, tuple) else placed.shape
+    field, dtype, count, device = _placed(array, what)
     whole = embedding.extents(shape, f"shape of {name!r}") if shape is not None else count
     first = embedding.extents(start, f"start of {name!r}") if start is not None else (0,) * len(count)
     if not len(whole) == len(first) == len(count):
@@ -76,7 +80,44 @@ def prepare(
                 f"{what} begins at {first} and has extents {count}: along axis {axis} it ends at {s + c}, outside the "
                 f"global shape {whole}"
             )
-    return PreparedBlock(name, placed.array, placed.dtype, whole, first, count, parameters, placed.device)
+    names = _names_of_dimensions(dimensions, len(count), name)
+    return PreparedBlock(name, field, dtype, given, names, whole, first, count, parameters, device)
+
+
+def _placed(array: Any, what: str) -> tuple[Any, np.dtype[Any], Extents, int]:
+    """A block's array as it will be stored, its type and extents, and its device (-1: host memory)."""
+    if isinstance(array, np.ndarray) and type(array) is not np.ma.MaskedArray and is_exact(array.dtype):
+        if not 1 <= array.ndim <= MAX_NDIM:
+            raise UnsupportedError(f"{what} has {array.ndim} dimensions; accepted are 1 to {MAX_NDIM}")
+        if not array.dtype.isnative:
+            raise UnsupportedError(f"{what} has dtype {array.dtype.str}, in foreign byte order: convert it")
+        return np.ascontiguousarray(array), array.dtype, array.shape, -1
+    if is_exact(getattr(array, "dtype", None)) and not isinstance(array, np.ndarray):
+        raise UnsupportedError(f"{what} is {embedding.describe(array)} of integers: pass a numpy array, in host memory")
+    count = getattr(array, "shape", None)
+    if isinstance(count, tuple) and _MOST_FIELD_DIMENSIONS < len(count) <= MAX_NDIM:
+        if not hasattr(array, "reshape"):
+            raise UnsupportedError(f"{what} has {len(count)} dimensions and cannot be reshaped to 4")
+        array = array.reshape(field_shape(count))
+    placed = embedding.placed_field(array, what)
+    extents = tuple(int(extent) for extent in count) if isinstance(count, tuple) else placed.shape
+    return placed.array, placed.dtype, extents, placed.device
+
+
+def _names_of_dimensions(names: Sequence[str] | None, ndim: int, variable: str) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    listed = () if isinstance(names, str) else tuple(names)
+    if (
+        len(listed) != ndim
+        or len(set(listed)) != ndim
+        or not all(isinstance(name, str) and re.fullmatch(r"[^\s,]+", name) for name in listed)
+    ):
+        raise ParameterError(
+            f"dims of {variable!r} is {names!r}; it must be {ndim} different names without blanks and commas, slowest "
+            "first"
+        )
+    return listed
 
 
 def field_shape(count: Sequence[int]) -> Extents:

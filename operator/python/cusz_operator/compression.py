@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+import zlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import cusz_core
 
 from .agreement import Description
 from .blocks import PreparedBlock, field_shape
+from .representation import is_exact
 
 __all__ = ["Compressor"]
 
@@ -28,14 +30,18 @@ class Compressor:
         """What to tell other ranks about a block; with its value range if the bound depends on it, or with `ranges`."""
         found = cusz_core.ValueRange(math.nan, math.nan, 0)
         parameters = block.parameters
-        if ranges or parameters.mode == "rel":
+        if is_exact(block.dtype):
+            if ranges and block.field.size:
+                found = cusz_core.ValueRange(float(block.field.min()), float(block.field.max()), block.field.size)
+        elif ranges or parameters.mode == "rel":
             found = cusz_core.value_range(block.field, parameters.fill, threads=parameters.threads)
-        return Description(block.name, block.dtype.name, block.shape, block.start, block.count, parameters, found)
+        where = (block.shape, block.start, block.count)
+        return Description(block.name, block.dtype.name, *where, block.given, block.dimensions, parameters, found)
 
     def compress(
         self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
     ) -> bytes | memoryview:
-        """The archive of a block, valid until the next step.
+        """The archive of a block, valid until the next step; of a block that is stored exactly, its bytes.
 
         Args:
             number: of the block in the step.
@@ -43,15 +49,20 @@ class Compressor:
             bound: the absolute bound.
             row: of the block table, to be filled.
         """
+        row["device"] = block.device
+        row["start"], row["count"] = block.start, block.count
+        row["eb_abs"], row["min"], row["max"] = bound, found.min, found.max
+        if is_exact(block.dtype):
+            values = memoryview(block.field.reshape(-1).view(np.uint8))
+            row["raw_bytes"] = row["archive_bytes"] = values.nbytes
+            row["checksum"] = zlib.crc32(values)
+            return values
         started = time.perf_counter()
         parameters = dataclasses.replace(block.parameters, eb=bound, mode="abs")
         archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=self._memory(number, block))
         seconds = time.perf_counter() - started
         info = cusz_core.inspect(archive)
-        row["device"] = block.device
-        row["start"], row["count"] = block.start, block.count
         row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
-        row["eb_abs"], row["min"], row["max"] = bound, found.min, found.max
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
         return archive
 

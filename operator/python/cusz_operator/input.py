@@ -20,13 +20,13 @@ from .blocks import Extents
 from .inspection import extents_of, import_adios2
 from .plugin import Plugin, without_colours
 
-__all__ = ["Box", "Input", "Placed"]
+__all__ = ["DTYPES", "Box", "Input", "Placed", "blocks_info"]
 
 Box = tuple[Extents, Extents]  # start and count
 _T = TypeVar("_T")
 
-#: numpy's types by ADIOS2's names. (It calls numpy's int8 "char".)
-_DTYPES: dict[str, np.dtype[Any]] = {
+#: numpy's types by ADIOS2's names; `object` for texts. (It calls numpy's int8 "char".)
+DTYPES: dict[str, np.dtype[Any]] = {
     **{f"{kind}{bits}_t": np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     "char": np.dtype(np.int8),
     "float": np.dtype(np.float32),
@@ -46,6 +46,7 @@ class Placed:
         start, count: int64, of shape (blocks, dimensions). For a variable without a global shape, `start` is 0.
         writer: the rank that wrote each block; -1 if not known (BP4).
         min, max: of each block, as ADIOS2 keeps them; NaN if it does not.
+        is_known: False where ADIOS2 cannot tell (`blocks_info`), and one block stands for all.
     """
 
     start: NDArray[np.int64]
@@ -53,6 +54,7 @@ class Placed:
     writer: NDArray[np.int64]
     min: NDArray[np.float64]
     max: NDArray[np.float64]
+    is_known: bool = True
 
 
 class Input:
@@ -132,19 +134,18 @@ class Input:
                     found[name] = np.atleast_1d(attribute.data())
             return found
 
-    def names(self) -> list[str]:
-        """All variables of a file, or of the open step of a stream, sorted."""
+    def attribute_text(self, name: str) -> str:
+        """The text of an attribute; "" if there is none."""
         with self._lock:
             self._require_open()
-            return sorted(self._io.available_variables())
+            attribute = self._io.inquire_attribute(name)
+            return str(attribute.data_string()) if attribute is not None and attribute.type() == "string" else ""
 
-    def type_of(self, name: str) -> str:
-        """ADIOS2's name for the type of a variable."""
-        return str(self._variable(name).type())
-
-    def dtype_of(self, name: str) -> np.dtype[Any] | None:
-        """numpy's type; `object` for texts; None for a type that it does not have."""
-        return _DTYPES.get(self.type_of(name))
+    def types(self) -> dict[str, str]:
+        """ADIOS2's types of all variables of a file, or of the open step of a stream, by name."""
+        with self._lock:
+            self._require_open()
+            return {name: told["Type"] for name, told in sorted(self._io.available_variables().items())}
 
     def steps_of(self, name: str) -> dict[int, int]:
         """The steps that have a variable, with ADIOS2's number for each, which counts only those."""
@@ -157,7 +158,7 @@ class Input:
                 if int(variable.steps()) == self.n_steps:
                     having = list(range(self.n_steps))
                 elif self._is_bp4:
-                    having = [s for s in range(self.n_steps) if self._engine.blocks_info(name, s)]
+                    having = [s for s in range(self.n_steps) if blocks_info(self._engine, name, s) != []]
                 else:
                     having = [s for s, names in enumerate(self._names_of_steps()) if name in names]
                 self._own_steps[name] = {step: own for own, step in enumerate(having)}
@@ -175,8 +176,13 @@ class Input:
     def placed(self, name: str, step: int) -> Placed:
         """Where the blocks of an array lie."""
         with self._lock:
-            infos = self._engine.blocks_info(name, self._counted(name, step))
-            ndim = len(self._variable(name).shape())
+            infos = blocks_info(self._engine, name, self._counted(name, step))
+            shape = self.shape(name, step) or ()
+        if infos is None:
+            one = np.zeros((1, len(shape)), np.int64)
+            unknown = np.full(1, np.nan)
+            return Placed(one, one + shape, np.full(1, -1), unknown, unknown, is_known=False)
+        ndim = len(shape)
         counts = [extents_of(info["Count"]) for info in infos]
         ndim = ndim or max(map(len, counts), default=1)
         none = (
@@ -304,6 +310,19 @@ class Input:
                 self._adios.remove_io("cusz_steps")
             self._names_by_step = found
         return self._names_by_step
+
+
+def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | None:
+    """What ADIOS2 tells of a variable's blocks; None if it cannot.
+
+    Minimum and maximum of integers of 8 bits come as characters, and ADIOS2's interface to Python fails if they are not
+    UTF-8 (2.12).
+    """
+    try:
+        infos: list[dict[str, str]] = engine.blocks_info(name, step)
+    except UnicodeDecodeError:
+        return None
+    return infos
 
 
 def _number(text: str) -> float:

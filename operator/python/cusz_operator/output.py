@@ -19,10 +19,11 @@ import cusz_core
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks, statistics
-from .agreement import bytes_needed
+from .agreement import Description, Value, bytes_needed
 from .blocks import PreparedBlock
 from .parameters import define_operator
 from .plugin import Plugin, keep_for_ever, without_colours
+from .representation import PARTS, attribute_name, is_exact
 
 __all__ = ["Output", "require_room"]
 
@@ -105,23 +106,51 @@ class Output:
         self._step = self._engine.current_step()
         self._table_checks.clear()
 
+    def describe(self, block: Description) -> None:
+        """Defines a variable, and attributes of it, before the first block of it is put: on all ranks alike."""
+        if block.name in self._fields:
+            return
+        zeros = [0] * len(block.shape)
+        kind = np.zeros(1, block.dtype)
+        variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
+        if not is_exact(kind.dtype):
+            variable.add_operation(self._operator)
+        self._fields[block.name] = variable
+        whole = block.name
+        if block.given.startswith("complex"):
+            whole = next(whole.removesuffix(part) for part in PARTS if whole.endswith(part))
+        if block.name.endswith(PARTS[1]) and whole != block.name:
+            return  # the other part has described it
+        if block.given != block.dtype:
+            self.attribute(attribute_name(whole), block.given)
+        if block.dimensions:
+            self.attribute(f"{whole}/dimensions", " ".join(block.dimensions))
+
     def put(self, block: PreparedBlock, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
-        """Hands over the archive of a block whose values have this range.
+        """Hands over the archive of a block whose values have this range; puts one that is stored exactly.
 
         Raises:
             PluginError: it was not stored.
         """
-        variable = self._fields.get(block.name)
-        if variable is None:
-            zeros = [0] * len(block.shape)
-            kind = np.zeros(1, block.dtype)
-            variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
-            variable.add_operation(self._operator)
-            self._fields[block.name] = variable
+        variable = self._fields[block.name]
         variable.set_shape(list(block.shape))
+        if is_exact(block.dtype):
+            variable.set_selection([list(block.start), list(block.count)])
+            self._engine.put(variable, block.field, self._adios2.Mode.Sync)
+            return
         where = (block.dtype, block.start, block.count)
         value_range = found if self.has_statistics else None
         statistics.put_archive(self._adios2, self.plugin, self._engine, variable, *where, archive, value_range)
+
+    def put_value(self, value: Value) -> None:
+        """Puts one number or text: on rank 0."""
+        is_text = isinstance(value.value, str)
+        variable = self._fields.get(value.name)
+        if variable is None:
+            variable = self._io.define_variable(value.name, "" if is_text else np.zeros(1, value.dtype))
+            self._fields[value.name] = variable
+        content = value.value if is_text else np.array([value.value])
+        self._engine.put(variable, content, self._adios2.Mode.Sync)
 
     def put_table(self, name: str, table: NDArray[Any]) -> None:
         """Puts the block table of a variable: on rank 0, with the blocks of all ranks."""

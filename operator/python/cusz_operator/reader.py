@@ -25,8 +25,9 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 
 from . import blocktable, checks
 from .blocks import Extents, field_shape, first_overlap
-from .input import Box, Input, Placed
+from .input import DTYPES, Box, Input, Placed
 from .inspection import LOST_MARK, OVERHEAD_BYTES, PLAIN_MARK
+from .representation import PARTS, attribute_name, given_back
 
 __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
 
@@ -92,6 +93,7 @@ class Reader:
         self._checks = {} if is_stream else checks.verify(Path(self._path))
         self._input = Input(self._path, comm, engine, parameters)
         self._known: dict[tuple[str, int], _Blocks] = {}
+        self._known_entries: dict[str, _Entry] | None = None
 
     def __len__(self) -> int:
         """The number of steps of a file."""
@@ -111,7 +113,8 @@ class Reader:
             ParameterError: there is no such variable.
         """
         if isinstance(index, str):
-            return self._variable(index)
+            self._entry(index)
+            return ReaderVariable(self, index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"step {index}: {self._path!r} has {len(self)} steps")
         return ReaderStep(self, index % len(self))
@@ -158,33 +161,57 @@ class Reader:
 
     def _received(self) -> Iterator[ReaderStep]:
         for step in self._input.received():
+            self._known_entries = None
             try:
                 yield ReaderStep(self, step)
             finally:
                 with self._lock:
+                    self._known_entries = None
                     self._known.clear()
                     self._cache.clear()
 
+    def _entries(self) -> dict[str, _Entry]:
+        """The variables by name, with the parts of complex numbers, but without block tables."""
+        with self._lock:
+            types = self._input.types() if self._known_entries is None else {}
+            if self._known_entries is None:
+                found = {name: self._described(name, of) for name, of in types.items() if not blocktable.is_table(name)}
+                for whole in [name.removesuffix(PARTS[0]) for name in found if name.endswith(PARTS[0])]:
+                    given = self._input.attribute_text(attribute_name(whole))
+                    parts = tuple(whole + part for part in PARTS)
+                    if given.startswith("complex") and found.keys() >= set(parts):
+                        found |= {part: dataclasses.replace(found[part], is_part=True) for part in parts}
+                        found[whole] = _Entry(parts, found[parts[0]].type, given, np.dtype(given))
+                self._known_entries = dict(sorted(found.items()))
+            return self._known_entries
+
+    def _described(self, name: str, adios2_type: str) -> _Entry:
+        given = self._input.attribute_text(attribute_name(name))
+        dtype = np.dtype(given) if given in ("bool", "float16") else DTYPES.get(adios2_type)
+        return _Entry((name,), adios2_type, given, dtype)
+
     def _names(self) -> list[str]:
-        return [name for name in self._input.names() if not blocktable.is_table(name)]
+        return [name for name, entry in self._entries().items() if not entry.is_part]
 
-    def _variable(self, name: str) -> ReaderVariable:
-        names = self._names()
-        if name not in names:
-            raise ParameterError(f"{self._path!r} has no variable {name!r}; it has {', '.join(names) or 'none'}")
-        return ReaderVariable(self, name)
+    def _entry(self, name: str) -> _Entry:
+        entry = self._entries().get(name)
+        if entry is None:
+            names = ", ".join(self._names()) or "none"
+            raise ParameterError(f"{self._path!r} has no variable {name!r}; it has {names}")
+        return entry
 
-    def _require(self, name: str, step: int) -> None:
-        self._variable(name)
-        if step not in self._input.steps_of(name):
+    def _entry_at(self, name: str, step: int) -> _Entry:
+        entry = self._entry(name)
+        if step not in self._input.steps_of(entry.stored[0]):
             raise ParameterError(f"{self._path!r} has no variable {name!r} at step {step}")
+        return entry
 
     def _blocks(self, name: str, step: int) -> _Blocks:
         """The blocks of an array at a step."""
         key = (name, step)
         with self._lock:
             if key not in self._known:
-                self._require(name, step)
+                self._entry_at(name, step)
                 self._known = {key: self._found(name, step), **dict(list(self._known.items())[:63])}
             return self._known[key]
 
@@ -192,13 +219,15 @@ class Reader:
         placed = self._input.placed(name, step)
         rows = self._rows(name, step)
         if rows is None:
-            return _Blocks(_table_of_others(placed, step, self._input.dtype_of(name)), has_table=False)
+            return _Blocks(_table_of_others(placed, step, self._entry(name).dtype), has_table=False)
         if zlib.crc32(rows.data) != self._checks.get((step, name), zlib.crc32(rows.data)):
             raise CorruptArchiveError(f"{self._path!r}: the block table of {name!r} at step {step} is damaged")
         table = blocktable.table_of(rows, name)
         # If ADIOS2 says that blocks lie elsewhere, one of the two is damaged.
         known, in_table = (np.hstack(both) for both in ((placed.start, placed.count), (table["start"], table["count"])))
-        if known.shape[1] != in_table.shape[1] or not np.array_equal(_sorted_boxes(known), _sorted_boxes(in_table)):
+        if known.shape[1] != in_table.shape[1] or (
+            placed.is_known and not np.array_equal(_sorted_boxes(known), _sorted_boxes(in_table))
+        ):
             raise CorruptArchiveError(
                 f"{self._path!r}: variable {name!r}, step {step}: the block table and ADIOS2's metadata disagree about "
                 "where the blocks are: the file is damaged"
@@ -208,7 +237,8 @@ class Reader:
     def _rows(self, name: str, step: int) -> NDArray[np.float64] | None:
         """The rows of a variable's block table; None if it has none."""
         of_table = blocktable.table_name(name)
-        if of_table not in self._input.names():
+        of_type = self._input.types().get(of_table)
+        if of_type is None:
             if (step, name) in self._checks:
                 raise CorruptArchiveError(
                     f"{self._path!r}: the block table of {name!r} is missing: the file is damaged"
@@ -217,10 +247,10 @@ class Reader:
         shape = self._input.shape(of_table, step) if step in self._input.steps_of(of_table) else None
         if shape is None and (step, name) not in self._checks:
             return None  # a step that another program appended
-        if self._input.type_of(of_table) != "double" or shape is None or len(shape) != 2:
+        if of_type != "double" or shape is None or len(shape) != 2:
             raise CorruptArchiveError(
-                f"{self._path!r}: {of_table!r} is not a block table of this package: it has type "
-                f"{self._input.type_of(of_table)} and shape {shape}"
+                f"{self._path!r}: {of_table!r} is not a block table of this package: it has type {of_type} and shape "
+                f"{shape}"
             )
         rows: NDArray[np.float64] = self._input.values(of_table, step, ((0, 0), shape), np.dtype(np.float64))
         return rows
@@ -263,6 +293,25 @@ class Reader:
 
     def _block_in_words(self, name: str, step: int, start: Extents) -> str:
         return f"{self._path!r}: variable {name!r}, step {step}, the block at {start}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """A variable, as users see it.
+
+    Attributes:
+        stored: the variables of the file that store it: itself, or the parts of complex numbers.
+        type: ADIOS2's name of their type.
+        given: the type that a Writer was given, if it is another (`representation`); else "".
+        dtype: of the values; object for texts; None if numpy does not have the type.
+        is_part: whether it is a part of complex numbers, which is not listed.
+    """
+
+    stored: tuple[str, ...]
+    type: str
+    given: str
+    dtype: np.dtype[Any] | None
+    is_part: bool = False
 
 
 @dataclasses.dataclass
@@ -308,7 +357,8 @@ class ReaderStep:
     @property
     def variables(self) -> list[str]:
         """Names of the variables at this step."""
-        return [name for name in self._reader._names() if self.index in self._input.steps_of(name)]
+        entries = self._reader._entries()
+        return [n for n in self._reader._names() if self.index in self._input.steps_of(entries[n].stored[0])]
 
     def shape(self, name: str) -> Extents:
         """The global shape of a variable; () for one value.
@@ -316,8 +366,7 @@ class ReaderStep:
         Raises:
             ParameterError: there is no such variable at this step, or it has no global shape.
         """
-        self._reader._require(name, self.index)
-        shape = self._input.shape(name, self.index)
+        shape = self._input.shape(self._reader._entry_at(name, self.index).stored[0], self.index)
         if shape is None:
             raise ParameterError(f"variable {name!r} has no global shape: its blocks are read one by one (block=)")
         return shape
@@ -329,20 +378,21 @@ class ReaderStep:
             ParameterError: there is no such variable.
             UnsupportedError: numpy has no such type.
         """
-        return self._reader._variable(name).dtype
+        return ReaderVariable(self._reader, name).dtype
 
     def blocks(self, name: str) -> NDArray[Any]:
         """What is known about the blocks of an array, as a structured array with one element per block.
 
         Fields: rank, step, device (-1: host memory), start, count, raw_bytes, archive_bytes, eb_abs, min, max,
         outliers, checksum, seconds: the block table of a Writer. For what other programs wrote, only what ADIOS2 knows
-        is there, and the rest is -1 or NaN.
+        is there, and the rest is -1 or NaN. Of complex numbers it is the table of the real part; `NAME/imag` has its
+        own.
 
         Raises:
             ParameterError: there is no such variable at this step.
             CorruptArchiveError: the table is damaged.
         """
-        return self._reader._blocks(name, self.index).table.copy()
+        return self._reader._blocks(self._first_stored(name), self.index).table.copy()
 
     def value_range(self, name: str) -> tuple[float, float] | None:
         """Minimum and maximum of a variable over its blocks, as they were kept when it was written.
@@ -350,12 +400,14 @@ class ReaderStep:
         Those that a Writer kept are of values that are finite and not fill; those that ADIOS2 kept of all values.
 
         Returns:
-            None if they were not kept, or there are no values. (ADIOS2 shows 0 for all blocks if it kept none; a
-            variable of which it kept only zeros cannot be told from that.)
+            None if they were not kept, or there are no values, or these are complex. (ADIOS2 shows 0 for all blocks if
+            it kept none; a variable of which it kept only zeros cannot be told from that.)
 
         Raises:
             ParameterError: there is no such variable at this step.
         """
+        if len(self._reader._entry_at(name, self.index).stored) > 1:
+            return None
         blocks = self._reader._blocks(name, self.index)
         low, high = blocks.table["min"], blocks.table["max"]
         known = (low <= high) & (blocks.table["count"] > 0).all(axis=1)
@@ -381,7 +433,7 @@ class ReaderStep:
         shape = self.shape(name)
         if not shape or size == 1:
             return (0,) * len(shape), shape
-        blocks = self._reader._blocks(name, self.index)
+        blocks = self._reader._blocks(self._first_stored(name), self.index)
         stored = blocks.table["archive_bytes" if blocks.has_table else "raw_bytes"]
         first, count = blocks.table["start"][:, 0], blocks.table["count"][:, 0]
         steps = np.zeros(shape[0] + 1)  # changes in stored bytes from index to index
@@ -428,9 +480,12 @@ class ReaderStep:
             PluginError: ADIOS2 loaded another copy of the plugin.
             DeviceError, OutOfMemoryError: as for `cusz_core.decompress`.
         """
+        entry = self._reader._entry_at(name, self.index)
         dtype = self.dtype(name)
         if block is not None:
-            return self._read_block(name, block, dtype)
+            start, count = self._place_of(name, block)
+            if self._input.shape(name, self.index) is None:
+                return self._input.block(name, self.index, block, count, dtype)
         shape = self.shape(name)
         box = self._box(name, shape, start, count)
         if dtype.hasobject:
@@ -441,6 +496,37 @@ class ReaderStep:
             return self._input.values(name, self.index, box, dtype)[()]
         if out is not None:
             _require_fit(out, dtype, box[1])
+        if not entry.given:
+            return self._read_stored(name, box, dtype, like, out)
+        parts = [self._read_stored(part, box, DTYPES[entry.type], None, None) for part in entry.stored]
+        return _placed(given_back(parts, entry.given), like, out)
+
+    def verify(self, name: str) -> int:
+        """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
+
+        Returns:
+            The number of blocks that this rank verified; all ranks together verify every block that this plugin
+            compressed, or that a Writer stored exactly. The others have no checksums.
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+            CorruptArchiveError: a block or the table is damaged.
+        """
+        return sum(self._verified(stored) for stored in self._reader._entry_at(name, self.index).stored)
+
+    # ----------------------------------------------------------------------------------------------------- inside
+
+    def _place_of(self, name: str, number: int) -> Box:
+        table = self._reader._blocks(self._first_stored(name), self.index).table
+        if not 0 <= number < len(table):
+            raise ParameterError(f"block is {number}; variable {name!r} has {len(table)} at step {self.index}")
+        return _tuple(table["start"][number]), _tuple(table["count"][number])
+
+    def _first_stored(self, name: str) -> str:
+        return self._reader._entry_at(name, self.index).stored[0]
+
+    def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any) -> Any:
+        """A box of an array as the file has it."""
         if self._archived(name) is not None:
             result = out
             if out is None and like is not None:
@@ -449,53 +535,37 @@ class ReaderStep:
                 result = np.empty(box[1], dtype)
             if self._decoded(name, box, dtype, result, clear=out is None):
                 return result
-        values = self._input.values(name, self.index, box, dtype)
-        if out is None:
-            return _made_by(like, values)
-        out[...] = _made_by(None if isinstance(out, np.ndarray) else out, values)
-        return out
+        return _placed(self._input.values(name, self.index, box, dtype), like, out)
 
-    def verify(self, name: str) -> int:
-        """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
-
-        Returns:
-            The number of blocks that this rank verified; all ranks together verify every block that this plugin
-            compressed. The others have no checksums.
-
-        Raises:
-            ParameterError: there is no such variable at this step.
-            CorruptArchiveError: a block or the table is damaged.
-        """
-        dtype, blocks = self.dtype(name), self._archived(name)
-        if blocks is None:
+    def _verified(self, name: str) -> int:
+        dtype = DTYPES[self._reader._entry(name).type]
+        if not self._input.shape(name, self.index):
             return 0
+        blocks, archived = self._reader._blocks(name, self.index), self._archived(name)
         verified = 0
         for number in range(self._reader._rank, len(blocks.table), self._reader._size):
-            if _has_values(blocks.table[number]):
+            row = blocks.table[number]
+            what = self._reader._block_in_words(name, self.index, _tuple(row["start"]))
+            if not (row["count"] > 0).all():
+                continue
+            if archived is not None:
                 archive = self._reader._archive(name, self.index, number, dtype)
-                if archive is not None:
-                    with _in_words(
-                        self._reader._block_in_words(name, self.index, _tuple(blocks.table["start"][number]))
-                    ):
-                        cusz_core.check(archive, threads=self._reader._threads)
-                    verified += 1
+                if archive is None:
+                    continue
+                with _in_words(what):
+                    cusz_core.check(archive, threads=self._reader._threads)
+            elif blocks.has_table:
+                values = self._input.values(name, self.index, (_tuple(row["start"]), _tuple(row["count"])), dtype)
+                if zlib.crc32(values.data) != int(row["checksum"]):
+                    raise CorruptArchiveError(f"{what} is damaged: its checksum differs from that of the block table")
+            else:
+                continue
+            verified += 1
         return verified
-
-    # ----------------------------------------------------------------------------------------------------- inside
-
-    def _read_block(self, name: str, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        table = self._reader._blocks(name, self.index).table
-        if not 0 <= number < len(table):
-            raise ParameterError(f"block is {number}; variable {name!r} has {len(table)} at step {self.index}")
-        row = table[number]
-        if self._input.shape(name, self.index) is None:
-            return self._input.block(name, self.index, number, _tuple(row["count"]), dtype)
-        values: NDArray[Any] = self.read(name, _tuple(row["start"]), _tuple(row["count"]))
-        return values
 
     def _archived(self, name: str) -> _Blocks | None:
         """The blocks of a variable; None if they are known not to be archives that can be fetched one by one."""
-        if self._input.type_of(name) not in ("float", "double") or not self._input.shape(name, self.index):
+        if self._reader._entry(name).type not in ("float", "double") or not self._input.shape(name, self.index):
             return None
         blocks = self._reader._blocks(name, self.index)
         return None if blocks.overlap or not blocks.may_be_archives else blocks
@@ -569,16 +639,16 @@ class ReaderVariable:
         self.name = name
 
     def __repr__(self) -> str:
-        step = self._last()
-        shape = self._input.shape(self.name, step.index)
+        step, entry = self._last(), self._reader._entry(self.name)
+        shape = self._input.shape(entry.stored[0], step.index)
         size = "blocks without a global shape" if shape is None else str(shape) if shape else "one value"
         having = self.steps
-        words = [f"{self.name}: {self._input.type_of(self.name)}, {size}"]
+        words = [f"{self.name}: {entry.given or entry.type}, {size}"]
         if not self._input.is_stream and having != list(range(len(self._reader))):
             words.append(f"at steps {having[0]} to {having[-1]}, {_counted(len(having), 'step')}")
         if shape:
-            words.append(_counted(len(self._reader._blocks(self.name, step.index).table), "block"))
-            words += step_summary(step, self.name)
+            words.append(_counted(len(self._reader._blocks(entry.stored[0], step.index).table), "block"))
+            words += step_summary(step, entry.stored[0])
         return ", ".join(words)
 
     @property
@@ -588,15 +658,15 @@ class ReaderVariable:
         Raises:
             UnsupportedError: numpy has no such type.
         """
-        dtype = self._input.dtype_of(self.name)
-        if dtype is None:
-            raise UnsupportedError(f"variable {self.name!r} is of ADIOS2's type {self._input.type_of(self.name)!r}")
-        return dtype
+        entry = self._reader._entry(self.name)
+        if entry.dtype is None:
+            raise UnsupportedError(f"variable {self.name!r} is of ADIOS2's type {entry.type!r}, which numpy has not")
+        return entry.dtype
 
     @property
     def steps(self) -> list[int]:
         """The steps that have it."""
-        return list(self._input.steps_of(self.name))
+        return list(self._input.steps_of(self._reader._entry(self.name).stored[0]))
 
     @property
     def shape(self) -> Extents:
@@ -724,9 +794,14 @@ def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, th
             target[...] = values.reshape(count)[_slices(common, start)]
 
 
-def _made_by(like: Any, values: NDArray[Any]) -> Any:
-    """Values in host memory as an array of the module of `like`; None: numpy's."""
-    return values if like is None else embedding.module_of(like).asarray(values)
+def _placed(values: NDArray[Any], like: Any, out: Any) -> Any:
+    """Values in host memory where they are wanted: in `out`, or in an array of the module of `like`."""
+    module = None if out is None and like is None else embedding.module_of(like if out is None else out)
+    made = values if module in (None, np) else module.asarray(values)
+    if out is None:
+        return made
+    out[...] = made
+    return out
 
 
 def _counted(n: int, what: str) -> str:

@@ -17,7 +17,19 @@ from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, ArchiveOptions, Mode, Options, Parameters
 
 from . import blocktable, checks, statistics
-from .agreement import Description, Opening, Report, bounds_of, geometry_of, kinds_of, out_of_order, statistics_agreed
+from .agreement import (
+    Description,
+    Opening,
+    Report,
+    Value,
+    bounds_of,
+    geometry_of,
+    kind_of_value,
+    kinds_of,
+    out_of_order,
+    statistics_agreed,
+    values_of,
+)
 from .blocks import PreparedBlock, prepare
 from .compression import Compressor
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
@@ -26,6 +38,8 @@ from .output import Output, require_room
 from .plugin import plugin_path, without_colours
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .ranks import Ranks, failure_of, raise_first
+from .representation import is_exact, one_value
+from .representation import stored as as_stored
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
@@ -41,10 +55,15 @@ class _Agreed(NamedTuple):
 
     Attributes:
         own: this rank's blocks.
-        bounds, kinds: the absolute bound of every variable, and its properties that cannot change from step to step.
+        arrays: a block of every array, of any rank.
+        values: the single values.
+        bounds, kinds: the absolute bound of every array, and the properties of every variable that cannot change from
+            step to step.
     """
 
     own: tuple[Description, ...]
+    arrays: dict[str, Description]
+    values: dict[str, Value]
     bounds: dict[str, float]
     kinds: dict[str, str]
 
@@ -118,6 +137,7 @@ class Writer:
         self._in_step = False
         self._closing_agreed = False
         self._blocks: list[PreparedBlock] = []  # of the open step
+        self._values: list[Value] = []
         self._kinds: dict[str, str] = {}  # of variables, in all steps
         self._geometry: Any = None  # of the last step whose blocks were found not to overlap
         self._steps = 0
@@ -129,9 +149,9 @@ class Writer:
         wanted, in_file = False, None
         try:
             self._defaults = _merged({}, eb=eb, mode=mode, **options)
-            self._of_variable = {
-                name: _merged(self._defaults, **_known(name, own)) for name, own in (variables or {}).items()
-            }
+            self._of_variable = {name: _given(**_known(name, own)) for name, own in (variables or {}).items()}
+            for own in self._of_variable.values():
+                _merged(self._defaults, **own)
             self._compressor = Compressor()
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
@@ -202,26 +222,33 @@ class Writer:
         shape: Sequence[int] | None = None,
         start: Sequence[int] | None = None,
         *,
+        dims: Sequence[str] | None = None,
         eb: float | None = None,
         mode: Mode | None = None,
         **options: Unpack[ArchiveOptions],
     ) -> None:
-        """Adds a block of a variable to the open step.
+        """Adds a block of a variable, or one value, to the open step.
 
         A rank may put any number of blocks, or none. Blocks of a variable must not overlap; elements that none covers
         have no values. The array is not copied: it must not change until the step ends.
 
+        Of one value, that of the first rank that puts it is stored, and every rank may put it.
+
         Args:
             name: of the variable.
-            array: float32 or float64, numpy's or on a CUDA device, 1 to 32 dimensions. One that is not C-contiguous is
-                copied once.
+            array: a block of 1 to 32 dimensions, numpy's or on a CUDA device, of float32 or float64; float16, with the
+                bound after rounding to float16; complex64 or complex128, each part with the bound (and, in mode "rel",
+                a value range of its own); or, in host memory, integers or bool, which are stored exactly. One that is
+                not C-contiguous is copied once, and so are float16 and complex ones. Or one value, a number or a text,
+                which is stored exactly.
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
+            dims: names of the dimensions, slowest first, which xarray uses: the attribute `NAME/dimensions`.
             eb, mode, options: for this variable at this step, if they differ from the Writer's. They must be the same
-                for all of its blocks on all ranks.
+                for all of its blocks on all ranks. Where values are stored exactly, they are refused.
 
         Raises:
-            UnsupportedError: a type or layout that is not accepted.
+            UnsupportedError: a type or layout that is not accepted, or a bound for what is stored exactly.
             ParameterError: no step is open, a value out of its legal range, or a block outside the global shape.
         """
         self._require_open()
@@ -234,13 +261,26 @@ class Writer:
                 f"{name!r} is the name of a block table: choose one that does not begin with "
                 f"{blocktable.TABLE_PREFIX!r}"
             )
-        of_variable = self._of_variable.get(name, self._defaults)
-        merged = _merged(of_variable, eb=eb, mode=mode, **options)
-        if "eb" not in merged:
-            raise ParameterError(
-                f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
-            )
-        self._blocks.append(prepare(name, array, shape, start, Parameters(**merged)))
+        own = {**self._of_variable.get(name, {}), **_given(eb=eb, mode=mode, **options)}
+        value = one_value(array)
+        if value is not None:
+            if own or shape is not None or start is not None or dims is not None:
+                raise ParameterError(f"{name!r} is one value, which is stored exactly and has no shape: put it alone")
+            self._values.append(Value(name, value))
+            return
+        for stored in as_stored(name, array):
+            merged = _merged(self._defaults, **own)
+            if is_exact(getattr(stored.array, "dtype", None)):
+                if own:
+                    raise UnsupportedError(
+                        f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(own)} cannot be set"
+                    )
+                merged = {"eb": 0.0}
+            if "eb" not in merged:
+                raise ParameterError(
+                    f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
+                )
+            self._blocks.append(prepare(stored, shape, start, dims, Parameters(**merged)))
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
@@ -318,9 +358,9 @@ class Writer:
         return f"{self._path!r}: step {self._steps} of this Writer is not written"
 
     def _end_step(self, error: Exception | None) -> None:
-        blocks, self._blocks = self._blocks, []
+        (blocks, self._blocks), (values, self._values) = (self._blocks, []), (self._values, [])
         clock = [time.perf_counter()]
-        agreed = self._agree(blocks, error)
+        agreed = self._agree(blocks, values, error)
         clock.append(time.perf_counter())
         archives, tables = self._compress(blocks, agreed)
         self._kinds.update(agreed.kinds)
@@ -333,11 +373,11 @@ class Writer:
         if self._progress:
             print_step(self._path, self._steps - 1, tables, clock)
 
-    def _agree(self, blocks: Sequence[PreparedBlock], error: Exception | None) -> _Agreed:
+    def _agree(self, blocks: Sequence[PreparedBlock], values: Sequence[Value], error: Exception | None) -> _Agreed:
         """Finds the bounds of the step (collective).
 
         Args:
-            blocks: of this rank.
+            blocks, values: of this rank.
             error: with which this rank failed before, if it did.
         """
         own: tuple[Description, ...] = ()
@@ -347,16 +387,20 @@ class Writer:
         except Exception as caught:
             error = caught
         failure = failure_of(error) if error is not None else None
-        told: list[Report] = self._ranks.allgather(Report("step", failure, own))
+        told: list[Report] = self._ranks.allgather(Report("step", failure, own, tuple(values)))
         if any(other.what != "step" for other in told):
             self._closing_agreed = True  # by the rank that is closing
             raise out_of_order(told, self._not_written()) from error
         raise_first([other.failure for other in told], self._not_written(), error)
         of_ranks = [other.blocks for other in told]
         geometry = geometry_of(of_ranks)
-        bounds = bounds_of(of_ranks, self._kinds, self._not_written(), overlaps=geometry != self._geometry)
+        where = self._not_written()
+        bounds = bounds_of(of_ranks, self._kinds, where, overlaps=geometry != self._geometry)
+        single = values_of([other.values for other in told], of_ranks, self._kinds, where)
         self._geometry = geometry
-        return _Agreed(own, bounds, kinds_of(of_ranks))
+        arrays = {block.name: block for of_rank in of_ranks for block in of_rank}
+        kinds = kinds_of(of_ranks) | {name: kind_of_value(value) for name, value in single.items()}
+        return _Agreed(own, arrays, single, bounds, kinds)
 
     def _compress(
         self, blocks: Sequence[PreparedBlock], agreed: _Agreed
@@ -394,8 +438,13 @@ class Writer:
 
         def put() -> None:
             output.begin_step()
+            for description in agreed.arrays.values():
+                output.describe(description)
             for block, description, archive in zip(blocks, agreed.own, archives, strict=True):
                 output.put(block, archive, description.range)
+            if self._ranks.rank == 0:
+                for value in agreed.values.values():
+                    output.put_value(value)
             together.update(blocktable.merged(tables))
             for name, table in together.items():
                 output.put_table(name, table)
@@ -436,9 +485,14 @@ class WriterStep:
         self._writer._end_step(error)
 
 
+def _given(**options: Any) -> dict[str, Any]:
+    """The parameters that are not None."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
 def _merged(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """The parameters of `base`, overridden by those given, and checked; the bound may still be missing."""
-    merged = {**base, **{key: value for key, value in given.items() if value is not None}}
+    merged = {**base, **_given(**given)}
     Parameters(**{"eb": 0.0, **merged})
     return merged
 

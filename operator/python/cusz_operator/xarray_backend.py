@@ -193,9 +193,10 @@ def _variables_of(
 
 def _is_usual(name: str, variable: ReaderVariable) -> bool:
     """Whether a variable has the same shape at all steps, and a type that numpy has; if not, there is a warning."""
-    shapes = {variable._input.shape(variable.name, step) for step in variable.steps}
-    if variable._input.dtype_of(variable.name) is None:
-        why = f"its type is {variable._input.type_of(variable.name)}"
+    entry = variable._reader._entry(variable.name)
+    shapes = {variable._input.shape(entry.stored[0], step) for step in variable.steps}
+    if entry.dtype is None:
+        why = f"its type is {entry.type}"
     elif None in shapes:
         why = "it has no global shape"
     elif len(shapes) > 1:

@@ -55,8 +55,8 @@ def bad_step(out: cz.Writer, kind: str) -> None:
                 where["start"] = (10 * comm.rank - 3, 0)
             elif kind == "outside":
                 where["start"] = (10 * comm.rank + 1, 0)
-            elif kind == "integers":
-                block = np.arange(200).reshape(10, 20)
+            elif kind == "long doubles":
+                block = np.arange(200, dtype=np.longdouble).reshape(10, 20)
             elif kind == "no name":
                 out.put("", u)
             elif kind == "dimensions":

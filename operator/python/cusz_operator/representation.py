@@ -1,0 +1,117 @@
+"""How a Writer stores what the compressor does not take, and how a Reader gives it back.
+
+The compressor takes float32 and float64. Other types are stored as ADIOS2 variables of
+
+- integers: their own type, exactly;
+- bool: uint8, exactly;
+- float16: float32, with a bound that still holds when values are rounded to float16 (`float16_bound`);
+- complex64, complex128: two variables, `NAME/real` and `NAME/imag`, each with the bound;
+- one value (a number or a text): one value, exactly.
+
+What a variable was is the attribute `cusz/as/NAME`, where it is not what ADIOS2 says.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core.errors import UnsupportedError
+
+__all__ = ["PARTS", "Stored", "attribute_name", "float16_bound", "given_back", "is_exact", "one_value", "stored"]
+
+#: What is added to the name of a complex variable for its parts.
+PARTS = ("/real", "/imag")
+_FLOAT16 = np.finfo(np.float16)
+
+
+class Stored(NamedTuple):
+    """An array as it is stored.
+
+    Attributes:
+        name: of the variable that stores it.
+        array: float32, float64 (which are compressed) or integers (which are not).
+        given: the type that the user gave: a numpy name.
+    """
+
+    name: str
+    array: Any
+    given: str
+
+
+def attribute_name(variable: str) -> str:
+    """The attribute that says what a variable was."""
+    return f"cusz/as/{variable}"
+
+
+def is_exact(dtype: Any) -> bool:
+    """Whether values of a type are stored exactly, without a bound."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "iu"
+
+
+def one_value(value: Any) -> Any:
+    """A number (numpy.generic) or a text that is one value, not an array; None for anything else.
+
+    Raises:
+        UnsupportedError: a number that ADIOS2 has no type for.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return np.uint8(value)
+    is_number = isinstance(value, (int, float, complex, np.generic))
+    if is_number or (isinstance(value, np.ndarray) and value.ndim == 0):
+        array = np.asarray(value)
+        if array.dtype.kind not in "iufc" or array.dtype.name in ("float128", "complex256"):
+            raise UnsupportedError(f"{value!r:.100} is no number that ADIOS2 can store")
+        number: Any = (array.astype(np.float32) if array.dtype.name == "float16" else array)[()]
+        return number
+    return None
+
+
+def stored(name: str, array: Any) -> list[Stored]:
+    """An array in host or device memory as what stores it; anything that is not accepted is returned as it is."""
+    dtype = getattr(array, "dtype", None)
+    kind, given = getattr(dtype, "kind", ""), getattr(dtype, "name", "")
+    if given == "bool":
+        return [Stored(name, array.view(np.uint8), given)]
+    if given == "float16":
+        return [Stored(name, array.astype(np.float32), given)]
+    if kind == "c" and given in ("complex64", "complex128"):
+        parts = (array.real, array.imag)
+        return [Stored(name + suffix, part, given) for suffix, part in zip(PARTS, parts, strict=True)]
+    return [Stored(name, array, given)]
+
+
+def float16_bound(eb: float, largest: float) -> float:
+    """A bound for float32 values that are then rounded to float16, such that these keep `eb`.
+
+    Let d' be what a value d of float16 comes back as, off by at most the bound b, and g the nearest value of float16.
+    Then |g - d'| <= |d - d'|, as d is such a value too, so that |g - d| <= 2 b; and |g - d'| <= s / 2, where s is the
+    spacing of float16 there, so that |g - d| <= b + s / 2.
+
+    Args:
+        largest: the largest magnitude of all values; NaN: not known.
+    """
+    if eb < 2.0**-25:  # half the least spacing: d' is rounded to d
+        return eb
+    reached = min(largest + eb, float(_FLOAT16.max)) if largest == largest else float(_FLOAT16.max)
+    spacing = max(math.ldexp(1.0, math.frexp(reached)[1] - 11), 2.0**-24)
+    return max(eb / 2, math.nextafter(eb - spacing / 2, 0.0))
+
+
+def given_back(parts: list[NDArray[Any]], given: str) -> NDArray[Any]:
+    """What a user gave, from the values that store it: for complex numbers two arrays, otherwise one."""
+    if given == "bool":
+        return parts[0].view(np.bool_)
+    if given == "float16":
+        values = parts[0]
+        # Rounding must not make the largest ones infinite.
+        limited = np.clip(values, _FLOAT16.min, _FLOAT16.max, where=np.isfinite(values), out=values.copy())
+        return limited.astype(np.float16)
+    whole = np.empty(parts[0].shape, given)
+    whole.real, whole.imag = parts
+    return whole
