@@ -19,6 +19,7 @@ process for both writing and reading:
 from . import configuration
 from .checking import Report, check
 from .device import Binding, bind_device, device_map
+from .difference import Difference, compare_runs
 from .errors import PluginError
 from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
@@ -31,6 +32,7 @@ __all__ = [
     "PLUGIN_NAME",
     "Binding",
     "Block",
+    "Difference",
     "PluginError",
     "Reader",
     "Report",
@@ -38,6 +40,7 @@ __all__ = [
     "Writer",
     "bind_device",
     "check",
+    "compare_runs",
     "configuration",
     "define_operator",
     "device_map",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import itertools
+import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -31,11 +33,12 @@ from cusz_core.parameters import TABLE
 from . import configuration
 from .checking import check
 from .device import Binding, device_map
+from .difference import Difference, compare_runs
 from .inspection import inspect_bp
 from .parameters import operator_parameters
 from .plugin import plugin_path
 
-__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "INSPECT_DIRECTORY"]
+__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY"]
 
 
 # ---------------------------------------------------------------------------------------------------------- config
@@ -145,6 +148,64 @@ def _check(options: argparse.Namespace) -> int:
     return code
 
 
+# ------------------------------------------------------------------------------------------------------------ diff
+
+
+def _add_diff_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", type=Path, help=".bp directory; the original, if one of them is")
+    parser.add_argument("b", type=Path, help=".bp directory")
+    parser.add_argument("--eb", type=number, help="exit status 1 if a value differs by more (0: by a bit)")
+    parser.add_argument("--mode", choices=TABLE["mode"].choices, default="abs", help="of --eb (default: abs)")
+    parser.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
+    parser.add_argument("--step", action="append", type=int, metavar="N", help="only this one; repeat for more")
+    parser.add_argument("--steps", action="store_true", help="a line for every step, not only for the worst")
+    add_json(parser)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    with progress("comparing") as tell:
+        bounds = {"eb": options.eb, "mode": options.mode}
+        selected = {"variables": options.variable, "steps": options.step}
+        found = list(compare_runs(options.a, options.b, **selected, **bounds, progress=tell))
+    code = EXIT_FAILURE if any(one.fails for one in found) else 0
+    if options.json:
+        print_json([one.to_dict() for one in found])
+        return code
+    lines = found if options.steps else [_worst(own) for own in _by_variable(found)]
+    print_table([_DIFF_COLUMNS, *(_diff_line(one) for one in lines)])
+    problems = [one for one in found if one.problem]
+    for one in problems if not options.steps else []:
+        print(f"{one.variable}, step {one.step}: {one.problem}")
+    if options.eb is not None:
+        beyond = sum(one.beyond for one in found)
+        said = f"{beyond} values differ by more than" if beyond else "no value differs by more than"
+        print(f"\n{said} {options.mode} {options.eb!r}")
+    return code
+
+
+_DIFF_COLUMNS = ("variable", "step", "values", "different", "largest", "of range", "at", "PSNR", "")
+
+
+def _diff_line(one: Difference) -> list[str]:
+    if one.problem:
+        return [one.variable, str(one.step), *[""] * 6, one.problem]
+    of_range = "" if math.isnan(one.largest_of_range) else f"{one.largest_of_range:.3g}"
+    at = ",".join(map(str, one.at)) if one.largest else ""
+    psnr = f"{one.psnr:.2f} dB" if math.isfinite(one.psnr) else ""
+    said = "the same" if not one.different else f"{one.beyond} BEYOND THE BOUND" if one.beyond else ""
+    numbers = [str(one.values), str(one.different), f"{one.largest:.6g}", of_range, at, psnr]
+    return [one.variable, str(one.step), *numbers, said]
+
+
+def _by_variable(found: Sequence[Difference]) -> list[list[Difference]]:
+    return [list(own) for _, own in itertools.groupby(found, key=lambda one: one.variable)]
+
+
+def _worst(own: Sequence[Difference]) -> Difference:
+    """Of all steps of a variable: the one with most values beyond the bound, or the largest difference."""
+    return max(own, key=lambda one: (not one.problem, one.beyond, one.largest, one.different))
+
+
 # ------------------------------------------------------------------------------------ parts of commands of the core
 
 
@@ -205,5 +266,6 @@ CONFIG = Command("print the ADIOS2 configuration that switches the operator on",
 CHECK = Command(
     "find what is wrong with an ADIOS2 configuration, or the .bp written with it", _check, _add_check_options
 )
+DIFF = Command("show how far two .bp directories are apart", _diff, _add_diff_options)
 INSPECT_DIRECTORY = Command("describe every block of a .bp directory", _inspect_directory)
 DEVICES_OF_RANKS = Command("show the device or cores of every rank", _devices_of_ranks)

@@ -1,0 +1,233 @@
+"""How far two runs are apart: variable by variable and step by step, whatever programs wrote them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core import embedding
+from cusz_core.errors import ParameterError, UnsupportedError
+
+from .blocks import Extents
+from .input import Box
+from .reader import Reader, ReaderStep
+
+__all__ = ["Difference", "compare_runs"]
+
+_MOST_VALUES = 2**22  # compared at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How far a variable of two runs, "a" and "b", is apart at a step.
+
+    Attributes:
+        variable, step: which.
+        problem: why it cannot be compared, such as "only in a"; "" if it can.
+        values: how many were compared.
+        different: how many of them are not the same, bit for bit.
+        beyond: how many differ by more than the bound; without one, 0. Decided without rounding. Values of which one
+            is not finite have to be the same.
+        largest: the largest |a - b| over values that are finite in both; of texts, infinite if they differ.
+        at: where it is; () if there is none.
+        largest_of_range: the same over the range of a; NaN if that is 0 or not known.
+        psnr: 20 log10(range of a / RMSE) in dB, over values that are finite in both; infinite if all are the same.
+    """
+
+    variable: str
+    step: int
+    problem: str = ""
+    values: int = 0
+    different: int = 0
+    beyond: int = 0
+    largest: float = 0.0
+    at: Extents = ()
+    largest_of_range: float = math.nan
+    psnr: float = math.inf
+
+    @property
+    def fails(self) -> bool:
+        """Whether it cannot be compared, or a value is beyond the bound."""
+        return bool(self.problem or self.beyond)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain values that JSON can hold (NaN and infinities as strings)."""
+        return {key: embedding.json_value(value) for key, value in dataclasses.asdict(self).items()}
+
+
+def compare_runs(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    variables: Collection[str] | None = None,
+    steps: Collection[int] | None = None,
+    eb: float | None = None,
+    mode: str = "abs",
+    threads: int | None = None,
+    progress: Callable[[float], None] = lambda part: None,
+) -> Iterator[Difference]:
+    """Compares two files (BP5 or BP4), in pieces: memory does not grow with the fields.
+
+    Args:
+        a, b: the .bp folders; a is the original, if one of them is.
+        variables, steps: only these; None: all.
+        eb: the bound; None: there is none.
+        mode: "abs": |a - b| <= eb; "rel": eb is a fraction of the range of a's finite values at the step.
+        threads: as for `Reader`.
+        progress: called with the part of the work that is done.
+
+    Raises:
+        FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
+        ParameterError: a variable or step that neither has, or a bound that makes no sense.
+    """
+    if eb is not None:
+        embedding.error_bound(eb)
+    with Reader(a, threads=threads) as first, Reader(b, threads=threads) as second:
+        runs = (first, second)
+        known = sorted({name for run in runs for name in run.variables})
+        for name in variables or ():
+            if name not in known:
+                raise ParameterError(f"neither file has a variable {name!r}; there are {', '.join(known) or 'none'}")
+        n_steps = max(map(len, runs))
+        for step in steps or ():
+            if not 0 <= step < n_steps:
+                raise ParameterError(f"step is {step}; there are {n_steps}")
+        work = [
+            (name, step)
+            for name in (known if variables is None else [name for name in known if name in variables])
+            for step in (range(n_steps) if steps is None else sorted(steps))
+            if any(_has(run, name, step) for run in runs)
+        ]
+        for done, (name, step) in enumerate(work):
+            progress(done / len(work))
+            yield _difference(runs, name, step, eb, mode)
+
+
+def _has(run: Reader, name: str, step: int) -> bool:
+    return step < len(run) and name in run[step].variables
+
+
+def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float | None, mode: str) -> Difference:
+    having = [_has(run, name, number) for run in runs]
+    if not all(having):
+        return Difference(name, number, f"only in {'a' if having[0] else 'b'}")
+    a, b = (run[number] for run in runs)
+    try:
+        shapes, dtypes = [step.shape(name) for step in (a, b)], [step.dtype(name) for step in (a, b)]
+    except (ParameterError, UnsupportedError) as error:  # no global shape, or a type that numpy does not have
+        return Difference(name, number, str(error))
+    if shapes[0] != shapes[1]:
+        return Difference(name, number, f"shape {shapes[0]} in a, {shapes[1]} in b")
+    if dtypes[0] != dtypes[1]:
+        return Difference(name, number, f"type {dtypes[0]} in a, {dtypes[1]} in b")
+    if dtypes[0].hasobject:
+        differs = a.read(name) != b.read(name)
+        beyond = int(differs and eb is not None)
+        return Difference(name, number, "", 1, int(differs), beyond, math.inf if differs else 0.0)
+    if dtypes[0].name in ("float128", "complex256"):
+        return Difference(name, number, f"type {dtypes[0]} is not compared")
+    low, high = _range_of(a, name) if eb is not None and mode == "rel" else (0.0, 0.0)
+    bound = embedding.absolute_bound(eb, low, high) if eb is not None and mode == "rel" else eb
+    sums = _Sums(bound)
+    for box in _pieces(shapes[0]):
+        sums.add(box[0], *(np.asarray(step.read(name, *box)) for step in (a, b)))
+    return sums.difference(name, number)
+
+
+def _range_of(step: ReaderStep, name: str) -> tuple[float, float]:
+    """Minimum and maximum of the finite values."""
+    low, high = math.inf, -math.inf
+    for box in _pieces(step.shape(name)):
+        for values in _parts(np.asarray(step.read(name, *box))):
+            finite = values[np.isfinite(values)]
+            if finite.size:
+                low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return (low, high) if low <= high else (0.0, 0.0)
+
+
+def _pieces(shape: Extents) -> Iterator[Box]:
+    """Boxes of at most _MOST_VALUES values that cover a shape."""
+    if math.prod(shape) <= _MOST_VALUES or not shape:
+        yield (0,) * len(shape), shape
+        return
+    axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= _MOST_VALUES)
+    rows = max(_MOST_VALUES // math.prod(shape[axis + 1 :]), 1)
+    for outer in np.ndindex(shape[:axis]):
+        for first in range(0, shape[axis], rows):
+            count = (*(1,) * axis, min(rows, shape[axis] - first), *shape[axis + 1 :])
+            yield (*outer, first, *(0,) * (len(shape) - axis - 1)), count
+
+
+def _parts(values: NDArray[Any]) -> list[NDArray[Any]]:
+    return [values.real, values.imag] if values.dtype.kind == "c" else [values]
+
+
+class _Sums:
+    """What is known of the differences between two arrays, piece after piece."""
+
+    def __init__(self, bound: float | None) -> None:
+        self._bound = bound
+        self._values = self._different = self._beyond = self._finite = 0
+        self._largest, self._at = 0.0, ()
+        self._low, self._high = math.inf, -math.inf
+        self._squares, self._scale = 0.0, 0.0  # sum of (difference / scale)^2
+
+    def add(self, start: Extents, a: NDArray[Any], b: NDArray[Any]) -> None:
+        self._values += a.size
+        same = np.ones(a.shape, np.bool_)
+        for x, y in zip(_parts(a), _parts(b), strict=True):
+            same &= self._add_part(start, np.ascontiguousarray(x), np.ascontiguousarray(y))
+        self._different += int(same.size - np.count_nonzero(same))
+
+    def _add_part(self, start: Extents, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+        """Adds real numbers; returns which are the same, bit for bit."""
+        bits = np.dtype(f"u{a.itemsize}")
+        same: NDArray[np.bool_] = a.view(bits) == b.view(bits)
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(x) & np.isfinite(y)
+        if finite.any():
+            self._low, self._high = min(self._low, float(x[finite].min())), max(self._high, float(x[finite].max()))
+            self._finite += int(np.count_nonzero(finite))
+        if same.all():
+            return same
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = np.where(finite & ~same, np.abs(x - y), 0.0)
+        largest = float(error.max())
+        if largest > self._largest:
+            where = np.unravel_index(int(error.argmax()), error.shape)
+            self._largest, self._at = largest, tuple(int(s + i) for s, i in zip(start, where, strict=True))
+        if 0 < largest < math.inf:
+            scale = max(self._scale, largest)
+            self._squares *= (self._scale / scale) ** 2 if self._scale else 0.0
+            self._squares += float(np.square(error / scale).sum())
+            self._scale = scale
+        if self._bound is not None:
+            self._beyond += self._broken(a, b, same)
+        return same
+
+    def _broken(self, a: NDArray[Any], b: NDArray[Any], same: NDArray[np.bool_]) -> int:
+        if a.dtype.kind == "f" and a.itemsize in (4, 8):
+            violations, _ = embedding.compare(a.reshape(-1), b.reshape(-1), self._bound or 0.0, None)
+            return int(violations.count)
+        if a.dtype.kind == "f":  # of 16 bits, which float32 holds exactly
+            return self._broken(a.astype(np.float32), b.astype(np.float32), same)
+        apart = zip(a[~same].tolist(), b[~same].tolist(), strict=True)  # integers of any size
+        return sum(abs(x - y) > (self._bound or 0.0) for x, y in apart)
+
+    def difference(self, name: str, step: int) -> Difference:
+        spread = self._high - self._low if self._finite else math.nan
+        psnr = math.inf
+        if self._squares and spread > 0:
+            rmse = self._scale * math.sqrt(self._squares / self._finite)
+            psnr = 20 * (math.log10(spread) - math.log10(rmse)) if math.isfinite(spread) else math.nan
+        elif self._squares:
+            psnr = -math.inf
+        of_range = self._largest / spread if spread > 0 else math.nan
+        counts = (self._values, self._different, self._beyond)
+        return Difference(name, step, "", *counts, self._largest, self._at, of_range, psnr)
