@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,19 @@ import cusz_core
 from .agreement import Description
 from .blocks import PreparedBlock, field_shape
 
-__all__ = ["Compressor"]
+__all__ = ["Compressed", "Compressor"]
+
+
+class Compressed(NamedTuple):
+    """A block that was compressed.
+
+    Attributes:
+        archive: valid until the next step.
+        predictor: with which it was coded; None if it is stored raw.
+    """
+
+    archive: bytes | memoryview
+    predictor: str | None
 
 
 class Compressor:
@@ -34,8 +46,8 @@ class Compressor:
 
     def compress(
         self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
-    ) -> bytes | memoryview:
-        """The archive of a block, valid until the next step.
+    ) -> Compressed:
+        """Compresses a block.
 
         Args:
             number: of the block in the step.
@@ -53,7 +65,7 @@ class Compressor:
         row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
         row["eb_abs"], row["min"], row["max"] = bound, found.min, found.max
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
-        return archive
+        return Compressed(archive, info.predictor)
 
     def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
         """Memory for an archive, kept from step to step: fresh pages cost more than the copy. Pages beyond the archive

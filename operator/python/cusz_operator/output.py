@@ -48,6 +48,7 @@ class Output:
         self._adios = adios2.Adios() if comm is None else adios2.Adios(comm=comm)
         self._checks: checks.Recorder | None = None  # of a file, on rank 0
         self._table_checks: dict[str, int] = {}  # of the open step
+        self._records: dict[str, checks.VariableRecord] = {}  # of the open step
         self._step = 0
         self.has_statistics = False
 
@@ -104,6 +105,7 @@ class Output:
         self._engine.begin_step()
         self._step = self._engine.current_step()
         self._table_checks.clear()
+        self._records.clear()
 
     def put(self, block: PreparedBlock, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
         """Hands over the archive of a block whose values have this range.
@@ -123,9 +125,10 @@ class Output:
         value_range = found if self.has_statistics else None
         statistics.put_archive(self._adios2, self.plugin, self._engine, variable, *where, archive, value_range)
 
-    def put_table(self, name: str, table: NDArray[Any]) -> None:
-        """Puts the block table of a variable: on rank 0, with the blocks of all ranks."""
+    def put_table(self, name: str, table: NDArray[Any], record: checks.VariableRecord) -> None:
+        """Puts the block table of a variable: on rank 0, with the blocks of all ranks. (A stream keeps no record.)"""
         table["step"] = self._step
+        self._records[name] = record
         rows = blocktable.rows_of(table)
         self._table_checks[name] = zlib.crc32(rows.data)
         variable = self._tables.get(name)
@@ -141,7 +144,7 @@ class Output:
     def end_step(self) -> None:
         self._engine.end_step()
         if self._checks is not None:
-            self._checks.record(self._step, self._table_checks)
+            self._checks.record(self._step, self._table_checks, self._records)
 
     def close(self) -> None:
         engine, self._engine = self._engine, None

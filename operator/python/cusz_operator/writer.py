@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,17 @@ from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, ArchiveOptions, Mode, Options, Parameters
 
 from . import blocktable, checks, statistics
-from .agreement import Description, Opening, Report, bounds_of, geometry_of, kinds_of, out_of_order, statistics_agreed
+from .agreement import (
+    Description,
+    Opening,
+    Report,
+    bounds_of,
+    geometry_of,
+    kinds_of,
+    out_of_order,
+    parameters_of,
+    statistics_agreed,
+)
 from .blocks import PreparedBlock, prepare
 from .compression import Compressor
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
@@ -42,11 +53,25 @@ class _Agreed(NamedTuple):
     Attributes:
         own: this rank's blocks.
         bounds, kinds: the absolute bound of every variable, and its properties that cannot change from step to step.
+        parameters: of every variable, as they were asked for.
     """
 
     own: tuple[Description, ...]
     bounds: dict[str, float]
     kinds: dict[str, str]
+    parameters: dict[str, Parameters]
+
+
+class _Made(NamedTuple):
+    """What a rank has made of its blocks.
+
+    Attributes:
+        tables: its part of the block table of every variable.
+        predictors: the number of its blocks coded with each predictor, by variable.
+    """
+
+    tables: dict[str, NDArray[Any]]
+    predictors: dict[str, Counter[str]]
 
 
 class Writer:
@@ -322,16 +347,16 @@ class Writer:
         clock = [time.perf_counter()]
         agreed = self._agree(blocks, error)
         clock.append(time.perf_counter())
-        archives, tables = self._compress(blocks, agreed)
+        archives, made = self._compress(blocks, agreed)
         self._kinds.update(agreed.kinds)
         clock.append(time.perf_counter())
-        written = self._write(blocks, agreed, archives, tables)
+        written = self._write(blocks, agreed, archives, made)
         clock.append(time.perf_counter())
         self._steps += 1
         self._seconds += clock[-1] - clock[0]
         self._tally.add(written)
         if self._progress:
-            print_step(self._path, self._steps - 1, tables, clock)
+            print_step(self._path, self._steps - 1, [of_rank.tables for of_rank in made], clock)
 
     def _agree(self, blocks: Sequence[PreparedBlock], error: Exception | None) -> _Agreed:
         """Finds the bounds of the step (collective).
@@ -356,37 +381,41 @@ class Writer:
         geometry = geometry_of(of_ranks)
         bounds = bounds_of(of_ranks, self._kinds, self._not_written(), overlaps=geometry != self._geometry)
         self._geometry = geometry
-        return _Agreed(own, bounds, kinds_of(of_ranks))
+        return _Agreed(own, bounds, kinds_of(of_ranks), parameters_of(of_ranks))
 
     def _compress(
         self, blocks: Sequence[PreparedBlock], agreed: _Agreed
-    ) -> tuple[list[bytes | memoryview], list[dict[str, NDArray[Any]]]]:
-        """The archives of this rank's blocks; on rank 0 also the block tables of every rank (collective)."""
+    ) -> tuple[list[bytes | memoryview], list[_Made]]:
+        """The archives of this rank's blocks; on rank 0 also what every rank has made of its own (collective)."""
         archives: list[bytes | memoryview] = []
-        own_tables: dict[str, NDArray[Any]] = {}
+        own = _Made({}, {})
         error: Exception | None = None
         try:
-            own_tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
+            tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
+            own = _Made(tables, {name: Counter() for name in tables})
             for number, (block, description, row) in enumerate(zip(blocks, agreed.own, rows, strict=True)):
                 found, bound = description.range, agreed.bounds[block.name]
-                archives.append(self._compressor.compress(number, block, found, bound, row))
+                compressed = self._compressor.compress(number, block, found, bound, row)
+                archives.append(compressed.archive)
+                if compressed.predictor is not None:
+                    own.predictors[block.name][compressed.predictor] += 1
         except Exception as caught:
             error = caught
-        tables = self._ranks.gather(own_tables)
+        made = self._ranks.gather(own)
         try:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
-                require_room(self._path, tables)
+                require_room(self._path, [of_rank.tables for of_rank in made])
         except Exception as caught:
             error = caught
         self._ranks.agree(error, self._not_written())
-        return archives, tables
+        return archives, made
 
     def _write(
         self,
         blocks: Sequence[PreparedBlock],
         agreed: _Agreed,
         archives: Sequence[bytes | memoryview],
-        tables: Sequence[Mapping[str, NDArray[Any]]],
+        made: Sequence[_Made],
     ) -> dict[str, NDArray[Any]]:
         """Makes ADIOS2 write the step (collective). Returns the merged block tables of all ranks, on rank 0."""
         output = self._require_open()
@@ -396,9 +425,11 @@ class Writer:
             output.begin_step()
             for block, description, archive in zip(blocks, agreed.own, archives, strict=True):
                 output.put(block, archive, description.range)
-            together.update(blocktable.merged(tables))
+            together.update(blocktable.merged([of_rank.tables for of_rank in made]))
             for name, table in together.items():
-                output.put_table(name, table)
+                asked = agreed.parameters[name]
+                predictors = sum((of_rank.predictors.get(name, Counter()) for of_rank in made), Counter())
+                output.put_table(name, table, checks.VariableRecord(asked.eb, asked.mode, predictors))
 
         try:
             self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())
