@@ -314,7 +314,7 @@ def operator_package(monkeypatch):
     monkeypatch.setattr(
         commands,
         "inspect_bp",
-        lambda path: iter(
+        lambda path, **_: iter(
             [
                 {"step": 0, "variable": "U", "start": [0, 4], "ratio": 5.123456789, "path": path},
                 {"step": 1, "variable": "U", "start": [0, 8], "ratio": float("inf"), "path": path, "more": np.int64(3)},
@@ -474,12 +474,13 @@ def test_config_without_the_plugin(run, monkeypatch):
 @pytest.mark.usefixtures("operator_package")
 def test_inspect_of_a_bp_directory(run, folder):
     (folder / "run.bp").mkdir()
-    code, out, err = run("inspect", "run.bp")
+    code, out, err = run("inspect", "run.bp", "--blocks")
     assert (code, err) == (0, "")
-    lines = out.splitlines()
-    assert lines[0].split() == ["step", "variable", "start", "ratio", "path", "more"]
-    assert lines[1].split() == ["0", "U", "0x4", "5.12346", "run.bp"]
-    rows = json.loads(run("inspect", "run.bp", "--json")[1])
+    said, empty, *lines = out.splitlines()
+    assert (said, empty) == ("the same for all blocks: path run.bp", "")
+    assert lines[0].split() == ["variable", "step", "block", "start", "ratio", "more"]
+    assert lines[1].split() == ["U", "0", "0x4", "5.12346"]
+    rows = json.loads(run("inspect", "run.bp", "--blocks", "--json")[1])
     assert [row["step"] for row in rows] == [0, 1]
     assert rows[1]["more"] == 3
     assert rows[1]["ratio"] == "inf"
@@ -487,13 +488,24 @@ def test_inspect_of_a_bp_directory(run, folder):
 
 @pytest.mark.usefixtures("operator_package")
 def test_inspect_of_a_damaged_bp_directory(run, folder, monkeypatch):
-    def broken(path):
+    def broken(path, **_):
         yield {"step": 0}
         raise RuntimeError("\033[1;36mno known\nformat\033[0m")
 
     monkeypatch.setattr(commands, "inspect_bp", broken)
+    monkeypatch.setattr(commands, "inspect_variables", lambda path, **_: list(broken(path)))
     (folder / "run.bp").mkdir()
-    assert fails(run("inspect", "run.bp"), 1, "^cusz: error: run.bp cannot be read: no known format$")
+    for form in ([], ["--blocks"]):
+        assert fails(run("inspect", "run.bp", *form), 1, "^cusz: error: run.bp cannot be read: no known format$")
+
+
+def test_options_for_directories_are_refused_for_files(run):
+    run("compress", "x.npy", "--eb", "1e-3")
+    for words in (["--blocks"], ["--variable", "U"], ["--step", "0"], ["--step", "-1", "--json"]):
+        refused = run("inspect", "x.npy.cusz", *words)
+        assert fails(refused, 2, f"{words[0]} is for directories, and x.npy.cusz is a file$")
+        assert fails(run("inspect", "nothing.bp", *words), 1, "No such file or directory: nothing.bp$")
+    assert fails(run("inspect", "x.npy.cusz", "--step", "one"), 2, "invalid int value: 'one'")
 
 
 def test_help_and_version(run):
@@ -520,9 +532,25 @@ def test_a_process_of_its_own():
     assert closed.stderr == ""
 
 
-def test_progress_on_a_terminal_only(monkeypatch, capfd):
+def test_progress_on_a_terminal_only():
     """A slow piece of work shows itself on a terminal, and leaves no trace on it."""
-    code = "import time\nfrom cusz_core.command_line import progress\nwith progress('compressing'): time.sleep(1.5)\n"
+    shown = shown_on_a_terminal("with progress('compressing'): time.sleep(1.5)")
+    assert b"compressing ... 1." in shown
+    assert shown.endswith(b"\r\x1b[K")
+
+
+def test_a_bar_shows_the_part_that_is_done():
+    shown = shown_on_a_terminal(
+        "with progress('reading') as tell: tell(0.5); time.sleep(1.1); tell(1.0); time.sleep(0.4)"
+    )
+    assert b"reading [##########          ]  50%  1." in shown
+    assert b"reading [####################] 100%  1." in shown
+    assert shown.endswith(b"\r\x1b[K")
+
+
+def shown_on_a_terminal(work):
+    """What Python code prints there; elsewhere it must print nothing."""
+    code = f"import time\nfrom cusz_core.command_line import progress\n{work}\n"
     main, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, "-c", code], stderr=terminal) as process:
         os.close(terminal)
@@ -534,7 +562,6 @@ def test_progress_on_a_terminal_only(monkeypatch, capfd):
                 except OSError:
                     break
     os.close(main)
-    assert b"compressing ... 1." in shown
-    assert shown.endswith(b"\r\x1b[K")
     piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert (piped.stdout, piped.stderr) == (b"", b"")
+    return shown

@@ -167,11 +167,14 @@ def test_inspect_bp(ranks: int, name: str, written: Callable[[int], Path]) -> No
 @pytest.mark.mpi
 def test_command_line_inspects_a_run(written: Callable[[int], Path], program: Callable) -> None:
     file = written(2) / "BP5_0_Sync.bp"
-    done = program([sys.executable, "-m", "cusz_core", "inspect", file, "--json"])
-    blocks = json.loads(done.stdout)
+    inspect = [sys.executable, "-m", "cusz_core", "inspect", file]
+    blocks = json.loads(program([*inspect, "--blocks", "--json"]).stdout)
     assert blocks == json.loads(json.dumps(list(cusz_operator.inspect_bp(file))))
-    done = program([sys.executable, "-m", "cusz_core", "inspect", file])
-    assert len(done.stdout.splitlines()) >= len(blocks)
+    assert len(program([*inspect, "--blocks"]).stdout.splitlines()) > len(blocks)
+    variables = json.loads(program([*inspect, "--json"]).stdout)
+    assert [own["name"] for own in variables] == sorted({block["variable"] for block in blocks})
+    assert sum(own["blocks"] for own in variables) == len(blocks)
+    assert len(program(inspect).stdout.splitlines()) < 2 * len(variables)
 
 
 def test_a_run_in_progress_can_be_inspected(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_settings_by_variable_and_by_block(tmp_path: Path) -> None:
 def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)
     write_one(tmp_path / "run.bp", x, eb=1e-3, engine=engine)
-    (block,) = json.loads(program(["cusz", "inspect", "--json", tmp_path / "run.bp"]).stdout)
+    (block,) = json.loads(program(["cusz", "inspect", "--blocks", "--json", tmp_path / "run.bp"]).stdout)
     assert (block["variable"], block["device"], block["min"], block["max"]) == ("T", -1, x.min(), x.max())
     assert block["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
     assert block["seconds"] > 0
@@ -251,7 +251,10 @@ def test_without_ranges(program: Callable, tmp_path: Path) -> None:
     assert np.isnan([a["min"], a["max"]]).all()
     assert (r["min"], r["max"]) == (x.min(), x.max())
     assert a["checksum"] == cusz_core.inspect(cusz_core.compress(x, 1e-3)).checksum
-    blocks = {b["variable"]: b for b in json.loads(program(["cusz", "inspect", "--json", tmp_path / "run.bp"]).stdout)}
+    blocks = {
+        b["variable"]: b
+        for b in json.loads(program(["cusz", "inspect", "--blocks", "--json", tmp_path / "run.bp"]).stdout)
+    }
     assert "min" not in blocks["A"]
     assert blocks["R"]["min"] == x.min()
 

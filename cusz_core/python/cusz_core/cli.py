@@ -82,9 +82,19 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     _add_force(sub)
     sub.set_defaults(run=_decompress)
 
-    sub = commands.add_parser("inspect", help="describe an archive, or every block in a directory")
+    sub = commands.add_parser("inspect", help="describe an archive, or the variables in a directory")
     sub.add_argument("path", type=Path, help="archive, or a directory that another package reads")
-    sub.add_argument("--check", action="store_true", help="verify the checksums of an archive's payload as well")
+    sub.add_argument("--check", action="store_true", help="verify the checksums of payloads as well")
+    of_directories = sub.add_argument_group("options for directories")
+    of_directories.add_argument("--blocks", action="store_true", help="a line for every block, not for every variable")
+    of_directories.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
+    of_directories.add_argument(
+        "--step",
+        action="append",
+        type=int,
+        metavar="N",
+        help="only this one, counted from 0, or from the end if negative; repeat for more",
+    )
     add_json(sub)
     sub.set_defaults(run=_inspect)
 
@@ -200,6 +210,9 @@ def _inspect(options: argparse.Namespace) -> int:
     path: Path = options.path
     if path.is_dir():
         return command_line.load("inspect.directory").run(options)
+    for option in ("blocks", "variable", "step"):
+        if path.exists() and getattr(options, option):
+            raise UsageError(f"--{option} is for directories, and {path} is a file")
     with _mapped(path) as archive:
         info = inspect(archive)
     if options.check:

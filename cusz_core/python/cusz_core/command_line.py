@@ -17,7 +17,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -56,6 +56,7 @@ __all__ = [
 
 GROUP = "cusz.commands"
 EXIT_FAILURE, EXIT_USAGE = 1, 2
+_BAR_WIDTH = 20  # characters
 #: Types of values by their names in options.
 DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
@@ -189,10 +190,20 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[None]:
-    """Shows the elapsed time after the first second, if standard error is a terminal."""
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Shows the elapsed time after the first second, if standard error is a terminal.
+
+    Yields a function that is told, from time to time, which part of the work is done, from 0 to 1: if it is called, a
+    bar shows this part.
+    """
+    bar = "..."
+
+    def tell(part: float) -> None:
+        nonlocal bar
+        bar = f"[{'#' * int(_BAR_WIDTH * part):{_BAR_WIDTH}}] {part:4.0%} "
+
     if not sys.stderr.isatty():
-        yield
+        yield tell
         return
     done = threading.Event()
     started = time.monotonic()
@@ -201,14 +212,14 @@ def progress(what: str) -> Iterator[None]:
         wait = 1.0
         while not done.wait(wait):
             wait = 0.2
-            print(f"\r\033[K{what} ... {time.monotonic() - started:.1f} s", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{what} {bar} {time.monotonic() - started:.1f} s", end="", file=sys.stderr, flush=True)
         if wait != 1.0:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=show, daemon=True)
     thread.start()
     try:
-        yield
+        yield tell
     finally:
         done.set()
         thread.join()
@@ -224,11 +235,12 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Prints rows of cells in aligned columns."""
+def print_table(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
+    """Prints rows of cells in aligned columns; those with the indices `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        cells = enumerate(zip(line, widths, strict=True))
+        print("  ".join(text.rjust(n) if i in right else text.ljust(n) for i, (text, n) in cells).rstrip())
 
 
 def size(n: int) -> str:

@@ -25,6 +25,7 @@ from .inspection import Block, inspect_bp
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
 from .reader import Reader
+from .variables import VariableInfo, inspect_variables
 from .writer import VariableSummary, Writer
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "PluginError",
     "Reader",
     "Report",
+    "VariableInfo",
     "VariableSummary",
     "Writer",
     "bind_device",
@@ -45,6 +47,7 @@ __all__ = [
     "define_operator",
     "device_map",
     "inspect_bp",
+    "inspect_variables",
     "operator_parameters",
     "plugin_path",
 ]

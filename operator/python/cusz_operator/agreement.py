@@ -31,6 +31,7 @@ __all__ = [
     "kind_of_value",
     "kinds_of",
     "out_of_order",
+    "parameters_of",
     "statistics_agreed",
     "values_of",
 ]
@@ -139,6 +140,11 @@ def geometry_of(told: Sequence[Sequence[Description]]) -> list[list[tuple[Any, .
 def kinds_of(told: Sequence[Sequence[Description]]) -> dict[str, str]:
     """The properties of every variable that cannot change from step to step."""
     return {block.name: _kind(block) for blocks in told for block in blocks}
+
+
+def parameters_of(told: Sequence[Sequence[Description]]) -> dict[str, Parameters]:
+    """The parameters of every variable of a step, which `bounds_of` has found to be the same for all of its blocks."""
+    return {block.name: block.parameters for blocks in told for block in blocks}
 
 
 def bounds_of(

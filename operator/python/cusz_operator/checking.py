@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from .configuration_check import IO, Configuration, read_configuration
-from .inspection import DTYPES, Block, inspect_bp
+from .inspection import DTYPES, Block, inspect_bp, like
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
 
 __all__ = ["Report", "Variable", "check"]
@@ -128,7 +127,7 @@ def _check_configuration(path: Path, io: str | None, has_run: bool, report: Repo
     if io is not None:
         chosen = [own for own in found.ios if own.name == io]
         if not chosen:
-            report.problems.append(f"{path}: there is no IO {io!r}{_like(io, names)}: ADIOS2 ignores the file for it")
+            report.problems.append(f"{path}: there is no IO {io!r}{like(io, names)}: ADIOS2 ignores the file for it")
     else:
         chosen = [own for own in found.ios if own.variables]
         if has_run and len(chosen) > 1:
@@ -154,7 +153,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
     for name in asked or {}:
         if name not in blocks:
             report.problems.append(
-                f"{path}: there is no variable {name!r}{_like(name, blocks)}: "
+                f"{path}: there is no variable {name!r}{like(name, blocks)}: "
                 "ADIOS2 silently ignores what the configuration says about it"
             )
     for name, own in sorted(blocks.items()):
@@ -212,10 +211,3 @@ def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_ask
     if has_configuration:
         return "the configuration has no operation for it"
     return "written without this operator"
-
-
-def _like(name: str, names: Iterable[str]) -> str:
-    """A hint at similar names."""
-    by_folded = {other.casefold().strip(): other for other in names}
-    near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
-    return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""

@@ -1,25 +1,39 @@
-"""Checksums of what has none in an ADIOS2 file: ADIOS2's metadata, which crashes readers if damaged, and block tables.
+"""What a Writer keeps beside ADIOS2's files: checksums of what has none there, and what was asked at every step.
 
-They are in the .bp folder, in `cusz.checks`: for every step a line of JSON and the line's CRC-32, written when the step
-is complete, and one more line when the file is closed. ADIOS2 only appends to its metadata, so that the last line is
-enough; anything after what it covers (an incomplete step, or steps by another program) is not checked.
+Checksums are those of ADIOS2's metadata, which crashes readers if damaged, and of block tables. All of it is in the .bp
+folder, in `cusz.checks`: for every step a line of JSON and the line's CRC-32, written when the step is complete, and
+one more line when the file is closed. ADIOS2 only appends to its metadata, so that the last line is enough; anything
+after what it covers (an incomplete step, or steps by another program) is not checked.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from cusz_core.errors import CorruptArchiveError
 
-__all__ = ["CHECKS_FILE", "Recorder", "verify"]
+__all__ = ["CHECKS_FILE", "Recorder", "VariableRecord", "records", "verify"]
 
 CHECKS_FILE = "cusz.checks"
 _METADATA = ("mmd.0", "md.0", "md.idx")
 _PIECE = 1 << 24  # bytes read at once
+
+
+class VariableRecord(NamedTuple):
+    """What a Writer was asked of a variable at a step, and what it did.
+
+    Attributes:
+        eb, mode: the bound as it was asked for; block tables have the absolute one that follows from it.
+        predictors: the number of blocks coded with each predictor. Blocks that are stored raw have none.
+    """
+
+    eb: float
+    mode: str
+    predictors: Mapping[str, int]
 
 
 class Recorder:
@@ -33,15 +47,22 @@ class Recorder:
         """
         self._path = path
         self._known: dict[str, tuple[int, int]] = {}
+        self._variables: dict[str, VariableRecord] = {}  # as last written
         checks = path / CHECKS_FILE
         before = checks.read_bytes() if append and checks.exists() else b""
         self._file: BinaryIO | None = open(checks, "wb", buffering=0)  # noqa: SIM115
         self._file.write(before[: before.rfind(b"\n") + 1])
 
-    def record(self, step: int | None = None, tables: Mapping[str, int] | None = None) -> None:
+    def record(
+        self,
+        step: int | None = None,
+        tables: Mapping[str, int] | None = None,
+        variables: Mapping[str, VariableRecord] | None = None,
+    ) -> None:
         """Writes the line of a step, with the CRC-32 of its block tables; without a step, that of a closed file.
 
-        If a line cannot be written, no more are: the earlier ones stay valid.
+        Of the variables, only those are written for which something has changed. If a line cannot be written, no more
+        are: the earlier ones stay valid.
         """
         if self._file is None:
             return
@@ -53,7 +74,10 @@ class Recorder:
             if step is None:
                 line["data"] = {data.name: data.stat().st_size for data in sorted(self._path.glob("data.*"))}
             else:
+                changed = {name: own for name, own in (variables or {}).items() if self._variables.get(name) != own}
                 line |= {"step": step, "tables": dict(tables or {})}
+                line["variables"] = {name: own._asdict() for name, own in changed.items()}
+                self._variables |= changed
             text = json.dumps(line).encode()
             self._file.write(b"%s %d\n" % (text, zlib.crc32(text)))
         except OSError:
@@ -74,16 +98,9 @@ def verify(path: Path) -> dict[tuple[int, str], int]:
     Raises:
         CorruptArchiveError: the metadata or the checksums are damaged, or the file is truncated.
     """
-    checks = path / CHECKS_FILE
-    if not checks.exists():
-        return {}
     tables: dict[tuple[int, str], int] = {}
     line: dict[str, Any] = {}
-    for whole in checks.read_bytes().split(b"\n")[:-1]:
-        text, _, crc = whole.rpartition(b" ")
-        if not crc.isdigit() or zlib.crc32(text) != int(crc):
-            raise CorruptArchiveError(f"{str(checks)!r} is damaged: remove it to read the file without these checksums")
-        line = json.loads(text)
+    for line in _lines(path / CHECKS_FILE):
         tables |= {(line["step"], name): crc for name, crc in line.get("tables", {}).items()}
     for name, (size, crc) in line.get("metadata", {}).items():
         if not (path / name).exists() or _crc_of(path / name, 0, 0, size) != (size, crc):
@@ -95,6 +112,37 @@ def verify(path: Path) -> dict[tuple[int, str], int]:
         if not (path / name).exists() or (path / name).stat().st_size < size:
             raise CorruptArchiveError(f"{str(path)!r}: {name} has less than its {size} bytes: it is truncated")
     return tables
+
+
+def records(path: Path) -> dict[tuple[int, str], VariableRecord]:
+    """What the Writers of a file were asked, by step and variable; nothing for steps of an older version's Writer.
+
+    Raises:
+        CorruptArchiveError: the file of checksums is damaged.
+    """
+    found: dict[tuple[int, str], VariableRecord] = {}
+    latest: dict[str, VariableRecord] = {}
+    for line in _lines(path / CHECKS_FILE):
+        if "step" not in line:
+            continue
+        if "variables" not in line:  # an older version, which does not say what has changed
+            latest.clear()
+        for name, own in line.get("variables", {}).items():
+            latest[name] = VariableRecord(own["eb"], own["mode"], own["predictors"])
+        found |= {(line["step"], name): latest[name] for name in line["tables"] if name in latest}
+    return found
+
+
+def _lines(checks: Path) -> Iterator[dict[str, Any]]:
+    """The complete lines of a file of checksums; none if there is no such file."""
+    if not checks.exists():
+        return
+    for whole in checks.read_bytes().split(b"\n")[:-1]:
+        text, _, crc = whole.rpartition(b" ")
+        if not crc.isdigit() or zlib.crc32(text) != int(crc):
+            raise CorruptArchiveError(f"{str(checks)!r} is damaged: remove it to read the file without these checksums")
+        line: dict[str, Any] = json.loads(text)
+        yield line
 
 
 def _crc_of(file: Path, start: int, crc: int, end: int | None = None) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import itertools
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from cusz_core.command_line import (
     parameters_given,
     print_json,
     print_table,
+    progress,
+    size,
 )
 from cusz_core.errors import CuszError, ParameterError
 from cusz_core.parameters import TABLE
@@ -37,6 +39,7 @@ from .difference import Difference, compare_runs
 from .inspection import inspect_bp
 from .parameters import operator_parameters
 from .plugin import plugin_path
+from .variables import VariableInfo, inspect_variables
 
 __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY"]
 
@@ -206,26 +209,173 @@ def _worst(own: Sequence[Difference]) -> Difference:
     return max(own, key=lambda one: (not one.problem, one.beyond, one.largest, one.different))
 
 
-# ------------------------------------------------------------------------------------ parts of commands of the core
+# --------------------------------------------------------------------------------------------- inspect of a directory
+
+_MOST_ERRORS = 10  # printed below a table of variables
 
 
 def _inspect_directory(options: argparse.Namespace) -> int:
     path: Path = options.path
+    selected = {"variables": options.variable, "steps": options.step, "check": options.check}
     try:
-        rows: list[Any] = list(inspect_bp(path))
+        with progress(f"reading {path.name}") as tell:
+            blocks: list[Any] = list(inspect_bp(path, **selected, progress=tell)) if options.blocks else []
+            variables = [] if options.blocks else inspect_variables(path, **selected, progress=tell)
     except CuszError:
         raise
     except Exception as error:  # whatever ADIOS2 makes of a damaged directory
         raise FailureError(f"{path} cannot be read: {error}") from None
     if options.json:
-        print_json([{key: embedding.json_value(value) for key, value in row.items()} for row in rows])
-        return 0
-    if not rows:
-        print(f"{path}: no blocks written with the cusz operator")
-        return 0
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    print_table([columns] + [[cell(row.get(key, "")) for key in columns] for row in rows])
-    return 0
+        print_json([_of_json(block) for block in blocks] or [variable.to_dict() for variable in variables])
+    elif options.blocks:
+        _print_blocks(path, blocks)
+    else:
+        _print_variables(path, variables)
+    is_damaged = any("error" in block for block in blocks) or any(variable.errors for variable in variables)
+    return EXIT_FAILURE if options.check and is_damaged else 0
+
+
+def _of_json(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: embedding.json_value(value) for key, value in block.items()}
+
+
+def _print_blocks(path: Path, blocks: Sequence[Mapping[str, Any]]) -> None:
+    """Prints a line for every block; above it, what is the same for all. A single block has a line for every key."""
+    if not blocks:
+        print(f"{path}: no blocks")
+        return
+    first, last = ("variable", "step", "block"), ("error",)
+    found = dict.fromkeys(key for block in blocks for key in block)
+    columns = [*first, *(key for key in found if key not in (*first, *last)), *(key for key in last if key in found)]
+    if len(blocks) == 1:
+        print_table([(key, cell(blocks[0][key])) for key in columns])
+        return
+    cells = {key: [cell(block.get(key, "")) for block in blocks] for key in columns}
+    same = [key for key in columns if key not in first and len(set(cells[key])) == 1]
+    if said := [f"{key} {cells[key][0]}" for key in same if cells[key][0]]:
+        print(f"the same for all blocks: {', '.join(said)}\n")
+    shown = [key for key in columns if key not in same]
+    numbers = [i for i, key in enumerate(shown) if all(isinstance(b.get(key, 0), int | float) for b in blocks)]
+    print_table([shown, *zip(*(cells[key] for key in shown), strict=True)], right=numbers)
+
+
+_COLUMNS = (
+    "variable",
+    "type",
+    "steps",
+    "blocks",
+    "raw",
+    "stored",
+    "ratio",
+    "asked",
+    "in force",
+    "outliers",
+    "predictor",
+    "remarks",
+)
+_NUMBERS = ("blocks", "raw", "stored", "ratio", "outliers")
+_WIDEST_STEPS = 16  # characters
+
+
+def _print_variables(path: Path, variables: Sequence[VariableInfo]) -> None:
+    """Prints a line for every variable, their total, and what is wrong."""
+    engine = "BP5" if (path / "mmd.0").exists() else "BP4"
+    on_disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    print(f"{path}: {engine}, {size(on_disk)}")
+    if not variables:
+        print("there is no complete step in it")
+        return
+    print()
+    rows = [_cells(variable) for variable in variables]
+    stored = [variable for variable in variables if variable.archive_bytes]
+    if len(stored) > 1:
+        before, after = (sum(getattr(v, key) for v in stored) for key in ("archive_raw_bytes", "archive_bytes"))
+        total = {"variable": "compressed" if any(v.others for v in variables) else "total"}
+        total |= {"blocks": str(sum(v.blocks for v in stored)), "raw": size(before), "stored": size(after)}
+        rows.append({**total, "ratio": _ratio(before / after)})
+    columns = [name for name in _COLUMNS if any(row.get(name) for row in rows)]
+    lines = [columns, *([row.get(name, "") for name in columns] for row in rows)]
+    print_table(lines, right=[i for i, name in enumerate(columns) if name in _NUMBERS])
+    errors = [(variable.name, own) for variable in variables for own in variable.errors]
+    if errors:
+        print()
+    for name, own in errors[:_MOST_ERRORS]:
+        where = f"step {own.step}" if own.block is None else f"step {own.step}, block {own.block}"
+        print(f"{name}, {where}: {own.error}")
+    if len(errors) > _MOST_ERRORS:
+        print(f"... and {len(errors) - _MOST_ERRORS} more: --json has them all")
+
+
+def _cells(variable: VariableInfo) -> dict[str, str]:
+    """A variable's line of the table, by column."""
+    row = {"variable": variable.name, "type": variable.type, "steps": _steps(variable.steps)}
+    row |= {"blocks": str(variable.blocks), "raw": "" if variable.raw_bytes is None else size(variable.raw_bytes)}
+    if variable.archive_bytes is not None and variable.ratio is not None:
+        row |= {"stored": size(variable.archive_bytes), "ratio": _ratio(variable.ratio)}
+        row |= {"asked": _asked(variable), "in force": _in_force(variable), "outliers": str(variable.outliers)}
+        known = [name for name in variable.predictors if name != "unknown"] or list(variable.predictors)
+        row["predictor"] = "mixed" if len(known) > 1 else "".join(known)
+    row["remarks"] = "; ".join(_remarks(variable))
+    return row
+
+
+def _steps(steps: Sequence[int]) -> str:
+    text = _intervals(steps)
+    return text if len(text) <= _WIDEST_STEPS else f"{len(steps)} of {steps[0]}-{steps[-1]}"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
+
+
+def _asked(variable: VariableInfo) -> str:
+    """The bounds asked for, those of the same mode together."""
+    bounds: dict[str, list[float]] = {}
+    for own in variable.asked:
+        mode = "unknown" if own is None else own.mode if own.eb else "lossless"
+        bounds.setdefault(mode, []).append(own.eb if own else 0.0)
+    return ", ".join(f"{mode} {_range(own)}" if mode in ("abs", "rel") else mode for mode, own in bounds.items())
+
+
+def _in_force(variable: VariableInfo) -> str:
+    if variable.eb_abs_min is None or variable.eb_abs_max is None:
+        return "exact" if variable.raw + variable.plain else ""
+    return _range([variable.eb_abs_min, variable.eb_abs_max])
+
+
+def _range(bounds: Sequence[float]) -> str:
+    low, high = (f"{bound:.4g}" for bound in (min(bounds), max(bounds)))
+    return f"{bounds[0]:.6g}" if min(bounds) == max(bounds) else low if low == high else f"{low} .. {high}"
+
+
+def _remarks(variable: VariableInfo) -> list[str]:
+    """What is out of the ordinary."""
+    n_full = variable.blocks - variable.empty
+    if not n_full:
+        return ["no values"]
+
+    def blocks(n: int) -> str:
+        return "all blocks" if n == n_full else "1 block" if n == 1 else f"{n} blocks"
+
+    remarks = []
+    if variable.others:
+        remarks.append(f"{blocks(variable.others)} not compressed by cusz".removeprefix("all blocks "))
+    if variable.raw and any(own is None or own.eb for own in variable.asked):
+        remarks.append(f"{blocks(variable.raw)} stored raw")
+    if len(variable.predictors) > 1:
+        remarks.append(", ".join(f"{blocks(n)} {name}" for name, n in sorted(variable.predictors.items())))
+    if variable.plain:
+        remarks.append(f"{blocks(variable.plain)} uncompressed: the plugin failed")
+    if variable.lost:
+        remarks.append(f"{blocks(variable.lost)} LOST")
+    if n_damaged := sum(own.block is not None for own in variable.errors) - variable.lost:
+        remarks.append(f"{blocks(n_damaged)} with errors")
+    if n_tables := sum(own.block is None for own in variable.errors):
+        remarks.append(f"block table damaged at {n_tables} step{'s' if n_tables > 1 else ''}")
+    return remarks
+
+
+# ------------------------------------------------------------------------------------ parts of commands of the core
 
 
 def _devices_of_ranks(options: argparse.Namespace) -> int:

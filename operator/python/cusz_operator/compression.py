@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,19 @@ from .agreement import Description
 from .blocks import PreparedBlock, field_shape
 from .representation import is_exact
 
-__all__ = ["Compressor"]
+__all__ = ["Compressed", "Compressor"]
+
+
+class Compressed(NamedTuple):
+    """A block that was compressed.
+
+    Attributes:
+        archive: valid until the next step.
+        predictor: with which it was coded; None if it is stored raw.
+    """
+
+    archive: bytes | memoryview
+    predictor: str | None
 
 
 class Compressor:
@@ -40,8 +52,8 @@ class Compressor:
 
     def compress(
         self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
-    ) -> bytes | memoryview:
-        """The archive of a block, valid until the next step; of a block that is stored exactly, its bytes.
+    ) -> Compressed:
+        """Compresses a block; one that is stored exactly stays as it is.
 
         Args:
             number: of the block in the step.
@@ -56,7 +68,7 @@ class Compressor:
             values = memoryview(block.field.reshape(-1).view(np.uint8))
             row["raw_bytes"] = row["archive_bytes"] = values.nbytes
             row["checksum"] = zlib.crc32(values)
-            return values
+            return Compressed(values, None)
         started = time.perf_counter()
         parameters = dataclasses.replace(block.parameters, eb=bound, mode="abs")
         archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=self._memory(number, block))
@@ -64,7 +76,7 @@ class Compressor:
         info = cusz_core.inspect(archive)
         row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
-        return archive
+        return Compressed(archive, info.predictor)
 
     def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
         """Memory for an archive, kept from step to step: fresh pages cost more than the copy. Pages beyond the archive

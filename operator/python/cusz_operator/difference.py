@@ -174,7 +174,8 @@ class _Sums:
     def __init__(self, bound: float | None) -> None:
         self._bound = bound
         self._values = self._different = self._beyond = self._finite = 0
-        self._largest, self._at = 0.0, ()
+        self._largest = 0.0
+        self._at: Extents = ()
         self._low, self._high = math.inf, -math.inf
         self._squares, self._scale = 0.0, 0.0  # sum of (difference / scale)^2
 
@@ -182,7 +183,7 @@ class _Sums:
         self._values += a.size
         same = np.ones(a.shape, np.bool_)
         for x, y in zip(_parts(a), _parts(b), strict=True):
-            same &= self._add_part(start, np.ascontiguousarray(x), np.ascontiguousarray(y))
+            same &= self._add_part(start, np.array(x, order="C"), np.array(y, order="C"))
         self._different += int(same.size - np.count_nonzero(same))
 
     def _add_part(self, start: Extents, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from cusz_core.errors import CuszError, ParameterError
 
 from .blocks import Extents
-from .inspection import extents_of, import_adios2
+from .inspection import blocks_info, extents_of, import_adios2
 from .plugin import Plugin, without_colours
 
-__all__ = ["DTYPES", "Box", "Input", "Placed", "blocks_info"]
+__all__ = ["DTYPES", "Box", "Input", "Placed"]
 
 Box = tuple[Extents, Extents]  # start and count
 _T = TypeVar("_T")
@@ -310,19 +310,6 @@ class Input:
                 self._adios.remove_io("cusz_steps")
             self._names_by_step = found
         return self._names_by_step
-
-
-def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | None:
-    """What ADIOS2 tells of a variable's blocks; None if it cannot.
-
-    Minimum and maximum of integers of 8 bits come as characters, and ADIOS2's interface to Python fails if they are not
-    UTF-8 (2.12).
-    """
-    try:
-        infos: list[dict[str, str]] = engine.blocks_info(name, step)
-    except UnicodeDecodeError:
-        return None
-    return infos
 
 
 def _number(text: str) -> float:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core.errors import CorruptArchiveError, CuszError, UnsupportedError
+from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks
 from .errors import PluginError
 from .plugin import PLUGIN_NAME, Plugin, without_colours
 
-__all__ = ["Block", "inspect_bp"]
+__all__ = ["DTYPES", "RAW_OVERHEAD_BYTES", "Block", "OpenFile", "Part", "import_adios2", "inspect_bp", "like"]
 
 #: The types that the plugin compresses, by ADIOS2's names.
 DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
-OVERHEAD_BYTES = 48  # CUSZ_RAW_OVERHEAD_BYTES
+#: An archive stored raw is larger than its block by just this, and no other archive is (CUSZ_RAW_OVERHEAD_BYTES).
+RAW_OVERHEAD_BYTES = 48
+_MOST_NAMES = 50  # in a message
 #: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
 PLAIN_MARK = b"cusz-plain-bytes"
 LOST_MARK = b"cusz-lost-block\0"
@@ -42,11 +47,13 @@ class Block(TypedDict, total=False):
         start: offset in the global array; not for local arrays and single values.
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
-        raw_bytes, archive_bytes, ratio, kind, mode, eb, eb_abs, bins, special, out_of_range, unpredictable, version.
+        raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
+        out_of_range, unpredictable, version, checksum (of the payload).
     From the block table of a Writer:
         device (number of the CUDA device that held the field, -1: host memory), min, max (of values that are finite and
-        not fill; absent if the Writer was told not to compute them), checksum (of the archive's payload), seconds
-        (spent compressing).
+        not fill; absent if the Writer was told not to compute them), seconds (spent compressing).
+    From a Writer's record of what was asked of it (the bound that it gives archives is absolute):
+        asked_mode, asked_eb.
     For blocks that the plugin could not compress:
         raw_bytes, archive_bytes, ratio, and kind: "plain" (stored uncompressed) or "lost" (NaN, because the memory
         could not be read when the block was written; `error` says so).
@@ -64,6 +71,7 @@ class Block(TypedDict, total=False):
     archive_bytes: int
     ratio: float
     kind: str
+    predictor: str
     mode: str
     eb: float
     eb_abs: float
@@ -72,15 +80,24 @@ class Block(TypedDict, total=False):
     out_of_range: int
     unpredictable: int
     version: int
+    checksum: int
     device: int
     min: float
     max: float
-    checksum: int
     seconds: float
+    asked_mode: str
+    asked_eb: float
     error: str
 
 
-def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
+def inspect_bp(
+    path: str | os.PathLike[str],
+    *,
+    variables: Collection[str] | None = None,
+    steps: Collection[int] | None = None,
+    check: bool = False,
+    progress: Callable[[float], object] | None = None,
+) -> Iterator[Block]:
     """Every block in a BP file (BP5 or BP4), by step, variable and block.
 
     Archives are fetched whole but not decoded: only their headers are read. Variables that are not compressed by this
@@ -89,20 +106,21 @@ def inspect_bp(path: str | os.PathLike[str]) -> Iterator[Block]:
 
     Args:
         path: the .bp folder or file.
+        variables: names of those to list; None: all.
+        steps: numbers of those to list, from 0, or from the end if negative; None: all.
+        check: also verifies the checksums of archives; a block whose payload is damaged has an `error`.
+        progress: called from time to time with the part of the work that is done, from 0 to 1.
 
     Raises:
         FileNotFoundError: there is no such file.
+        ParameterError: there is no such variable or step.
         CorruptArchiveError: its metadata is damaged, according to the Writer's checksums.
         PluginError: the plugin or adios2 is missing, or ADIOS2 loaded another copy of the plugin.
         UnsupportedError: this adios2 is older than 2.11.
     """
-    path = os.fspath(path)
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{path!r} does not exist")
-    checks.verify(Path(path))
-    adios2 = import_adios2()
-    plugin = Plugin()
-    return _blocks(adios2, plugin, path)
+    file = OpenFile(path, check=check)
+    parts = file.parts(*file.selected(variables, steps), progress)
+    return (block for part in parts for block in part.blocks())
 
 
 def import_adios2() -> Any:
@@ -120,68 +138,266 @@ def import_adios2() -> Any:
     return adios2
 
 
-def _blocks(adios2: Any, plugin: Plugin, path: str) -> Iterator[Block]:
-    io = adios2.Adios().declare_io("cusz_inspect")
-    io.set_parameters({"OpenTimeoutSecs": "1"})
-    try:
-        engine = io.open(path, adios2.Mode.Read)
-    except Exception as error:
-        raise CuszError(f"ADIOS2 cannot open {path!r}: {without_colours(error)}") from error
-    # BP5 gives the rank that wrote a block, BP4 the number of a file.
-    tells_writer = engine.impl.Type().startswith("BP5")
-    try:
-        while engine.begin_step(adios2.StepMode.Read, 0.0) == adios2.StepStatus.OK:
-            step = engine.current_step()
-            for name, description in sorted(io.available_variables().items()):
-                if blocktable.is_table(name):
-                    continue
-                infos = engine.blocks_info(name, step)
-                blocks = [_describe(name, description, step, info, tells_writer) for info in infos]
-                for block, overlaps in zip(blocks, _overlap_at_start(blocks), strict=True):
-                    if block["type"] in DTYPES and block["count"] and math.prod(block["count"]) > 0:
-                        _add_archive(block, overlaps, adios2, plugin, engine, io.inquire_variable(name))
-                _add_table(blocks, name, adios2, engine, io)
-                yield from blocks
-            engine.end_step()
-    finally:
-        engine.close()
+class _Step(NamedTuple):
+    """An open step of a file.
+
+    Attributes:
+        number: in the file, from 0.
+        io, engine: ADIOS2's.
+        variables: how ADIOS2 describes them, by name, without block tables.
+    """
+
+    number: int
+    io: Any
+    engine: Any
+    variables: dict[str, dict[str, str]]
 
 
-def _describe(name: str, description: dict[str, str], step: int, info: dict[str, str], tells_writer: bool) -> Block:
-    """A block as ADIOS2 describes it."""
-    block = Block(variable=name, type=description["Type"], step=step, block=int(info["BlockID"]))
-    if tells_writer:
-        block["writer"] = int(info["WriterID"])
-    is_value = info["IsValue"] == "True"
-    if description["Shape"] and not is_value:
-        block["start"] = extents_of(info["Start"])
-    # BP4 gives a global array of no elements no extents.
-    block["count"] = () if is_value else extents_of(info["Count"]) or (0,)
-    block["operator"] = "none or other" if math.prod(block["count"]) > 0 else ""
-    return block
+class OpenFile:
+    """A file that is read from its first step to its last.
+
+    Attributes:
+        table_checks: CRC-32 of block tables, by step and variable, as far as they are known.
+        records: what Writers were asked, by step and variable.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, check: bool) -> None:
+        """
+        Args:
+            path: the .bp folder or file.
+            check: verify the checksums of archives.
+
+        Raises:
+            FileNotFoundError, CorruptArchiveError, PluginError, UnsupportedError: as for `inspect_bp`.
+        """
+        self._path = os.fspath(path)
+        if not Path(self._path).exists():
+            raise FileNotFoundError(f"{self._path!r} does not exist")
+        self.table_checks = checks.verify(Path(self._path))
+        self.records = checks.records(Path(self._path))
+        self.adios2 = import_adios2()
+        self.plugin = Plugin()
+        self.check = check
+
+    def selected(
+        self, variables: Collection[str] | None, steps: Collection[int] | None
+    ) -> tuple[Collection[str] | None, Collection[int] | None]:
+        """Variables, and steps counted from 0, to be given to `parts`. ADIOS2's metadata tells which there are.
+
+        Raises:
+            ParameterError: there is no such variable or step.
+            CuszError: ADIOS2 cannot open the file.
+        """
+        if variables is None and steps is None:
+            return None, None
+        n_steps, names = 0, set[str]()
+        for step in self._steps(None):
+            n_steps = step.number + 1
+            names.update(step.variables)
+        for name in variables or ():
+            if name not in names:
+                has = f"it has {_listed(sorted(names))}" if names else "it has none"
+                raise ParameterError(f"{self._path!r} has no variable {name!r}{like(name, names)}: {has}")
+        for number in steps or ():
+            if not -n_steps <= number < n_steps:
+                has = f"it has {n_steps}, from 0 to {n_steps - 1}" if n_steps else "none is complete yet"
+                raise ParameterError(f"{self._path!r} has no step {number}: {has}")
+        return variables, None if steps is None else {number % n_steps for number in steps}
+
+    def parts(
+        self,
+        variables: Collection[str] | None,
+        steps: Collection[int] | None,
+        progress: Callable[[float], object] | None,
+    ) -> Iterator[Part]:
+        """Variables at every step, each valid until the next one is asked for.
+
+        Args:
+            variables, steps: which; None: all.
+            progress: as for `inspect_bp`.
+
+        Raises:
+            CuszError: ADIOS2 cannot open the file.
+        """
+        for n_done, step in enumerate(self._steps(steps)):
+            n_steps = max(step.engine.steps() if steps is None else len(steps), n_done + 1)
+            names = [name for name in sorted(step.variables) if variables is None or name in variables]
+            for number, name in enumerate(names):
+                begin = (n_done + number / len(names)) / n_steps
+                yield Part(self, step, name, progress, (begin, 1 / len(names) / n_steps))
+
+    def _steps(self, wanted: Collection[int] | None) -> Iterator[_Step]:
+        io = self.adios2.Adios().declare_io("cusz_inspect")
+        io.set_parameters({"OpenTimeoutSecs": "1"})
+        try:
+            engine = io.open(self._path, self.adios2.Mode.Read)
+        except Exception as error:
+            raise CuszError(f"ADIOS2 cannot open {self._path!r}: {without_colours(error)}") from error
+        try:
+            while engine.begin_step(self.adios2.StepMode.Read, 0.0) == self.adios2.StepStatus.OK:
+                number = int(engine.current_step())
+                if wanted is None or number in wanted:
+                    found = io.available_variables()
+                    variables = {name: own for name, own in found.items() if not blocktable.is_table(name)}
+                    yield _Step(number, io, engine, variables)
+                engine.end_step()
+                if wanted is not None and number >= max(wanted, default=0):
+                    return
+        finally:
+            engine.close()
 
 
-def _add_table(blocks: list[Block], name: str, adios2: Any, engine: Any, io: Any) -> None:
-    """Adds what the variable's block table says about its blocks, if there is a table that matches them."""
-    variable = io.inquire_variable(blocktable.table_name(name))
-    if variable is None:
-        return
-    shape = variable.shape()
-    rows = np.empty(shape, np.float64)
-    try:
-        variable.set_selection([[0] * len(shape), shape])
-        engine.get(variable, rows, adios2.Mode.Sync)
-        table = blocktable.table_of(rows, name)
-    except Exception:  # the blocks are still listed
-        return
-    if len(table) != len(blocks):
-        return
-    for block, row in zip(blocks, table, strict=True):
-        if block["count"] == tuple(row["count"].tolist()):
-            block["device"], block["checksum"] = int(row["device"]), int(row["checksum"])
-            block["seconds"] = float(row["seconds"])
-            if not math.isnan(row["min"]):
-                block["min"], block["max"] = float(row["min"]), float(row["max"])
+class Part:
+    """A variable at a step.
+
+    Attributes:
+        name, type: of the variable.
+        step: its number in the file.
+        record: what a Writer was asked of it; None if that is not known.
+    """
+
+    def __init__(
+        self,
+        file: OpenFile,
+        step: _Step,
+        name: str,
+        progress: Callable[[float], object] | None,
+        share: tuple[float, float],
+    ) -> None:
+        """
+        Args:
+            share: of the work that `progress` is told about: where the part begins, and its size.
+        """
+        self.name, self.type = name, step.variables[name]["Type"]
+        self.step = step.number
+        self.record = file.records.get((step.number, name))
+        self._file = file
+        self._opened = step
+        self._progress = progress
+        self._share = share
+
+    def table(self) -> NDArray[Any] | None:
+        """The block table; None if the variable has none.
+
+        Raises:
+            CorruptArchiveError: it is damaged, not one of this package, or does not describe the variable's blocks.
+        """
+        table = self._stored_table()
+        # What a Writer has sealed is not looked up in ADIOS2's metadata, which takes longer than the table itself.
+        is_sealed = (self.step, self.name) in self._file.table_checks
+        if table is not None and not is_sealed and not _describes(table, self._described()):
+            raise CorruptArchiveError(f"the block table of {self.name!r} describes other blocks")
+        return table
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks, with what is in their archives and in the block table."""
+        blocks = self._described()
+        try:
+            table = self._stored_table()
+        except CorruptArchiveError:  # the blocks are still listed
+            table = None
+        is_described = table is not None and _describes(table, blocks)
+        for number, (block, overlaps) in enumerate(zip(blocks, _overlap_at_start(blocks), strict=True)):
+            if block["type"] in DTYPES and block["count"] and math.prod(block["count"]) > 0:
+                self._add_archive(block, overlaps)
+            if table is not None and is_described:
+                _add_row(block, table[number])
+                if self.record is not None:
+                    block["asked_mode"], block["asked_eb"] = self.record.mode, self.record.eb
+            self.report((number + 1) / len(blocks))
+            yield block
+
+    def report(self, done: float) -> None:
+        """Reports progress: how much of this variable at this step is done, from 0 to 1."""
+        if self._progress is not None:
+            begin, size = self._share
+            self._progress(begin + size * done)
+
+    def _described(self) -> list[Block]:
+        """The blocks as ADIOS2 describes them."""
+        # BP5 gives the rank that wrote a block, BP4 the number of a file.
+        tells_writer = self._opened.engine.impl.Type().startswith("BP5")
+        has_shape = bool(self._opened.variables[self.name]["Shape"])
+        blocks = []
+        infos = blocks_info(self._opened.engine, self.name, self.step)
+        if infos is None:  # the whole array stands for its blocks
+            shape = extents_of(self._opened.variables[self.name]["Shape"])
+            one = Block(variable=self.name, type=self.type, step=self.step, block=0, start=(0,) * len(shape))
+            return [Block({**one, "count": shape, "operator": "none or other"})]
+        for info in infos:
+            block = Block(variable=self.name, type=self.type, step=self.step, block=int(info["BlockID"]))
+            if tells_writer:
+                block["writer"] = int(info["WriterID"])
+            is_value = info["IsValue"] == "True"
+            if has_shape and not is_value:
+                block["start"] = extents_of(info["Start"])
+            # BP4 gives a global array of no elements no extents.
+            block["count"] = () if is_value else extents_of(info["Count"]) or (0,)
+            block["operator"] = "none or other" if math.prod(block["count"]) > 0 else ""
+            blocks.append(block)
+        return blocks
+
+    def _stored_table(self) -> NDArray[Any] | None:
+        """The block table, if there is one, verified by itself."""
+        variable = self._opened.io.inquire_variable(blocktable.table_name(self.name))
+        if variable is None:
+            return None
+        try:
+            shape = variable.shape()
+            rows = np.empty(shape, np.float64)
+            variable.set_selection([[0] * len(shape), shape])
+            self._opened.engine.get(variable, rows, self._file.adios2.Mode.Sync)
+            table = blocktable.table_of(rows, self.name)
+        except CorruptArchiveError:
+            raise
+        except Exception as error:  # of ADIOS2, or of a table that has another type or number of dimensions
+            why = without_colours(error)
+            raise CorruptArchiveError(f"the block table of {self.name!r} cannot be read: {why}") from error
+        crc = zlib.crc32(rows.data)
+        if self._file.table_checks.get((self.step, self.name), crc) != crc:
+            raise CorruptArchiveError(f"the block table of {self.name!r} is damaged")
+        return table
+
+    def _add_archive(self, block: Block, overlaps: bool) -> None:
+        """Adds what the block's archive says of itself, if it is one of this plugin.
+
+        Args:
+            overlaps: the block's first element is also in another block.
+        """
+        count = block["count"]
+        dtype = DTYPES[block["type"]]
+        ones = [1] * len(count)
+        variable = self._opened.io.inquire_variable(self.name)
+        # Only one element is asked for, so that no more than that is read of an uncompressed block.
+        if "start" not in block:  # a local array
+            variable.set_block_selection(block["block"])
+            variable.set_selection([[0] * len(count), ones])
+            target = np.empty(ones, dtype)
+        elif not overlaps:
+            variable.set_selection([list(block["start"]), ones])
+            target = np.empty(ones, dtype)
+        elif "writer" in block:  # BP5 can read a single block, but only the whole of it
+            variable.set_block_selection(block["block"])
+            target = np.empty(count, dtype)
+        else:
+            block["error"] = "overlaps another block: it cannot be read on its own from a BP4 file"
+            return
+
+        def get() -> None:
+            self._opened.engine.get(variable, target, self._file.adios2.Mode.Sync)
+
+        raw_bytes = math.prod(count) * dtype.itemsize
+        try:
+            archive = self._file.plugin.capture(self.name, raw_bytes + RAW_OVERHEAD_BYTES, get)
+            if archive is not None:
+                block["operator"] = PLUGIN_NAME
+                block.update(_properties_of(archive, count, raw_bytes))
+                if self._file.check and "checksum" in block:
+                    cusz_core.check(archive)
+        except PluginError:
+            raise
+        except Exception as error:  # of ADIOS2, or of a damaged archive: the other blocks are still worth listing
+            block["error"] = without_colours(error)
 
 
 def _overlap_at_start(blocks: list[Block]) -> list[bool]:
@@ -193,57 +409,29 @@ def _overlap_at_start(blocks: list[Block]) -> list[bool]:
     return [int(np.all((starts <= start) & (start < ends), axis=1).sum()) > 1 for start in starts]
 
 
-def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engine: Any, variable: Any) -> None:
-    """What the block's archive says of itself, if it is one of this plugin."""
-    count = block["count"]
-    dtype = DTYPES[block["type"]]
-    ones = [1] * len(count)
-    # Only one element is asked for, so that no more than that is read of an uncompressed block.
-    if "start" not in block:  # a local array
-        variable.set_block_selection(block["block"])
-        variable.set_selection([[0] * len(count), ones])
-        target = np.empty(ones, dtype)
-    elif not overlaps:
-        variable.set_selection([list(block["start"]), ones])
-        target = np.empty(ones, dtype)
-    elif "writer" in block:  # BP5 can read a single block, but only the whole of it
-        variable.set_block_selection(block["block"])
-        target = np.empty(count, dtype)
-    else:
-        block["error"] = "overlaps another block: it cannot be read on its own from a BP4 file"
-        return
+def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes: int) -> Block:
+    """What the plugin has stored for a block of these extents.
 
-    def get() -> None:
-        engine.get(variable, target, adios2.Mode.Sync)
-
-    try:
-        archive = plugin.capture(block["variable"], math.prod(count) * dtype.itemsize + OVERHEAD_BYTES, get)
-        if archive is None:
-            return
-        block["operator"] = PLUGIN_NAME
-        mark = bytes(archive[:16])
-        if mark in (PLAIN_MARK, LOST_MARK):
-            raw, stored = math.prod(count) * dtype.itemsize, len(archive)
-            if stored != raw + len(mark):
-                raise CorruptArchiveError(f"the block stores {stored - len(mark)} plain bytes and has extents {count}")
-            block.update(Block(raw_bytes=raw, archive_bytes=stored, ratio=raw / stored, kind="plain"))
-            if mark == LOST_MARK:
-                block.update(Block(kind="lost", error="lost when it was written: its memory could not be read"))
-            return
-        info = cusz_core.inspect(archive)
-        if info.raw_bytes != math.prod(count) * dtype.itemsize:
-            raise CorruptArchiveError(f"the archive holds {info.raw_bytes} raw bytes, the block has extents {count}")
-    except PluginError:
-        raise
-    except Exception as error:  # of ADIOS2, or of a damaged archive: the other blocks are still worth listing
-        block["error"] = without_colours(error)
-        return
+    Raises:
+        CorruptArchiveError, ArchiveTooNewError: it cannot be read, or is not of such a block.
+    """
+    mark = bytes(archive[:16])
+    if mark in (PLAIN_MARK, LOST_MARK):
+        stored = len(archive)
+        if stored != raw_bytes + len(mark):
+            raise CorruptArchiveError(f"the block stores {stored - len(mark)} plain bytes and has extents {count}")
+        block = Block(raw_bytes=raw_bytes, archive_bytes=stored, ratio=raw_bytes / stored, kind="plain")
+        if mark == LOST_MARK:
+            block.update(Block(kind="lost", error="lost when it was written: its memory could not be read"))
+        return block
+    info = cusz_core.inspect(archive)
+    if info.raw_bytes != raw_bytes:
+        raise CorruptArchiveError(f"the archive holds {info.raw_bytes} raw bytes, the block has extents {count}")
+    block = Block(raw_bytes=raw_bytes, archive_bytes=info.archive_bytes, ratio=info.ratio, kind=info.kind)
+    if info.predictor is not None:
+        block["predictor"] = info.predictor
     block.update(
         Block(
-            raw_bytes=info.raw_bytes,
-            archive_bytes=info.archive_bytes,
-            ratio=info.ratio,
-            kind=info.kind,
             mode=info.mode,
             eb=info.eb,
             eb_abs=info.eb_abs,
@@ -252,9 +440,53 @@ def _add_archive(block: Block, overlaps: bool, adios2: Any, plugin: Plugin, engi
             out_of_range=info.out_of_range,
             unpredictable=info.unpredictable,
             version=info.version,
+            checksum=info.checksum,
         )
     )
+    return block
+
+
+def _describes(table: NDArray[Any], blocks: Sequence[Block]) -> bool:
+    """Whether a block table has a row of the right extents for each of these blocks."""
+    # BP4 gives no extents for a block without elements.
+    in_table = [tuple(count) if 0 not in count else (0,) for count in table["count"].tolist()]
+    return in_table == [block["count"] if 0 not in block["count"] else (0,) for block in blocks]
+
+
+def _add_row(block: Block, row: NDArray[Any]) -> None:
+    """Adds what the block table says about a block."""
+    block["device"], block["seconds"] = int(row["device"]), float(row["seconds"])
+    if not math.isnan(row["min"]):
+        block["min"], block["max"] = float(row["min"]), float(row["max"])
+    if "checksum" in block and block["checksum"] != int(row["checksum"]):
+        block["error"] = "its archive is not the one that the block table describes"
+
+
+def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | None:
+    """What ADIOS2 tells of a variable's blocks; None if it cannot.
+
+    Minimum and maximum of integers of 8 bits come as characters, and ADIOS2's interface to Python fails if they are not
+    UTF-8 (2.12).
+    """
+    try:
+        infos: list[dict[str, str]] = engine.blocks_info(name, step)
+    except UnicodeDecodeError:
+        return None
+    return infos
 
 
 def extents_of(text: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in text.split(",") if extent)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in words, the first ones if there are many."""
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:_MOST_NAMES])} and {rest} more"
+
+
+def like(name: str, names: Iterable[str]) -> str:
+    """A hint at similar names."""
+    by_folded = {other.casefold().strip(): other for other in names}
+    near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
+    return f" (there is {', '.join(repr(by_folded[folded]) for folded in near)})" if near else ""

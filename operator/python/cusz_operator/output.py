@@ -49,6 +49,7 @@ class Output:
         self._adios = adios2.Adios() if comm is None else adios2.Adios(comm=comm)
         self._checks: checks.Recorder | None = None  # of a file, on rank 0
         self._table_checks: dict[str, int] = {}  # of the open step
+        self._records: dict[str, checks.VariableRecord] = {}  # of the open step
         self._step = 0
         self.has_statistics = False
 
@@ -105,6 +106,7 @@ class Output:
         self._engine.begin_step()
         self._step = self._engine.current_step()
         self._table_checks.clear()
+        self._records.clear()
 
     def describe(self, block: Description) -> None:
         """Defines a variable, and attributes of it, before the first block of it is put: on all ranks alike."""
@@ -152,9 +154,10 @@ class Output:
         content = value.value if is_text else np.array([value.value])
         self._engine.put(variable, content, self._adios2.Mode.Sync)
 
-    def put_table(self, name: str, table: NDArray[Any]) -> None:
-        """Puts the block table of a variable: on rank 0, with the blocks of all ranks."""
+    def put_table(self, name: str, table: NDArray[Any], record: checks.VariableRecord) -> None:
+        """Puts the block table of a variable: on rank 0, with the blocks of all ranks. (A stream keeps no record.)"""
         table["step"] = self._step
+        self._records[name] = record
         rows = blocktable.rows_of(table)
         self._table_checks[name] = zlib.crc32(rows.data)
         variable = self._tables.get(name)
@@ -170,7 +173,7 @@ class Output:
     def end_step(self) -> None:
         self._engine.end_step()
         if self._checks is not None:
-            self._checks.record(self._step, self._table_checks)
+            self._checks.record(self._step, self._table_checks, self._records)
 
     def close(self) -> None:
         engine, self._engine = self._engine, None

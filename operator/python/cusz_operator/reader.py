@@ -26,7 +26,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 from . import blocktable, checks
 from .blocks import Extents, field_shape, first_overlap
 from .input import DTYPES, Box, Input, Placed
-from .inspection import LOST_MARK, OVERHEAD_BYTES, PLAIN_MARK
+from .inspection import LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES
 from .representation import PARTS, attribute_name, given_back
 
 __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
@@ -271,7 +271,7 @@ class Reader:
         start, count = row["start"].tolist(), row["count"].tolist()
         what = self._block_in_words(name, step, tuple(start))
         raw_bytes = math.prod(count) * dtype.itemsize
-        capacity = raw_bytes + OVERHEAD_BYTES
+        capacity = raw_bytes + RAW_OVERHEAD_BYTES
         if blocks.has_table:
             capacity = min(int(row["archive_bytes"]), capacity)
         archive = self._input.archive(name, step, start, dtype, capacity)

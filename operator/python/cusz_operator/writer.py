@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ from .agreement import (
     kind_of_value,
     kinds_of,
     out_of_order,
+    parameters_of,
     statistics_agreed,
     values_of,
 )
@@ -59,6 +61,7 @@ class _Agreed(NamedTuple):
         values: the single values.
         bounds, kinds: the absolute bound of every array, and the properties of every variable that cannot change from
             step to step.
+        parameters: of every array, as they were asked for.
     """
 
     own: tuple[Description, ...]
@@ -66,6 +69,19 @@ class _Agreed(NamedTuple):
     values: dict[str, Value]
     bounds: dict[str, float]
     kinds: dict[str, str]
+    parameters: dict[str, Parameters]
+
+
+class _Made(NamedTuple):
+    """What a rank has made of its blocks.
+
+    Attributes:
+        tables: its part of the block table of every variable.
+        predictors: the number of its blocks coded with each predictor, by variable.
+    """
+
+    tables: dict[str, NDArray[Any]]
+    predictors: dict[str, Counter[str]]
 
 
 class Writer:
@@ -362,16 +378,16 @@ class Writer:
         clock = [time.perf_counter()]
         agreed = self._agree(blocks, values, error)
         clock.append(time.perf_counter())
-        archives, tables = self._compress(blocks, agreed)
+        archives, made = self._compress(blocks, agreed)
         self._kinds.update(agreed.kinds)
         clock.append(time.perf_counter())
-        written = self._write(blocks, agreed, archives, tables)
+        written = self._write(blocks, agreed, archives, made)
         clock.append(time.perf_counter())
         self._steps += 1
         self._seconds += clock[-1] - clock[0]
         self._tally.add(written)
         if self._progress:
-            print_step(self._path, self._steps - 1, tables, clock)
+            print_step(self._path, self._steps - 1, [of_rank.tables for of_rank in made], clock)
 
     def _agree(self, blocks: Sequence[PreparedBlock], values: Sequence[Value], error: Exception | None) -> _Agreed:
         """Finds the bounds of the step (collective).
@@ -400,37 +416,41 @@ class Writer:
         self._geometry = geometry
         arrays = {block.name: block for of_rank in of_ranks for block in of_rank}
         kinds = kinds_of(of_ranks) | {name: kind_of_value(value) for name, value in single.items()}
-        return _Agreed(own, arrays, single, bounds, kinds)
+        return _Agreed(own, arrays, single, bounds, kinds, parameters_of(of_ranks))
 
     def _compress(
         self, blocks: Sequence[PreparedBlock], agreed: _Agreed
-    ) -> tuple[list[bytes | memoryview], list[dict[str, NDArray[Any]]]]:
-        """The archives of this rank's blocks; on rank 0 also the block tables of every rank (collective)."""
+    ) -> tuple[list[bytes | memoryview], list[_Made]]:
+        """The archives of this rank's blocks; on rank 0 also what every rank has made of its own (collective)."""
         archives: list[bytes | memoryview] = []
-        own_tables: dict[str, NDArray[Any]] = {}
+        own = _Made({}, {})
         error: Exception | None = None
         try:
-            own_tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
+            tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
+            own = _Made(tables, {name: Counter() for name in tables})
             for number, (block, description, row) in enumerate(zip(blocks, agreed.own, rows, strict=True)):
                 found, bound = description.range, agreed.bounds[block.name]
-                archives.append(self._compressor.compress(number, block, found, bound, row))
+                compressed = self._compressor.compress(number, block, found, bound, row)
+                archives.append(compressed.archive)
+                if compressed.predictor is not None:
+                    own.predictors[block.name][compressed.predictor] += 1
         except Exception as caught:
             error = caught
-        tables = self._ranks.gather(own_tables)
+        made = self._ranks.gather(own)
         try:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
-                require_room(self._path, tables)
+                require_room(self._path, [of_rank.tables for of_rank in made])
         except Exception as caught:
             error = caught
         self._ranks.agree(error, self._not_written())
-        return archives, tables
+        return archives, made
 
     def _write(
         self,
         blocks: Sequence[PreparedBlock],
         agreed: _Agreed,
         archives: Sequence[bytes | memoryview],
-        tables: Sequence[Mapping[str, NDArray[Any]]],
+        made: Sequence[_Made],
     ) -> dict[str, NDArray[Any]]:
         """Makes ADIOS2 write the step (collective). Returns the merged block tables of all ranks, on rank 0."""
         output = self._require_open()
@@ -445,9 +465,11 @@ class Writer:
             if self._ranks.rank == 0:
                 for value in agreed.values.values():
                     output.put_value(value)
-            together.update(blocktable.merged(tables))
+            together.update(blocktable.merged([of_rank.tables for of_rank in made]))
             for name, table in together.items():
-                output.put_table(name, table)
+                asked = agreed.parameters[name]
+                predictors = sum((of_rank.predictors.get(name, Counter()) for of_rank in made), Counter())
+                output.put_table(name, table, checks.VariableRecord(asked.eb, asked.mode, predictors))
 
         try:
             self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())

@@ -1,0 +1,229 @@
+"""What is in a BP file: every variable, over all of its steps and blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cusz_core.errors import CorruptArchiveError
+
+from .checks import VariableRecord
+from .inspection import RAW_OVERHEAD_BYTES, Block, OpenFile
+from .plugin import PLUGIN_NAME
+
+__all__ = ["Asked", "BlockError", "VariableInfo", "inspect_variables"]
+
+#: Bytes of a value, by ADIOS2's names of types.
+_VALUE_BYTES = {
+    "char": 1,
+    "float": 4,
+    "double": 8,
+    "long double": 16,
+    "float complex": 8,
+    "double complex": 16,
+    **{f"{sign}int{8 * n}_t": n for sign in ("", "u") for n in (1, 2, 4, 8)},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A bound as it was asked for: absolute (mode "abs"), or a fraction of the value range (mode "rel")."""
+
+    mode: str
+    eb: float
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockError:
+    """Why a block cannot be read; with block None, why the block table of the variable at that step cannot."""
+
+    step: int
+    block: int | None
+    error: str
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableInfo:
+    """A variable of a file, over the steps that were looked at.
+
+    Attributes:
+        name: of the variable.
+        type: ADIOS2's name for its type, such as "float".
+        steps: numbers of those that have it.
+        blocks: number of blocks, over these steps.
+        raw_bytes: size of all blocks before compression; None for types without a fixed size.
+        archive_raw_bytes, archive_bytes: size of the blocks that this operator stores, before compression and as they
+            are stored; None if there are none.
+        asked: the bounds asked for, in the order of steps, each once. None is one of them if there are blocks of which
+            this is not known: the program that wrote them has not recorded it, or they are all stored raw.
+        eb_abs_min, eb_abs_max: the smallest and the largest absolute bound in force for a block that is not exact; None
+            if there is no such block.
+        outliers: values and codes that the coder had no symbol for.
+        predictors: number of blocks coded with each predictor; of those of which it is not recorded, as "unknown".
+        raw: number of blocks stored raw, which are exact: too small, incompressible within the bound, or with bound 0.
+        plain: number of blocks stored uncompressed because the plugin failed.
+        lost: number of blocks whose values are lost: their memory could not be read when they were written.
+        others: number of blocks that this operator has nothing to do with.
+        empty: number of blocks without values.
+        errors: blocks that cannot be read, and lost ones. Where block tables are read, archives are not looked at.
+    """
+
+    name: str
+    type: str
+    steps: tuple[int, ...]
+    blocks: int
+    raw_bytes: int | None
+    archive_raw_bytes: int | None
+    archive_bytes: int | None
+    asked: tuple[Asked | None, ...]
+    eb_abs_min: float | None
+    eb_abs_max: float | None
+    outliers: int
+    predictors: dict[str, int]
+    raw: int
+    plain: int
+    lost: int
+    others: int
+    empty: int
+    errors: tuple[BlockError, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """Compression ratio: raw bytes over archive bytes; None if this operator stores no block."""
+        return self.archive_raw_bytes / self.archive_bytes if self.archive_raw_bytes and self.archive_bytes else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain values that JSON can hold."""
+        return {**dataclasses.asdict(self), "ratio": self.ratio}
+
+
+def inspect_variables(
+    path: str | os.PathLike[str],
+    *,
+    variables: Collection[str] | None = None,
+    steps: Collection[int] | None = None,
+    check: bool = False,
+    progress: Callable[[float], object] | None = None,
+) -> list[VariableInfo]:
+    """Every variable in a BP file (BP5 or BP4), by name.
+
+    Of what a Writer wrote, only block tables are read, which takes little time whatever the size of the file; of other
+    variables of float and double, all archives are fetched. Nothing is decoded.
+
+    Args:
+        path, variables, steps, progress: as for `inspect_bp`.
+        check: fetches all archives, and verifies their checksums.
+
+    Raises:
+        As `inspect_bp`.
+    """
+    file = OpenFile(path, check=check)
+    tallies: dict[str, _Tally] = {}
+    for part in file.parts(*file.selected(variables, steps), progress):
+        tally = tallies.setdefault(part.name, _Tally(part.name, part.type))
+        table: NDArray[Any] | None = None
+        is_of_writer = True
+        try:
+            table = part.table()
+            is_of_writer = table is not None
+        except CorruptArchiveError as error:
+            tally.errors.append(BlockError(part.step, None, str(error)))
+        if table is not None and not check:
+            tally.add_table(part.step, table, part.record)
+            part.report(1.0)
+        else:
+            for block in part.blocks():
+                tally.add_block(block, is_of_writer)
+    return [tally.info() for _, tally in sorted(tallies.items())]
+
+
+class _Tally:
+    """Sums up the blocks of a variable."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.errors: list[BlockError] = []
+        self._name, self._type = name, kind
+        self._steps: dict[int, None] = {}
+        self._counts: Counter[str] = Counter()  # of blocks: all, and by what became of them
+        self._bytes: Counter[str] = Counter()  # of all blocks, and of those with an archive before and after
+        self._asked: dict[Asked | None, None] = {}
+        self._bounds = (math.inf, -math.inf)
+        self._outliers = 0
+        self._predictors: Counter[str] = Counter()
+
+    def add_table(self, step: int, table: NDArray[Any], record: VariableRecord | None) -> None:
+        """Adds the blocks of a step, from the block table."""
+        self._steps[step] = None
+        filled = table[table["raw_bytes"] > 0]
+        is_raw = filled["archive_bytes"] == filled["raw_bytes"] + RAW_OVERHEAD_BYTES
+        coded = filled[~is_raw]
+        raw_bytes = int(filled["raw_bytes"].sum())
+        self._counts.update(blocks=len(table), empty=len(table) - len(filled), raw=int(is_raw.sum()))
+        self._bytes.update(all=raw_bytes, before=raw_bytes, after=int(filled["archive_bytes"].sum()))
+        self._outliers += int(coded["outliers"].sum())
+        if len(coded):
+            self._add_bounds(float(coded["eb_abs"].min()), float(coded["eb_abs"].max()))
+        if record is not None:
+            self._asked[Asked(record.mode, record.eb)] = None
+            self._predictors.update(record.predictors)
+        elif len(coded):
+            self._asked[None] = None
+            self._predictors["unknown"] += len(coded)
+
+    def add_block(self, block: Block, is_of_writer: bool) -> None:
+        """Adds a block, from its archive."""
+        self._steps[block["step"]] = None
+        n_values = math.prod(block["count"])
+        self._counts["blocks"] += 1
+        self._bytes["all"] += n_values * _VALUE_BYTES.get(self._type, 0)
+        if "error" in block:
+            self.errors.append(BlockError(block["step"], block["block"], block["error"]))
+        if "asked_eb" in block:
+            self._asked[Asked(block["asked_mode"], block["asked_eb"])] = None
+        if n_values == 0:
+            self._counts["empty"] += 1
+        elif block["operator"] != PLUGIN_NAME:
+            self._counts["others"] += "error" not in block
+        elif "kind" in block:
+            self._bytes.update(before=block["raw_bytes"], after=block["archive_bytes"])
+            self._counts[block["kind"]] += 1
+        if "predictor" in block:
+            self._outliers += block["out_of_range"] + block["unpredictable"]
+            self._predictors[block["predictor"]] += 1
+            self._add_bounds(block["eb_abs"], block["eb_abs"])
+            if "asked_eb" not in block:
+                # A Writer gives archives the absolute bound that follows from what was asked.
+                self._asked[None if is_of_writer else Asked(block["mode"], block["eb"])] = None
+
+    def _add_bounds(self, low: float, high: float) -> None:
+        self._bounds = min(self._bounds[0], low), max(self._bounds[1], high)
+
+    def info(self) -> VariableInfo:
+        has_archives = self._bytes["after"] > 0
+        is_bounded = self._bounds[0] <= self._bounds[1]
+        return VariableInfo(
+            name=self._name,
+            type=self._type,
+            steps=tuple(self._steps),
+            blocks=self._counts["blocks"],
+            raw_bytes=self._bytes["all"] if self._type in _VALUE_BYTES else None,
+            archive_raw_bytes=self._bytes["before"] if has_archives else None,
+            archive_bytes=self._bytes["after"] if has_archives else None,
+            asked=tuple(self._asked) or ((None,) if has_archives else ()),
+            eb_abs_min=self._bounds[0] if is_bounded else None,
+            eb_abs_max=self._bounds[1] if is_bounded else None,
+            outliers=self._outliers,
+            predictors=dict(self._predictors),
+            raw=self._counts["raw"],
+            plain=self._counts["plain"],
+            lost=self._counts["lost"],
+            others=self._counts["others"],
+            empty=self._counts["empty"],
+            errors=tuple(self.errors),
+        )

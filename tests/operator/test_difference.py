@@ -1,0 +1,186 @@
+"""cusz diff and compare_runs: how far two runs are apart, whatever programs wrote them."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+from cusz_core import cli
+from cusz_operator import difference
+
+adios2 = pytest.importorskip("adios2")
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+Program = pytest.importorskip("other_program").Program
+
+X = support.smooth((20, 30), support.F32)
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """By a program: u, v, ids, z at three steps, a text and a number."""
+    with Program(tmp_path / "raw.bp") as out:
+        arrays = {"u": X, "v": X.astype(np.float64), "ids": np.arange(40), "z": (X + 2j * X).astype(np.complex64)}
+        variables = {name: out.variable(name, array, array.shape) for name, array in arrays.items()}
+        text, number = out.io.define_variable("text", ""), out.io.define_variable("t", np.zeros(1))
+        for n in range(3):
+            out.engine.begin_step()
+            for name, array in arrays.items():
+                out.put(variables[name], array + array.dtype.type(n))
+            out.engine.put(text, "same", adios2.Mode.Sync)
+            out.put(number, np.array([n / 2]))
+            out.engine.end_step()
+    return tmp_path / "raw.bp"
+
+
+@pytest.fixture
+def compressed(tmp_path: Path) -> Path:
+    """The same by a Writer, without v at the last step, with one of the ids changed at step 1."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine="BP4") as out:
+        for n in range(3):
+            with out.step():
+                out.put("u", X + np.float32(n))
+                if n < 2:
+                    out.put("v", X.astype(np.float64) + n)
+                ids = np.arange(40) + n
+                ids[7] += 5 * (n == 1)
+                out.put("ids", ids)
+                out.put("z", (X + 2j * X).astype(np.complex64) + np.complex64(n))
+                out.put("text", "same" if n < 2 else "other")
+                out.put("t", n / 2)
+    return tmp_path / "run.bp"
+
+
+def test_two_runs(raw: Path, compressed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difference, "_MOST_VALUES", 47)  # several pieces
+    found = {(one.variable, one.step): one for one in cz.compare_runs(raw, compressed, eb=1e-3)}
+    assert sorted(found) == sorted((name, n) for name in ("u", "v", "ids", "z", "text", "t") for n in range(3))
+    with cz.Reader(compressed) as run:
+        for name, kind in (("u", support.F32), ("v", support.F64)):
+            for n in range(2):
+                x, y = X.astype(kind) + kind.type(n), run[n].read(name)
+                error = np.abs(x.astype(np.float64) - y.astype(np.float64))
+                one = found[name, n]
+                assert (one.values, one.different, one.beyond) == (600, int(np.count_nonzero(x != y)), 0)
+                assert one.largest == error.max()
+                assert error[one.at] == error.max()
+                assert one.largest_of_range == pytest.approx(error.max() / (float(x.max()) - float(x.min())))
+                expected = cusz_core.verify(x, cusz_core.compress(x, 1e-3)).psnr
+                assert one.psnr == pytest.approx(expected, abs=1e-9)
+    assert found["v", 2].problem == "only in a"
+    assert found["ids", 0] == cz.Difference("ids", 0, values=40, largest_of_range=0.0)
+    assert (found["ids", 1].different, found["ids", 1].largest, found["ids", 1].at) == (1, 5.0, (7,))
+    assert found["ids", 1].beyond == 1
+    assert found["z", 0].beyond == 0
+    assert found["z", 0].different > 300
+    assert [found["text", n].fails for n in range(3)] == [False, False, True]
+    assert math.isinf(found["text", 2].largest)
+    assert found["t", 1].different == 0
+    assert [one.step for one in cz.compare_runs(raw, compressed, variables=["u"], steps=[1])] == [1]
+
+
+def test_special_values_must_be_the_same(tmp_path: Path) -> None:
+    a = np.array([np.nan, np.inf, 1, 1, -0.0, 3e38], np.float32)
+    b = np.array([np.nan, np.inf, np.nan, 2, 0.0, -3e38], np.float32)
+    for name, values in (("a", a), ("b", b)):
+        with Program(tmp_path / f"{name}.bp") as out:
+            variable = out.variable("x", values, values.shape)
+            out.engine.begin_step()
+            out.put(variable, values)
+            out.engine.end_step()
+    paths = tmp_path / "a.bp", tmp_path / "b.bp"
+    (one,) = cz.compare_runs(*paths, eb=1.0)
+    assert (one.different, one.beyond, one.at) == (4, 2, (5,))
+    assert one.largest == 2 * float(a[5])
+    (one,) = cz.compare_runs(*paths, eb=0.0)
+    assert one.beyond == 4
+    (one,) = cz.compare_runs(*paths)
+    assert (one.beyond, one.fails) == (0, False)
+    (one,) = cz.compare_runs(paths[0], paths[0], eb=0.0)
+    assert (one.different, one.largest, one.psnr) == (0, 0.0, math.inf)
+
+
+def test_a_relative_bound_is_of_the_range_of_a(raw: Path, compressed: Path) -> None:
+    spread = float(X.max()) - float(X.min())
+    (one,) = cz.compare_runs(raw, compressed, variables=["u"], steps=[0], eb=1.0001e-3 / spread, mode="rel")
+    assert one.beyond == 0
+    (one,) = cz.compare_runs(raw, compressed, variables=["u"], steps=[0], eb=0.5e-3 / spread, mode="rel")
+    assert 0 < one.beyond < one.different
+
+
+def run(*words: Any, capsys: Any) -> tuple[int, str, str]:
+    code = cli.main([str(word) for word in words])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_the_command(raw: Path, compressed: Path, capsys: Any) -> None:
+    code, out, err = run("diff", raw, compressed, "--variable", "u", capsys=capsys)
+    assert (code, err) == (0, "")
+    header, line = out.splitlines()
+    assert header.split() == ["variable", "step", "values", "different", "largest", "of", "range", "at", "PSNR"]
+    assert line.split()[0] == "u"
+    assert line.endswith(" dB")
+    code, out, _ = run("diff", raw, compressed, "--variable", "u", "--eb", "1e-3", "--steps", capsys=capsys)
+    assert code == 0
+    assert [text.split()[:2] for text in out.splitlines()[1:4]] == [["u", "0"], ["u", "1"], ["u", "2"]]
+    assert out.endswith("\nno value differs by more than abs 0.001\n")
+    code, out, _ = run("diff", raw, compressed, "--eb", "1e-4", capsys=capsys)
+    assert code == 1
+    assert "BEYOND THE BOUND" in out
+    assert "v, step 2: only in a" in out
+    assert " values differ by more than abs 0.0001\n" in out
+    code, out, _ = run("diff", raw, compressed, "--json", capsys=capsys)
+    assert code == 1
+    listed = json.loads(out)
+    assert {one["variable"]: one["problem"] for one in listed if one["step"] == 2}["v"] == "only in a"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--variable", "w"], 2, r"neither file has a variable 'w'; there are ids, t, text, u, v, z"),
+        (["--step", "3"], 2, "step is 3; there are 3"),
+        (["--eb", "-1"], 2, "eb is -1"),
+    ],
+)
+def test_mistakes(words: list[str], code: int, message: str, raw: Path, compressed: Path, capsys: Any) -> None:
+    done = run("diff", raw, compressed, *words, capsys=capsys)
+    assert done[0] == code
+    assert message in done[2]
+
+
+def test_shapes_and_types_that_differ(tmp_path: Path) -> None:
+    for name, (x, y) in {"a": (X, X), "b": (X[1:], X.astype(np.float64))}.items():
+        with cz.Writer(tmp_path / f"{name}.bp", eb=0.0) as out, out.step():
+            out.put("x", x)
+            out.put("y", y)
+            out.put("bytes", np.arange(256, dtype=np.uint8))
+    found = list(cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp"))
+    assert [one.problem for one in found] == [
+        "",
+        "shape (20, 30) in a, (19, 30) in b",
+        "type float32 in a, float64 in b",
+    ]
+
+
+def test_bytes_are_listed(tmp_path: Path) -> None:
+    """ADIOS2's interface to Python fails when it tells of their blocks."""
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    with Program(tmp_path / "run.bp") as out:
+        variable = out.variable("bytes", values, values.shape)
+        out.engine.begin_step()
+        out.put(variable, values)
+        out.engine.end_step()
+    (block,) = cz.inspect_bp(tmp_path / "run.bp")
+    assert (block["count"], block["operator"]) == ((16, 16), "none or other")
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert np.array_equal(run[0].read("bytes", (1, 2), (3, 4)), values[1:4, 2:6])
