@@ -31,7 +31,9 @@ def test_every_parameter_is_told() -> None:
 def test_python(program: Callable, tmp_path: Path) -> None:
     code = f"import os\nos.chdir({str(tmp_path)!r})\n" + "\n".join(examples("python"))
     done = program([sys.executable, "-c", code])
-    assert re.fullmatch(r"T 0 0 cusz \d+\.\d+", done.stdout.strip())
+    of_variable, of_block = done.stdout.splitlines()
+    assert re.fullmatch(r"T \(Asked\(mode='abs', eb=0.001\),\) 0.001 \d+\.\d+ \d+", of_variable)
+    assert re.fullmatch(r"T 0 0 cusz \d+\.\d+", of_block)
 
 
 @pytest.mark.parametrize("language", ["xml", "yaml"])

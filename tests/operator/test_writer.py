@@ -81,6 +81,25 @@ def test_the_bound_does_not_depend_on_the_number_of_writers(engine: str, by_laye
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
+def test_what_was_asked_is_known(engine: str, by_layer: Callable) -> None:
+    """Of all ranks together, some of which have no block of a variable."""
+    for ranks in WRITERS:
+        found = {own.name: own for own in cz.inspect_variables(by_layer(ranks, engine))}
+        assert found == {own.name: own for own in cz.inspect_variables(by_layer(ranks, engine), check=True)}
+        assert sorted(found) == sorted(case.name for case in LAYER_CASES)
+        for case in LAYER_CASES:
+            own = found[case.name]
+            assert [(asked.mode, asked.eb) for asked in own.asked if asked] == [(case.mode, case.eb)]
+            assert (own.steps, own.blocks) == (tuple(case.steps), len(case.steps) * len(list(case.all_blocks(ranks))))
+            bounds = [bound(case.name, step) for step in case.steps]
+            if own.eb_abs_min is not None:
+                assert min(bounds) <= own.eb_abs_min <= (own.eb_abs_max or 0) <= max(bounds)
+                assert own.predictors.keys() <= {case.parameters.get("predictor", "lorenzo"), "lorenzo"}
+                assert sum(own.predictors.values()) == own.blocks - own.empty - own.raw
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_block_table(engine: str, by_layer: Callable) -> None:
     path = by_layer(4, engine)
     archives = [block for block in cz.inspect_bp(path) if not cz.blocktable.is_table(block["variable"])]

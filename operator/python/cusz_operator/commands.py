@@ -283,7 +283,7 @@ def _print_variables(path: Path, variables: Sequence[VariableInfo]) -> None:
     on_disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     print(f"{path}: {engine}, {size(on_disk)}")
     if not variables:
-        print("there is no complete step in it")
+        print("there are no variables in it")
         return
     print()
     rows = [_cells(variable) for variable in variables]
@@ -417,5 +417,5 @@ CHECK = Command(
     "find what is wrong with an ADIOS2 configuration, or the .bp written with it", _check, _add_check_options
 )
 DIFF = Command("show how far two .bp directories are apart", _diff, _add_diff_options)
-INSPECT_DIRECTORY = Command("describe every block of a .bp directory", _inspect_directory)
+INSPECT_DIRECTORY = Command("describe the variables and blocks of a .bp directory", _inspect_directory)
 DEVICES_OF_RANKS = Command("show the device or cores of every rank", _devices_of_ranks)

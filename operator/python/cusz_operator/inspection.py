@@ -302,8 +302,8 @@ class Part:
                 self._add_archive(block, overlaps)
             if table is not None and is_described:
                 _add_row(block, table[number])
-                if self.record is not None:
-                    block["asked_mode"], block["asked_eb"] = self.record.mode, self.record.eb
+            if self.record is not None:
+                block["asked_mode"], block["asked_eb"] = self.record.mode, self.record.eb
             self.report((number + 1) / len(blocks))
             yield block
 

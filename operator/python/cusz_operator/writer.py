@@ -77,11 +77,11 @@ class _Made(NamedTuple):
 
     Attributes:
         tables: its part of the block table of every variable.
-        predictors: the number of its blocks coded with each predictor, by variable.
+        predictors: the number of its blocks by variable and predictor, without those stored raw.
     """
 
     tables: dict[str, NDArray[Any]]
-    predictors: dict[str, Counter[str]]
+    predictors: Counter[tuple[str, str]]
 
 
 class Writer:
@@ -423,17 +423,17 @@ class Writer:
     ) -> tuple[list[bytes | memoryview], list[_Made]]:
         """The archives of this rank's blocks; on rank 0 also what every rank has made of its own (collective)."""
         archives: list[bytes | memoryview] = []
-        own = _Made({}, {})
+        own = _Made({}, Counter())
         error: Exception | None = None
         try:
             tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
-            own = _Made(tables, {name: Counter() for name in tables})
+            own = _Made(tables, Counter())
             for number, (block, description, row) in enumerate(zip(blocks, agreed.own, rows, strict=True)):
                 found, bound = description.range, agreed.bounds[block.name]
                 compressed = self._compressor.compress(number, block, found, bound, row)
                 archives.append(compressed.archive)
                 if compressed.predictor is not None:
-                    own.predictors[block.name][compressed.predictor] += 1
+                    own.predictors[block.name, compressed.predictor] += 1
         except Exception as caught:
             error = caught
         made = self._ranks.gather(own)
@@ -466,10 +466,13 @@ class Writer:
                 for value in agreed.values.values():
                     output.put_value(value)
             together.update(blocktable.merged([of_rank.tables for of_rank in made]))
+            predictors: dict[str, Counter[str]] = {name: Counter() for name in together}
+            for of_rank in made:
+                for (name, predictor), n in of_rank.predictors.items():
+                    predictors[name][predictor] += n
             for name, table in together.items():
                 asked = agreed.parameters[name]
-                predictors = sum((of_rank.predictors.get(name, Counter()) for of_rank in made), Counter())
-                output.put_table(name, table, checks.VariableRecord(asked.eb, asked.mode, predictors))
+                output.put_table(name, table, checks.VariableRecord(asked.eb, asked.mode, predictors[name]))
 
         try:
             self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())

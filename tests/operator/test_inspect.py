@@ -1,0 +1,589 @@
+"""`cusz inspect` of a directory: what it says of variables and blocks, and what it reads for that."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cusz_core
+import cusz_operator as cz
+import support
+from cusz_core import cli
+from cusz_operator import checks
+from cusz_operator.inspection import Block
+from cusz_operator.plugin import Plugin
+from cusz_operator.variables import Asked, BlockError, _Tally
+
+adios2 = pytest.importorskip("adios2")
+ENGINES = ("BP5", "BP4")
+X = support.smooth((20, 30, 40), support.F32)
+REL, ABS = Asked("rel", 1e-3), Asked("abs", 0.01)
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def inspect(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `cusz inspect`; returns (exit code, standard output, standard error)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = cli.main(["inspect", *map(str, words)])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def variables_of(path: Path, **options: Any) -> dict[str, cz.VariableInfo]:
+    return {own.name: own for own in cz.inspect_variables(path, **options)}
+
+
+def write_steps(path: Path, engine: Any = "BP5") -> None:
+    """Three steps of U (rel), V (abs), and n (lossless, not at step 1), of which U and V have two blocks each."""
+    with cz.Writer(path, eb=1e-3, mode="rel", engine=engine) as out:
+        for step in range(3):
+            with out.step():
+                for half in (0, 10):
+                    where = {"shape": X.shape, "start": (half, 0, 0)}
+                    out.put("U", X[half : half + 10] * np.float32(1 + step), **where)
+                    out.put("V", X[half : half + 10].astype(np.float64), eb=0.01, mode="abs", **where)
+                if step != 1:
+                    out.put("n", np.array([step], np.float64), eb=0)
+
+
+def write_plainly(path: Path, engine: str = "BP5") -> list[float]:
+    """By the plugin: two steps of T (rel, two blocks), P (plain) and the single value s. Returns the bounds of T."""
+    adios = adios2.Adios()
+    io = adios.declare_io("output")
+    io.set_engine(engine)
+    T = io.define_variable("T", X, [40, 30, 40], [0, 0, 0], X.shape)
+    T.add_operation(cz.define_operator(adios, 1e-3, "rel"))
+    P = io.define_variable("P", np.zeros(7, np.int32), [7], [0], [7])
+    s = io.define_variable("s", np.zeros(1))
+    opened = io.open(str(path), adios2.Mode.Write)
+    bounds = []
+    for step in range(2):
+        opened.begin_step()
+        for block in range(2):
+            field = X * np.float32(1 + step + 2 * block)
+            T.set_selection([[20 * block, 0, 0], X.shape])
+            opened.put(T, field, adios2.Mode.Sync)
+            bounds.append(support.absolute_bound(field, 1e-3, "rel"))
+        opened.put(P, np.zeros(7, np.int32), adios2.Mode.Sync)
+        opened.put(s, np.zeros(1), adios2.Mode.Sync)
+        opened.end_step()
+    opened.close()
+    return bounds
+
+
+def change_byte(path: Path, at: int, bits: int = 1) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= bits
+    path.write_bytes(content)
+
+
+def rewrite_lines(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes every line of the file of checksums."""
+    lines = []
+    for whole in (path / checks.CHECKS_FILE).read_bytes().splitlines():
+        line = json.loads(whole.rpartition(b" ")[0])
+        change(line)
+        text = json.dumps(line).encode()
+        lines.append(b"%s %d\n" % (text, zlib.crc32(text)))
+    (path / checks.CHECKS_FILE).write_bytes(b"".join(lines))
+
+
+# ---------------------------------------------------------------------------------------------------- of a Writer
+
+
+def test_variables_of_a_writer(engine: Any, tmp_path: Path) -> None:
+    write_steps(tmp_path / "run.bp", engine)
+    u, v, n = cz.inspect_variables(tmp_path / "run.bp")
+    assert [own.name for own in (u, v, n)] == ["U", "V", "n"]
+    assert [own.type for own in (u, v, n)] == ["float", "double", "double"]
+    assert (u.steps, v.steps, n.steps) == ((0, 1, 2), (0, 1, 2), (0, 2))
+    assert (u.blocks, v.blocks, n.blocks) == (6, 6, 2)
+    assert (u.asked, v.asked, n.asked) == ((REL,), (ABS,), (Asked("rel", 0.0),))
+    bounds = [support.absolute_bound(X * np.float32(1 + step), 1e-3, "rel") for step in range(3)]
+    assert (u.eb_abs_min, u.eb_abs_max) == (min(bounds), max(bounds))
+    assert (v.eb_abs_min, v.eb_abs_max) == (0.01, 0.01)
+    assert (n.eb_abs_min, n.eb_abs_max) == (None, None)
+    assert (u.predictors, v.predictors, n.predictors) == ({"lorenzo": 6}, {"lorenzo": 6}, {})
+    assert (u.raw, v.raw, n.raw) == (0, 0, 2)
+    archives = [
+        cusz_core.compress(X[half : half + 10] * np.float32(1 + step), bounds[step])
+        for step, half in itertools.product(range(3), (0, 10))
+    ]
+    assert u.raw_bytes == u.archive_raw_bytes == 3 * X.nbytes
+    assert u.archive_bytes == sum(map(len, archives))
+    assert u.ratio == 3 * X.nbytes / sum(map(len, archives))
+    assert u.outliers == sum(cusz_core.inspect(archive).outliers for archive in archives)
+    assert not any(own.errors or own.others or own.plain or own.lost or own.empty for own in (u, v, n))
+
+
+def test_of_a_writers_file_only_tables_are_read(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inspect: Run
+) -> None:
+    write_steps(tmp_path / "run.bp", engine)
+    whole = cz.inspect_variables(tmp_path / "run.bp", check=True)
+
+    def capture(*_: Any) -> None:
+        raise AssertionError("an archive is fetched")
+
+    monkeypatch.setattr(Plugin, "capture", capture)
+    assert cz.inspect_variables(tmp_path / "run.bp") == whole
+    assert [own.blocks for own in cz.inspect_variables(tmp_path / "run.bp", steps=[-1])] == [2, 2, 1]
+    assert inspect(tmp_path / "run.bp")[0] == 0
+    with_errors = cz.inspect_variables(tmp_path / "run.bp", check=True)
+    assert [len(own.errors) for own in with_errors] == [6, 6, 2]
+
+
+FIELDS: dict[str, Callable[[tuple[int, ...], Any], Any]] = {
+    "smooth": lambda shape, dtype: support.smooth(shape, dtype),
+    "noise": lambda shape, dtype: support.random_bits(shape, dtype),
+    "NaN": lambda shape, dtype: np.full(shape, np.nan, dtype),
+    "constant": lambda shape, dtype: np.full(shape, 7, dtype),
+    "fill": lambda shape, dtype: np.where(
+        support.smooth(shape, dtype) > 0.3, support.smooth(shape, dtype), dtype(1e20)
+    ),
+}
+BLOCKS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["A", "cusz", "a/b", "ü "]),
+        "kind": st.sampled_from(sorted(FIELDS)),
+        "count": st.sampled_from([(1,), (1000,), (0, 7), (20, 30), (8, 9, 10), (3, 1, 4, 5, 6)]),
+        "eb": st.sampled_from([0.0, 1e-30, 1e-3, 0.1]),
+        "mode": st.sampled_from(["abs", "rel"]),
+        "predictor": st.sampled_from(["lorenzo", "spline", "auto"]),
+    }
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=st.lists(st.lists(BLOCKS, max_size=5), min_size=1, max_size=3))
+def test_tables_say_what_archives_say(steps: list[list[dict[str, Any]]]) -> None:
+    """Whatever is written: special values, blocks without values, in any number of steps."""
+    first: dict[str, tuple[int, ...]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.bp"
+        asked: dict[str, dict[Asked, None]] = {}
+        with cz.Writer(path, fill=1e20) as out:
+            for blocks in steps:
+                with out.step():
+                    for name, block in {block["name"]: block for block in blocks}.items():
+                        count = block["count"]
+                        if len(count) != len(first.setdefault(name, count)):
+                            continue
+                        field = np.ascontiguousarray(FIELDS[block["kind"]](count, np.float32), np.float32)
+                        out.put(name, field, eb=block["eb"], mode=block["mode"], predictor=block["predictor"])
+                        asked.setdefault(name, {})[Asked(block["mode"], block["eb"])] = None
+        found = variables_of(path)
+        assert found == variables_of(path, check=True)
+        assert {name: list(own.asked) for name, own in found.items()} == {n: list(own) for n, own in asked.items()}
+
+
+def test_bounds_that_change(engine: Any, tmp_path: Path, inspect: Run) -> None:
+    """From step to step, with a change of mode, and when a file is continued."""
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=0.1, engine=engine) as out:
+        for step in range(3):
+            with out.step():
+                out.put("U", X, eb=10.0 ** -(1 + step))
+                out.put("V", X, **({"mode": "rel", "eb": 1e-3} if step == 1 else {}))
+    with cz.Writer(path, eb=0.5, engine=engine, append=True) as out, out.step():
+        out.put("V", X)
+        out.put("W", X, eb=0)
+    found = variables_of(path)
+    assert found["U"].asked == (Asked("abs", 0.1), Asked("abs", 0.01), Asked("abs", 0.001))
+    assert found["V"].asked == (Asked("abs", 0.1), Asked("rel", 1e-3), Asked("abs", 0.5))
+    assert found["W"].asked == (Asked("abs", 0.0),)
+    assert variables_of(path, steps=[1])["U"].asked == (Asked("abs", 0.01),)
+    assert variables_of(path, steps=[2])["V"].asked == (Asked("abs", 0.1),), "what has not changed is recorded once"
+    asked = [(block["asked_mode"], block["asked_eb"]) for block in cz.inspect_bp(path, variables=["V"])]
+    assert asked == [("abs", 0.1), ("rel", 1e-3), ("abs", 0.1), ("abs", 0.5)]
+    lines = inspect(path)[1].splitlines()
+    assert [line for line in lines if "abs 0.001 .. 0.1 " in line] == [lines[3]]
+    assert "abs 0.1 .. 0.5, rel 0.001 " in lines[4]
+    assert re.search("lossless +exact +0$", lines[5])
+
+
+def test_both_predictors(tmp_path: Path, inspect: Run) -> None:
+    noise = support.integers(X.size, 0, 1000).astype(np.float32).reshape(X.shape)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-2, mode="rel", predictor="auto") as out, out.step():
+        out.put("U", X, (40, 30, 40))
+        out.put("U", noise, (40, 30, 40), (20, 0, 0))
+        out.put("S", X, predictor="spline")
+    found = variables_of(tmp_path / "run.bp")
+    assert found["S"].predictors == {"spline": 1}
+    assert found["U"].predictors == {"lorenzo": 1, "spline": 1}
+    assert [block["predictor"] for block in cz.inspect_bp(tmp_path / "run.bp", variables="U")] == ["spline", "lorenzo"]
+    assert "mixed      1 block lorenzo, 1 block spline\n" in inspect(tmp_path / "run.bp")[1]
+
+
+# ------------------------------------------------------------------------------------ files of others, older files
+
+
+def test_variables_of_the_plugin(engine: str, tmp_path: Path, inspect: Run) -> None:
+    """Their archives say what was asked. Blocks have bounds of their own."""
+    bounds = write_plainly(tmp_path / "run.bp", engine)
+    p, t, s = cz.inspect_variables(tmp_path / "run.bp")
+    assert (t.name, t.type, t.steps, t.blocks, t.asked) == ("T", "float", (0, 1), 4, (REL,))
+    assert (t.eb_abs_min, t.eb_abs_max) == (min(bounds), max(bounds))
+    blocks = list(cz.inspect_bp(tmp_path / "run.bp", variables=["T"]))
+    assert t.archive_bytes == sum(block["archive_bytes"] for block in blocks)
+    assert t.outliers == sum(block["out_of_range"] + block["unpredictable"] for block in blocks)
+    assert (p.blocks, p.others, p.raw_bytes, p.archive_bytes, p.asked, p.ratio) == (2, 2, 56, None, (), None)
+    assert (s.blocks, s.others, s.raw_bytes) == (2, 2, 16)
+    code, out, err = inspect(tmp_path / "run.bp")
+    assert (code, err) == (0, "")
+    title, _, head, *lines = out.splitlines()
+    assert title.startswith(f"{tmp_path / 'run.bp'}: {engine}, ")
+    columns = ["variable", "type", "steps", "blocks", "raw", "stored", "ratio", "asked", "in force"]
+    assert re.split("  +", head) == [*columns, "outliers", "predictor", "remarks"]
+    assert [line.split()[:4] for line in lines] == [
+        ["P", "int32_t", "0-1", "2"],
+        ["T", "float", "0-1", "4"],
+        ["s", "double", "0-1", "2"],
+    ]
+    assert [line.endswith("not compressed by cusz") for line in lines] == [True, False, True]
+    assert f"rel 0.001  {min(bounds):.4g} .. {max(bounds):.4g} " in lines[1]
+
+
+def test_a_file_without_compression(engine: str, tmp_path: Path, inspect: Run) -> None:
+    with adios2.Stream(str(tmp_path / "run.bp"), "w") as stream:
+        for _ in stream.steps(2):
+            stream.write("U", X, X.shape, [0, 0, 0], X.shape)
+            stream.write("about", "a text")
+    u, about = cz.inspect_variables(tmp_path / "run.bp")
+    assert (about.type, about.raw_bytes, about.others) == ("string", None, 2)
+    assert (u.raw_bytes, u.archive_bytes, u.others, u.predictors) == (2 * X.nbytes, None, 2, {})
+    out = inspect(tmp_path / "run.bp")[1]
+    assert out.count("not compressed by cusz") == 2
+    assert "total" not in out
+    assert "asked" not in out, "columns that are empty are left out"
+
+
+def test_files_without_a_record_of_what_was_asked(engine: Any, tmp_path: Path, inspect: Run) -> None:
+    """As those of older versions are, or those whose file of checksums was removed: the rest is as it was."""
+    path = tmp_path / "run.bp"
+    write_steps(path, engine)
+    known = variables_of(path)
+    rewrite_lines(path, lambda line: line.pop("variables", None))
+    for _ in ("no record", "no checksums"):
+        found = variables_of(path)
+        assert found["U"].asked == found["n"].asked == (None,)
+        assert (found["U"].predictors, found["n"].predictors) == ({"unknown": 6}, {})
+        for name, own in found.items():
+            assert (own.eb_abs_min, own.eb_abs_max, own.ratio, own.outliers, own.raw, own.errors) == (
+                *(known[name].eb_abs_min, known[name].eb_abs_max, known[name].ratio),
+                *(known[name].outliers, known[name].raw, ()),
+            )
+        assert variables_of(path, check=True)["U"].asked == (None,), "archives have the absolute bound alone"
+        assert variables_of(path, check=True)["U"].predictors == {"lorenzo": 6}
+        assert all("asked_eb" not in block for block in cz.inspect_bp(path))
+        assert "unknown" in inspect(path)[1]
+        (path / checks.CHECKS_FILE).unlink(missing_ok=True)
+
+
+def test_an_older_version_continues_a_file(tmp_path: Path) -> None:
+    """What was asked before does not hold for its steps, and what it does not know does not disturb it."""
+    path = tmp_path / "run.bp"
+    for step in range(3):
+        with cz.Writer(path, eb=1e-3 * (1 + step), append=step > 0) as out, out.step():
+            out.put("U", X)
+    rewrite_lines(path, lambda line: line.pop("variables", None) if line.get("step") == 1 else None)
+    (u,) = cz.inspect_variables(path)
+    assert u.asked == (Asked("abs", 1e-3), None, Asked("abs", 3e-3))
+    assert u.predictors == {"lorenzo": 2, "unknown": 1}
+
+
+def test_what_others_add_to_a_writers_file(tmp_path: Path) -> None:
+    """Steps without a block table: nothing is known but what is in their archives."""
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3, mode="rel", parameters={"StatsLevel": 0}) as out, out.step():
+        out.put("U", X)
+    adios = adios2.Adios()
+    io = adios.declare_io("output")
+    io.set_parameters({"StatsLevel": "0"})
+    U = io.define_variable("U", X, X.shape, [0, 0, 0], X.shape)
+    U.add_operation(cz.define_operator(adios, 0.01))
+    opened = io.open(str(path), adios2.Mode.Append)
+    opened.begin_step()
+    opened.put(U, X, adios2.Mode.Sync)
+    opened.end_step()
+    opened.close()
+    (u,) = cz.inspect_variables(path)
+    assert (u.steps, u.blocks, u.asked, u.predictors) == ((0, 1), 2, (REL, ABS), {"lorenzo": 2})
+    assert u.eb_abs_max == max(0.01, support.absolute_bound(X, 1e-3, "rel"))
+
+
+def test_a_file_that_is_being_written(tmp_path: Path, inspect: Run) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        assert inspect(tmp_path / "run.bp")[1].endswith("\nthere are no variables in it\n")
+        with pytest.raises(cusz_core.ParameterError, match="has no step 0: none is complete yet"):
+            cz.inspect_bp(tmp_path / "run.bp", steps=[0])
+        for step in range(2):
+            with out.step():
+                out.put("U", X)
+            (u,) = cz.inspect_variables(tmp_path / "run.bp")
+            assert u.steps == tuple(range(step + 1))
+
+
+# ----------------------------------------------------------------------------------------------------- damaged files
+
+
+def test_a_damaged_block(engine: Any, tmp_path: Path, inspect: Run) -> None:
+    """Tables do not show it, and archives do."""
+    write_steps(tmp_path / "writer.bp", engine)
+    write_plainly(tmp_path / "plugin.bp", engine)
+    for name, variable, n_full in (("writer.bp", "U", 6), ("plugin.bp", "T", 4)):
+        path = tmp_path / name
+        assert inspect(path, "--check")[0] == 0
+        first = next(iter(cz.inspect_bp(path, variables=[variable])))
+        factor, eb = np.float32(1), first["eb_abs"]
+        field = X[:10] * factor if name == "writer.bp" else X
+        archive = cusz_core.compress(field, eb) if name == "writer.bp" else cusz_core.compress(field, 1e-3, "rel")
+        at = (path / "data.0").read_bytes().index(archive)
+        change_byte(path / "data.0", at + len(archive) - 20)
+        assert inspect(path)[0] == 0
+        assert variables_of(path)[variable].errors == ()
+        assert not any("error" in block for block in cz.inspect_bp(path))
+        code, out, err = inspect(path, "--check")
+        assert (code, err) == (1, "")
+        assert "1 block with errors" in out
+        damage = "corrupt archive: the payload does not match its checksum"
+        assert out.endswith(f"\n{variable}, step 0, block 0: {damage}\n")
+        own = variables_of(path, check=True)[variable]
+        assert own.errors == (BlockError(0, 0, damage),)
+        assert own.blocks == n_full
+        blocks = list(cz.inspect_bp(path, variables=[variable], check=True))
+        assert [block["block"] for block in blocks if "error" in block and block["step"] == 0] == [0]
+        code, out, _ = inspect(path, "--check", "--blocks", "--json")
+        assert code == 1
+        assert sum("error" in block for block in json.loads(out)) == 1
+
+        change_byte(path / "data.0", at + 9)  # the header, which is read in any case of a file of the plugin
+        assert len(variables_of(path)[variable].errors) == (name == "plugin.bp")
+
+
+def test_another_archive_than_the_tables(tmp_path: Path) -> None:
+    """A sound archive of the same block, which is not the one that was written."""
+    path = tmp_path / "run.bp"
+    x, y = (support.smooth((20, 30), support.F32, seed) for seed in (1, 2))
+    with cz.Writer(path, eb=0) as out, out.step():
+        out.put("U", x)
+    data = (path / "data.0").read_bytes()
+    (path / "data.0").write_bytes(data.replace(cusz_core.compress(x, 0), cusz_core.compress(y, 0)))
+    assert variables_of(path)["U"].errors == ()
+    (error,) = variables_of(path, check=True)["U"].errors
+    assert error.error == "its archive is not the one that the block table describes"
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_damaged_table(is_sealed: bool, engine: Any, tmp_path: Path, inspect: Run) -> None:
+    """It is not believed: archives are read in its place."""
+    path = tmp_path / "run.bp"
+    write_steps(path, engine)
+    whole = variables_of(path)["V"]
+    with cz.Reader(path) as run:
+        rows = cz.blocktable.rows_of(run[1].blocks("V"))
+    at = (path / "data.0").read_bytes().index(rows.tobytes())
+    count = cz.blocktable.columns_of(3).index("count0")
+    if not is_sealed:
+        (path / checks.CHECKS_FILE).unlink()
+    change_byte(path / "data.0", at + 8 * count + 6, 0x10)  # another whole number
+    found = variables_of(path)["V"]
+    (error,) = found.errors
+    assert (error.step, error.block) == (1, None)
+    assert ("is damaged" if is_sealed else "describes other blocks") in error.error
+    assert (found.archive_bytes, found.outliers, found.blocks) == (whole.archive_bytes, whole.outliers, 6)
+    assert found.asked == ((ABS,) if is_sealed else (None,))
+    code, out, _ = inspect(path, "--check")
+    assert code == 1
+    assert "block table damaged at 1 step\n" in out
+    assert f"V, step 1: {error.error}\n" in out
+    blocks = list(cz.inspect_bp(path, variables=["V"]))
+    assert ["device" in block for block in blocks] == [True, True, False, False, True, True]
+
+
+def test_blocks_that_are_lost_uncompressed_or_in_error() -> None:
+    tally = _Tally("T", "float")
+    kinds: list[Block] = [
+        {"kind": "lost", "raw_bytes": 40, "archive_bytes": 56, "error": "lost"},
+        {"kind": "plain", "raw_bytes": 40, "archive_bytes": 56},
+        {"kind": "raw", "raw_bytes": 40, "archive_bytes": 88, "eb": 0.0, "eb_abs": 0.0, "mode": "abs"},
+        {"error": "corrupt"},
+        {"operator": "none or other"},
+        {"operator": "none or other", "error": "overlaps another block"},
+        {"count": (0, 5), "operator": ""},
+    ]
+    for number, kind in enumerate(kinds):
+        block = Block(step=3, block=number, count=(2, 5), operator="cusz")
+        block.update(kind)
+        tally.add_block(block, is_of_writer=False)
+    info = tally.info()
+    assert (info.blocks, info.lost, info.plain, info.raw, info.others, info.empty) == (7, 1, 1, 1, 1, 1)
+    assert (info.raw_bytes, info.archive_raw_bytes, info.archive_bytes) == (240, 120, 200)
+    assert [(error.step, error.block) for error in info.errors] == [(3, 0), (3, 3), (3, 5)]
+    assert (info.eb_abs_min, info.asked, info.predictors) == (None, (None,), {})
+
+
+def test_many_errors_are_counted(tmp_path: Path, inspect: Run) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for _ in range(12):
+            with out.step():
+                out.put("U", X)
+    archive = cusz_core.compress(X, 1e-3)
+    data = (tmp_path / "run.bp" / "data.0").read_bytes()
+    (tmp_path / "run.bp" / "data.0").write_bytes(data.replace(archive, archive[:-1] + bytes([archive[-1] ^ 1])))
+    code, said, _ = inspect(tmp_path / "run.bp", "--check")
+    assert code == 1
+    assert "all blocks with errors" in said
+    assert said.count("\nU, step ") == 10
+    assert said.endswith("\n... and 2 more: --json has them all\n")
+    (own,) = json.loads(inspect(tmp_path / "run.bp", "--check", "--json")[1])
+    assert [error["step"] for error in own["errors"]] == list(range(12))
+
+
+# ------------------------------------------------------------------------------------------ options of the command
+
+
+def test_selected_variables_and_steps(engine: Any, tmp_path: Path, inspect: Run) -> None:
+    path = tmp_path / "run.bp"
+    write_steps(path, engine)
+    every = list(cz.inspect_bp(path))
+    for names, steps in itertools.product([None, ["U"], ["n", "U"]], [None, [1], [-1], [0, -1, 2]]):
+        wanted = [
+            block
+            for block in every
+            if (names is None or block["variable"] in names)
+            and (steps is None or block["step"] in [s % 3 for s in steps])
+        ]
+        assert list(cz.inspect_bp(path, variables=names, steps=steps)) == wanted
+        words = [f"--variable={name}" for name in names or []] + [w for step in steps or [] for w in ("--step", step)]
+        assert json.loads(inspect(path, "--blocks", "--json", *words)[1]) == json.loads(json.dumps(wanted))
+        found = json.loads(inspect(path, "--json", *words)[1])
+        assert {own["name"]: own["blocks"] for own in found} == {
+            name: n for name in "UVn" if (n := sum(block["variable"] == name for block in wanted))
+        }
+    assert json.loads(inspect(path, "--json", "--variable", "n", "--step", 1)[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--variable", "u"], r"'\S+run.bp' has no variable 'u' \(there is 'U'\): it has U, V, n"),
+        (["--variable", "V", "--variable", "pressure"], "has no variable 'pressure': it has U, V, n"),
+        (["--variable", "cusz/blocks/U"], "has no variable 'cusz/blocks/U'"),
+        (["--step", "3"], "has no step 3: it has 3, from 0 to 2"),
+        (["--step", "0", "--step", "-4"], "has no step -4: it has 3, from 0 to 2"),
+    ],
+)
+def test_what_is_not_there(words: list[str], message: str, tmp_path: Path, inspect: Run) -> None:
+    write_steps(tmp_path / "run.bp")
+    for form in ([], ["--blocks"], ["--json"]):
+        code, out, err = inspect(tmp_path / "run.bp", *words, *form)
+        assert (code, out) == (2, "")
+        assert re.search(message, err), err
+
+
+def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1) as out, out.step():
+        for number in range(60):
+            out.put(f"v{number:02}", np.ones(1))
+    with pytest.raises(cusz_core.ParameterError, match=r"there is 'v59', .* it has v00, v01, .*, v49 and 10 more$"):
+        cz.inspect_variables(tmp_path / "run.bp", variables=["v95"])
+
+
+def test_a_file_without_variables(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1):
+        pass
+    with pytest.raises(cusz_core.ParameterError, match="has no variable 'U': it has none"):
+        cz.inspect_bp(tmp_path / "run.bp", variables=["U"])
+    assert list(cz.inspect_bp(tmp_path / "run.bp")) == []
+    assert cz.inspect_variables(tmp_path / "run.bp") == []
+
+
+def test_the_table_of_variables(tmp_path: Path, inspect: Run) -> None:
+    """Columns that people can read: aligned, with units, within 160 characters."""
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3, mode="rel") as out:
+        for step in range(30):
+            with out.step():
+                out.put("temperature", X * np.float32(1 + step))
+                out.put("tiny", X[0, 0, :2])
+                if step % 3 == 0:
+                    out.put("velocity", X.astype(np.float64), eb=0.01, mode="abs")
+                out.put("nothing", X[:0])
+    head, *lines = inspect(path)[1].splitlines()[2:]
+    assert max(map(len, lines)) <= 160
+    assert head.split()[:5] == ["variable", "type", "steps", "blocks", "raw"]
+    table = [re.split("  +", line) for line in lines]
+    assert [row[0] for row in table] == ["nothing", "temperature", "tiny", "velocity", "total"]
+    assert table[0] == ["nothing", "float", "0-29", "30", "0 bytes", "no values"]
+    bounds = [support.absolute_bound(X * np.float32(1 + step), 1e-3, "rel") for step in (0, 29)]
+    assert table[1][:5] == ["temperature", "float", "0-29", "30", "2.88 MB"]
+    assert table[1][7:9] == ["rel 0.001", f"{bounds[0]:.4g} .. {bounds[1]:.4g}"]
+    assert table[1][-1] == "lorenzo"
+    assert table[2][7:] == ["rel 0.001", "exact", "0", "all blocks stored raw"]
+    assert table[3][2:4] == ["10 of 0-27", "10"]
+    assert table[3][7:9] == ["abs 0.01", "0.01"]
+    archives = sum(own.archive_bytes or 0 for own in cz.inspect_variables(path))
+    raw = 30 * (X.nbytes + 8) + 20 * X.nbytes
+    assert table[4][1:] == ["70", f"{raw / 1e6:.3g} MB", f"{archives / 1e3:.3g} kB", f"{raw / archives:.2f}"]
+    ends = [line.index(row[4]) + len(row[4]) for line, row in zip(lines[:4], table, strict=False)]
+    assert len(set(ends)) == 1, "numbers are aligned to the right"
+
+
+def test_the_table_of_blocks(tmp_path: Path, inspect: Run) -> None:
+    path = tmp_path / "run.bp"
+    write_steps(path)
+    said, empty, head, *lines = inspect(path, "--blocks", "--variable", "V")[1].splitlines()
+    assert said.startswith("the same for all blocks: type double, writer 0, count 10x30x40, operator cusz, ")
+    for text in ("eb_abs 0.01", "asked_mode abs", "asked_eb 0.01", "device -1"):
+        assert f", {text}" in said
+    assert empty == ""
+    assert head.split()[:6] == ["variable", "step", "block", "start", "archive_bytes", "ratio"]
+    assert head.split()[-4:] == ["checksum", "seconds", "min", "max"]
+    assert [line.split()[:4] for line in lines] == [
+        ["V", str(step), str(block), f"{10 * block}x0x0"] for step in range(3) for block in range(2)
+    ]
+
+    single = inspect(path, "--blocks", "--variable", "n", "--step", 2)[1].splitlines()
+    assert [line.split() for line in single[:3]] == [["variable", "n"], ["step", "2"], ["block", "0"]]
+    assert ["kind", "raw"] in [line.split() for line in single]
+    assert inspect(path, "--blocks", "--variable", "n", "--step", 1)[1] == f"{path}: no blocks\n"
+
+
+def test_progress(engine: Any, tmp_path: Path) -> None:
+    """It grows to 1, whatever is selected and whether or not archives are fetched."""
+    write_steps(tmp_path / "run.bp", engine)
+    for options in ({}, {"check": True}, {"variables": ["U", "n"]}, {"steps": [-1, 0]}):
+        for look in (cz.inspect_variables, cz.inspect_bp):
+            told: list[float] = []
+            list(look(tmp_path / "run.bp", progress=told.append, **options))
+            assert told == sorted(told)
+            assert told[0] > 0
+            assert told[-1] == pytest.approx(1)
+
+
+def test_copies_keep_what_was_asked(tmp_path: Path) -> None:
+    write_steps(tmp_path / "run.bp")
+    shutil.copytree(tmp_path / "run.bp", tmp_path / "copy.bp")
+    assert cz.inspect_variables(tmp_path / "copy.bp") == cz.inspect_variables(tmp_path / "run.bp")
