@@ -68,6 +68,23 @@ constexpr Mark plain_mark = {'c', 'u', 's', 'z', '-', 'p', 'l', 'a', 'i', 'n', '
 constexpr Mark lost_mark = {'c', 'u', 's', 'z', '-', 'l', 'o', 's', 't', '-', 'b', 'l', 'o', 'c', 'k', '\0'};
 static_assert(sizeof(Mark) <= CUSZ_RAW_OVERHEAD_BYTES, "GetEstimatedSize covers it");
 
+// An incompressible block where ADIOS2 did not ask how much room an archive needs: this tag, the checksum that an
+// archive of the bytes has, and the bytes. An archive stored raw would be 40 bytes larger.
+using Tag = std::array<char, 4>;
+constexpr Tag bare_tag = {'r', 'a', 'w', '8'};
+constexpr std::size_t bare_head_bytes = sizeof(Tag) + sizeof(std::uint32_t);
+
+bool is_bare(const char* archive, std::size_t archive_bytes) noexcept {
+    return archive_bytes >= bare_head_bytes && std::memcmp(archive, bare_tag.data(), sizeof(Tag)) == 0;
+}
+
+// The checksum of an archive's payload.
+std::uint32_t checksum_of(const char* archive, std::size_t archive_bytes) noexcept {
+    cusz_info info;
+    info.struct_bytes = sizeof info;
+    return cusz_inspect(nullptr, archive, archive_bytes, &info) == CUSZ_OK ? info.checksum : 0;
+}
+
 bool has_mark(const char* archive, std::size_t archive_bytes, const Mark& mark) noexcept {
     return archive_bytes >= mark.size() && std::memcmp(archive, mark.data(), mark.size()) == 0;
 }
@@ -128,6 +145,37 @@ std::size_t store_plain(const char* variable, const char* field, std::size_t byt
     return sizeof(Mark) + bytes;
 }
 
+// Writes the bytes of a bare block to `field`. Throws std::runtime_error if they are damaged.
+void read_bare(cusz_context* context, const char* variable, const char* stored, std::size_t stored_bytes, char* field) {
+    const std::size_t field_bytes = stored_bytes - bare_head_bytes;
+    if (field_bytes > 0 && cusz_device_of(field) >= 0) {
+        throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
+                                 " that is stored verbatim into CUDA device memory: read it into host memory");
+    }
+    // The library computes the checksum when it makes the same archive again.
+    const std::size_t archive_bytes = field_bytes + CUSZ_RAW_OVERHEAD_BYTES;
+    const std::unique_ptr<void, Free> values(std::malloc(field_bytes + 1));
+    const std::unique_ptr<void, Free> archive(std::malloc(archive_bytes));
+    if (values == nullptr || archive == nullptr) throw std::runtime_error("cusz_operator: out of memory");
+    std::memcpy(values.get(), stored + bare_head_bytes, field_bytes);
+    cusz_params lossless;
+    cusz_params_init(&lossless);
+    lossless.threads = 1;
+    lossless.backend = CUSZ_BACKEND_CPU;
+    const std::uint64_t n = field_bytes / sizeof(float);
+    std::size_t made_bytes = 0;
+    std::uint32_t checksum = 0;
+    std::memcpy(&checksum, stored + sizeof(Tag), sizeof checksum);
+    if (field_bytes % sizeof(float) != 0 ||
+        cusz_compress(context, &lossless, CUSZ_F32, 1, &n, values.get(), archive.get(), archive_bytes, &made_bytes) !=
+            CUSZ_OK ||
+        checksum_of(static_cast<const char*>(archive.get()), made_bytes) != checksum) {
+        throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
+                                 ": corrupt archive: its bytes do not match their checksum");
+    }
+    if (field_bytes > 0) std::memcpy(field, values.get(), field_bytes);
+}
+
 } // namespace
 
 std::size_t bytes_of(DataType type) noexcept {
@@ -164,10 +212,10 @@ void BlockOperator::set_variable(const char* name) noexcept {
     std::snprintf(m_variable.data(), m_variable.size(), "%s", name);
 }
 
-std::size_t BlockOperator::compress(const char* field, const Dims& count, DataType type, char* out) const noexcept {
+std::size_t BlockOperator::compress(const char* field, const Dims& count, DataType type, char* out,
+                                    bool has_room) const noexcept {
     const char* const variable = m_variable.data();
-    const std::size_t value_bytes = bytes_of(type);
-    std::size_t field_bytes = value_bytes;
+    std::size_t field_bytes = bytes_of(type);
     for (const std::size_t extent : count) field_bytes *= extent;
     if (!accepts(type)) {
         return store_plain(variable, field, field_bytes, out, "type",
@@ -186,6 +234,27 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
         return store_lost(variable, field_bytes, out, format("no archive is posted under this key any more"));
     }
 
+    if (has_room) return compress_to(field, count, dtype, field_bytes, out);
+    const std::unique_ptr<void, Free> memory(std::malloc(field_bytes + CUSZ_RAW_OVERHEAD_BYTES));
+    if (memory == nullptr) return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
+    const char* const archive = static_cast<const char*>(memory.get());
+    archive_bytes = compress_to(field, count, dtype, field_bytes, static_cast<char*>(memory.get()));
+    if (archive_bytes < field_bytes + CUSZ_RAW_OVERHEAD_BYTES) {
+        std::memcpy(out, archive, archive_bytes);
+        return archive_bytes;
+    }
+    const std::uint32_t checksum = checksum_of(archive, archive_bytes);
+    std::memcpy(out, bare_tag.data(), sizeof(Tag));
+    std::memcpy(out + sizeof(Tag), &checksum, sizeof checksum);
+    if (field_bytes > 0) std::memcpy(out + bare_head_bytes, archive + CUSZ_RAW_OVERHEAD_BYTES, field_bytes);
+    return bare_head_bytes + field_bytes;
+}
+
+std::size_t BlockOperator::compress_to(const char* field, const Dims& count, cusz_dtype dtype, std::size_t field_bytes,
+                                       char* out) const noexcept {
+    const char* const variable = m_variable.data();
+    const std::size_t value_bytes = dtype == CUSZ_F32 ? 4 : 8;
+    std::size_t archive_bytes = 0;
     if (m_parameters.missing_bound) {
         report_once("no bound",
                     "no error bound is given (parameter 'accuracy'); blocks are stored raw (nothing is lost, "
@@ -293,6 +362,10 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
 
     const PooledContext context;
     if (context.get() == nullptr) throw std::runtime_error("cusz_operator: out of memory");
+    if (is_bare(archive, archive_bytes)) {
+        read_bare(context.get(), variable, archive, archive_bytes, field);
+        return archive_bytes;
+    }
     cusz_info info;
     info.struct_bytes = sizeof info;
     // The archive is in host memory, even if CUDA can no longer tell, as after a device failure. Without a context

@@ -25,7 +25,7 @@ public:
 
     static bool accepts(DataType type) noexcept { return type == DataType::Float || type == DataType::Double; }
 
-    // The most bytes that compress() writes. BP4 and DataMan never ask: they reserve the raw size, BP4 slightly more.
+    // The most bytes that compress() writes where ADIOS2 asks how much room it has to make.
     static std::size_t max_bytes(std::size_t raw_bytes) noexcept {
         return std::max(raw_bytes + CUSZ_RAW_OVERHEAD_BYTES, bytes_for_posted());
     }
@@ -35,13 +35,20 @@ public:
 
     // Writes a block of these extents to `out`, whatever happens: what cannot be compressed is stored raw. Returns the
     // number of bytes, which is never 0.
-    std::size_t compress(const char* field, const Dims& count, DataType type, char* out) const noexcept;
+    //   has_room  ADIOS2 has asked for max_bytes(). BP4 and DataMan never do: they reserve the raw size, and BP4, for a
+    //             Put in mode Sync, as little as a few bytes more, as it does not count what it writes to a step before
+    //             the first block. Blocks are then at most 8 bytes larger than raw, if they can be read at all.
+    std::size_t compress(const char* field, const Dims& count, DataType type, char* out, bool has_room) const noexcept;
 
     // Writes the values of a stored block to `field`. Returns archive_bytes; throws std::runtime_error if the block is
     // damaged.
     std::size_t decompress(const char* archive, std::size_t archive_bytes, char* field) const;
 
 private:
+    // Writes an archive of max_bytes() at most; or the block's bytes behind a mark.
+    std::size_t compress_to(const char* field, const Dims& count, cusz_dtype dtype, std::size_t field_bytes,
+                            char* out) const noexcept;
+
     Parameters m_parameters;
     std::array<char, 1024> m_variable{};
 };

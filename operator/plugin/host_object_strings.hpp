@@ -11,6 +11,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cusz_operator {
@@ -29,6 +30,7 @@ public:
     std::size_t GetHeaderSize() const { return 0; }
     bool IsDataTypeValid(DataType type) const { return BlockOperator::accepts(type); }
     std::size_t GetEstimatedSize(std::size_t n, std::size_t value_bytes, std::size_t, const std::size_t*) const {
+        m_has_room = true;
         return BlockOperator::max_bytes(n * value_bytes);
     }
     void AddExtraParameters(const Params& parameters) {
@@ -36,7 +38,7 @@ public:
         m_operator.set_variable(name != parameters.end() ? name->second.c_str() : "");
     }
     std::size_t Operate(const char* field, const Dims&, const Dims& count, DataType type, char* out) {
-        return m_operator.compress(field, count, type, out);
+        return m_operator.compress(field, count, type, out, std::exchange(m_has_room, false));
     }
     std::size_t InverseOperate(const char* archive, std::size_t archive_bytes, char* field) {
         return m_operator.decompress(archive, archive_bytes, field);
@@ -44,6 +46,7 @@ public:
 
 private:
     BlockOperator m_operator;
+    mutable bool m_has_room = false; // for the next block: ADIOS2 has asked how much it needs
 };
 
 template <class Base>

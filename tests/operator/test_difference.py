@@ -66,7 +66,8 @@ def test_two_runs(raw: Path, compressed: Path, monkeypatch: pytest.MonkeyPatch) 
     with cz.Reader(compressed) as run:
         for name, kind in (("u", support.F32), ("v", support.F64)):
             for n in range(2):
-                x, y = X.astype(kind) + kind.type(n), run[n].read(name)
+                x = np.add(X.astype(kind), n, dtype=kind)
+                y = run[n].read(name)
                 error = np.abs(x.astype(np.float64) - y.astype(np.float64))
                 one = found[name, n]
                 assert (one.values, one.different, one.beyond) == (600, int(np.count_nonzero(x != y)), 0)

@@ -110,7 +110,7 @@ def test_every_kind_of_variable(engine: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "grid", "settings"),
     [
-        ((40,), (4,), {}),
+        ((4000,), (4,), {}),
         ((33, 47), (2, 3), {"mode": "rel"}),
         ((17, 20, 33), (2, 2, 3), {"predictor": "spline"}),
         ((5, 9, 8, 21), (1, 3, 1, 2), {"fill": -9.0}),

@@ -171,6 +171,9 @@ class Input:
             if variable.shape_id().name == "LocalArray":
                 return None
             shape = variable.shape() if self.is_stream else variable.shape(self._counted(name, step))
+            if not shape and self._is_bp4:  # it shows arrays whose extents are all 0 as single values
+                infos = blocks_info(self._engine, name, step)
+                return () if infos is None or not infos or infos[0]["IsValue"] == "True" else (0,)
             return tuple(int(extent) for extent in shape)
 
     def placed(self, name: str, step: int) -> Placed:

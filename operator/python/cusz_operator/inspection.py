@@ -30,6 +30,9 @@ _MOST_NAMES = 50  # in a message
 #: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
 PLAIN_MARK = b"cusz-plain-bytes"
 LOST_MARK = b"cusz-lost-block\0"
+#: Bytes that the plugin stored in BP4, which has no room for more: this tag and a checksum (block_operator.cpp).
+BARE_TAG = b"raw8"
+BARE_HEAD_BYTES = 8
 
 
 class Block(TypedDict, total=False):
@@ -424,6 +427,12 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
         if mark == LOST_MARK:
             block.update(Block(kind="lost", error="lost when it was written: its memory could not be read"))
         return block
+    if mark.startswith(BARE_TAG):
+        if len(archive) != raw_bytes + BARE_HEAD_BYTES:
+            raise CorruptArchiveError(
+                f"the block stores {len(archive) - BARE_HEAD_BYTES} bytes and has extents {count}"
+            )
+        return Block(raw_bytes=raw_bytes, archive_bytes=len(archive), ratio=raw_bytes / len(archive), kind="raw")
     info = cusz_core.inspect(archive)
     if info.raw_bytes != raw_bytes:
         raise CorruptArchiveError(f"the archive holds {info.raw_bytes} raw bytes, the block has extents {count}")

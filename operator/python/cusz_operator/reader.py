@@ -26,7 +26,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 from . import blocktable, checks
 from .blocks import Extents, field_shape, first_overlap
 from .input import DTYPES, Box, Input, Placed
-from .inspection import LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES
+from .inspection import BARE_TAG, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES
 from .representation import PARTS, attribute_name, given_back
 
 __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
@@ -275,7 +275,7 @@ class Reader:
         if blocks.has_table:
             capacity = min(int(row["archive_bytes"]), capacity)
         archive = self._input.archive(name, step, start, dtype, capacity)
-        if archive is None or bytes(archive[:16]) in (PLAIN_MARK, LOST_MARK):
+        if archive is None or bytes(archive[:16]) in (PLAIN_MARK, LOST_MARK) or bytes(archive[:4]) == BARE_TAG:
             if blocks.has_table:
                 raise CorruptArchiveError(f"{what} is not compressed by this plugin")
             return None

@@ -1,0 +1,119 @@
+"""BP4 does not ask how much room an archive needs. For a Put in mode Sync it reserves the block's raw size and its own
+estimate of what it writes beside it, in which the beginning of a step is missing: what is left over depends on names
+and dimensions, and where the block is the first of a step may be less than the head of an archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+
+adios2 = pytest.importorskip("adios2")
+
+SIZES = [1, 3, 7, 50, 100, 201, 500, 1000, 4100, 9000]
+
+
+def write(
+    path: Path, sizes: list[int], ndim: int, mode: Any, dtype: Any = np.float32, name: str = "io", statistics: int = 1
+) -> list[np.ndarray]:
+    """One block of random values a step, each with as much room as BP4 leaves it."""
+    adios = adios2.Adios()
+    io = adios.declare_io(name)
+    io.set_engine("BP4")
+    io.set_parameters({"StatsLevel": str(statistics)})
+    variable = io.define_variable("x", np.zeros(1, dtype), [1] * ndim, [0] * ndim, [1] * ndim)
+    variable.add_operation(cz.define_operator(adios, eb=0.0))
+    engine = io.open(str(path), adios2.Mode.Write)
+    fields = []
+    for number, size in enumerate(sizes):
+        shape = (*(1,) * (ndim - 1), size)
+        fields.append(support.random_bits(shape, np.dtype(dtype), seed=number))
+        engine.begin_step()
+        variable.set_shape(list(shape))
+        variable.set_selection([[0] * ndim, list(shape)])
+        engine.put(variable, fields[-1], mode)
+        engine.end_step()
+    engine.close()
+    return fields
+
+
+@pytest.mark.parametrize("mode", ["Sync", "Deferred"])
+@pytest.mark.parametrize(("name", "statistics"), [("SimulationOutput", 1), ("io", 0)])
+@pytest.mark.parametrize("ndim", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_incompressible_blocks_of_growing_size(
+    dtype: Any, ndim: int, name: str, statistics: int, mode: str, tmp_path: Path
+) -> None:
+    fields = write(tmp_path / "run.bp", SIZES, ndim, getattr(adios2.Mode, mode), dtype, name, statistics)
+    io = adios2.Adios().declare_io("reader")
+    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Read)
+    for field in fields:
+        engine.begin_step()
+        variable, got = io.inquire_variable("x"), np.empty_like(field)
+        variable.set_selection([[0] * ndim, list(field.shape)])
+        engine.get(variable, got, adios2.Mode.Sync)
+        assert support.same_bits(field, got)
+        engine.end_step()
+    engine.close()
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step, field in zip(run, fields, strict=True):
+            assert support.same_bits(field, step.read("x"))
+    blocks = list(cz.inspect_bp(tmp_path / "run.bp"))
+    assert {(block["operator"], block["kind"]) for block in blocks} == {("cusz", "raw")}
+    assert {block["archive_bytes"] - block["raw_bytes"] for block in blocks} == {8}
+
+
+def test_compressed_blocks_are_archives_as_ever(tmp_path: Path) -> None:
+    x = support.smooth((40, 50), support.F32)
+    adios = adios2.Adios()
+    io = adios.declare_io("o")
+    io.set_engine("BP4")
+    variable = io.define_variable("x", x, x.shape, [0, 0], x.shape)
+    variable.add_operation(cz.define_operator(adios, eb=1e-3))
+    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
+    engine.begin_step()
+    engine.put(variable, x, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+    (block,) = cz.inspect_bp(tmp_path / "run.bp")
+    assert block["archive_bytes"] == len(cusz_core.compress(x, 1e-3))
+
+
+def test_damaged_bytes_are_found(tmp_path: Path) -> None:
+    (field,) = write(tmp_path / "run.bp", [1000], 1, adios2.Mode.Sync)
+    data = tmp_path / "run.bp" / "data.0"
+    whole = data.read_bytes()
+    start = whole.index(field.tobytes())
+    assert whole[start - 8 : start - 4] == b"raw8"
+    for at in (start - 8, start - 4, start, start + 1999, start + 3999):
+        data.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        expected = "not a cuSZ archive" if at == start - 8 else "corrupt archive: its bytes do not match"
+        with adios2.FileReader(str(tmp_path / "run.bp")) as file, pytest.raises(RuntimeError, match=expected):
+            file.read("x")
+        with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError, match=expected):
+            run[0].read("x")
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_writer(engine: Any, dtype: Any, tmp_path: Path) -> None:
+    """Blocks larger than those of the step before, empty ones first, and arrays without any value."""
+    fields = [support.random_bits((size, 7), np.dtype(dtype), seed=size) for size in SIZES]
+    with cz.Writer(tmp_path / "run.bp", eb=0.0, engine=engine) as out:
+        for field in fields:
+            with out.step():
+                out.put("none", np.zeros(0, dtype))
+                out.put("x", field[:0], field.shape)
+                out.put("x", field)
+                out.put("none, in a way", np.zeros((0, 7), dtype))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step, field in zip(run, fields, strict=True):
+            assert support.same_bits(field, step.read("x"))
+            assert step.read("none").shape == (0,)
+            assert step.verify("x") == 1
