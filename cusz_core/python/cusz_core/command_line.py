@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,11 +224,11 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def print_table(lines: Sequence[Sequence[str]]) -> None:
+def print_table(lines: Sequence[Sequence[str]], file: TextIO | None = None) -> None:
     """Prints rows of cells in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip(), file=file)
 
 
 def size(n: int) -> str:

@@ -128,7 +128,7 @@ def _check_configuration(path: Path, io: str | None, has_run: bool, report: Repo
     if io is not None:
         chosen = [own for own in found.ios if own.name == io]
         if not chosen:
-            report.problems.append(f"{path}: there is no IO {io!r}{_like(io, names)}: ADIOS2 ignores the file for it")
+            report.problems.append(f"{path}: there is no IO {io!r}{like(io, names)}: ADIOS2 ignores the file for it")
     else:
         chosen = [own for own in found.ios if own.variables]
         if has_run and len(chosen) > 1:
@@ -154,7 +154,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
     for name in asked or {}:
         if name not in blocks:
             report.problems.append(
-                f"{path}: there is no variable {name!r}{_like(name, blocks)}: "
+                f"{path}: there is no variable {name!r}{like(name, blocks)}: "
                 "ADIOS2 silently ignores what the configuration says about it"
             )
     for name, own in sorted(blocks.items()):
@@ -214,7 +214,7 @@ def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_ask
     return "written without this operator"
 
 
-def _like(name: str, names: Iterable[str]) -> str:
+def like(name: str, names: Iterable[str]) -> str:
     """A hint at similar names."""
     by_folded = {other.casefold().strip(): other for other in names}
     near = difflib.get_close_matches(name.casefold().strip(), by_folded, n=3)
