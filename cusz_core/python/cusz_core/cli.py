@@ -329,7 +329,7 @@ def _repeated(options: argparse.Namespace, given: dict[str, Any]) -> Iterator[st
     if options.shape:
         yield from ("--shape", extents(options.shape), "--dtype", options.dtype)
     for key, value in given.items():
-        yield from (f"--{key}", repr(value) if isinstance(value, float) else str(value))
+        yield f"--{key}={value!r}" if isinstance(value, float) else f"--{key}={value}"  # negative ones, too
 
 
 def _devices(options: argparse.Namespace) -> int:

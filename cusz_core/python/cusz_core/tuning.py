@@ -65,7 +65,8 @@ _PSNR_WITHIN = 0.5  # dB above the goal
 _RATIO_WITHIN = math.log(1.04)  # above the goal
 _AIM = 0.3  # of that: where a search aims
 _NARROW = math.log2(1.01)  # octaves: as far apart as bounds of three digits may be
-_FEW, _FEW_DIFFERENT = 1 << 16, 1 << 12  # values looked at, and how many different ones make an evenly spaced field
+#: Of a field that may be evenly spaced: values looked at, different ones among them, and steps over its range at most.
+_FEW, _FEW_DIFFERENT, _MOST_STEPS = 1 << 16, 1 << 12, 1e6
 
 
 class OutOfReachError(ParameterError):
@@ -428,7 +429,9 @@ class _Search:
         if not 1 < halves.size <= _FEW_DIFFERENT:
             return None
         half_range, spacing = float(halves[-1] - halves[0]), float(np.diff(halves).min())
-        return float(f"{half_range / round(half_range / spacing):.6g}") if spacing else None
+        if spacing * _MOST_STEPS < half_range:
+            return None
+        return float(f"{half_range / round(half_range / spacing):.6g}")
 
     def of_sample(self) -> TunedBound:
         outcome = self.outcome(self.estimate())
