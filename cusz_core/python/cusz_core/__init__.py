@@ -12,7 +12,7 @@ For numpy arrays, and arrays on CUDA devices (CuPy and others; docs/python.md):
 
 from typing import TYPE_CHECKING, Any
 
-from . import _native, errors
+from . import _native, errors, tuning
 from .backends import BackendInfo, default_threads, devices
 from .codec import (
     ValueRange,
@@ -69,6 +69,7 @@ __all__ = [
     "max_archive_bytes",
     "release_scratch",
     "scratch_bytes",
+    "tuning",
     "value_range",
     "verify",
 ]

@@ -1,12 +1,14 @@
-"""The command `cusz`: compress, decompress, inspect, verify, bench, devices, and what other packages add."""
+"""The command `cusz`: compress, decompress, inspect, verify, tune, bench, devices, and what other packages add."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import mmap
 import os
 import re
+import shlex
 import sys
 import tempfile
 import time
@@ -17,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__, _native, backends, bench, codec, command_line, extensions, verification
+from . import __version__, _native, backends, bench, codec, command_line, extensions, tuning, verification
 from .arguments import ArchiveLike
 from .command_line import (
     DTYPES,
@@ -27,8 +29,10 @@ from .command_line import (
     add_json,
     add_parameters,
     extents,
+    number,
     parameters_given,
     print_json,
+    print_table,
     progress,
     read_npy,
     size,
@@ -105,6 +109,24 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     add_parameters(sub, "backend", "threads")
     add_json(sub)
     sub.set_defaults(run=_verify)
+
+    sub = commands.add_parser(
+        "tune",
+        help="find the bound for a PSNR or a ratio, or show what a few bounds give",
+        description="Finds the absolute bound that gives a PSNR or a ratio, and tries it on the whole field. Without "
+        "either, shows what a few bounds give, estimated from a sample if the field has more than 2 million values.",
+    )
+    sub.add_argument("field", type=Path, help=".npy file, or raw values with --shape and --dtype")
+    goal = sub.add_mutually_exclusive_group()
+    goal.add_argument("--psnr", type=number, metavar="DB", help="the largest bound found whose PSNR is at least this")
+    goal.add_argument("--ratio", type=number, metavar="R", help="the smallest bound found whose ratio is at least this")
+    goal.add_argument(
+        "--bounds", type=number, nargs="+", metavar="EB", help="to show, as fractions of the value range (1e-1 to 1e-6)"
+    )
+    add_parameters(sub, *(key for key in TABLE if key not in ("eb", "mode")))
+    _add_raw_options(sub)
+    add_json(sub)
+    sub.set_defaults(run=_tune)
 
     sub = commands.add_parser("bench", help="measure ratio, errors and speed on fields")
     bench.add_options(sub)
@@ -266,6 +288,61 @@ def _verify(options: argparse.Namespace) -> int:
     for name, text in rows.items():
         print(f"{name:10s}{text}")
     return 0
+
+
+def _tune(options: argparse.Namespace) -> int:
+    path: Path = options.field
+    field = _read_field(path, options.shape, options.dtype)
+    given = parameters_given(options)
+    found, outcomes = None, []
+    with progress(f"trying bounds on {size(field.nbytes)}"):
+        sample = tuning.sample(field, **given)
+        if options.psnr is None and options.ratio is None:
+            outcomes = tuning.survey(sample, options.bounds or tuning.BOUNDS, **given)
+        else:
+            found = tuning.find_bound(field, psnr=options.psnr, ratio=options.ratio, **given)
+    mark = None if "fill" in given else tuning.likely_fill(sample)
+    lowest, highest, values = sample.limits
+    if options.json:
+        head = {"field": str(path), "shape": list(field.shape), "dtype": field.dtype.name, "fill": given.get("fill")}
+        head |= {"min": lowest, "max": highest, "likely_fill": mark and mark.value}
+        print_json(head | (found.to_dict() if found else {"bounds": [outcome.to_dict() for outcome in outcomes]}))
+        return 0
+    limits = f"values {lowest:.6g} to {highest:.6g}" if values else "no finite values"
+    print(f"{path}: {field.dtype.name} {extents(field.shape)}, {size(field.nbytes)}, {limits}")
+    if mark:
+        print(
+            f"{mark.share:.0%} are {mark.value:g}, far from the others: give --fill {mark.value:g} if it means no data"
+        )
+    print()
+    if found is None:
+        columns = {"of range": ".3g", "bound": ".4g", "ratio": ".2f", "bits/value": ".2f", "PSNR": ".1f"}
+        figures = [(o.relative, o.eb, o.ratio, o.bit_rate, o.psnr) for o in outcomes]
+        rows = [[format(value, form) for value, form in zip(row, columns.values(), strict=True)] for row in figures]
+        print_table([list(columns), *rows])
+        if not sample.is_field:
+            print(f"\nestimated from {sample.share:.0%} of the values")
+        return 0
+    relative = "" if math.isnan(found.relative) else f", {found.relative:.2g} of the value range"
+    lines = {
+        "bound": f"{found.eb!r}{relative}",
+        "PSNR": f"{found.psnr:.2f} dB",
+        "ratio": f"{found.ratio:.2f}, {found.bit_rate:.3f} bits per value",
+        "max error": f"{found.max_error:.6g}",
+    }
+    for name, text in lines.items():
+        print(f"{name:10s}{text}")
+    words = [path, "--eb", repr(found.eb), *_repeated(options, given)]
+    print(f"\ncusz compress {shlex.join(map(str, words))}")
+    return 0
+
+
+def _repeated(options: argparse.Namespace, given: dict[str, Any]) -> Iterator[str]:
+    """The options of a command that another one takes as well."""
+    if options.shape:
+        yield from ("--shape", extents(options.shape), "--dtype", options.dtype)
+    for key, value in given.items():
+        yield f"--{key}={value!r}" if isinstance(value, float) else f"--{key}={value}"  # negative ones, too
 
 
 def _devices(options: argparse.Namespace) -> int:

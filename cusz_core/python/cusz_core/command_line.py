@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,12 +235,13 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def print_table(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
+def print_table(lines: Sequence[Sequence[str]], right: Collection[int] = (), file: TextIO | None = None) -> None:
     """Prints rows of cells in aligned columns; those with the indices `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = enumerate(zip(line, widths, strict=True))
-        print("  ".join(text.rjust(n) if i in right else text.ljust(n) for i, (text, n) in cells).rstrip())
+        text = "  ".join(cell.rjust(n) if i in right else cell.ljust(n) for i, (cell, n) in cells)
+        print(text.rstrip(), file=file)
 
 
 def size(n: int) -> str:

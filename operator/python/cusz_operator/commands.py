@@ -39,6 +39,8 @@ from .difference import Difference, compare_runs
 from .inspection import inspect_bp
 from .parameters import operator_parameters
 from .plugin import plugin_path
+from .proposal import Goal, Proposal, print_proposals, propose
+from .sampling import sampled_variables
 from .variables import VariableInfo, inspect_variables
 
 __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY"]
@@ -53,6 +55,20 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--variable", action="append", metavar="NAME", help="repeat for more variables")
     parser.add_argument("--eb", action="append", type=number, help="once for all, or once per variable")
+    parser.add_argument(
+        "--from",
+        dest="example",
+        type=Path,
+        metavar="RUN.bp",
+        help="variables of an uncompressed run; ratio and PSNR of a few bounds, from samples, go to standard error. "
+        "Without --eb it chooses a bound for each variable:",
+    )
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--relative", type=number, metavar="R", help="with --from: this fraction of the value range (default: 1e-4)"
+    )
+    chosen.add_argument("--psnr", type=number, metavar="DB", help="with --from: the largest bound with this PSNR")
+    chosen.add_argument("--ratio", type=number, metavar="R", help="with --from: the smallest bound with this ratio")
     parser.add_argument(
         "--mode", action="append", choices=TABLE["mode"].choices, help="the same; rel is per block (default: abs)"
     )
@@ -72,18 +88,8 @@ def _config(options: argparse.Namespace) -> int:
     if options.environment:
         print(f"export ADIOS2_PLUGIN_PATH={shlex.quote(str(plugin_path()))}")
         return 0
-    if not options.variable or not options.eb:
-        raise ParameterError("--variable NAME and --eb EB are needed (or --environment alone)")
-    names: list[str] = options.variable
-    bounds = _one_per_variable("--eb", options.eb, names)
-    modes = _one_per_variable("--mode", options.mode or ["abs"], names)
-    variables = [
-        configuration.OperatedVariable(
-            name, operator_parameters(**{**parameters_given(options), "eb": eb, "mode": mode}, order=options.order)
-        )
-        for name, eb, mode in zip(names, bounds, modes, strict=True)
-    ]
     configuration.check_engine(options.engine)
+    variables = _of_run(options) if options.example else _of_options(options)
     formats = {
         "xml": functools.partial(configuration.xml, statistics=not options.no_statistics),
         "yaml": functools.partial(configuration.yaml, statistics=not options.no_statistics),
@@ -100,6 +106,54 @@ def _config(options: argparse.Namespace) -> int:
     sections |= {f"adios2.{name}": write(options.io, options.engine, variables) for name, write in formats.items()}
     print("\n".join(f"# {title}\n{text}" for title, text in sections.items()), end="")
     return 0
+
+
+def _of_options(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
+    """The variables to be compressed, according to the command line alone."""
+    if not options.variable or not options.eb:
+        raise ParameterError("--variable NAME and --eb EB are needed (or --from RUN.bp, or --environment alone)")
+    if any(value is not None for value in (options.relative, options.psnr, options.ratio)):
+        raise UsageError("--relative, --psnr and --ratio need a run to choose bounds for: --from RUN.bp")
+    names: list[str] = options.variable
+    bounds = _one_per_variable("--eb", options.eb, names)
+    modes = _one_per_variable("--mode", options.mode or ["abs"], names)
+    return [_operated(name, eb, mode, options) for name, eb, mode in zip(names, bounds, modes, strict=True)]
+
+
+def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
+    """The variables of a run, with bounds chosen by samples; what these say is printed to standard error."""
+    names: list[str] = options.variable or []
+    given = parameters_given(options)
+    eb, mode = given.pop("eb", None), given.pop("mode", None)
+    if eb and any(value is not None for value in (options.relative, options.psnr, options.ratio)):
+        raise UsageError("--eb gives the bound itself: leave out --relative, --psnr or --ratio")
+    if len(eb or []) > 1 and not names:
+        raise UsageError("several --eb need as many --variable")
+    goals = [Goal(psnr=options.psnr, ratio=options.ratio, relative=options.relative)] * max(len(names), 1)
+    if eb:
+        bounds = _one_per_variable("--eb", eb, names or [""])
+        modes = _one_per_variable("--mode", mode or ["abs"], names or [""])
+        goals = [Goal(eb=eb, mode=mode) for eb, mode in zip(bounds, modes, strict=True)]
+    elif mode:
+        raise UsageError("--mode is that of --eb: without --eb, bounds are chosen in mode abs")
+    goal_of = dict(zip(names, goals, strict=True)) if names else {}
+    proposals: list[Proposal] = []
+    with progress(f"sampling {options.example}"):
+        for variable in sampled_variables(options.example, names, **given):
+            goal = goal_of.get(variable.name, goals[0])
+            proposals.append(propose(variable, goal, is_wanted=variable.name in goal_of, **given))
+    print_proposals(proposals, sys.stderr)
+    chosen = [_operated(p.variable.name, p.eb, p.mode, options, p.comment) for p in proposals if p.eb is not None]
+    if not chosen:
+        raise FailureError(f"no variable of {options.example} has been given a bound (the notes above say why)")
+    return chosen
+
+
+def _operated(
+    name: str, eb: float, mode: Any, options: argparse.Namespace, comment: str = ""
+) -> configuration.OperatedVariable:
+    given = {**parameters_given(options), "eb": eb, "mode": mode}
+    return configuration.OperatedVariable(name, operator_parameters(**given, order=options.order), comment)
 
 
 def _one_per_variable(option: str, values: list[Any], names: list[str]) -> list[Any]:

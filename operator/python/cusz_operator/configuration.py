@@ -37,10 +37,11 @@ _REFUSED = {
 
 @dataclasses.dataclass(frozen=True)
 class OperatedVariable:
-    """An ADIOS2 variable and the operator's parameters for it."""
+    """An ADIOS2 variable and the operator's parameters for it; `comment` is one line."""
 
     name: str
     parameters: Mapping[str, Value]
+    comment: str = ""
 
     def operator(self) -> dict[str, str]:
         """The operator's keys and values, as ADIOS2 reads them."""
@@ -81,7 +82,7 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
     """
     check_engine(engine)
     lines = ['<?xml version="1.0"?>']
-    lines += [f"<!-- {comment.replace('--', '- -')} -->"] if comment else []
+    lines += _xml_comment(comment)
     lines += [
         "<adios-config>",
         f"  <io name={quoteattr(io)}>",
@@ -96,6 +97,7 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
     else:
         lines.append(f"    <engine type={quoteattr(engine)}/>")
     for variable in variables:
+        lines += [f"    {line}" for line in _xml_comment(variable.comment)]
         lines += [f"    <variable name={quoteattr(variable.name)}>", '      <operation type="plugin">']
         for key, value in variable.operator().items():
             lines.append(f"        <parameter key={quoteattr(key)} value={quoteattr(value)}/>")
@@ -112,9 +114,14 @@ def yaml(io: str, engine: str, variables: list[OperatedVariable], comment: str =
     lines += [f"    # {_NO_STATISTICS}", "    StatsLevel: 0"] if not statistics else []
     lines.append("  Variables:")
     for variable in variables:
+        lines += [f"    # {variable.comment}"] if variable.comment else []
         lines += [f"    - Variable: {_quoted(variable.name)}", "      Operations:", "        - Type: plugin"]
         lines += [f"          {key}: {_quoted(value)}" for key, value in variable.operator().items()]
     return "\n".join(lines) + "\n"
+
+
+def _xml_comment(text: str) -> list[str]:
+    return [f"<!-- {text.replace('--', '- -')} -->"] if text else []
 
 
 def _quoted(text: str) -> str:

@@ -1,0 +1,256 @@
+"""Samples of the variables in a BP file, on which bounds are tried before a run is compressed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import statistics
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+from cusz_core import tuning
+from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
+
+from . import blocktable, checks
+from .errors import PluginError
+from .inspection import DTYPES, extents_of, import_adios2, like
+from .plugin import Plugin, without_colours
+
+if TYPE_CHECKING:
+    from typing import Unpack  # of Python 3.11
+
+    from cusz_core.parameters import Options
+
+__all__ = ["SampledVariable", "sampled_variables"]
+
+_STEPS = 3  # of a variable are looked at
+_VALUES = 1 << 20  # of a sample at most, or one box
+_FETCHED = 32 << 20  # bytes that ADIOS2 reads for a sample at most, or one box
+_AT_ONCE = 1 << 20  # bytes for one Get: ADIOS2 reads a block from the first to the last value of a selection
+_SMALL = 4096  # bytes: smaller blocks are not worth a bound
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledVariable:
+    """A variable of a BP file, with values of type float or double.
+
+    Attributes:
+        name: of the variable.
+        type: ADIOS2's name of its type.
+        shape: of the global array (at the first step, if it changes); () for local arrays.
+        steps: number of steps that have it.
+        blocks: number of its blocks at one of them.
+        sample: values of it, for `tuning.survey` and `tuning.find_bound`: ratios are those of a block of mean size, the
+            value range is that of `has_statistics`. None: there is none.
+        has_statistics: the value range is that of all steps, from ADIOS2's statistics; else that of the sample.
+        remark: why it should not be compressed, or why there is no sample; "" if nothing is to be said.
+    """
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    steps: int
+    blocks: int = 0
+    sample: tuning.Sample | None = None
+    has_statistics: bool = False
+    remark: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """A block of a variable: `step` counts those that have the variable, `number` is ADIOS2's; `start` is None in a
+    local array."""
+
+    step: int
+    number: int
+    start: tuple[int, ...] | None
+    count: tuple[int, ...]
+
+
+def sampled_variables(
+    path: str | os.PathLike[str], names: Collection[str] = (), **options: Unpack[Options]
+) -> Iterator[SampledVariable]:
+    """Takes samples of the variables in a BP file (BP5 or BP4), one variable after the other.
+
+    A sample is of boxes from the blocks of up to three steps, not more than 2^20 values (or one box), for which ADIOS2
+    reads no more than 32 MiB (or what one box needs), in pieces of 1 MiB where that is possible.
+
+    Args:
+        path: the .bp folder or file.
+        names: of the variables; all with values of type float or double if it is empty.
+        options: parameters of the compression: `fill` is no part of the value range, `predictor` decides how large the
+            boxes are.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ParameterError: it has no such variable, or one of another type.
+        CuszError: ADIOS2 cannot read it, or there is no complete step in it.
+        PluginError, UnsupportedError: adios2 is missing or older than 2.11.
+    """
+    path = os.fspath(path)
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path!r} does not exist")
+    checks.verify(Path(path))
+    adios2 = import_adios2()
+    try:
+        plugin = Plugin()
+    except PluginError:  # then ADIOS2 cannot read what it compressed either
+        plugin = None
+    io = adios2.Adios().declare_io("cusz_sampling")
+    try:
+        engine = io.open(path, adios2.Mode.ReadRandomAccess)
+    except Exception as error:
+        raise CuszError(f"ADIOS2 cannot open {path!r}: {without_colours(error)}") from error
+    try:
+        available = {name: d for name, d in io.available_variables().items() if not blocktable.is_table(name)}
+        if not available:
+            raise CuszError(f"{path!r} has no variable: there is no complete step in it")
+        for name in names:
+            _require(name, available)
+        for name, description in sorted(available.items()):
+            if description["Type"] in DTYPES and (not names or name in names):
+                run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
+                yield run.sampled(**options)
+    finally:
+        engine.close()
+
+
+def _require(name: str, available: dict[str, dict[str, str]]) -> None:
+    if name not in available:
+        raise ParameterError(f"there is no variable {name!r}{like(name, available)}")
+    kind = available[name]["Type"]
+    if kind not in DTYPES:
+        raise ParameterError(f"the variable {name!r} is of type {kind}; the operator takes float and double")
+
+
+class _Run:
+    """A variable of an open file."""
+
+    def __init__(
+        self, adios2: Any, engine: Any, variable: Any, description: dict[str, str], plugin: Plugin | None
+    ) -> None:
+        self.adios2, self.engine, self.variable, self.plugin = adios2, engine, variable, plugin
+        self.description = description
+        self.name = variable.name()
+        self.dtype = DTYPES[description["Type"]]
+
+    def sampled(self, **options: Unpack[Options]) -> SampledVariable:
+        n_steps = int(self.description["AvailableStepsCount"])
+        shape = tuple(map(int, self.variable.shape()))
+        known = SampledVariable(self.name, self.description["Type"], shape, n_steps)
+        if self.description["SingleValue"] == "true":
+            return dataclasses.replace(known, remark="a single value, which no operator compresses")
+        try:
+            blocks = self.blocks(n_steps)
+            if not blocks:
+                return dataclasses.replace(known, remark="no values at the steps looked at")
+            known = dataclasses.replace(known, blocks=sum(block.step == blocks[0].step for block in blocks))
+            if compressed := self.compressed(blocks[0]):
+                return dataclasses.replace(known, remark=compressed)
+            x = self.values(blocks, options.get("predictor", "lorenzo"))
+        except Exception as error:  # of ADIOS2; the other variables are still worth looking at
+            return dataclasses.replace(known, remark=f"cannot be read: {without_colours(error)}")
+        sizes = [math.prod(block.count) for block in blocks]
+        limits = cusz_core.value_range(x, options.get("fill"), threads=options.get("threads"))
+        stated = self.statistics(x.size, limits, options.get("fill"))
+        share = x.size / (sum(sizes) / len({block.step for block in blocks}) * n_steps)
+        sample = tuning.Sample(x, round(statistics.mean(sizes)), stated or limits, min(share, 1.0))
+        few = sample.size * self.dtype.itemsize < _SMALL
+        remark = f"blocks of {sample.size} values are too small to be worth a bound" if few else ""
+        return dataclasses.replace(known, sample=sample, has_statistics=stated is not None, remark=remark)
+
+    def blocks(self, n_steps: int) -> list[_Block]:
+        """Blocks of the steps to be looked at: those that are not small beside the others."""
+        found = []
+        is_local = self.variable.shape_id() == self.adios2.ShapeID.LocalArray
+        # BP5 counts only the steps that have the variable, BP4 all steps of the file.
+        numbers: Sequence[int] = range(n_steps)
+        if not self.engine.impl.Type().startswith("BP5"):
+            numbers = [step for step in range(self.engine.steps()) if self.engine.blocks_info(self.name, step)]
+        for step in sorted({(2 * i + 1) * n_steps // (2 * _STEPS) for i in range(_STEPS)}):
+            for info in self.engine.blocks_info(self.name, numbers[step]):
+                count = extents_of(info["Count"])
+                if math.prod(count or (0,)) > 0:
+                    start = None if is_local else extents_of(info["Start"])
+                    found.append(_Block(step, int(info["BlockID"]), start, count))
+        usual = statistics.median(math.prod(block.count) for block in found) if found else 0
+        return [block for block in found if 2 * math.prod(block.count) >= usual]
+
+    def compressed(self, block: _Block) -> str:
+        """With which bound the block has been compressed by this plugin, in words; "": it has not been."""
+        if self.plugin is None:
+            return ""
+        zeros, ones = (0,) * len(block.count), (1,) * len(block.count)
+        archive = self.plugin.capture(self.name, 1 << 16, lambda: self.read(block, zeros, ones))
+        if archive is None:
+            return ""
+        try:
+            return f"already compressed with cusz, bound {cusz_core.inspect(archive).eb_abs:g}"
+        except CorruptArchiveError:
+            return "already written through cusz"
+
+    def read(self, block: _Block, start: Sequence[int], count: Sequence[int]) -> NDArray[Any]:
+        """A box of a block."""
+        values = np.empty(count, self.dtype)
+        self.variable.set_step_selection([block.step, 1])
+        if block.start is None:
+            self.variable.set_block_selection(block.number)
+            self.variable.set_selection([list(start), list(count)])
+        else:
+            corner = [offset + first for offset, first in zip(block.start, start, strict=True)]
+            self.variable.set_selection([corner, list(count)])
+        self.engine.get(self.variable, values, self.adios2.Mode.Sync)
+        return values
+
+    def values(self, blocks: list[_Block], predictor: str) -> NDArray[Any]:
+        """Boxes of the blocks, one behind the other along the first axis. Of the axes, those of extent 1 and all but
+        the four fastest ones are left out."""
+        smallest = [min(extents) for extents in zip(*(block.count for block in blocks), strict=True)]
+        axes = [axis for axis, extent in enumerate(smallest) if extent > 1][-4:]
+        box = [1] * len(smallest)
+        if axes:
+            for axis, edge in zip(axes, tuning.box_shape([smallest[axis] for axis in axes], predictor), strict=True):
+                box[axis] = edge
+        outer = _split(box, blocks[0].count, self.dtype.itemsize)
+        size = math.prod(box)
+        fetched = math.prod(box[:outer]) * _span(box, blocks[0].count, outer) * self.dtype.itemsize
+        n_boxes = min(_VALUES // size, _FETCHED // fetched, sum(math.prod(block.count) for block in blocks) // size)
+        parts = []
+        for number in range(max(n_boxes, 1)):
+            block = blocks[number * len(blocks) // max(n_boxes, 1)]
+            corner = tuning.box_start(block.count, box, number)
+            for offset in itertools.product(*map(range, box[:outer])):
+                start = [*map(sum, zip(corner, offset, strict=False)), *corner[outer:]]
+                parts.append(self.read(block, start, [1] * outer + box[outer:]).reshape(-1))
+        shape = [box[axis] for axis in axes] or [1]
+        return np.concatenate(parts).reshape([-1, *shape[1:]])
+
+    def statistics(self, size: int, limits: cusz_core.ValueRange, fill: float | None) -> cusz_core.ValueRange | None:
+        """The value range in ADIOS2's statistics, if it can be true for a sample of `size` values: there may be none (0
+        and 0), and NaN and fill spoil it."""
+        low, high = float(self.description["Min"]), float(self.description["Max"])
+        slack = 1e-5 * max(abs(low), abs(high))  # they are texts of seven digits
+        holds = low < high < math.inf and low - slack <= limits.min and limits.max <= high + slack
+        if not holds or limits.values < size or (fill is not None and min(abs(low - fill), abs(high - fill)) <= slack):
+            return None
+        return limits._replace(min=low, max=high)
+
+
+def _span(box: Sequence[int], extents: Sequence[int], outer: int) -> int:
+    """Values of a block from the first to the last one of a box of which the `outer` slowest axes are cut off."""
+    strides = [math.prod(extents[axis + 1 :]) for axis in range(len(extents))]
+    return 1 + sum((edge - 1) * stride for edge, stride in zip(box[outer:], strides[outer:], strict=True))
+
+
+def _split(box: Sequence[int], extents: Sequence[int], value_bytes: int) -> int:
+    """How many of the slowest axes of a box have to be cut up so that one Get reads little."""
+    return next(
+        (outer for outer in range(len(box)) if _span(box, extents, outer) * value_bytes <= _AT_ONCE), len(box) - 1
+    )

@@ -1,0 +1,150 @@
+"""`cusz tune`: what it prints and returns."""
+
+import json
+import math
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+import cusz_core as cusz
+import support
+from cusz_core import cli, tuning
+
+X = support.smooth((20, 30, 40), support.F32)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with x.npy and x.raw (float32), as the current one."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    X.tofile("x.raw")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, capsys):
+    """Runs a command line; returns (exit code, standard output, standard error)."""
+
+    def call(*arguments):
+        code = cli.main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def fails(result, code, words):
+    """One line on standard error, nothing on standard output."""
+    assert result[0] == code
+    assert result[1] == ""
+    assert re.fullmatch(r"cusz: error: [^\n]+\n", result[2]), result[2]
+    assert re.search(words, result[2]), result[2]
+    return True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["x.npy"],
+        ["x.npy", "--predictor", "spline", "--bins", "256"],
+        ["x.raw", "--shape", "20x30x40", "--dtype", "f32", "--fill=-1e+30", "--threads", "1"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("goal", [("--psnr", 70), ("--ratio", 6.5)], ids=str)
+def test_a_goal(run, folder, goal, options):
+    """The command that it prints makes the archive that it promises."""
+    code, out, err = run("tune", *options, *goal)
+    assert (code, err) == (0, "")
+    head, _, rest = out.partition("\n")
+    assert re.fullmatch(r"x\.\w+: float32 20x30x40, 96 kB, values -?\d\.\d+ to \d\.\d+", head)
+    *_, command = rest.splitlines()
+    assert run(*shlex.split(command)[1:])[0] == 0
+    archive = (folder / f"{options[0]}.cusz").read_bytes()
+    result = cusz.verify(X, archive)
+    assert (result.psnr if goal[0] == "--psnr" else result.ratio) >= goal[1]
+    assert f"\nbound     {result.eb!r}, " in out
+    assert f"\nPSNR      {result.psnr:.2f} dB\n" in out
+    assert f"\nratio     {result.ratio:.2f}, " in out
+    assert f"\nmax error {result.max_error:.6g}\n" in out
+    assert ("spline" in options) == (cusz.inspect(archive).predictor == "spline")
+
+
+def test_a_table(run):
+    code, out, err = run("tune", "x.npy")
+    assert (code, err) == (0, "")
+    _, empty, columns, *rows = out.splitlines()
+    assert empty == ""
+    assert columns.split() == ["of", "range", "bound", "ratio", "bits/value", "PSNR"]
+    assert [float(row.split()[0]) for row in rows] == list(tuning.BOUNDS)
+    for row in rows:
+        result = cusz.verify(X, cusz.compress(X, float(row.split()[0]), "rel"))
+        assert row.split()[2:] == [f"{result.ratio:.2f}", f"{result.bit_rate:.2f}", f"{result.psnr:.1f}"]
+    out = run("tune", "x.npy", "--bounds", "1e-3", "0.02")[1]
+    assert [line.split()[0] for line in out.splitlines()[3:]] == ["0.001", "0.02"]
+
+
+def test_a_table_from_a_sample(run, monkeypatch):
+    monkeypatch.setattr(tuning, "_WHOLE", 1 << 18)
+    monkeypatch.setattr(tuning, "_SAMPLE", 1 << 16)
+    np.save("large.npy", support.smooth((70, 100, 100), support.F32))
+    *_, empty, last = run("tune", "large.npy")[1].splitlines()
+    assert empty == ""
+    assert re.fullmatch(r"estimated from \d+% of the values", last)
+    assert "estimated" not in run("tune", "large.npy", "--psnr", 60)[1]
+    rows = json.loads(run("tune", "large.npy", "--json")[1])["bounds"]
+    assert all(row["share"] < 0.5 for row in rows)
+
+
+def test_json(run):
+    table = json.loads(run("tune", "x.npy", "--bounds", "1e-3", "--json")[1])
+    assert (table["field"], table["shape"], table["dtype"]) == ("x.npy", [20, 30, 40], "float32")
+    assert (table["min"], table["max"]) == (X.min(), X.max())
+    assert table["bounds"] == [tuning.survey(X, [1e-3])[0].to_dict()]
+    found = json.loads(run("tune", "x.npy", "--psnr", "70", "--json")[1])
+    expected = tuning.find_bound(X, psnr=70).to_dict()
+    assert {key: found[key] for key in expected} == expected
+    np.save("nan.npy", np.full((3, 4), math.nan))
+    assert json.loads(run("tune", "nan.npy", "--psnr", "70", "--json")[1])["psnr"] == "inf"
+
+
+def test_values_that_look_like_no_data(run):
+    x = X.copy()
+    x[:5] = 1e20
+    np.save("ocean.npy", x)
+    out = run("tune", "ocean.npy")[1]
+    assert "\n25% are 1e+20, far from the others: give --fill 1e+20 if it means no data\n" in out
+    assert json.loads(run("tune", "ocean.npy", "--json")[1])["likely_fill"] == float(np.float32(1e20))
+    out = run("tune", "ocean.npy", "--fill", "1e20", "--psnr", "60")[1]
+    assert "no data" not in out
+    assert f"values {x[5:].min():.6g} to {x[5:].max():.6g}\n" in out
+
+
+def test_fields_without_a_range(run):
+    np.save("equal.npy", np.full((30, 40), 5.0))
+    out = run("tune", "equal.npy", "--psnr", "60")[1]
+    assert "values 5 to 5\n" in out
+    assert "\nbound     2.5\n" in out
+    np.save("empty.npy", np.zeros((0, 3)))
+    assert "no finite values" in run("tune", "empty.npy", "--psnr", "60")[1]
+    assert fails(run("tune", "empty.npy", "--ratio", "3"), 2, "the field is empty")
+    assert run("tune", "empty.npy")[0] == 0
+
+
+def test_errors(run):
+    assert fails(run("tune"), 2, "field")
+    assert fails(run("tune", "x.npy", "--psnr", "60", "--ratio", "3"), 2, "not allowed with")
+    assert fails(run("tune", "x.npy", "--psnr", "60", "--bounds", "1"), 2, "not allowed with")
+    assert fails(run("tune", "x.npy", "--ratio", "many"), 2, "'many' is not a number")
+    assert fails(run("tune", "x.npy", "--ratio", "0.5"), 2, "ratio is 0.5; it must be finite and above 1")
+    assert fails(run("tune", "x.npy", "--psnr", "inf"), 2, "psnr is inf")
+    assert fails(run("tune", "x.npy", "--bounds", "-1"), 2, "eb is -1")
+    assert fails(run("tune", "x.npy", "--ratio", "1e6"), 2, r"the best found for this field is \d+")
+    assert fails(run("tune", "x.npy", "--eb", "1e-3"), 2, "--eb")
+    assert fails(run("tune", "x.raw"), 2, "give --shape .* and --dtype")
+    assert fails(run("tune", "missing.npy"), 1, "No such file or directory: missing.npy")
+    np.save("i.npy", np.arange(5))
+    assert fails(run("tune", "i.npy"), 2, "int64.*accepted are float32 and float64")
