@@ -33,7 +33,6 @@ author = copyright = "The cusz authors"
 version = release = cusz_core.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns: list[str] = []
 nitpicky = True
 smartquotes = False  # quotes are those of code
 
@@ -43,7 +42,6 @@ myst_enable_extensions = ["colon_fence", "fieldlist"]
 html_theme = "furo"
 html_title = f"cusz {version}"
 html_copy_source = html_show_sourcelink = False
-html_theme_options: dict[str, Any] = {"navigation_with_keys": True}
 html_css_files = ["site.css"]
 html_static_path = ["static"]
 
