@@ -7,8 +7,8 @@
 Both files come from the same run of a proxy (apps/proxy.py), on any number of ranks; the second may also be a separate
 run with --eb 0. Two tables for the last step: for every field the ratio, the bound, the largest error, PSNR, extremes
 and the share of values that moved to another bin of the histogram; and for one field the power spectrum, original and
-decoded. The picture shows the spectra of all fields and their ratios, with the spectrum of the error, which shows the
-scales that are lost. What a spectrum is taken over depends on the proxy: boxes (cosmology), horizontal planes
+decoded. The picture shows the spectra of all fields and how much they change, with the spectrum of the error, which
+shows the scales that are lost. What a spectrum is taken over depends on the proxy: boxes (cosmology), horizontal planes
 (hurricane), circles of latitude (climate), each orbital (orbitals), and the density on a mesh of the particles at x, y,
 z (particles). For orbitals also the scalar products: how far the decoded ones are from orthonormal.
 """
@@ -38,6 +38,7 @@ Spectrum = list[tuple[float, float, float]]
 
 HISTOGRAM_BINS = 256
 LINES = 12  # of the table of a spectrum
+KEPT = 0.01  # of a wave's variance: with a larger error it counts as lost in the picture
 
 
 @dataclass
@@ -221,8 +222,16 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
+def change_of_kept(spectra: dict[str, Spectrum]) -> float:
+    """The largest |P' / P - 1| over waves that are kept: those with an error of less than KEPT of their variance."""
+    waves = [wave for power in spectra.values() for wave in power]
+    kept = (abs(decoded / original - 1) for original, decoded, error in waves if error < KEPT * original)
+    return max(kept, default=0.0)
+
+
 def draw(spectra: dict[str, Spectrum], path: Path, title: str) -> None:
-    """Spectra of the fields, original (line), decoded (dots) and of the error (dashes), and below their ratios."""
+    """Spectra of the fields, original (line), decoded (dots) and of the error (dashes), and below how much they change,
+    on an axis that ends at the largest change of waves that are kept."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 8), layout="constrained")
@@ -233,11 +242,13 @@ def draw(spectra: dict[str, Spectrum], path: Path, title: str) -> None:
         above.loglog(waves, power[:, 0] / scale, color=colour, label=name)
         above.loglog(waves, power[:, 1] / scale, ".", color=colour)
         above.loglog(waves, power[:, 2] / scale, "--", color=colour, linewidth=0.8)
-        below.semilogx(waves, power[:, 1] / np.where(power[:, 0] > 0, power[:, 0], np.nan), color=colour)
+        below.semilogx(waves, power[:, 1] / np.where(power[:, 0] > 0, power[:, 0], np.nan) - 1, color=colour)
     above.set_ylabel("variance over the total (dots: decoded, dashes: error)")
     above.legend(fontsize=8)
-    below.set_ylabel("decoded / original")
-    below.set_ylim(0.9, 1.1)
+    band = change_of_kept(spectra)
+    below.set_ylabel("decoded / original - 1")
+    below.set_title(f"changes by up to {band:.1e} where the error has less than {KEPT:.0%} of the variance", fontsize=9)
+    below.set_ylim(-1.1 * (band or 1), 1.1 * (band or 1))
     below.set_xlabel("waves per box")
     figure.suptitle(title)
     figure.savefig(path, dpi=110)

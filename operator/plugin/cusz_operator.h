@@ -26,12 +26,16 @@
 extern "C" {
 #endif
 
+/* ---- The plugin */
+
 /* Changes whenever a function below changes its meaning. */
 #define CUSZ_OPERATOR_INTERFACE 3
 CUSZ_OPERATOR_API int32_t cusz_operator_interface(void);
 
 /* "major.minor.patch" of the library. */
 CUSZ_OPERATOR_API const char* cusz_operator_version(void);
+
+/* ---- Reading archives as they are */
 
 /* Switches capture on for the process. The first block that ADIOS2 then asks the plugin to decode is copied to
  * `archive` as it is, and the values that ADIOS2 returns for it are meaningless. Blocks after it are decoded as usual.
@@ -48,6 +52,8 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_begin(const char* variable, void
  * Returns a cusz_status: CUSZ_ERROR_PARAMETER if capture is not on, `archive_bytes` is NULL, or the archive did not fit
  * (`archive_bytes` then says how much it needs, and nothing was copied). */
 CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
+
+/* ---- Storing finished archives */
 
 /* The most extents of a block, and the most archives posted at once, per process. */
 #define CUSZ_OPERATOR_MAX_NDIM 32
@@ -96,6 +102,8 @@ CUSZ_OPERATOR_API uintptr_t cusz_operator_offer_with_range(const void* archive, 
 
 /* Withdraws a posted archive, used or not, and returns what became of it. The archive is not accessed afterwards. */
 CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t key);
+
+/* ---- Memory */
 
 /* Frees the scratch memory that the plugin keeps for reuse between blocks, except that of calls in progress. */
 CUSZ_OPERATOR_API void cusz_operator_release_scratch(void);

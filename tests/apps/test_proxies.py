@@ -15,6 +15,7 @@ import pytest
 APPS = Path(__file__).resolve().parents[2] / "apps"
 sys.path.insert(0, str(APPS))
 
+import analyse  # noqa: E402
 import climate  # noqa: E402
 import cosmology  # noqa: E402
 import hurricane  # noqa: E402
@@ -105,6 +106,16 @@ def test_under_mpirun(ranks: Any, read_bp: Any, tmp_path: Path, name: str) -> No
         assert len(power) > 3
         if field in varying and name != "climate":  # its height has waves far below the error
             assert power[1][1] == pytest.approx(power[1][0], rel=0.1)
+
+
+def test_the_axis_of_changes_ends_at_those_of_waves_that_are_kept(tmp_path: Path) -> None:
+    spectra = {"a": [(1.0, 1.0004, 1e-7), (0.5, 0.4999, 1e-3)], "b": [(1e-6, 3e-6, 2e-6), (0.0, 1e-9, 1e-9)]}
+    assert analyse.change_of_kept(spectra) == pytest.approx(4e-4)
+    assert analyse.change_of_kept({"lossless": [(1.0, 1.0, 0.0), (0.0, 0.0, 0.0)]}) == 0
+    assert analyse.change_of_kept({"lost": [(1e-9, 1e-3, 1e-3)]}) == 0
+    for number, each in enumerate((spectra, {"lossless": [(1.0, 1.0, 0.0), (0.5, 0.5, 0.0)]})):
+        analyse.draw(each, tmp_path / f"{number}.png", "a title")
+        assert (tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def proxy_fields(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The examples of docs/operator.md work as they stand."""
+"""The examples of docs/operator.md and docs/tools.md work as they stand, and the API's pages list all there is."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
+import cusz_core
 import cusz_operator
 from cusz_core.parameters import TABLE
 
-TEXT = (Path(__file__).parents[2] / "docs" / "operator.md").read_text(encoding="utf-8")
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+import c_header
+
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "operator.md").read_text(encoding="utf-8")
 
 
-def examples(language: str) -> list[str]:
-    found = re.findall(rf"^```{language}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+def examples(language: str, text: str = TEXT) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     assert found
     return found
 
@@ -34,6 +41,21 @@ def test_python(program: Callable, tmp_path: Path) -> None:
     of_variable, of_block = done.stdout.splitlines()
     assert re.fullmatch(r"T \(Asked\(mode='abs', eb=0.001\),\) 0.001 \d+\.\d+ \d+", of_variable)
     assert re.fullmatch(r"T 0 0 cusz \d+\.\d+", of_block)
+
+
+def test_python_of_the_tools(program: Callable, tmp_path: Path) -> None:
+    field = np.linspace(0, 1, 5000).reshape(50, 100)
+    with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        for i in range(3):
+            with out.step():
+                out.put("temperature", field + i)
+    code = "\n".join(examples("python", (DOCS / "tools.md").read_text(encoding="utf-8")))
+    program([sys.executable, "-c", f"{code}\nassert last.shape == (50, 100)"], cwd=tmp_path)
+    with cusz_operator.Reader(tmp_path / "smaller.bp") as copy:
+        for i, step in enumerate(copy):
+            assert step.blocks("temperature")["eb_abs"] == 1e-2
+            assert abs(step.read("temperature") - (field + i)).max() <= 1e-2 + 1e-3
+    assert len(copy) == 3
 
 
 @pytest.mark.parametrize("language", ["xml", "yaml"])
@@ -85,3 +107,29 @@ def test_cpp(program: Callable, programs: Path, tmp_path: Path) -> None:
 def test_every_parameter_is_described() -> None:
     for name in ("accuracy", "tolerance", "eb", "mode", "fill", "order", "bins", "backend", "threads"):
         assert f"`{name}`" in TEXT
+
+
+@pytest.mark.parametrize("package", [cusz_core, cusz_operator])
+def test_the_api_page_has_every_name(package: ModuleType) -> None:
+    page = (DOCS / "api" / f"{package.__name__}.md").read_text(encoding="utf-8")
+    documented = set(re.findall(rf"{package.__name__}\.(\w+)", page)) | {"__version__"}
+    assert set(package.__all__) <= documented
+
+
+def test_the_c_page_has_every_declaration() -> None:
+    for path in ("cusz_core/include/cusz/cusz.h", "operator/plugin/cusz_operator.h"):
+        header = (DOCS.parent / path).read_text(encoding="utf-8")
+        page = c_header.markdown(header, 3)
+        declared = re.findall(r"^\w+_API [^(]*?(\w+)\(", header, re.M)
+        declared += re.findall(r"^typedef (?:enum|struct) (\w+)", header, re.M)
+        assert len(declared) > 5
+        assert all(re.search(rf"^:+\{{c:\w+\}} .*?\b{name}\b", page, re.M) for name in declared)
+        for value in re.findall(r"\b(CUSZ_\w+) = -?\d+\b", header):
+            assert f"{{c:enumerator}} {value} = " in page
+        comments = " ".join(re.findall(r"\w{4,}", " ".join(re.findall(r"/\*(.*?)\*/", header, re.S))))
+        assert set(comments.split()) <= set(re.findall(r"\w{4,}", page.replace("\\_", "_")))
+
+
+def test_what_is_no_declaration_is_refused() -> None:
+    with pytest.raises(ValueError, match="what is"):
+        c_header.markdown("union { int a; };", 2)

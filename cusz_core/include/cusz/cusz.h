@@ -32,6 +32,8 @@
 extern "C" {
 #endif
 
+/* ---- Constants and types */
+
 #define CUSZ_MAX_NDIM 4
 /* The archive format version that this library writes, and the newest that it reads. */
 #define CUSZ_FORMAT_VERSION 2
@@ -128,6 +130,8 @@ typedef struct cusz_info {
 
 typedef struct cusz_context cusz_context;
 
+/* ---- What this library is, and what this build has */
+
 /* "major.minor.patch" of the library. */
 CUSZ_API const char* cusz_version(void);
 /* The name of a status, such as "corrupt archive"; never NULL. */
@@ -145,6 +149,8 @@ CUSZ_API int32_t cusz_has_backend(cusz_backend backend);
 /* Nonzero if this build has the lossless stage. */
 CUSZ_API int32_t cusz_has_lossless(cusz_lossless stage);
 
+/* ---- Contexts */
+
 /* Creates a context. NULL when out of memory. */
 CUSZ_API cusz_context* cusz_create(void);
 /* Frees a context and its scratch memory; NULL is allowed. */
@@ -155,6 +161,8 @@ CUSZ_API const char* cusz_last_error(const cusz_context* context);
 CUSZ_API size_t cusz_scratch_bytes(const cusz_context* context);
 /* Frees the scratch memory; the next call allocates it again. */
 CUSZ_API void cusz_release_scratch(cusz_context* context);
+
+/* ---- Devices */
 
 /* Sets the stream (cudaStream_t) for device work; NULL, the default, is the legacy default stream. It must belong to
  * the device whose memory is passed to later calls. Errors: PARAMETER. */
@@ -180,6 +188,8 @@ CUSZ_API cusz_status cusz_device_name(int32_t device, char* name, size_t name_by
  * failure. Calls with such a pointer fail with DEVICE, except those with the cpu backend. */
 CUSZ_API int32_t cusz_device_of(const void* pointer);
 
+/* ---- Parameters */
+
 /* Sets every parameter in the first struct_bytes bytes to its default, and struct_bytes itself. */
 CUSZ_API void cusz_params_init_sized(cusz_params* params, size_t struct_bytes);
 /* The macro initialises the structure as defined in this header. The function behind it, reached from other languages
@@ -187,7 +197,7 @@ CUSZ_API void cusz_params_init_sized(cusz_params* params, size_t struct_bytes);
 CUSZ_API void cusz_params_init(cusz_params* params);
 #define cusz_params_init(params) cusz_params_init_sized((params), sizeof(cusz_params))
 
-/* ---- Parameters by name: for command lines, configuration files and other languages */
+/* ---- Parameters by name, for command lines, configuration files and other languages */
 
 typedef enum cusz_type { CUSZ_TYPE_REAL = 0, CUSZ_TYPE_INTEGER = 1, CUSZ_TYPE_CHOICE = 2 } cusz_type;
 
@@ -216,6 +226,8 @@ CUSZ_API const cusz_parameter* cusz_parameter_at(int32_t number);
  * Errors: PARAMETER (unknown key, illegal value); nothing is set then. */
 CUSZ_API cusz_status cusz_params_set(cusz_params* params, const char* key, const char* value, char* message,
                                      size_t message_bytes);
+
+/* ---- Fields and archives */
 
 /* Upper bound on an archive's size: raw bytes + CUSZ_RAW_OVERHEAD_BYTES.
  *   shape      ndim extents; an extent of 0 is an empty field

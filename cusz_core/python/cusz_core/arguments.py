@@ -145,6 +145,7 @@ def extents(values: Any, what: str) -> tuple[int, ...]:
 
 
 def error_bound(eb: object) -> float:
+    """An error bound, as a float; ParameterError if it is not finite and >= 0."""
     bound = real(eb, "eb", "a number, such as eb=1e-3")
     if not (0.0 <= bound < math.inf):
         raise ParameterError(f"eb is {bound}; it must be finite and >= 0 (0 means lossless)")
@@ -152,6 +153,7 @@ def error_bound(eb: object) -> float:
 
 
 def threads(n: object) -> int | None:
+    """A number of CPU threads, or None; ParameterError if it is out of range."""
     if n is None:
         return None
     value = integer(n, "threads")
@@ -161,6 +163,7 @@ def threads(n: object) -> int | None:
 
 
 def bytes_limit(n: object, what: str) -> int:
+    """A number of bytes; ParameterError if it is negative or not an integer. `what`: its name in messages."""
     limit = integer(n, what)
     if limit < 0:
         raise ParameterError(f"{what} is {limit}; it must not be negative")
@@ -193,6 +196,7 @@ def dtype_of(dtype_id: int) -> np.dtype[Any]:
 
 
 def dtype_id_of(dtype: np.dtype[Any]) -> int:
+    """The number of a dtype in the C interface (cusz_dtype); UnsupportedError if it is neither float32 nor float64."""
     for dtype_id, accepted in _DTYPES.items():
         if dtype == accepted:
             return dtype_id

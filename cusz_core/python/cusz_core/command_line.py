@@ -88,6 +88,7 @@ class Parser(argparse.ArgumentParser):
     """A parser that raises `UsageError` instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
+        """Raises `UsageError`."""
         raise UsageError(f"{message} (see '{self.prog} --help')")
 
 

@@ -61,6 +61,7 @@ class Parameter(NamedTuple):
     decides: int
 
 
+#: The library's parameters by their keys.
 TABLE = {row[0]: Parameter(*row) for row in _native.PARAMETERS}
 
 
