@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -142,6 +143,8 @@ def _choose(sample: tuning.Sample, goal: Goal, values: str, **options: Unpack[Op
             raise _NoBoundError(str(error)) from None
         return tuning.rounded(eb, _DIGITS, up=True), f"for a ratio of {goal.ratio:g} on samples; {values}"
     relative = RELATIVE if goal.relative is None else goal.relative
+    if not 0 < relative < math.inf:
+        raise ParameterError(f"relative is {relative}; it must be finite and above 0")
     return tuning.rounded(absolute_bound(relative, low, high), _DIGITS), f"{relative:g} of {values}, rounded down"
 
 

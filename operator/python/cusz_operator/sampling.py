@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -98,12 +99,16 @@ def sampled_variables(
     if not Path(path).exists():
         raise FileNotFoundError(f"{path!r} does not exist")
     checks.verify(Path(path))
+    index = Path(path, "md.idx")
+    if index.exists() and index.stat().st_size == 0:  # BP5 would crash
+        raise CuszError(f"{path!r}: there is no complete step in it")
     adios2 = import_adios2()
     try:
         plugin = Plugin()
     except PluginError:  # then ADIOS2 cannot read what it compressed either
         plugin = None
     io = adios2.Adios().declare_io("cusz_sampling")
+    io.set_parameters({"OpenTimeoutSecs": "1"})
     try:
         engine = io.open(path, adios2.Mode.ReadRandomAccess)
     except Exception as error:
@@ -111,7 +116,7 @@ def sampled_variables(
     try:
         available = {name: d for name, d in io.available_variables().items() if not blocktable.is_table(name)}
         if not available:
-            raise CuszError(f"{path!r} has no variable: there is no complete step in it")
+            raise CuszError(f"{path!r}: there is no complete step in it, or no variable")
         for name in names:
             _require(name, available)
         for name, description in sorted(available.items()):
@@ -119,7 +124,8 @@ def sampled_variables(
                 run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
                 yield run.sampled(**options)
     finally:
-        engine.close()
+        with contextlib.suppress(Exception):  # BP5 fails again where it could not open a file
+            engine.close()
 
 
 def _require(name: str, available: dict[str, dict[str, str]]) -> None:
@@ -214,17 +220,22 @@ class _Run:
         the four fastest ones are left out."""
         smallest = [min(extents) for extents in zip(*(block.count for block in blocks), strict=True)]
         axes = [axis for axis, extent in enumerate(smallest) if extent > 1][-4:]
+        total = sum(math.prod(block.count) for block in blocks)
+        edges = [smallest[axis] for axis in axes]
+        if axes and total > _VALUES:
+            edges = list(tuning.box_shape(edges, predictor))
         box = [1] * len(smallest)
-        if axes:
-            for axis, edge in zip(axes, tuning.box_shape([smallest[axis] for axis in axes], predictor), strict=True):
-                box[axis] = edge
+        for axis, edge in zip(axes, edges, strict=True):
+            box[axis] = edge
         outer = _split(box, blocks[0].count, self.dtype.itemsize)
         size = math.prod(box)
         fetched = math.prod(box[:outer]) * _span(box, blocks[0].count, outer) * self.dtype.itemsize
-        n_boxes = min(_VALUES // size, _FETCHED // fetched, sum(math.prod(block.count) for block in blocks) // size)
+        n_boxes = max(min(_VALUES // size, _FETCHED // fetched, total // size), 1)
+        if box == smallest:
+            n_boxes = min(n_boxes, len(blocks))
         parts = []
-        for number in range(max(n_boxes, 1)):
-            block = blocks[number * len(blocks) // max(n_boxes, 1)]
+        for number in range(n_boxes):
+            block = blocks[number * len(blocks) // n_boxes]
             corner = tuning.box_start(block.count, box, number)
             for offset in itertools.product(*map(range, box[:outer])):
                 start = [*map(sum, zip(corner, offset, strict=False)), *corner[outer:]]

@@ -1,0 +1,447 @@
+"""`cusz config --from`: a configuration from what is in an uncompressed run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import cusz_core
+import cusz_operator
+import support
+from cusz_core import cli, tuning
+from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
+from cusz_operator import sampling
+from cusz_operator.sampling import SampledVariable, sampled_variables
+from support import F32, F64
+
+adios2 = pytest.importorskip("adios2")
+
+ENGINES = ["BP5", "BP4"]
+T = support.smooth((40, 60, 80), F32)
+V = support.smooth((150, 200), F64, 3) * 1e-9
+
+
+def write(
+    path: Path,
+    engine_type: str,
+    steps: Sequence[Mapping[str, Any]],
+    *,
+    stats: int = 1,
+    configuration: Path | None = None,
+) -> None:
+    """A run of a program: arrays are written as two blocks along their first axis, lists of arrays as local arrays."""
+    io = (adios2.Adios(str(configuration)) if configuration else adios2.Adios()).declare_io("SimulationOutput")
+    io.set_engine(engine_type)
+    io.set_parameters({"StatsLevel": str(stats)})
+    engine = io.open(str(path), adios2.Mode.Write)
+    for step in steps:
+        engine.begin_step()
+        for name, values in step.items():
+            first = values[0] if isinstance(values, list) else values
+            shape = [] if isinstance(values, list) or np.ndim(values) == 0 else list(values.shape)
+            variable = io.inquire_variable(name) or io.define_variable(
+                name, np.atleast_1d(first), shape, [0] * len(shape), [] if np.ndim(first) == 0 else list(first.shape)
+            )
+            for block, start in _blocks(values):
+                if np.ndim(block):
+                    variable.set_selection([start, list(block.shape)])
+                engine.put(variable, np.ascontiguousarray(np.atleast_1d(block)), adios2.Mode.Sync)
+        engine.end_step()
+    engine.close()
+
+
+def _blocks(values: Any) -> list[tuple[NDArray[Any], list[int]]]:
+    if isinstance(values, list):
+        return [(block, []) for block in values]
+    if np.ndim(values) == 0:
+        return [(np.asarray(values), [])]
+    half = len(values) // 2
+    cuts = [(0, half), (half, len(values))] if half else [(0, len(values))]
+    return [(values[low:high], [low, *[0] * (values.ndim - 1)]) for low, high in cuts]
+
+
+def all_kinds() -> list[dict[str, Any]]:
+    particles = [np.cumsum(support.integers(n, 0, 9)).astype(F64) for n in (5000, 5600, 4100)]
+    common = {"V": V, "particles/x": particles, "n": np.arange(30), "axis": np.linspace(0, 1, 80), "time": 0.5}
+    return [{"T": T * F32.type(1 + step), **common} for step in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def _plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cusz_operator.plugin_path()))
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def run_bp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp(request.param) / "run.bp"
+    write(path, request.param, all_kinds())
+    return path
+
+
+@pytest.fixture
+def config(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `cusz config --from`; returns (exit code, standard output, standard error)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = cli.main(["config", "--from", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def bounds_of(xml: str) -> dict[str, float]:
+    found = {}
+    for variable in ElementTree.fromstring(xml).findall("io/variable"):
+        keys = {p.get("key"): p.get("value") for p in variable.findall("operation/parameter")}
+        assert (keys["PluginName"], keys["PluginLibrary"], keys["mode"]) == ("cusz", "cusz_operator", "abs")
+        found[str(variable.get("name"))] = float(str(keys["accuracy"]))
+    return found
+
+
+def by_name(path: Path, *names: str, **options: Any) -> dict[str, SampledVariable]:
+    return {variable.name: variable for variable in sampled_variables(path, names, **options)}
+
+
+# ------------------------------------------------------------------------------------------------------ the command
+
+
+def test_a_bound_for_every_variable(run_bp: Path, config: Callable, tmp_path: Path) -> None:
+    """1e-4 of the value range, rounded down to two digits; what is printed otherwise does not get into the file."""
+    code, out, err = config(run_bp, "--format", "xml")
+    assert code == 0
+    ranges = {"T": 4 * np.ptp(T.astype(F64)), "V": np.ptp(V), "particles/x": np.ptp(all_kinds()[0]["particles/x"][1])}
+    bounds = bounds_of(out)
+    assert list(bounds) == ["T", "V", "particles/x"]
+    for name, eb in bounds.items():
+        assert 0.9e-4 * ranges[name] < eb <= 1.00001e-4 * ranges[name]
+        assert float(f"{eb:.1e}") == eb
+    assert out.count("(ADIOS2's statistics), rounded down; estimated: ratio ") == 3
+    rows = {line.split()[0]: line.split() for line in err.splitlines() if line}
+    assert rows["T"][-1] != ""
+    assert re.search(r"^T +float +40x60x80 +4 +2 .* statistics$", err, re.MULTILINE)
+    assert re.search(r"^particles/x +double +local +4 +3 .* statistics$", err, re.MULTILINE)
+    assert "\nnote  axis: left out: blocks of 40 values are too small to be worth a bound\n" in err
+    assert "\nnote  time: left out: a single value, which no operator compresses\n" in err
+    assert re.search(r"^n ", err, re.MULTILINE) is None
+    (tmp_path / "adios2.xml").write_text(out, encoding="utf-8")
+    assert cusz_operator.check(configuration=tmp_path / "adios2.xml").problems == []
+
+
+def test_what_is_estimated_comes_true(run_bp: Path, config: Callable, tmp_path: Path) -> None:
+    """The program, run again with the configuration, gets the ratios that were printed."""
+    engine = "BP4" if "BP4" in str(run_bp) else "BP5"
+    _code, out, _err = config(run_bp, "--format", "xml", "--engine", engine)
+    xml = tmp_path / "adios2.xml"
+    xml.write_text(out, encoding="utf-8")
+    write(tmp_path / "compressed.bp", engine, all_kinds(), configuration=xml)
+    told = dict(zip(bounds_of(out), map(float, re.findall(r"estimated: ratio ([\d.]+)", out)), strict=True))
+    report = cusz_operator.check(tmp_path / "compressed.bp", xml)
+    assert report.problems == []
+    ratios = {variable.name: variable.ratio for variable in report.variables if variable.ratio}
+    assert ratios == {name: pytest.approx(ratio, rel=0.1) for name, ratio in told.items()}
+
+
+def test_both_files_and_the_environment(run_bp: Path, config: Callable) -> None:
+    yaml = pytest.importorskip("yaml")
+    code, out, _err = config(run_bp, "--variable", "T", "--io", "Out", "--order", "column", "--no-statistics")
+    assert code == 0
+    assert out.startswith("# environment\nexport ADIOS2_PLUGIN_PATH=")
+    xml = ElementTree.fromstring(out[out.index("<?xml") : out.index("\n# adios2.yaml")])
+    assert [(io.get("name"), len(io.findall("variable"))) for io in xml] == [("Out", 1)]
+    assert 'key="StatsLevel" value="0"' in out
+    (io,) = yaml.safe_load(out.partition("# adios2.yaml\n")[2])
+    (operation,) = io["Variables"][0]["Operations"]
+    assert operation["order"] == "column"
+    assert operation["accuracy"] == next(iter(bounds_of(ElementTree.tostring(xml, "unicode")).values())).__repr__()
+    (alone,) = yaml.safe_load(config(run_bp, "--format", "yaml", "--variable", "V")[1])
+    assert [variable["Variable"] for variable in alone["Variables"]] == ["V"]
+
+
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+def test_goals(run_bp: Path, config: Callable, predictor: str) -> None:
+    code, out, _ = config(run_bp, "--psnr", 70, "--predictor", predictor, "--format", "xml", "--variable", "T")
+    assert code == 0
+    assert f'key="predictor" value="{predictor}"' in out
+    assert "for a PSNR of 70 dB on samples; the value range" in out
+    (eb,) = bounds_of(out).values()
+    assert float(f"{eb:.1e}") == eb
+    whole = np.concatenate([T * F32.type(1 + step) for step in range(4)])
+    assert 70 < cusz_core.verify(whole, cusz_core.compress(whole, eb, predictor=predictor)).psnr < 73
+    code, out, _err = config(run_bp, "--ratio", 8, "--predictor", predictor, "--format", "xml", "--variable", "V")
+    assert code == 0
+    assert "for a ratio of 8 on samples" in out
+    (eb,) = bounds_of(out).values()
+    archives = [cusz_core.compress(half, eb, predictor=predictor) for half in (V[:75], V[75:])]
+    assert V.nbytes / sum(map(len, archives)) == pytest.approx(8, rel=0.15)
+
+
+def test_bounds_that_are_given(run_bp: Path, config: Callable) -> None:
+    out = config(run_bp, "--eb", "1e-3", "--format", "xml")[1]
+    assert bounds_of(out) == {"T": 1e-3, "V": 1e-3, "particles/x": 1e-3}
+    names = ["--variable", "V", "--variable", "T"]
+    assert bounds_of(config(run_bp, *names, "--eb", "1e-3", "--eb", "0.1", "--format", "xml")[1]) == {
+        "T": 0.1,
+        "V": 1e-3,
+    }
+    _code, out, err = config(run_bp, "--variable", "T", "--eb", "1e-2", "--mode", "rel", "--format", "xml")
+    assert 'value="rel"' in out
+    assert re.search(r"^T .* 0\.01: (\d+\.?\d*) / 4\d$", err, re.MULTILINE)
+    relative = bounds_of(config(run_bp, "--variable", "V", "--relative", "0.01", "--format", "xml")[1])["V"]
+    assert 0.9e-2 * np.ptp(V) < relative <= 1e-2 * np.ptp(V)
+
+
+def test_small_variables_are_taken_if_asked_for(run_bp: Path, config: Callable) -> None:
+    code, out, _err = config(run_bp, "--variable", "axis", "--format", "xml")
+    assert (code, list(bounds_of(out))) == (0, ["axis"])
+    assert config(run_bp, "--variable", "time", "--format", "xml")[0] == 2
+
+
+def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
+    assert result[:2] == (code, "")
+    assert re.search(words, result[2].splitlines()[-1]), result[2]
+    return True
+
+
+def test_errors(run_bp: Path, config: Callable, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert fails(config(run_bp, "--variable", "t"), 2, r"there is no variable 't' \(there is 'T'\)")
+    assert fails(config(run_bp, "--variable", "n"), 2, "'n' is of type int64_t; the operator takes float and double")
+    assert fails(config(run_bp, "--variable", "time"), 2, "'time': a single value.*give its bound with --eb")
+    assert fails(config(run_bp, "--variable", "T", "--ratio", "1e5"), 2, "'T': ratio is 100000; the best found")
+    assert fails(config(run_bp, "--ratio", "1e5"), 1, "no variable of .* has been given a bound")
+    assert fails(config(run_bp, "--eb", "1", "--psnr", "3"), 2, "leave out --relative, --psnr or --ratio")
+    assert fails(config(run_bp, "--eb", "1", "--eb", "2"), 2, "several --eb need as many --variable")
+    assert fails(config(run_bp, "--variable", "T", "--eb", "1", "--eb", "2"), 2, "2 of --eb for 1 of --variable")
+    assert fails(config(run_bp, "--mode", "rel"), 2, "--mode is that of --eb")
+    assert fails(config(run_bp, "--relative", "-1"), 2, "relative is -1.0; it must be finite and above 0")
+    assert fails(config(run_bp, "--psnr", "nan"), 2, "psnr is nan")
+    assert fails(config(run_bp, "--engine", "HDF5"), 2, "engine 'HDF5' does not work")
+    assert fails(config(tmp_path / "none.bp"), 1, "does not exist")
+    assert cli.main(["config", "--variable", "T", "--eb", "1", "--psnr", "60"]) == 2
+    assert "need a run to choose bounds for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_variables_that_are_compressed_already(engine: str, config: Callable, tmp_path: Path) -> None:
+    parameters = cusz_operator.operator_parameters(1e-3)
+    io = adios2.Adios().declare_io("out")
+    io.set_engine(engine)
+    writer = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
+    done = io.define_variable("done", T, T.shape, [0, 0, 0], T.shape)
+    done.add_operation_string("plugin", parameters)
+    raw = io.define_variable("raw", T, T.shape, [0, 0, 0], T.shape)
+    writer.begin_step()
+    writer.put(done, T, adios2.Mode.Sync)
+    writer.put(raw, T, adios2.Mode.Sync)
+    writer.end_step()
+    writer.close()
+    code, out, err = config(tmp_path / "run.bp", "--format", "xml")
+    assert (code, list(bounds_of(out))) == (0, ["raw"])
+    assert "\nnote  done: left out: already compressed with cusz, bound 0.001\n" in err
+    assert fails(
+        config(tmp_path / "run.bp", "--variable", "done"), 2, "already compressed .*: give its bound with --eb"
+    )
+    code, out, err = config(tmp_path / "run.bp", "--variable", "done", "--eb", "0.01", "--format", "xml")
+    assert bounds_of(out) == {"done": 0.01}
+    assert "\nnote  done: already compressed with cusz, bound 0.001\n" in err
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_that_may_mean_no_data(engine: str, config: Callable, tmp_path: Path) -> None:
+    """A bound from a range with 1e20 in it would ruin the variable."""
+    x = V.copy()
+    x[::3, 50:] = 1e20
+    write(tmp_path / "run.bp", engine, [{"sea": x, "V": V}])
+    _code, out, err = config(tmp_path / "run.bp", "--format", "xml")
+    assert list(bounds_of(out)) == ["V"]
+    assert re.search(
+        r"^note  sea: left out: 2\d% are 1e\+20, far from the others: give --fill 1e\+20", err, re.MULTILINE
+    )
+    assert fails(config(tmp_path / "run.bp", "--variable", "sea"), 2, "'sea': 2.% are 1e.20")
+    bounds = bounds_of(config(tmp_path / "run.bp", "--fill", "1e20", "--format", "xml")[1])
+    assert bounds["sea"] == pytest.approx(bounds["V"], rel=0.1)
+    found = by_name(tmp_path / "run.bp", fill=1e20)
+    assert (found["sea"].has_statistics, found["V"].has_statistics) == (False, True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_value_everywhere(engine: str, config: Callable, tmp_path: Path) -> None:
+    write(tmp_path / "run.bp", engine, [{"mask": np.full((60, 70), 2.0), "V": V}])
+    _code, out, err = config(tmp_path / "run.bp", "--format", "xml")
+    assert list(bounds_of(out)) == ["V"]
+    assert "note  mask: left out: all values sampled are 2: a bound can be given with --eb\n" in err
+    assert bounds_of(config(tmp_path / "run.bp", "--variable", "mask", "--eb", "0.1", "--format", "xml")[1]) == {
+        "mask": 0.1
+    }
+
+
+def test_names_that_need_escapes(config: Callable, tmp_path: Path) -> None:
+    write(tmp_path / "run.bp", "BP5", [{'a<&>"b--': V}])
+    assert list(bounds_of(config(tmp_path / "run.bp", "--format", "xml")[1])) == ['a<&>"b--']
+
+
+# ------------------------------------------------------------------------------------------------------ the samples
+
+
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+def test_samples_are_values_of_the_run(run_bp: Path, predictor: str) -> None:
+    steps = all_kinds()
+    found = by_name(run_bp, predictor=predictor)
+    assert list(found) == ["T", "V", "axis", "particles/x", "time"]
+    for name, variable in found.items():
+        if name == "time":
+            assert variable.sample is None
+            continue
+        sample = variable.sample
+        assert sample is not None
+        values = [np.concatenate([np.ravel(block) for block, _ in _blocks(step[name])]) for step in steps]
+        assert np.isin(sample.x, np.concatenate(values)).all()
+        assert sample.limits.values == sample.x.size
+        assert 0 < sample.share <= 1
+    assert found["T"].sample.size == T.size // 2
+    assert found["particles/x"].sample.size == 4900
+    assert found["T"].sample.limits.max == pytest.approx(4 * T.max(), rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 4, 9])
+def test_steps_that_are_looked_at(engine: str, n_steps: int, tmp_path: Path) -> None:
+    """Up to three, spread over the run, and in each of them all blocks."""
+    steps = [{"x": np.repeat(10.0 * step + np.arange(2), 3000)} for step in range(n_steps)]
+    write(tmp_path / "run.bp", engine, steps)
+    (variable,) = sampled_variables(tmp_path / "run.bp")
+    seen = {1: [0], 2: [0, 1], 3: [0, 1, 2], 4: [0, 2, 3], 9: [1, 4, 7]}[n_steps]
+    assert np.unique(variable.sample.x).tolist() == [10.0 * step + block for step in seen for block in range(2)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_boxes_are_those_of_the_field(engine: str, tmp_path: Path) -> None:
+    """Wherever a box lies, its values lie as they do in the field."""
+    x = np.arange(90 * 100 * 130, dtype=F64).reshape(90, 100, 130)
+    write(tmp_path / "run.bp", engine, [{"x": x}])
+    (variable,) = sampled_variables(tmp_path / "run.bp")
+    box = tuning.box_shape((45, 100, 130))
+    boxes = variable.sample.x.reshape(-1, *box)
+    assert len(boxes) > 10
+    for part in boxes:
+        start = np.unravel_index(int(part.flat[0]), x.shape)
+        assert np.array_equal(part, support.part(x, start, box))
+        assert start[0] // 45 == (start[0] + box[0] - 1) // 45, "it lies in one block"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("stats", [0, 1])
+def test_value_ranges(engine: str, stats: int, tmp_path: Path) -> None:
+    """ADIOS2's statistics are used where they are there and can be right."""
+    holes, infinite = V.copy(), V.copy()
+    holes[0, 0] = np.nan
+    infinite[75, 0] = np.inf
+    write(tmp_path / "run.bp", engine, [{"V": V, "holes": holes, "infinite": infinite}], stats=stats)
+    found = by_name(tmp_path / "run.bp")
+    assert found["V"].has_statistics == (stats == 1)
+    for name, x in {"V": V, "holes": holes, "infinite": infinite}.items():
+        low, high = support.value_range(x)
+        assert found[name].sample.limits.min == pytest.approx(low, rel=1e-5)
+        assert found[name].sample.limits.max == pytest.approx(high, rel=1e-5)
+    assert not found["infinite"].has_statistics
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_variables_of_some_steps_and_shapes(engine: str, config: Callable, tmp_path: Path) -> None:
+    """A variable that comes late, one that grows, empty blocks, one of many dimensions, and only single values."""
+    late = {"late": V}
+    six = support.smooth((2, 1, 6, 5, 20, 30), F32)
+    steps = [{"time": 0.1 * step, "six": six, **(late if step in (2, 5) else {})} for step in range(6)]
+    for step, values in enumerate(steps):
+        values["particles"] = [support.smooth((n,), F64) for n in (3000 + 100 * step, 0, 4000)]
+    write(tmp_path / "run.bp", engine, steps)
+    found = by_name(tmp_path / "run.bp")
+    assert {name: (v.steps, v.blocks) for name, v in found.items()} == {
+        "late": (2, 2),
+        "particles": (6, 2),
+        "six": (6, 2),
+        "time": (6, 0),
+    }
+    assert found["six"].sample.x.shape[1:] == (5, 20, 30)
+    assert np.isin(found["six"].sample.x, six).all()
+    assert np.isin(found["late"].sample.x, V).all()
+    assert list(bounds_of(config(tmp_path / "run.bp", "--format", "xml")[1])) == ["late", "particles", "six"]
+    write(tmp_path / "values.bp", engine, [{"time": 1.0}])
+    assert fails(config(tmp_path / "values.bp"), 1, "no variable of .* has been given a bound")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+def test_little_is_read(engine: str, predictor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a block is: ADIOS2 reads from the first to the last value of a selection."""
+    x = np.zeros((100, 300, 400), F32)
+    write(tmp_path / "run.bp", engine, [{"x": x}])
+    monkeypatch.setattr(sampling, "_AT_ONCE", 1 << 16)
+    monkeypatch.setattr(sampling, "_FETCHED", 8 << 20)
+    spans = []
+    read = sampling._Run.read
+
+    def recorded(self: Any, block: Any, start: Sequence[int], count: Sequence[int]) -> Any:
+        spans.append(4 * sampling._span(count, block.count, 0))
+        return read(self, block, start, count)
+
+    monkeypatch.setattr(sampling._Run, "read", recorded)
+    (variable,) = sampled_variables(tmp_path / "run.bp", predictor=predictor)
+    assert max(spans) <= 1 << 16 if predictor == "lorenzo" else max(spans) <= 1.6 * (1 << 16)
+    assert sum(spans) <= 8 << 20
+    assert variable.sample.x.size >= 1 << 17
+
+
+# ----------------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_files_that_cannot_be_read(engine: str, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        next(sampled_variables(tmp_path / "none.bp"))
+    (tmp_path / "empty.bp").mkdir()
+    with pytest.raises(CuszError, match=r"empty\.bp"):
+        next(sampled_variables(tmp_path / "empty.bp"))
+    write(tmp_path / "run.bp", engine, [{"V": V, "W": V}])
+    with pytest.raises(ParameterError, match="there is no variable 'v'"):
+        next(sampled_variables(tmp_path / "run.bp", ["v"]))
+    (tmp_path / "run.bp" / "data.0").unlink()
+    remarks = [variable.remark for variable in sampled_variables(tmp_path / "run.bp")]
+    assert len(remarks) == 2
+    assert all(remark.startswith("cannot be read: ") for remark in remarks)
+    (tmp_path / "run.bp" / "md.idx").write_bytes(b"")
+    with pytest.raises(CuszError, match=r"run\.bp"):
+        next(sampled_variables(tmp_path / "run.bp"))
+
+
+def test_a_damaged_file_of_a_writer(tmp_path: Path) -> None:
+    with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        out.put("T", T)
+    metadata = bytearray((tmp_path / "run.bp" / "md.0").read_bytes())
+    metadata[len(metadata) // 2] ^= 1
+    (tmp_path / "run.bp" / "md.0").write_bytes(metadata)
+    with pytest.raises(CorruptArchiveError, match=r"md\.0"):
+        next(sampled_variables(tmp_path / "run.bp"))
+
+
+def test_a_file_of_a_writer(tmp_path: Path) -> None:
+    """Block tables are not variables of the simulation."""
+    with cusz_operator.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        out.put("T", T)
+    (variable,) = sampled_variables(tmp_path / "run.bp")
+    assert (variable.name, variable.remark) == ("T", "already compressed with cusz, bound 0.001")
+
+
+def test_a_process_of_its_own(run_bp: Path, program: Callable) -> None:
+    command = [sys.executable, "-m", "cusz_core", "config", "--from", run_bp, "--format", "xml"]
+    done = program(command)
+    assert bounds_of(done.stdout).keys() == {"T", "V", "particles/x"}
+    assert "ratio / PSNR, estimated" in done.stderr
