@@ -20,22 +20,25 @@ from cusz_core.command_line import (
     add_json,
     add_parameters,
     cell,
+    new_file,
     number,
     parameters_given,
     print_json,
     print_table,
+    progress,
+    refuse_overwrite,
 )
 from cusz_core.errors import CuszError, ParameterError
 from cusz_core.parameters import TABLE
 
-from . import configuration
+from . import configuration, report
 from .checking import check
 from .device import Binding, device_map
 from .inspection import inspect_bp
 from .parameters import operator_parameters
 from .plugin import plugin_path
 
-__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "INSPECT_DIRECTORY"]
+__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "INSPECT_DIRECTORY", "REPORT"]
 
 
 # ---------------------------------------------------------------------------------------------------------- config
@@ -145,6 +148,34 @@ def _check(options: argparse.Namespace) -> int:
     return code
 
 
+# ---------------------------------------------------------------------------------------------------------- report
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, help=".bp directory")
+    parser.add_argument("--original", type=Path, help="the same run without loss, to compare with (.bp directory)")
+    parser.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
+    parser.add_argument("-o", "--output", type=Path, help="page to write (default: PATH.html)")
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite the output file")
+
+
+def _report(options: argparse.Namespace) -> int:
+    output: Path = options.output or Path(f"{options.path}.html")
+    refuse_overwrite(output, options.path, options.force)
+    with progress(f"reporting on {options.path}"):
+        page = report.make(options.path, options.original, options.variable)
+        text = page.html()
+    with new_file(output) as file:
+        file.write(text.encode())
+    n_compressed = sum(variable.is_compressed for variable in page.variables)
+    print(f"{output}: {len(page.variables)} variables, {n_compressed} compressed, {page.n_steps} steps")
+    for note in page.notes:
+        print(f"note      {note}")
+    for sentence in page.broken:
+        print(f"BROKEN    {sentence}")
+    return EXIT_FAILURE if page.broken else 0
+
+
 # ------------------------------------------------------------------------------------ parts of commands of the core
 
 
@@ -204,6 +235,9 @@ def _intervals(numbers: Sequence[int]) -> str:
 CONFIG = Command("print the ADIOS2 configuration that switches the operator on", _config, _add_config_options)
 CHECK = Command(
     "find what is wrong with an ADIOS2 configuration, or the .bp written with it", _check, _add_check_options
+)
+REPORT = Command(
+    "make an HTML page about a .bp directory, with errors if the original is given", _report, _add_report_options
 )
 INSPECT_DIRECTORY = Command("describe every block of a .bp directory", _inspect_directory)
 DEVICES_OF_RANKS = Command("show the device or cores of every rank", _devices_of_ranks)
