@@ -167,8 +167,8 @@ def _report(options: argparse.Namespace) -> int:
         text = page.html()
     with new_file(output) as file:
         file.write(text.encode())
-    n_compressed = sum(variable.is_compressed for variable in page.variables)
-    print(f"{output}: {len(page.variables)} variables, {n_compressed} compressed, {page.n_steps} steps")
+    numbers = (page.n_steps, len(page.variables), sum(variable.is_compressed for variable in page.variables))
+    print("{}: {} steps, {} variables ({} compressed)".format(output, *numbers))
     for note in page.notes:
         print(f"note      {note}")
     for sentence in page.broken:

@@ -17,7 +17,7 @@ import cusz_core
 from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError
 
-from . import inspection, report_page
+from . import blocktable, inspection, report_page
 from .blocks import Extents
 from .input import DTYPES, Box
 from .inspection import Block, inspect_bp
@@ -304,8 +304,7 @@ def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], lis
     tables = [] if is_one_value else [_table(run, part, step, archives) for part in entry.stored]
     if is_one_value:
         size = entry.dtype.itemsize if entry.dtype is not None and not entry.dtype.hasobject else 0
-        table = run._blocks(entry.stored[0], step).table[:0]
-        return StepFacts(step, table, 1, size, size, False, None, -1, run[step].value_range(name))
+        return StepFacts(step, np.empty(0, blocktable.table_dtype(1)), 1, size, size, False, None, -1, None)
     table = np.concatenate(tables)
     is_archive = table["archive_bytes"] >= 0
     bounds = table["eb_abs"][is_archive & (table["count"] > 0).all(axis=1) & np.isfinite(table["eb_abs"])]
@@ -473,7 +472,7 @@ def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box
         bound = facts.bounds[1] if facts.bounds is not None else None
         yield from ((box, bound, None) for box in _slabs(whole))
         return
-    dtype = step.dtype(part)
+    dtype = DTYPES[reader._entry(part).type]
     for number in np.flatnonzero((blocks.table["count"] > 0).all(axis=1)).tolist():
         row = blocks.table[number]
         archive = reader._archive(part, step.index, number, dtype)
@@ -538,7 +537,7 @@ def _largest_bound(reader: Reader, name: str, step: int) -> float:
         if blocks.has_table:
             largest = max(largest, float(blocks.table["eb_abs"][filled].max()))
             continue
-        archive = reader._archive(part, step, int(filled[0]), reader[step].dtype(part))
+        archive = reader._archive(part, step, int(filled[0]), DTYPES[reader._entry(part).type])
         if archive is None:
             blocks.may_be_archives = False
         else:
