@@ -6,15 +6,13 @@ import argparse
 import contextlib
 import math
 import mmap
-import os
 import re
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +27,14 @@ from .command_line import (
     add_json,
     add_parameters,
     extents,
+    new_file,
     number,
     parameters_given,
     print_json,
     print_table,
     progress,
     read_npy,
+    refuse_overwrite,
     size,
 )
 from .info import inspect
@@ -181,14 +181,14 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _compress(options: argparse.Namespace) -> int:
     output: Path = options.output or Path(f"{options.input}{SUFFIX}")
-    _refuse_overwrite(output, options.input, options.force)
+    refuse_overwrite(output, options.input, options.force)
     field = _read_field(options.input, options.shape, options.dtype)
     parameters = Parameters(**parameters_given(options))
     started = time.perf_counter()
     with progress(f"compressing {size(field.nbytes)}"):
         archive = codec.compress_with(field, parameters)
     seconds = time.perf_counter() - started
-    with _new_file(output) as file:
+    with new_file(output) as file:
         file.write(archive)
     info = inspect(archive)
     rate = field.nbytes / seconds / 1e9
@@ -209,14 +209,14 @@ def _decompress(options: argparse.Namespace) -> int:
         if source.suffix != SUFFIX:
             raise UsageError(f"{source} does not end in {SUFFIX}: name the output with -o")
         output = source.with_suffix("")
-    _refuse_overwrite(output, source, options.force)
+    refuse_overwrite(output, source, options.force)
     archive = source.read_bytes()
     info = inspect(archive)
     started = time.perf_counter()
     with progress(f"decompressing to {size(info.raw_bytes)}"):
         field = codec.decompress(archive, **parameters_given(options), max_bytes=options.max_bytes)
     seconds = time.perf_counter() - started
-    with _new_file(output) as file:
+    with new_file(output) as file:
         if output.suffix == ".npy":
             np.save(file, field)
         else:
@@ -406,34 +406,6 @@ def _mapped(path: Path) -> Iterator[ArchiveLike]:
         finally:
             with contextlib.suppress(BufferError):
                 mapped.close()
-
-
-def _refuse_overwrite(output: Path, source: Path, force: bool) -> None:
-    if not output.exists():
-        return
-    if output.is_dir():
-        raise UsageError(f"{output} is a directory")
-    if source.exists() and output.samefile(source):
-        raise UsageError(f"the output {output} is the input itself")
-    if not force:
-        raise UsageError(f"{output} exists: use --force to overwrite it")
-
-
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _bound(eb_abs: float) -> str:

@@ -15,11 +15,12 @@ import json
 import os
 import re
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +46,14 @@ __all__ = [
     "exit_code_of",
     "extents",
     "load",
+    "new_file",
     "number",
     "parameters_given",
     "print_json",
     "print_table",
     "progress",
     "read_npy",
+    "refuse_overwrite",
     "size",
 ]
 
@@ -185,6 +188,35 @@ def read_npy(path: Path) -> NDArray[Any]:
     except EOFError:
         raise FailureError(f"{path} is not a readable .npy file: it is empty or cut short") from None
     return field
+
+
+def refuse_overwrite(output: Path, source: Path, force: bool) -> None:
+    """Raises UsageError if the output exists, unless `force`; always if it is a directory or the input itself."""
+    if not output.exists():
+        return
+    if output.is_dir():
+        raise UsageError(f"{output} is a directory")
+    if source.exists() and output.samefile(source):
+        raise UsageError(f"the output {output} is the input itself")
+    if not force:
+        raise UsageError(f"{output} exists: use --force to overwrite it")
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is complete."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 # -------------------------------------------------------------------------------------------------------- printing

@@ -236,6 +236,14 @@ class SumOfSquares:
         scaled = errors / self.largest
         self.scaled_sum += float(np.square(scaled, out=scaled).sum())  # np.dot would start BLAS's threads
 
+    def merge(self, other: SumOfSquares) -> None:
+        """Adds the errors of another part of the field."""
+        if other.largest > self.largest:
+            self.scaled_sum *= (self.largest / other.largest) ** 2
+            self.largest = other.largest
+        if other.largest:
+            self.scaled_sum += other.scaled_sum * (other.largest / self.largest) ** 2
+
     def psnr(self, lowest: float, highest: float, count: int) -> float:
         if self.scaled_sum == 0.0:
             return math.inf

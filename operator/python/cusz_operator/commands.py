@@ -22,17 +22,19 @@ from cusz_core.command_line import (
     add_json,
     add_parameters,
     cell,
+    new_file,
     number,
     parameters_given,
     print_json,
     print_table,
     progress,
+    refuse_overwrite,
     size,
 )
 from cusz_core.errors import CuszError, ParameterError
 from cusz_core.parameters import TABLE
 
-from . import configuration
+from . import configuration, report
 from .checking import check
 from .device import Binding, device_map
 from .difference import Difference, compare_runs
@@ -43,7 +45,7 @@ from .proposal import Goal, Proposal, print_proposals, propose
 from .sampling import sampled_variables
 from .variables import VariableInfo, inspect_variables
 
-__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY"]
+__all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "REPORT"]
 
 
 # ---------------------------------------------------------------------------------------------------------- config
@@ -263,6 +265,34 @@ def _worst(own: Sequence[Difference]) -> Difference:
     return max(own, key=lambda one: (not one.problem, one.beyond, one.largest, one.different))
 
 
+# ---------------------------------------------------------------------------------------------------------- report
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, help=".bp directory")
+    parser.add_argument("--original", type=Path, help="the same run without loss, to compare with (.bp directory)")
+    parser.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
+    parser.add_argument("-o", "--output", type=Path, help="page to write (default: PATH.html)")
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite the output file")
+
+
+def _report(options: argparse.Namespace) -> int:
+    output: Path = options.output or Path(f"{options.path}.html")
+    refuse_overwrite(output, options.path, options.force)
+    with progress(f"reporting on {options.path}"):
+        page = report.make(options.path, options.original, options.variable)
+        text = page.html()
+    with new_file(output) as file:
+        file.write(text.encode())
+    numbers = (page.n_steps, len(page.variables), sum(variable.is_compressed for variable in page.variables))
+    print("{}: {} steps, {} variables ({} compressed)".format(output, *numbers))
+    for note in page.notes:
+        print(f"note      {note}")
+    for sentence in page.broken:
+        print(f"BROKEN    {sentence}")
+    return EXIT_FAILURE if page.broken else 0
+
+
 # --------------------------------------------------------------------------------------------- inspect of a directory
 
 _MOST_ERRORS = 10  # printed below a table of variables
@@ -472,4 +502,7 @@ CHECK = Command(
 )
 DIFF = Command("show how far two .bp directories are apart", _diff, _add_diff_options)
 INSPECT_DIRECTORY = Command("describe the variables and blocks of a .bp directory", _inspect_directory)
+REPORT = Command(
+    "make an HTML page about a .bp directory, with errors if the original is given", _report, _add_report_options
+)
 DEVICES_OF_RANKS = Command("show the device or cores of every rank", _devices_of_ranks)

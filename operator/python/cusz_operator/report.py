@@ -1,0 +1,565 @@
+"""What a run's file holds, and how far it is from the original: one HTML page, the command `cusz report`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+from cusz_core import embedding
+from cusz_core.errors import CuszError, ParameterError
+
+from . import blocktable, inspection, report_page
+from .blocks import Extents
+from .input import DTYPES, Box
+from .inspection import Block, inspect_bp
+from .plugin import PLUGIN_NAME, without_colours
+from .reader import Reader, ReaderStep
+
+__all__ = ["Comparison", "Page", "StepComparison", "StepFacts", "VariableFacts", "View", "make"]
+
+SLAB = 2**22  # values compared at a time
+VIEW = 2**24  # values that are drawn and transformed, at most
+HISTOGRAM_BINS = 60  # from -1 to 1, in units of the bound
+
+
+@dataclasses.dataclass
+class StepFacts:
+    """A variable at a step.
+
+    Attributes:
+        step: its number in the file.
+        table: what is known of the blocks, as `ReaderStep.blocks` gives it, with what archives say of themselves where
+            there is no block table; of complex numbers, the tables of both parts, one after the other.
+        n_blocks: how many blocks there are.
+        raw_bytes, stored_bytes: their sizes; what is not compressed is stored as it is.
+        is_compressed: whether blocks are archives.
+        bounds: the smallest and the largest bound in force, if the blocks have one.
+        outliers: number of unpredictable values and out-of-range codes; -1: not known.
+        value_range: as kept when it was written.
+    """
+
+    step: int
+    table: NDArray[Any]
+    n_blocks: int
+    raw_bytes: int
+    stored_bytes: int
+    is_compressed: bool
+    bounds: tuple[float, float] | None
+    outliers: int
+    value_range: tuple[float, float] | None
+
+    @property
+    def ratio(self) -> float:
+        return self.raw_bytes / self.stored_bytes if self.stored_bytes else 1.0
+
+
+@dataclasses.dataclass
+class StepComparison:
+    """A part of a variable (complex numbers have two) at a step, compared with the original.
+
+    Attributes:
+        step: its number.
+        values: how many values were compared.
+        broken: how many break the bound in force.
+        differing: how many differ that have no bound, because they are not compressed.
+        max_error: the largest |original - decoded| of finite values that are not fill.
+        over_bound: the largest quotient of an error and the bound of its block; 0 if every value is exact.
+        psnr: as `cusz_core.Verification` defines it; NaN for types that the compressor does not take.
+        worst: a sentence about the value that breaks the bound most; "" if none does.
+    """
+
+    step: int
+    values: int = 0
+    broken: int = 0
+    differing: int = 0
+    max_error: float = 0.0
+    over_bound: float = 0.0
+    psnr: float = math.nan
+    worst: str = ""
+
+
+@dataclasses.dataclass
+class View:
+    """What is drawn of a part of a variable at a step, of both runs.
+
+    Attributes:
+        original, decoded: of one to three dimensions, with at most VIEW values.
+        box: where they lie in the variable.
+        is_whole: whether that is all of the variable.
+    """
+
+    original: NDArray[Any]
+    decoded: NDArray[Any]
+    box: Box
+    is_whole: bool
+
+
+@dataclasses.dataclass
+class Comparison:
+    """A part of a variable, compared with the original.
+
+    Attributes:
+        name: of the part: the variable, or of complex numbers `NAME/real` and `NAME/imag`.
+        steps: those that both runs have.
+        histogram: of errors over the bound at the last step, in HISTOGRAM_BINS bins from -1 to 1; None if there is no
+            bound above 0.
+        view: of the last step; None if the part is not compressed with a bound above 0.
+    """
+
+    name: str
+    steps: list[StepComparison]
+    histogram: NDArray[np.int64] | None = None
+    view: View | None = None
+
+
+@dataclasses.dataclass
+class VariableFacts:
+    """A variable.
+
+    Attributes:
+        name: of the variable.
+        type: ADIOS2's name of its type, or what a Writer was given.
+        shape: at the last step, in words.
+        n_values: of the last step.
+        steps: those that have it.
+        comparisons: with the original, of each part; empty if there is none.
+    """
+
+    name: str
+    type: str
+    shape: str
+    n_values: int
+    steps: list[StepFacts]
+    comparisons: list[Comparison] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_compressed(self) -> bool:
+        return any(step.is_compressed for step in self.steps)
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(step.raw_bytes for step in self.steps)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(step.stored_bytes for step in self.steps)
+
+    @property
+    def outliers(self) -> int:
+        return -1 if any(step.outliers < 0 for step in self.steps) else sum(step.outliers for step in self.steps)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        found = [step.bounds for step in self.steps if step.bounds is not None]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+
+
+@dataclasses.dataclass
+class Page:
+    """All that the page says.
+
+    Attributes:
+        path, original: of the files.
+        engine: "BP5" or "BP4".
+        n_steps: of the file.
+        n_ranks: that wrote it; 0: not known.
+        disk_bytes: of all files in its folder.
+        written: the time of the newest of these, seconds since 1970.
+        variables: what the file holds.
+        broken: sentences about bounds that are broken.
+        notes: what else is worth knowing, such as what is missing in one of the files.
+    """
+
+    path: str
+    original: str | None
+    engine: str
+    n_steps: int
+    n_ranks: int
+    disk_bytes: int
+    written: float
+    variables: list[VariableFacts]
+    broken: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def html(self) -> str:
+        """The page: one text that refers to nothing outside itself.
+
+        Raises:
+            UnsupportedError: matplotlib is not installed.
+        """
+        return report_page.html(self)
+
+
+def make(
+    path: str | os.PathLike[str],
+    original: str | os.PathLike[str] | None = None,
+    variables: Sequence[str] | None = None,
+) -> Page:
+    """Collects what there is to say about a run.
+
+    Every value that both runs have is compared, in slabs of at most 2^22 values, so the memory needed does not grow
+    with the variables. Whether a bound is kept is decided exactly, as `cusz_core.verify` does.
+
+    Args:
+        path: the .bp folder (BP5 or BP4), whatever program wrote it.
+        original: the same run without loss: uncompressed, or compressed with eb=0. Steps are compared with those of the
+            same number. What either run lacks is named in `notes`.
+        variables: only these; None: all.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ParameterError: the run lacks one of `variables`, or a variable has another type or shape in the original.
+        CorruptArchiveError: a file is damaged.
+        PluginError: the plugin or adios2 is missing.
+        UnsupportedError: matplotlib is not installed.
+        CuszError: ADIOS2 cannot read a file, or it has no complete step.
+    """
+    report_page.require_matplotlib()  # before the work, rather than after it
+    try:
+        with Reader(path) as run:
+            page = _page(run, path, variables)
+            if original is not None:
+                with Reader(original) as exact:
+                    _compare(page, run, exact, original)
+            return page
+    except (CuszError, OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever ADIOS2 makes of a damaged folder
+        raise CuszError(f"{os.fspath(path)!r} cannot be read: {without_colours(error)}") from error
+
+
+# ------------------------------------------------------------------------------------------------- what there is
+
+
+def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | None) -> Page:
+    folder = Path(path)
+    if not len(run):
+        raise CuszError(f"{os.fspath(path)!r}: there is no complete step in it")
+    names = list(run.variables)
+    for name in wanted or ():
+        run[name]  # raises an error if there is none
+    archives = _archives(run, folder)
+    found = [_variable(run, name, archives) for name in names if wanted is None or name in wanted]
+    ranks = {int(rank) for variable in found for step in variable.steps for rank in step.table["rank"]}
+    files = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    page = Page(
+        path=os.fspath(path),
+        original=None,
+        engine="BP4" if run._input._is_bp4 else "BP5",
+        n_steps=len(run),
+        n_ranks=0 if -1 in ranks else len(ranks),
+        disk_bytes=sum(file.st_size for file in files),
+        written=max((file.st_mtime for file in files), default=time.time()),
+        variables=found,
+    )
+    left_out = [name for name in names if wanted is not None and name not in wanted]
+    if left_out:
+        page.notes.append(f"left out, as the report was asked for others: {', '.join(left_out)}")
+    for (name, step), blocks in archives.items():
+        errors = [f"block {block['block']}: {block['error']}" for block in blocks if "error" in block]
+        if errors and any(variable.name == name for variable in found):
+            page.notes.append(f"{name}, step {step}: {len(errors)} blocks cannot be read as they should: {errors[0]}")
+    return page
+
+
+def _archives(run: Reader, path: Path) -> dict[tuple[str, int], list[Block]]:
+    """What archives say of themselves, by variable and step; empty if all compressed variables have block tables."""
+    found: dict[tuple[str, int], list[Block]] = {}
+    for name, entry in run._entries().items():
+        last = run[name].steps[-1]
+        if len(entry.stored) > 1 or entry.type not in inspection.DTYPES or run._input.shape(name, last) == ():
+            continue
+        if not run._blocks(name, last).has_table:
+            for block in inspect_bp(path):
+                found.setdefault((block["variable"], block["step"]), []).append(block)
+            break
+    return found
+
+
+def _variable(run: Reader, name: str, archives: dict[tuple[str, int], list[Block]]) -> VariableFacts:
+    entry, steps = run._entry(name), run[name].steps
+    shape = run._input.shape(entry.stored[0], steps[-1])
+    facts = [_step(run, name, step, archives) for step in steps]
+    if shape is None:
+        shown = "blocks without a global shape"
+        n_values = int(run._blocks(entry.stored[0], steps[-1]).table["count"].prod(axis=1).sum())
+    else:
+        shown = " × ".join(map(str, shape)) if shape else "one value"
+        n_values = math.prod(shape)
+    return VariableFacts(name, entry.given or entry.type, shown, n_values, facts)
+
+
+def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> StepFacts:
+    entry = run._entry(name)
+    is_one_value = run._input.shape(entry.stored[0], step) == ()
+    tables = [] if is_one_value else [_table(run, part, step, archives) for part in entry.stored]
+    if is_one_value:
+        size = entry.dtype.itemsize if entry.dtype is not None and not entry.dtype.hasobject else 0
+        return StepFacts(step, np.empty(0, blocktable.table_dtype(1)), 1, size, size, False, None, -1, None)
+    table = np.concatenate(tables)
+    is_archive = table["archive_bytes"] >= 0
+    bounds = table["eb_abs"][is_archive & (table["count"] > 0).all(axis=1) & np.isfinite(table["eb_abs"])]
+    outliers = table["outliers"][is_archive]
+    return StepFacts(
+        step=step,
+        table=table,
+        n_blocks=len(tables[0]),
+        raw_bytes=int(table["raw_bytes"].clip(0).sum()),
+        stored_bytes=int(np.where(is_archive, table["archive_bytes"], table["raw_bytes"].clip(0)).sum()),
+        is_compressed=entry.type in inspection.DTYPES and bool(is_archive.any()),
+        bounds=(float(bounds.min()), float(bounds.max())) if bounds.size else None,
+        outliers=int(outliers.sum()) if outliers.size and (outliers >= 0).all() else -1,
+        value_range=run[step].value_range(name),
+    )
+
+
+def _table(run: Reader, part: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> NDArray[Any]:
+    """What is known of the blocks of a stored variable, with what archives say where there is no block table."""
+    blocks = run._blocks(part, step)
+    table = blocks.table.copy()
+    for block in () if blocks.has_table else archives.get((part, step), ()):
+        if block["operator"] == PLUGIN_NAME and "archive_bytes" in block and block["block"] < len(table):
+            row = table[block["block"] : block["block"] + 1]
+            row["archive_bytes"], row["eb_abs"] = block["archive_bytes"], block.get("eb_abs", 0.0)
+            row["outliers"] = block.get("out_of_range", 0) + block.get("unpredictable", 0)
+    return table
+
+
+# ----------------------------------------------------------------------------------------- against the original
+
+
+def _compare(page: Page, run: Reader, exact: Reader, path: str | os.PathLike[str]) -> None:
+    page.original = os.fspath(path)
+    if len(exact) != len(run):
+        page.notes.append(
+            f"the run has {_steps(len(run))}, the original {_steps(len(exact))}: common ones are compared"
+        )
+    for variable in page.variables:
+        if variable.name not in exact.variables:
+            page.notes.append(f"{variable.name}: the original has no such variable: not compared")
+            continue
+        its_steps = {step.step: step for step in variable.steps}
+        missing = sorted(its_steps.keys() - set(exact[variable.name].steps))
+        if missing:
+            page.notes.append(f"{variable.name}: the original lacks {_listed(missing)}: not compared there")
+        common = [facts for step, facts in its_steps.items() if step not in missing]
+        if common:
+            _compare_variable(page, variable, common, run, exact)
+    others = sorted(exact.variables.keys() - run.variables.keys())
+    if others:
+        page.notes.append(f"only the original has: {', '.join(others)}")
+
+
+def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFacts], run: Reader, exact: Reader) -> None:
+    name = variable.name
+    entry = run._entry(name)
+    shapes = {step.step: run._input.shape(entry.stored[0], step.step) for step in common}
+    if None in shapes.values() or exact._input.shape(exact._entry(name).stored[0], common[0].step) is None:
+        page.notes.append(f"{name}: its blocks have no global shape: not compared")
+        return
+    if entry.dtype is None or (entry.dtype.hasobject and () not in shapes.values()):
+        page.notes.append(f"{name}: values of type {variable.type} cannot be read in Python: not compared")
+        return
+    if run[name].dtype != exact[name].dtype:
+        raise ParameterError(
+            f"variable {name!r} is {run[name].dtype.name} in the run and {exact[name].dtype.name} in the original: "
+            "they are not of the same run"
+        )
+    for step, shape in shapes.items():
+        if exact[step].shape(name) != shape:
+            raise ParameterError(
+                f"variable {name!r} has shape {shape} at step {step}, and {exact[step].shape(name)} in the original: "
+                "they are not of the same run"
+            )
+    lossy = _largest_bound(exact, name, common[-1].step)
+    if lossy:
+        page.notes.append(f"{name}: the original is itself compressed, with errors up to {lossy:.6g}")
+    if () in shapes.values():
+        differing = [str(step) for step in shapes if not _same(run[step].read(name), exact[step].read(name))]
+        if differing:
+            page.notes.append(f"{name}: not the same value as in the original, at steps {', '.join(differing)}")
+        return
+    for part in entry.stored:
+        comparison = Comparison(part, [])
+        for facts in common:
+            is_last = facts is common[-1]
+            comparison.steps.append(_compare_step(run, exact, name, part, facts, comparison if is_last else None))
+        last = common[-1]
+        if last.is_compressed and last.bounds is not None and last.bounds[1] > 0:
+            comparison.view = _view(run, exact, name, part, last.step)
+        variable.comparisons.append(comparison)
+        for found in comparison.steps:
+            if found.broken:
+                page.broken.append(
+                    f"{part}, step {found.step}: {found.broken} of {found.values} values break the bound; {found.worst}"
+                )
+        differing = [str(found.step) for found in comparison.steps if found.differing]
+        if differing:
+            total = sum(found.differing for found in comparison.steps)
+            page.notes.append(
+                f"{part}: not compressed, yet {total} values differ from the original, at steps {', '.join(differing)}"
+            )
+
+
+def _compare_step(
+    run: Reader, exact: Reader, name: str, part: str, facts: StepFacts, histogram_for: Comparison | None
+) -> StepComparison:
+    """Compares a stored variable at a step, slab by slab."""
+    found = StepComparison(facts.step)
+    step, dtype = run[facts.step], DTYPES[run._entry(part).type]
+    is_field = dtype in inspection.DTYPES.values()
+    empty = np.empty(0, np.float64)
+    squares = embedding.compare(empty, empty, 0.0, None)[1]
+    low, high, n_values = math.inf, -math.inf, 0
+    excess = -1.0
+    counts = np.zeros(HISTOGRAM_BINS, np.int64)
+    for box, bound, fill in _pieces(step, part, facts):
+        decoded = step._read_stored(part, box, dtype, None, None)
+        original = _stored_values(exact, facts.step, name, part, box)
+        a, b = original.reshape(-1), decoded.reshape(-1)
+        found.values += a.size
+        if not is_field or bound is None:
+            differs = np.flatnonzero((a != b) & ~((a != a) & (b != b)))
+            if bound is None:
+                found.differing += differs.size
+            elif differs.size:
+                found.broken += differs.size
+                found.worst = found.worst or _told(int(differs[0]), box, a, b, "they should be the same")
+            if not is_field:
+                continue
+        limits = cusz_core.value_range(a, fill)
+        if limits.values:
+            low, high, n_values = min(low, limits.min), max(high, limits.max), n_values + limits.values
+        # What has no bound is compared as if it had one that nothing breaks: for the errors alone.
+        violations, errors = embedding.compare(a, b, np.finfo(np.float64).max if bound is None else bound, fill)
+        squares.merge(errors)
+        if bound is None:
+            continue
+        found.broken += violations.count
+        if violations.count and violations.excess > excess:
+            excess = violations.excess
+            by = "they should be the same" if math.isinf(excess) else f"they differ by {excess!r}, beyond {bound!r}"
+            found.worst = _told(violations.position, box, a, b, by)
+        if bound > 0:
+            found.over_bound = max(found.over_bound, errors.largest / bound)
+            if histogram_for is not None:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    relative = (b.astype(np.float64) - a) / bound
+                counts += np.histogram(relative, HISTOGRAM_BINS, (-1.0, 1.0))[0]
+    found.max_error = squares.largest
+    if is_field:
+        found.psnr = squares.psnr(low, high, n_values) if n_values else math.inf
+    if histogram_for is not None and counts.any():
+        histogram_for.histogram = counts
+    return found
+
+
+def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box, float | None, float | None]]:
+    """The boxes that are compared one by one, with the bound and the fill value of each; no bound: not compressed."""
+    reader, shape = step._reader, step.shape(part)
+    whole = (0,) * len(shape), shape
+    blocks = step._archived(part) if facts.is_compressed else None
+    if blocks is None:
+        bound = facts.bounds[1] if facts.bounds is not None else None
+        yield from ((box, bound, None) for box in _slabs(whole))
+        return
+    dtype = DTYPES[reader._entry(part).type]
+    for number in np.flatnonzero((blocks.table["count"] > 0).all(axis=1)).tolist():
+        row = blocks.table[number]
+        archive = reader._archive(part, step.index, number, dtype)
+        info = None if archive is None else cusz_core.inspect(archive)
+        bound, fill = (0.0, None) if info is None else (info.eb_abs, info.fill)
+        block = tuple(row["start"].tolist()), tuple(row["count"].tolist())
+        yield from ((box, bound, fill) for box in _slabs(block))
+
+
+def _slabs(box: Box) -> Iterator[Box]:
+    """A box in parts of at most SLAB values."""
+    start, count = box
+    if math.prod(count) <= SLAB:
+        if math.prod(count):
+            yield box
+        return
+    axis = next(i for i, n in enumerate(count) if n > 1)
+    rows = max(SLAB // math.prod(count[axis + 1 :]), 1)
+    for first in range(0, count[axis], rows):
+        own = min(rows, count[axis] - first)
+        yield from _slabs(
+            (
+                (*start[:axis], start[axis] + first, *start[axis + 1 :]),
+                (*count[:axis], own, *count[axis + 1 :]),
+            )
+        )
+
+
+def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> NDArray[Any]:
+    """The values of the original, as the run stores them: a part of complex numbers, float16 as float32."""
+    values: NDArray[Any] = exact[step].read(name, *box)
+    if values.dtype.kind == "c" and part != name:
+        values = values.real if part.endswith("/real") else values.imag
+    elif values.dtype == np.float16:
+        values = values.astype(np.float32)
+    elif values.dtype == np.bool_:
+        values = values.view(np.uint8)
+    return np.ascontiguousarray(values)
+
+
+def _view(run: Reader, exact: Reader, name: str, part: str, step: int) -> View:
+    shape = run[step].shape(part)
+    count = [1] * len(shape[:-3]) + list(shape[-3:])
+    while math.prod(count) > VIEW:
+        longest = count.index(max(count))
+        count[longest] = (count[longest] + 1) // 2
+    box: Box = tuple((n - c) // 2 for n, c in zip(shape, count, strict=True)), tuple(count)
+    dtype = DTYPES[run._entry(part).type]
+    both = (_stored_values(exact, step, name, part, box), run[step]._read_stored(part, box, dtype, None, None))
+    original, decoded = (values.reshape(tuple(count[-3:])) for values in both)
+    return View(original, decoded, box, tuple(count) == shape)
+
+
+def _largest_bound(reader: Reader, name: str, step: int) -> float:
+    """The largest bound with which a variable is compressed at a step, as far as block tables or first blocks tell."""
+    largest = 0.0
+    for part in reader._entry(name).stored:
+        blocks = reader[step]._archived(part)
+        filled = np.flatnonzero((blocks.table["count"] > 0).all(axis=1)) if blocks is not None else np.empty(0, np.intp)
+        if blocks is None or not filled.size:
+            continue
+        if blocks.has_table:
+            largest = max(largest, float(blocks.table["eb_abs"][filled].max()))
+            continue
+        archive = reader._archive(part, step, int(filled[0]), DTYPES[reader._entry(part).type])
+        if archive is None:
+            blocks.may_be_archives = False
+        else:
+            largest = max(largest, cusz_core.inspect(archive).eb_abs)
+    return largest
+
+
+def _told(position: int, box: Box, a: NDArray[Any], b: NDArray[Any], how: str) -> str:
+    """A value of a box, in words."""
+    index: Extents = tuple(int(i) + s for i, s in zip(np.unravel_index(position, box[1]), box[0], strict=True))
+    return f"the worst, at {index}: original {a[position].item()!r}, decoded {b[position].item()!r}: {how}"
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a == b or (a != a and b != b))
+
+
+def _steps(n: int) -> str:
+    return f"{n} step{'' if n == 1 else 's'}"
+
+
+def _listed(steps: Sequence[int]) -> str:
+    """Steps in words, with no more than ten numbers."""
+    shown = ", ".join(map(str, steps[:10])) + (", ..." if len(steps) > 10 else "")
+    return f"step{'' if len(steps) == 1 else 's'} {shown}"

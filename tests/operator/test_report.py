@@ -1,0 +1,578 @@
+"""`cusz report`: the page has the figures that the file has, and says what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cusz_core
+import cusz_operator as cz
+import support
+from cusz_core import cli, embedding
+from cusz_operator import report, report_page
+
+adios2 = pytest.importorskip("adios2")
+pytest.importorskip("matplotlib")
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+Program = pytest.importorskip("other_program").Program
+
+BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
+X = support.smooth((24, 20, 16), support.F32)
+EB = 1e-3
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Html(HTMLParser):
+    """What a page holds: tables by name, as lists of rows; the text of everything; identifiers, links, classes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.classes: dict[str, str] = {}  # the text in elements of a class
+        self.titles: list[str] = []  # of figures
+        self.terms: dict[str, str] = {}
+        self.words = ""
+        self._open: list[tuple[str, dict[str, str]]] = []
+        self._table: list[list[str]] = []
+        self.feed(text)
+        self.close()
+        assert self._open == [], "all elements are closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {key: value or "" for key, value in attrs}
+        if "id" in given:
+            self.ids.append(given["id"])
+        self.links += [given[key] for key in ("href", "xlink:href", "src") if key in given]
+        self.links += re.findall(r"url\(([^)]*)\)", " ".join(given.values()))
+        if tag == "tr":
+            self._table.append([])
+        if tag in ("td", "th"):
+            self._table[-1].append("")
+        if tag == "div" and given.get("class") == "table":
+            self._table = self.tables.setdefault(given["aria-label"], [])
+        if tag not in VOID:
+            self._open.append((tag, given))
+        if tag == "dt":
+            self.terms[""] = ""
+        if tag == "dd":
+            self.terms[self.terms.pop("")] = ""
+        if tag == "svg":
+            assert given["role"] == "img"
+            assert given["aria-labelledby"]
+        if tag == "title" and any(of == "svg" for of, _ in self._open):
+            self.titles.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        tags = [tag for tag, _ in self._open]
+        if not tags or tags[-1] in ("style", "script"):
+            return
+        self.words += data
+        for _, attrs in self._open:
+            for name in attrs.get("class", "").split():
+                self.classes[name] = self.classes.get(name, "") + data
+        if {"td", "th"} & set(tags):
+            self._table[-1][-1] += data
+        if tags[-1] == "title" and "svg" in tags:
+            self.titles[-1] += data
+        if tags[-1] == "dt":
+            self.terms[""] += data
+        if tags[-1] == "dd":
+            self.terms[list(self.terms)[-1]] += data
+
+    def rows(self, table: str) -> dict[str, dict[str, str]]:
+        """The rows of a table by what is in their first cell."""
+        heads, *rows = self.tables[table]
+        return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+
+
+def page_of(*arguments: Any) -> Html:
+    return checked(report.make(*arguments).html())
+
+
+def checked(text: str) -> Html:
+    """A page, of which is checked that it refers to nothing outside, and to nothing that it lacks."""
+    words = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=\s]*", "", text)
+    assert not re.search(r"https?:|//[a-z]|@import|<script|<link|<iframe", words, re.IGNORECASE)
+    html = Html(text)
+    assert len(set(html.ids)) == len(html.ids)
+    for link in html.links:
+        assert link.startswith("data:image/png;base64,") or link[1:] in html.ids, link[:60]
+    return html
+
+
+@contextlib.contextmanager
+def _writer(path: Path, **options: Any) -> Any:
+    with cz.Writer(path, **{"eb": EB, **options}) as out:
+        yield out
+
+
+def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Path:
+    """U in two blocks and V, of doubles, at each step, with numbers and a text."""
+    with _writer(path, **options) as out:
+        for n in range(steps):
+            with out.step():
+                out.put("U", X[:10] + np.float32(n), X.shape)
+                out.put("U", X[10:] + np.float32(n + offset), X.shape, (10, 0, 0))
+                out.put("V", X[0].astype(np.float64) * (n + 1), eb=2 * options.get("eb", EB))
+                out.put("ids", np.arange(7), (7,))
+                out.put("title", "a run")
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    return write(tmp_path / "run.bp"), write(tmp_path / "exact.bp", eb=0.0)
+
+
+@BY_ENGINE
+def test_what_is_in_a_file(engine: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "run.bp", engine=engine)
+    html = page_of(path)
+    with cz.Reader(path) as run:
+        tables = [step.blocks("U") for step in run]
+    raw, stored = (sum(int(table[key].sum()) for table in tables) for key in ("raw_bytes", "archive_bytes"))
+    rows = html.rows("Variables")
+    assert set(rows) == {"U", "V", "ids", "title"}
+    assert rows["U"] == {
+        "variable": "U",
+        "type": "float",
+        "shape": "24 × 20 × 16",
+        "steps": "3",
+        "blocks": "6",
+        "raw": "92.2 kB",
+        "stored": cusz_core.command_line.size(stored),
+        "ratio": f"{raw / stored:.2f}",
+        "bound in force": "0.001",
+        "outliers": str(sum(int(table["outliers"].sum()) for table in tables)),
+    }
+    assert (rows["V"]["bound in force"], rows["V"]["type"]) == ("0.002", "double")
+    assert (rows["ids"]["ratio"], rows["title"]["shape"], rows["title"]["raw"]) == ("1.00", "one value", "")
+    assert (html.terms["File"], html.terms["Engine"], html.terms["Steps"]) == (str(path), engine, "3")
+    assert html.terms["Report by"] == f"cusz {cusz_core.__version__}"
+    assert "Compared with" not in html.terms
+    for step, (row, table) in enumerate(zip(html.tables["Every step of U"][1:], tables, strict=True)):
+        assert row[:2] == [str(step), "2"]
+        assert row[4] == f"{table['raw_bytes'].sum() / table['archive_bytes'].sum():.2f}"
+        assert row[7:] == [f"{table['min'].min():.6g}", f"{table['max'].max():.6g}"]
+    for words in ("Ratio of U over", "Value range of U over", "Outliers of U over", "Map of the blocks of U at step 2"):
+        assert any(title.startswith(words) for title in html.titles), words
+    assert not any("ids" in title for title in html.titles)
+    ratios = tables[-1]["raw_bytes"] / tables[-1]["archive_bytes"]
+    assert any(f"coloured by ratio, from {ratios.min():.2f} to {ratios.max():.2f}" in title for title in html.titles)
+    for rank_and_ratio in ratios:
+        assert f"{rank_and_ratio:.2f}" in html.words
+
+
+def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
+    fields = {"f": X, "d": support.smooth((50, 40), support.F64), "line": support.smooth((4000,), support.F64)}
+    fields["holes"] = np.where(np.median(X) < X, np.float32(1e20), X)
+    fields["holes"][0, 0, :2] = np.nan, np.inf
+    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
+        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
+            for variable, field in fields.items():
+                out.put(variable, field, fill=1e20 if variable == "holes" else None)
+    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert (page.broken, page.notes) == ([], [])
+    rows = checked(page.html()).rows("Against the original")
+    assert set(rows) == set(fields)
+    for variable, field in fields.items():
+        fill = 1e20 if variable == "holes" else None
+        known = cusz_core.verify(field, cusz_core.compress(field, EB, fill=fill))
+        row = rows[variable]
+        assert row["values"] == str(field.size)
+        assert row["largest error"] == f"{known.max_error:.6g}"
+        assert row["error / bound"] == f"{known.max_error_over_eb:.6f}"
+        assert row["lowest PSNR, dB"] == f"{known.psnr:.2f}"
+        assert row["bound broken"] == "0"
+
+
+def test_figures_of_a_comparison(runs: tuple[Path, Path]) -> None:
+    page = report.make(*runs)
+    html = checked(page.html())
+    assert "is within the bound in force" in html.classes["kept"]
+    assert "broken" not in html.classes
+    for name in "UV":
+        for words in (
+            f"Original: slice of {name}",
+            f"Decoded: slice of {name}",
+            "Error (decoded - original): slice of",
+        ):
+            assert any(title.startswith(words) for title in html.titles), words
+        assert any(title.startswith(f"Histogram of the errors of {name} at step 2") for title in html.titles)
+        assert any(title.startswith(f"Power spectra of {name} at step 2") for title in html.titles)
+    (u,) = page.variables[0].comparisons
+    with cz.Reader(runs[0]) as run:
+        error = run["U"].read().astype(np.float64) - (X + np.float32(2))
+    assert u.histogram is not None
+    assert u.histogram.tolist() == np.histogram(error / EB, len(u.histogram), (-1, 1))[0].tolist()
+    assert u.view is not None
+    assert u.view.is_whole
+    assert support.same_bits(u.view.original, X + np.float32(2))
+
+
+def test_only_some_variables(runs: tuple[Path, Path]) -> None:
+    html = page_of(*runs, ["V"])
+    assert set(html.rows("Variables")) == {"V"}
+    assert "left out, as the report was asked for others: U, ids, title" in html.classes["notes"]
+    with pytest.raises(cusz_core.ParameterError, match="no variable 'W'"):
+        report.make(*runs, ["W"])
+
+
+def test_a_broken_bound(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = runs
+    other = write(tmp_path / "other.bp", eb=0.0, offset=0.5)
+    output = tmp_path / "page.html"
+    assert cli.main(["report", str(run), "--original", str(other), "-o", str(output)]) == 1
+    html = checked(output.read_text(encoding="utf-8"))
+    assert "kept" not in html.classes
+    told = html.classes["broken"]
+    n = X[10:].size
+    assert f"U, step 1: {n} of {X.size} values break the bound; the worst, at (" in told
+    assert "beyond 0.001" in told
+    assert "V" not in re.findall(r"(\w+), step", told)
+    assert html.rows("Against the original")["U"]["bound broken"] == str(3 * n)
+    assert float(html.rows("Against the original")["U"]["error / bound"]) > 499
+    assert html.words.index("The error bound is broken") < html.words.index("Ranks that wrote it")
+    assert f"BROKEN    U, step 1: {n} of" in capsys.readouterr().out
+
+
+def test_the_bound_is_compared_exactly(tmp_path: Path) -> None:
+    """An error of just the bound is none, and the next larger one is."""
+    x = np.zeros((1, 64), np.float64)
+    eb = 0.25
+    for name, shift in (("equal.bp", eb), ("beyond.bp", math.nextafter(eb, 1))):
+        y = x.copy()
+        with cz.Writer(tmp_path / "run.bp", eb=eb) as out, out.step():
+            out.put("u", x)
+        with cz.Reader(tmp_path / "run.bp") as run:
+            decoded = run["u"].read()
+        y[0, 5] = decoded[0, 5] + shift
+        with cz.Writer(tmp_path / name, eb=0.0) as out, out.step():
+            out.put("u", y)
+    assert report.make(tmp_path / "run.bp", tmp_path / "equal.bp").broken == []
+    (broken,) = report.make(tmp_path / "run.bp", tmp_path / "beyond.bp").broken
+    assert broken.startswith("u, step 0: 1 of 64 values break the bound; the worst, at (0, 5): ")
+
+
+def test_values_that_must_be_the_same(tmp_path: Path) -> None:
+    """NaN that came back as a number, and integers of a Writer."""
+    field = X.copy()
+    field[1, 2, 3] = np.nan
+    for name, eb, x, n in (("run.bp", EB, X, 3), ("exact.bp", 0.0, field, 4)):
+        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
+            out.put("u", x)
+            out.put("n", np.array([1, 2, n]))
+            out.put("title", f"of {name}")
+    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert [sentence.split(":")[0] for sentence in page.broken] == ["n, step 0", "u, step 0"]
+    assert "1 of 3 values" in page.broken[0]
+    assert "at (1, 2, 3): original nan" in page.broken[1]
+    assert page.notes == ["title: not the same value as in the original, at steps 0"]
+    assert "No power spectrum of u: 1 of its values there are not finite" in checked(page.html()).words
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=EB) as out:
+        for _ in range(4):
+            with out.step():
+                out.put("u", X)
+                out.put("only here", X)
+    with cz.Writer(tmp_path / "exact.bp", eb=0.0) as out:
+        for n in range(3):
+            with out.step():
+                if n != 1:
+                    out.put("u", X)
+                out.put("only there", X)
+    html = page_of(tmp_path / "run.bp", tmp_path / "exact.bp")
+    notes = html.classes["notes"]
+    for words in (
+        "the run has 4 steps, the original 3 steps",
+        "only here: the original has no such variable: not compared",
+        "u: the original lacks steps 1, 3: not compared there",
+        "only the original has: only there",
+    ):
+        assert words in notes
+    assert html.rows("Against the original")["u"]["steps"] == "2"
+    assert [row[9] != "" for row in html.tables["Every step of u"][1:]] == [True, False, True, False]
+
+
+def test_nothing_in_common(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with cz.Writer(tmp_path / f"{name}.bp", eb=EB) as out, out.step():
+            out.put(name, X)
+    html = page_of(tmp_path / "a.bp", tmp_path / "b.bp")
+    assert "No compressed variable could be compared" in html.classes["notes"]
+    assert "Nothing could be compared: see the notes." in html.words
+
+
+@pytest.mark.parametrize(("other", "words"), [(X[1:], "has shape"), (X.astype(np.float64), "float32 in the run")])
+def test_originals_of_other_fields(other: np.ndarray, words: str, tmp_path: Path) -> None:
+    for name, field in (("run", X), ("exact", other)):
+        with cz.Writer(tmp_path / f"{name}.bp", eb=EB if name == "run" else 0) as out, out.step():
+            out.put("u", field)
+    with pytest.raises(cusz_core.ParameterError, match=f"variable 'u' .*{words}.*not of the same run"):
+        report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+
+
+def test_a_lossy_original_is_named(runs: tuple[Path, Path]) -> None:
+    page = report.make(runs[0], runs[0])
+    assert page.notes[0] == "U: the original is itself compressed, with errors up to 0.001"
+    assert "They are the same." in checked(page.html()).words
+
+
+@BY_ENGINE
+def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
+    """What the plugin compressed in a program that knows ADIOS2 alone; blocks without a global shape are listed."""
+    field = X.astype(np.float64)
+    for path, eb in ((tmp_path / "run.bp", EB), (tmp_path / "raw.bp", None)):
+        with Program(path, engine) as out:
+            u = out.variable("u", field, field.shape, eb)
+            plain = out.variable("plain", X, X.shape)
+            number = out.io.define_variable("number", np.zeros(1))
+            local = out.io.define_variable("local", X, [], [], list(X.shape))
+            if eb is not None:
+                operator = cz.operator_parameters(eb=eb)
+                local.add_operation(out.adios.define_operator("cusz local", "plugin", operator))
+            for n in range(2):
+                out.engine.begin_step()
+                out.put(u, field[:9] + n, (0, 0, 0))
+                out.put(u, field[9:] + n, (9, 0, 0))
+                out.put(plain, X if eb is None or n == 0 else X + np.float32(1), (0, 0, 0))
+                out.put(number, np.array([n / 2]))
+                out.put(local, X)
+                out.engine.end_step()
+    page = report.make(tmp_path / "run.bp", tmp_path / "raw.bp")
+    html = checked(page.html())
+    assert page.broken == []
+    assert page.notes == [
+        "local: its blocks have no global shape: not compared",
+        f"plain: not compressed, yet {X.size} values differ from the original, at steps 1",
+    ]
+    blocks = [block for block in cz.inspect_bp(tmp_path / "run.bp") if block["variable"] == "u"]
+    stored = sum(block["archive_bytes"] for block in blocks)
+    rows = html.rows("Variables")
+    assert rows["u"]["ratio"] == f"{2 * field.nbytes / stored:.2f}"
+    assert rows["u"]["bound in force"] == rows["local"]["bound in force"] == "0.001"
+    assert rows["u"]["outliers"] == str(sum(block["out_of_range"] + block["unpredictable"] for block in blocks))
+    assert (rows["plain"]["bound in force"], rows["plain"]["ratio"]) == ("not compressed", "1.00")
+    assert (rows["local"]["shape"], rows["number"]["shape"]) == ("blocks without a global shape", "one value")
+    found = html.rows("Against the original")
+    known = [
+        cusz_core.verify(part, cusz_core.compress(part, EB)) for n in (0, 1) for part in (field[:9] + n, field[9:] + n)
+    ]
+    assert found["u"]["largest error"] == f"{max(each.max_error for each in known):.6g}"
+    assert found["plain"]["bound broken"] == f"{X.size} differ"
+
+
+def test_an_uncompressed_file(tmp_path: Path) -> None:
+    with Program(tmp_path / "raw.bp") as out:
+        u = out.variable("u<b>", X, X.shape)
+        out.engine.begin_step()
+        out.put(u, X, (0, 0, 0))
+        out.engine.end_step()
+    html = page_of(tmp_path / "raw.bp")
+    assert html.rows("Variables")["u<b>"]["bound in force"] == "not compressed"
+    assert html.titles == []
+
+
+def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    wave = (X + 1j * X[::-1]).astype(np.complex64)
+    half, mask = X.astype(np.float16), X > 0
+    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
+        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
+            out.put("wave", wave)
+            out.put("half", half)
+            out.put("mask", mask)
+            out.put("noise", rng.random(5))
+            rng = np.random.default_rng(0)
+    page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert page.broken == []
+    html = checked(page.html())
+    assert set(html.rows("Against the original")) == {"half", "mask", "noise", "wave/real", "wave/imag"}
+    assert html.rows("Variables")["wave"]["raw"] == cusz_core.command_line.size(wave.nbytes)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        error = np.abs(run["wave"].read().imag.astype(np.float64) - wave.imag).max()
+    assert html.rows("Against the original")["wave/imag"]["largest error"] == f"{error:.6g}"
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 3), (1, 30), (3, 5, 7, 9), (2, 2, 3, 4, 5)])
+def test_every_number_of_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
+    field = support.smooth((math.prod(shape),), support.F64).reshape(shape)
+    for name, eb in (("run.bp", EB), ("exact.bp", 0.0)):
+        with cz.Writer(tmp_path / name, eb=eb) as out, out.step():
+            out.put("u", field)
+            out.put("constant", np.full(shape, 2.0))
+            out.put("nothing", np.empty((0, 3)))
+    html = page_of(tmp_path / "run.bp", tmp_path / "exact.bp")
+    rows = html.rows("Against the original")
+    assert {name: row["values"] for name, row in rows.items()} == {
+        "constant": str(field.size),
+        "nothing": "0",
+        "u": str(field.size),
+    }
+    assert (rows["constant"]["largest error"], rows["constant"]["lowest PSNR, dB"]) == ("0", "exact")
+
+
+def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = report.make(*runs)
+    monkeypatch.setattr(report, "SLAB", 50)
+    monkeypatch.setattr(report, "VIEW", 500)
+    parts = report.make(*runs)
+    for one, other in zip(whole.variables, parts.variables, strict=True):
+        for a, b in zip(one.comparisons, other.comparisons, strict=True):
+            for x, y in zip(a.steps, b.steps, strict=True):
+                assert (x.values, x.max_error, x.over_bound) == (y.values, y.max_error, y.over_bound)
+                assert y.psnr == pytest.approx(x.psnr, rel=1e-12, nan_ok=True)
+            if a.histogram is not None and b.histogram is not None:
+                assert a.histogram.tolist() == b.histogram.tolist()
+    view = parts.variables[0].comparisons[0].view
+    assert view is not None
+    start, count = view.box
+    assert math.prod(count) <= 500
+    assert support.same_bits(view.original, support.part(X + np.float32(2), start, count))
+    assert "Slices and spectra are of the box of extents" in checked(parts.html()).words
+
+
+@given(count=st.lists(st.integers(0, 9), min_size=1, max_size=4), slab=st.integers(1, 200))
+def test_slabs_cover_a_box_once(count: list[int], slab: int) -> None:
+    covered = np.zeros(count, np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "SLAB", slab)
+        for start, extents in report._slabs(((3,) * len(count), tuple(count))):
+            assert 0 < math.prod(extents) <= slab
+            covered[tuple(slice(s - 3, s - 3 + c) for s, c in zip(start, extents, strict=True))] += 1
+    assert (covered == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(64,), (63,), (32, 32), (31, 24), (16, 16, 16), (8, 1, 12)])
+def test_a_spectrum(shape: tuple[int, ...]) -> None:
+    """One wave along the last axis has its power at its number, and noise has the same at all."""
+    at = np.arange(shape[-1]) / shape[-1]
+    field = np.broadcast_to(3 + 4 * np.cos(2 * np.pi * 3 * at), shape)
+    found = report_page.spectrum(field)
+    peak = 3 * max(shape) / shape[-1]
+    assert found.waves[np.argmax(found.power)] == pytest.approx(peak, abs=0.5)
+    if len(shape) == 1:
+        assert found.power.max() == pytest.approx(4.0)  # |4 / 2|^2
+        np.testing.assert_allclose(found.power.sum() * 2, field.var())
+    assert (np.diff(found.waves) > 0).all()
+    noise = report_page.spectrum(np.random.default_rng(0).standard_normal((64, 64, 64))).power * 64**3
+    assert noise[5:] == pytest.approx(1.0, abs=0.2)
+
+
+def test_long_spectra_have_few_points() -> None:
+    found = report_page.spectrum(np.random.default_rng(0).standard_normal(2**16))
+    assert len(found.waves) <= report_page.SPECTRUM_POINTS
+    assert found.waves[0] == 1
+    assert found.waves[-1] == pytest.approx(2**15, rel=0.05)
+    assert found.power[-50:] * 2**16 == pytest.approx(1.0, abs=0.5)
+
+
+def test_merged_errors_are_those_of_the_whole() -> None:
+    a = support.smooth((3000,), support.F64)
+    b = a + np.random.default_rng(0).normal(0, 1e-4, a.size)
+    whole = embedding.compare(a, b, 1.0, None)[1]
+    merged = embedding.compare(a[:0], b[:0], 1.0, None)[1]
+    for part in (slice(0, 100), slice(100, 100), slice(100, 2000), slice(2000, None)):
+        merged.merge(embedding.compare(a[part], b[part], 1.0, None)[1])
+    assert merged.largest == whole.largest
+    assert merged.scaled_sum == pytest.approx(whole.scaled_sum, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, exact = runs
+    assert cli.main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"{run}.html: 3 steps, 4 variables (2 compressed)\n"
+    assert checked(Path(f"{run}.html").read_text(encoding="utf-8")).terms["File"] == str(run)
+    assert cli.main(["report", str(run)]) == 2
+    assert "exists: use --force to overwrite it" in capsys.readouterr().err
+    assert cli.main(["report", str(run), "--force", "--original", str(exact), "--variable", "U"]) == 0
+    html = checked(Path(f"{run}.html").read_text(encoding="utf-8"))
+    assert html.terms["Compared with"] == str(exact)
+    assert set(html.rows("Variables")) == {"U"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["none.bp"], 1, "'none.bp' does not exist"),
+        (["run.bp", "--original", "none.bp"], 1, "'none.bp' does not exist"),
+        (["run.bp", "--variable", "W"], 2, "has no variable 'W'; it has U, V, ids, title"),
+        (["run.bp", "-o", "."], 2, ". is a directory"),
+        (["empty.bp"], 1, "empty.bp"),
+    ],
+)
+def test_what_cannot_be_reported(
+    arguments: list[str],
+    code: int,
+    words: str,
+    runs: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(runs[0].parent)
+    Path("empty.bp").mkdir()
+    assert cli.main(["report", *arguments]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"cusz: error: [^\n]+\n", err)
+    assert words in err
+    assert not list(Path().glob("*.html"))
+
+
+def test_a_damaged_file(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    data = runs[0] / "data.0"
+    content = bytearray(data.read_bytes())
+    archive = cusz_core.compress(X[:10], EB)
+    at = content.index(archive)
+    content[at + len(archive) - 20] ^= 0x10
+    data.write_bytes(content)
+    assert set(page_of(runs[0]).rows("Variables")) == {"U", "V", "ids", "title"}  # it is not decoded
+    with pytest.raises(cusz_core.CorruptArchiveError, match=r"variable 'U', step 0, the block at \(0, 0, 0\)"):
+        report.make(*runs)
+
+
+def test_without_matplotlib(
+    runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main(["report", str(runs[0])]) == 2
+    assert re.fullmatch(
+        r"cusz: error: a report needs matplotlib \(.*\): pip install 'cusz\[plot\]'\n", capsys.readouterr().err
+    )
+    assert not Path(f"{runs[0]}.html").exists()
+
+
+def test_matplotlib_is_imported_only_when_needed(program: Any) -> None:
+    code = """
+import sys
+from cusz_core import cli
+from cusz_operator import commands, report
+assert cli.main(["check", "none.bp"]) == 1
+assert "matplotlib" not in sys.modules
+"""
+    program([sys.executable, "-c", code])
