@@ -345,7 +345,7 @@ def write_step(out: cusz_operator.Writer, sim: GrayScott, step: int) -> None:
     """Write U, V and the number of the step (collective)."""
     with out.step():
         for name, field in sim.fields().items():
-            out.put(name, field, shape=sim.grid.size, start=sim.grid.start)
+            out.put(name, field, shape=sim.grid.size, start=sim.grid.start, dims=("x", "y", "z"))
         if sim.grid.cart.rank == 0:
             out.put("step", np.array([step], np.float64), eb=0)
 
