@@ -292,10 +292,10 @@ def find_bound(
 ) -> TunedBound:
     """Finds an absolute error bound by what it gives: a PSNR or a ratio.
 
-    Bounds have three significant digits, and are at most the field's value range. PSNR and ratio are not quite monotone
-    in the bound: what is found is within 0.5 dB or 4% of the goal if the search met such a bound, and nothing says that
-    there is none beyond it. Of a field of more than 2^21 values, a sample is searched first, and then corrected by what
-    the whole field gives.
+    Bounds have three significant digits (up to six where the field's values are evenly spaced, such as integers), and
+    are at most its value range. PSNR and ratio are not quite monotone in the bound: what is found is within 0.5 dB or
+    4% of the goal if the search met such a bound, and nothing says that there is none beyond it. Of a field of more
+    than 2^21 values, a sample is searched first, and then corrected by what the whole field gives.
 
     Args:
         x: a numpy array, as `compress` accepts it; or a `Sample`, for an estimate.
