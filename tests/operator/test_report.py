@@ -19,7 +19,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import cli, embedding
-from cusz_operator import report, report_page
+from cusz_operator import report, report_figures
 
 adios2 = pytest.importorskip("adios2")
 pytest.importorskip("matplotlib")
@@ -133,7 +133,9 @@ def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Pa
             with out.step():
                 out.put("U", X[:10] + np.float32(n), X.shape)
                 out.put("U", X[10:] + np.float32(n + offset), X.shape, (10, 0, 0))
-                out.put("V", X[0].astype(np.float64) * (n + 1), eb=2 * options.get("eb", EB))
+                spike = np.zeros(X[0].shape)
+                spike[5, 6] = 1000 * n  # outliers
+                out.put("V", X[0] * (n + 1.0) + spike, eb=2 * options.get("eb", EB))
                 out.put("ids", np.arange(7), (7,))
                 out.put("title", "a run")
     return path
@@ -174,9 +176,10 @@ def test_what_is_in_a_file(engine: str, tmp_path: Path) -> None:
         assert row[:2] == [str(step), "2"]
         assert row[4] == f"{table['raw_bytes'].sum() / table['archive_bytes'].sum():.2f}"
         assert row[7:] == [f"{table['min'].min():.6g}", f"{table['max'].max():.6g}"]
-    for words in ("Ratio of U over", "Value range of U over", "Outliers of U over", "Map of the blocks of U at step 2"):
+    for words in ("Ratio of U over", "Value range of U over", "Outliers of V over", "Map of the blocks of U at step 2"):
         assert any(title.startswith(words) for title in html.titles), words
-    assert not any("ids" in title for title in html.titles)
+    assert not any("ids" in title or "Outliers of U" in title for title in html.titles)
+    assert int(rows["V"]["outliers"]) > 0
     ratios = tables[-1]["raw_bytes"] / tables[-1]["archive_bytes"]
     assert any(f"coloured by ratio, from {ratios.min():.2f} to {ratios.max():.2f}" in title for title in html.titles)
     for rank_and_ratio in ratios:
@@ -204,6 +207,12 @@ def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
         assert row["error / bound"] == f"{known.max_error_over_eb:.6f}"
         assert row["lowest PSNR, dB"] == f"{known.psnr:.2f}"
         assert row["bound broken"] == "0"
+    (holes,) = next(variable for variable in page.variables if variable.name == "holes").comparisons
+    n_holes = int(np.count_nonzero(fields["holes"] == np.float32(1e20)))
+    assert holes.view is not None
+    assert holes.histogram is not None
+    assert np.isnan(holes.view.original).sum() == np.isnan(holes.view.decoded).sum() == n_holes + 1
+    assert holes.histogram.sum() == X.size - n_holes - 2
 
 
 def test_figures_of_a_comparison(runs: tuple[Path, Path]) -> None:
@@ -288,7 +297,8 @@ def test_values_that_must_be_the_same(tmp_path: Path) -> None:
     assert "1 of 3 values" in page.broken[0]
     assert "at (1, 2, 3): original nan" in page.broken[1]
     assert page.notes == ["title: not the same value as in the original, at steps 0"]
-    assert "No power spectrum of u: 1 of its values there are not finite" in checked(page.html()).words
+    html = checked(page.html())
+    assert "1 values that are not finite or fill were replaced by the mean of the others" in html.words
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
@@ -337,7 +347,7 @@ def test_originals_of_other_fields(other: np.ndarray, words: str, tmp_path: Path
 def test_a_lossy_original_is_named(runs: tuple[Path, Path]) -> None:
     page = report.make(runs[0], runs[0])
     assert page.notes[0] == "U: the original is itself compressed, with errors up to 0.001"
-    assert "They are the same." in checked(page.html()).words
+    assert "The spectra are the same." in checked(page.html()).words
 
 
 @BY_ENGINE
@@ -360,6 +370,7 @@ def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
                 out.put(plain, X if eb is None or n == 0 else X + np.float32(1), (0, 0, 0))
                 out.put(number, np.array([n / 2]))
                 out.put(local, X)
+                out.put(local, X[::-1])
                 out.engine.end_step()
     page = report.make(tmp_path / "run.bp", tmp_path / "raw.bp")
     html = checked(page.html())
@@ -375,6 +386,7 @@ def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
     assert rows["u"]["bound in force"] == rows["local"]["bound in force"] == "0.001"
     assert rows["u"]["outliers"] == str(sum(block["out_of_range"] + block["unpredictable"] for block in blocks))
     assert (rows["plain"]["bound in force"], rows["plain"]["ratio"]) == ("not compressed", "1.00")
+    assert "Ratios of the 2 blocks of local at step 1." in html.words
     assert (rows["local"]["shape"], rows["number"]["shape"]) == ("blocks without a global shape", "one value")
     found = html.rows("Against the original")
     known = [
@@ -470,20 +482,20 @@ def test_a_spectrum(shape: tuple[int, ...]) -> None:
     """One wave along the last axis has its power at its number, and noise has the same at all."""
     at = np.arange(shape[-1]) / shape[-1]
     field = np.broadcast_to(3 + 4 * np.cos(2 * np.pi * 3 * at), shape)
-    found = report_page.spectrum(field)
+    found = report_figures.spectrum(field)
     peak = 3 * max(shape) / shape[-1]
     assert found.waves[np.argmax(found.power)] == pytest.approx(peak, abs=0.5)
     if len(shape) == 1:
         assert found.power.max() == pytest.approx(4.0)  # |4 / 2|^2
         np.testing.assert_allclose(found.power.sum() * 2, field.var())
     assert (np.diff(found.waves) > 0).all()
-    noise = report_page.spectrum(np.random.default_rng(0).standard_normal((64, 64, 64))).power * 64**3
+    noise = report_figures.spectrum(np.random.default_rng(0).standard_normal((64, 64, 64))).power * 64**3
     assert noise[5:] == pytest.approx(1.0, abs=0.2)
 
 
 def test_long_spectra_have_few_points() -> None:
-    found = report_page.spectrum(np.random.default_rng(0).standard_normal(2**16))
-    assert len(found.waves) <= report_page.SPECTRUM_POINTS
+    found = report_figures.spectrum(np.random.default_rng(0).standard_normal(2**16))
+    assert len(found.waves) <= report_figures.SPECTRUM_POINTS
     assert found.waves[0] == 1
     assert found.waves[-1] == pytest.approx(2**15, rel=0.05)
     assert found.power[-50:] * 2**16 == pytest.approx(1.0, abs=0.5)
@@ -506,7 +518,7 @@ def test_merged_errors_are_those_of_the_whole() -> None:
 def test_the_command(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, exact = runs
     assert cli.main(["report", str(run)]) == 0
-    assert capsys.readouterr().out == f"{run}.html: 3 steps, 4 variables (2 compressed)\n"
+    assert capsys.readouterr().out == f"{run}.html: steps 3, variables 4, compressed 2\n"
     assert checked(Path(f"{run}.html").read_text(encoding="utf-8")).terms["File"] == str(run)
     assert cli.main(["report", str(run)]) == 2
     assert "exists: use --force to overwrite it" in capsys.readouterr().err

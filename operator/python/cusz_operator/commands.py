@@ -168,7 +168,7 @@ def _report(options: argparse.Namespace) -> int:
     with new_file(output) as file:
         file.write(text.encode())
     numbers = (page.n_steps, len(page.variables), sum(variable.is_compressed for variable in page.variables))
-    print("{}: {} steps, {} variables ({} compressed)".format(output, *numbers))
+    print("{}: steps {}, variables {}, compressed {}".format(output, *numbers))
     for note in page.notes:
         print(f"note      {note}")
     for sentence in page.broken:

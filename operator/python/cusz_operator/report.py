@@ -17,7 +17,7 @@ import cusz_core
 from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError
 
-from . import blocktable, inspection, report_page
+from . import blocktable, inspection, report_figures, report_page
 from .blocks import Extents
 from .input import DTYPES, Box
 from .inspection import Block, inspect_bp
@@ -40,6 +40,7 @@ class StepFacts:
         table: what is known of the blocks, as `ReaderStep.blocks` gives it, with what archives say of themselves where
             there is no block table; of complex numbers, the tables of both parts, one after the other.
         n_blocks: how many blocks there are.
+        is_placed: whether they lie in a global array.
         raw_bytes, stored_bytes: their sizes; what is not compressed is stored as it is.
         is_compressed: whether blocks are archives.
         bounds: the smallest and the largest bound in force, if the blocks have one.
@@ -50,6 +51,7 @@ class StepFacts:
     step: int
     table: NDArray[Any]
     n_blocks: int
+    is_placed: bool
     raw_bytes: int
     stored_bytes: int
     is_compressed: bool
@@ -92,7 +94,7 @@ class View:
     """What is drawn of a part of a variable at a step, of both runs.
 
     Attributes:
-        original, decoded: of one to three dimensions, with at most VIEW values.
+        original, decoded: of one to three dimensions, with at most VIEW values. Fill values are NaN.
         box: where they lie in the variable.
         is_whole: whether that is all of the variable.
     """
@@ -223,7 +225,7 @@ def make(
         UnsupportedError: matplotlib is not installed.
         CuszError: ADIOS2 cannot read a file, or it has no complete step.
     """
-    report_page.require_matplotlib()  # before the work, rather than after it
+    report_figures.require_matplotlib()  # before the work, rather than after it
     try:
         with Reader(path) as run:
             page = _page(run, path, variables)
@@ -300,11 +302,13 @@ def _variable(run: Reader, name: str, archives: dict[tuple[str, int], list[Block
 
 def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> StepFacts:
     entry = run._entry(name)
-    is_one_value = run._input.shape(entry.stored[0], step) == ()
+    shape = run._input.shape(entry.stored[0], step)
+    is_one_value = shape == ()
     tables = [] if is_one_value else [_table(run, part, step, archives) for part in entry.stored]
     if is_one_value:
         size = entry.dtype.itemsize if entry.dtype is not None and not entry.dtype.hasobject else 0
-        return StepFacts(step, np.empty(0, blocktable.table_dtype(1)), 1, size, size, False, None, -1, None)
+        table = np.empty(0, blocktable.table_dtype(1))
+        return StepFacts(step, table, 1, False, size, size, False, None, -1, None)
     table = np.concatenate(tables)
     is_archive = table["archive_bytes"] >= 0
     bounds = table["eb_abs"][is_archive & (table["count"] > 0).all(axis=1) & np.isfinite(table["eb_abs"])]
@@ -313,6 +317,7 @@ def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], lis
         step=step,
         table=table,
         n_blocks=len(tables[0]),
+        is_placed=shape is not None,
         raw_bytes=int(table["raw_bytes"].clip(0).sum()),
         stored_bytes=int(np.where(is_archive, table["archive_bytes"], table["raw_bytes"].clip(0)).sum()),
         is_compressed=entry.type in inspection.DTYPES and bool(is_archive.any()),
@@ -395,7 +400,7 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
             comparison.steps.append(_compare_step(run, exact, name, part, facts, comparison if is_last else None))
         last = common[-1]
         if last.is_compressed and last.bounds is not None and last.bounds[1] > 0:
-            comparison.view = _view(run, exact, name, part, last.step)
+            comparison.view = _view(run, exact, name, part, last)
         variable.comparisons.append(comparison)
         for found in comparison.steps:
             if found.broken:
@@ -453,7 +458,7 @@ def _compare_step(
             found.over_bound = max(found.over_bound, errors.largest / bound)
             if histogram_for is not None:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    relative = (b.astype(np.float64) - a) / bound
+                    relative = ((b.astype(np.float64) - a) / bound)[~_is_fill(a, fill)]
                 counts += np.histogram(relative, HISTOGRAM_BINS, (-1.0, 1.0))[0]
     found.max_error = squares.largest
     if is_field:
@@ -513,7 +518,8 @@ def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> 
     return np.ascontiguousarray(values)
 
 
-def _view(run: Reader, exact: Reader, name: str, part: str, step: int) -> View:
+def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) -> View:
+    step = facts.step
     shape = run[step].shape(part)
     count = [1] * len(shape[:-3]) + list(shape[-3:])
     while math.prod(count) > VIEW:
@@ -522,7 +528,10 @@ def _view(run: Reader, exact: Reader, name: str, part: str, step: int) -> View:
     box: Box = tuple((n - c) // 2 for n, c in zip(shape, count, strict=True)), tuple(count)
     dtype = DTYPES[run._entry(part).type]
     both = (_stored_values(exact, step, name, part, box), run[step]._read_stored(part, box, dtype, None, None))
-    original, decoded = (values.reshape(tuple(count[-3:])) for values in both)
+    original, decoded = (np.array(values).reshape(tuple(count[-3:])) for values in both)
+    for fill in {fill for _, _, fill in _pieces(run[step], part, facts)}:
+        nothing = _is_fill(original, fill)
+        original[nothing] = decoded[nothing] = np.nan
     return View(original, decoded, box, tuple(count) == shape)
 
 
@@ -549,6 +558,13 @@ def _told(position: int, box: Box, a: NDArray[Any], b: NDArray[Any], how: str) -
     """A value of a box, in words."""
     index: Extents = tuple(int(i) + s for i, s in zip(np.unravel_index(position, box[1]), box[0], strict=True))
     return f"the worst, at {index}: original {a[position].item()!r}, decoded {b[position].item()!r}: {how}"
+
+
+def _is_fill(values: NDArray[Any], fill: float | None) -> NDArray[np.bool_]:
+    if fill is None:
+        return np.zeros(values.shape, np.bool_)
+    with np.errstate(over="ignore"):
+        return np.asarray(values == np.asarray(fill).astype(values.dtype))
 
 
 def _same(a: Any, b: Any) -> bool:
