@@ -568,6 +568,50 @@ def test_a_damaged_file(runs: tuple[Path, Path], tmp_path: Path) -> None:
         report.make(*runs)
 
 
+@BY_ENGINE
+def test_a_damaged_foreign_file(engine: str, tmp_path: Path) -> None:
+    """Without block tables all archives are looked at: what is wrong with one is a note."""
+    with Program(tmp_path / "run.bp", engine) as out:
+        u = out.variable("u", X, X.shape, EB)
+        out.engine.begin_step()
+        out.put(u, X[:10], (0, 0, 0))
+        out.put(u, X[10:], (10, 0, 0))
+        out.engine.end_step()
+    data = tmp_path / "run.bp" / "data.0"
+    content = bytearray(data.read_bytes())
+    content[content.index(cusz_core.compress(X[10:], EB)) + 20] ^= 0xFF
+    data.write_bytes(content)
+    html = page_of(tmp_path / "run.bp")
+    assert "u, step 0: 1 blocks cannot be read as they should: block 1: " in html.classes["notes"]
+    assert html.rows("Variables")["u"]["bound in force"] == "0.001"
+
+
+def test_names_are_only_text(tmp_path: Path) -> None:
+    name = """<b> & "c' $x$"""
+    for path, eb in ((tmp_path / "run.bp", EB), (tmp_path / "exact.bp", 0.0)):
+        with cz.Writer(path, eb=eb) as out, out.step():
+            out.put(name, X[:10], X.shape)
+            out.put(name, X[10:], X.shape, (10, 0, 0))
+    html = page_of(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert name in html.rows("Variables")
+    assert any(title.startswith(f"Original: slice of {name} at step 0") for title in html.titles)
+
+
+@pytest.mark.parametrize(("largest", "is_linear"), [(3.0, True), (1e5, False)])
+def test_small_changes_of_a_spectrum_can_be_seen(largest: float, is_linear: bool) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.subplots()
+    change = 1e-9 * np.array([1.0, -2.0, 1.5, -1.0, 0.0, largest])
+    report_figures._set_axis_of_change(axes, change)
+    low, high = axes.get_ylim()
+    assert low < -2e-9
+    assert high > change.max()
+    heights = axes.transAxes.inverted().transform(axes.transData.transform([(0, 0), (0, 1e-9)]))[:, 1]
+    assert heights[1] - heights[0] > 0.05  # of the height of the panel
+    assert (axes.get_yscale() == "linear") == is_linear
+    assert all(low <= tick <= high for tick in axes.get_yticks()) or is_linear
+
+
 def test_without_matplotlib(
     runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -277,10 +277,10 @@ def _archives(run: Reader, path: Path) -> dict[tuple[str, int], list[Block]]:
     """What archives say of themselves, by variable and step; empty if all compressed variables have block tables."""
     found: dict[tuple[str, int], list[Block]] = {}
     for name, entry in run._entries().items():
-        last = run[name].steps[-1]
-        if len(entry.stored) > 1 or entry.type not in inspection.DTYPES or run._input.shape(name, last) == ():
+        if len(entry.stored) > 1 or entry.type not in inspection.DTYPES:
             continue
-        if not run._blocks(name, last).has_table:
+        arrays = [step for step in run[name].steps if run._input.shape(name, step) != ()]
+        if not all(run._blocks(name, step).has_table for step in arrays):
             for block in inspect_bp(path):
                 found.setdefault((block["variable"], block["step"]), []).append(block)
             break
