@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import sys
@@ -106,7 +105,7 @@ class Html(HTMLParser):
 
 
 def page_of(*arguments: Any) -> Html:
-    return checked(report.make(*arguments).html())
+    return checked(report.html(report.make(*arguments)))
 
 
 def checked(text: str) -> Html:
@@ -120,15 +119,9 @@ def checked(text: str) -> Html:
     return html
 
 
-@contextlib.contextmanager
-def _writer(path: Path, **options: Any) -> Any:
-    with cz.Writer(path, **{"eb": EB, **options}) as out:
-        yield out
-
-
 def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Path:
     """U in two blocks and V, of doubles, at each step, with numbers and a text."""
-    with _writer(path, **options) as out:
+    with cz.Writer(path, **{"eb": EB, **options}) as out:
         for n in range(steps):
             with out.step():
                 out.put("U", X[:10] + np.float32(n), X.shape)
@@ -196,7 +189,7 @@ def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
                 out.put(variable, field, fill=1e20 if variable == "holes" else None)
     page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
     assert (page.broken, page.notes) == ([], [])
-    rows = checked(page.html()).rows("Against the original")
+    rows = checked(report.html(page)).rows("Against the original")
     assert set(rows) == set(fields)
     for variable, field in fields.items():
         fill = 1e20 if variable == "holes" else None
@@ -217,7 +210,7 @@ def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
 
 def test_figures_of_a_comparison(runs: tuple[Path, Path]) -> None:
     page = report.make(*runs)
-    html = checked(page.html())
+    html = checked(report.html(page))
     assert "is within the bound in force" in html.classes["kept"]
     assert "broken" not in html.classes
     for name in "UV":
@@ -297,7 +290,7 @@ def test_values_that_must_be_the_same(tmp_path: Path) -> None:
     assert "1 of 3 values" in page.broken[0]
     assert "at (1, 2, 3): original nan" in page.broken[1]
     assert page.notes == ["title: not the same value as in the original, at steps 0"]
-    html = checked(page.html())
+    html = checked(report.html(page))
     assert "1 values that are not finite or fill were replaced by the mean of the others" in html.words
 
 
@@ -347,7 +340,7 @@ def test_originals_of_other_fields(other: np.ndarray, words: str, tmp_path: Path
 def test_a_lossy_original_is_named(runs: tuple[Path, Path]) -> None:
     page = report.make(runs[0], runs[0])
     assert page.notes[0] == "U: the original is itself compressed, with errors up to 0.001"
-    assert "The spectra are the same." in checked(page.html()).words
+    assert "The spectra are the same." in checked(report.html(page)).words
 
 
 @BY_ENGINE
@@ -373,7 +366,7 @@ def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
                 out.put(local, X[::-1])
                 out.engine.end_step()
     page = report.make(tmp_path / "run.bp", tmp_path / "raw.bp")
-    html = checked(page.html())
+    html = checked(report.html(page))
     assert page.broken == []
     assert page.notes == [
         "local: its blocks have no global shape: not compared",
@@ -420,7 +413,7 @@ def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
             rng = np.random.default_rng(0)
     page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
     assert page.broken == []
-    html = checked(page.html())
+    html = checked(report.html(page))
     assert set(html.rows("Against the original")) == {"half", "mask", "noise", "wave/real", "wave/imag"}
     assert html.rows("Variables")["wave"]["raw"] == cusz_core.command_line.size(wave.nbytes)
     with cz.Reader(tmp_path / "run.bp") as run:
@@ -463,7 +456,7 @@ def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytes
     start, count = view.box
     assert math.prod(count) <= 500
     assert support.same_bits(view.original, support.part(X + np.float32(2), start, count))
-    assert "Slices and spectra are of the box of extents" in checked(parts.html()).words
+    assert "Slices and spectra are of the box of extents" in checked(report.html(parts)).words
 
 
 @given(count=st.lists(st.integers(0, 9), min_size=1, max_size=4), slab=st.integers(1, 200))

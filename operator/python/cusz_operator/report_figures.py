@@ -8,15 +8,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cusz_core.errors import UnsupportedError
 
-if TYPE_CHECKING:
-    from .report import Comparison, StepFacts, VariableFacts, View
+from .report_facts import Comparison, StepFacts, VariableFacts, View
 
 __all__ = ["Figures", "Spectrum", "block_map", "comparison_figures", "over_steps", "require_matplotlib", "spectrum"]
 

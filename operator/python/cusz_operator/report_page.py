@@ -6,15 +6,12 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import cusz_core
 from cusz_core.command_line import size
 
+from .report_facts import Comparison, Page, VariableFacts
 from .report_figures import Figures, block_map, comparison_figures, over_steps
-
-if TYPE_CHECKING:
-    from .report import Comparison, Page, VariableFacts
 
 __all__ = ["html"]
 
@@ -55,7 +52,11 @@ summary { cursor: pointer; }
 
 
 def html(page: Page) -> str:
-    """The page as one text."""
+    """The page as one text, which refers to nothing outside itself.
+
+    Raises:
+        UnsupportedError: matplotlib is not installed.
+    """
     title = f"cusz report: {page.path}"
     body = [f"<h1>Report on {escape(page.path)}</h1>", *_verdict(page), _head(page)]
     if page.notes:
