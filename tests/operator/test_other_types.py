@@ -95,6 +95,8 @@ def test_single_values(engine: Any, tmp_path: Path) -> None:
             for name, value in values.items():
                 assert step.shape(name) == ()
                 assert step.read(name) == (value if isinstance(value, (str, bool)) else value * (step.index + 1))
+        with pytest.raises(cusz_core.ParameterError, match="'time' is one value: it has no blocks"):
+            run[0].blocks("time")
         assert [str(run[0].dtype(name)) for name in ("time", "n", "f32", "c")] == [
             "float64",
             "int64",

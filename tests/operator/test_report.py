@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import sys
@@ -19,7 +18,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import cli, embedding
-from cusz_operator import report, report_page
+from cusz_operator import report, report_figures
 
 adios2 = pytest.importorskip("adios2")
 pytest.importorskip("matplotlib")
@@ -106,7 +105,7 @@ class Html(HTMLParser):
 
 
 def page_of(*arguments: Any) -> Html:
-    return checked(report.make(*arguments).html())
+    return checked(report.html(report.make(*arguments)))
 
 
 def checked(text: str) -> Html:
@@ -120,20 +119,16 @@ def checked(text: str) -> Html:
     return html
 
 
-@contextlib.contextmanager
-def _writer(path: Path, **options: Any) -> Any:
-    with cz.Writer(path, **{"eb": EB, **options}) as out:
-        yield out
-
-
 def write(path: Path, steps: int = 3, offset: float = 0.0, **options: Any) -> Path:
     """U in two blocks and V, of doubles, at each step, with numbers and a text."""
-    with _writer(path, **options) as out:
+    with cz.Writer(path, **{"eb": EB, **options}) as out:
         for n in range(steps):
             with out.step():
                 out.put("U", X[:10] + np.float32(n), X.shape)
                 out.put("U", X[10:] + np.float32(n + offset), X.shape, (10, 0, 0))
-                out.put("V", X[0].astype(np.float64) * (n + 1), eb=2 * options.get("eb", EB))
+                spike = np.zeros(X[0].shape)
+                spike[5, 6] = 1000 * n  # outliers
+                out.put("V", X[0] * (n + 1.0) + spike, eb=2 * options.get("eb", EB))
                 out.put("ids", np.arange(7), (7,))
                 out.put("title", "a run")
     return path
@@ -174,9 +169,10 @@ def test_what_is_in_a_file(engine: str, tmp_path: Path) -> None:
         assert row[:2] == [str(step), "2"]
         assert row[4] == f"{table['raw_bytes'].sum() / table['archive_bytes'].sum():.2f}"
         assert row[7:] == [f"{table['min'].min():.6g}", f"{table['max'].max():.6g}"]
-    for words in ("Ratio of U over", "Value range of U over", "Outliers of U over", "Map of the blocks of U at step 2"):
+    for words in ("Ratio of U over", "Value range of U over", "Outliers of V over", "Map of the blocks of U at step 2"):
         assert any(title.startswith(words) for title in html.titles), words
-    assert not any("ids" in title for title in html.titles)
+    assert not any("ids" in title or "Outliers of U" in title for title in html.titles)
+    assert int(rows["V"]["outliers"]) > 0
     ratios = tables[-1]["raw_bytes"] / tables[-1]["archive_bytes"]
     assert any(f"coloured by ratio, from {ratios.min():.2f} to {ratios.max():.2f}" in title for title in html.titles)
     for rank_and_ratio in ratios:
@@ -193,7 +189,7 @@ def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
                 out.put(variable, field, fill=1e20 if variable == "holes" else None)
     page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
     assert (page.broken, page.notes) == ([], [])
-    rows = checked(page.html()).rows("Against the original")
+    rows = checked(report.html(page)).rows("Against the original")
     assert set(rows) == set(fields)
     for variable, field in fields.items():
         fill = 1e20 if variable == "holes" else None
@@ -204,11 +200,17 @@ def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
         assert row["error / bound"] == f"{known.max_error_over_eb:.6f}"
         assert row["lowest PSNR, dB"] == f"{known.psnr:.2f}"
         assert row["bound broken"] == "0"
+    (holes,) = next(variable for variable in page.variables if variable.name == "holes").comparisons
+    n_holes = int(np.count_nonzero(fields["holes"] == np.float32(1e20)))
+    assert holes.view is not None
+    assert holes.histogram is not None
+    assert np.isnan(holes.view.original).sum() == np.isnan(holes.view.decoded).sum() == n_holes + 1
+    assert holes.histogram.sum() == X.size - n_holes - 2
 
 
 def test_figures_of_a_comparison(runs: tuple[Path, Path]) -> None:
     page = report.make(*runs)
-    html = checked(page.html())
+    html = checked(report.html(page))
     assert "is within the bound in force" in html.classes["kept"]
     assert "broken" not in html.classes
     for name in "UV":
@@ -288,7 +290,8 @@ def test_values_that_must_be_the_same(tmp_path: Path) -> None:
     assert "1 of 3 values" in page.broken[0]
     assert "at (1, 2, 3): original nan" in page.broken[1]
     assert page.notes == ["title: not the same value as in the original, at steps 0"]
-    assert "No power spectrum of u: 1 of its values there are not finite" in checked(page.html()).words
+    html = checked(report.html(page))
+    assert "1 values that are not finite or fill were replaced by the mean of the others" in html.words
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
@@ -337,7 +340,7 @@ def test_originals_of_other_fields(other: np.ndarray, words: str, tmp_path: Path
 def test_a_lossy_original_is_named(runs: tuple[Path, Path]) -> None:
     page = report.make(runs[0], runs[0])
     assert page.notes[0] == "U: the original is itself compressed, with errors up to 0.001"
-    assert "They are the same." in checked(page.html()).words
+    assert "The spectra are the same." in checked(report.html(page)).words
 
 
 @BY_ENGINE
@@ -360,9 +363,10 @@ def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
                 out.put(plain, X if eb is None or n == 0 else X + np.float32(1), (0, 0, 0))
                 out.put(number, np.array([n / 2]))
                 out.put(local, X)
+                out.put(local, X[::-1])
                 out.engine.end_step()
     page = report.make(tmp_path / "run.bp", tmp_path / "raw.bp")
-    html = checked(page.html())
+    html = checked(report.html(page))
     assert page.broken == []
     assert page.notes == [
         "local: its blocks have no global shape: not compared",
@@ -375,6 +379,7 @@ def test_a_foreign_file(engine: str, tmp_path: Path) -> None:
     assert rows["u"]["bound in force"] == rows["local"]["bound in force"] == "0.001"
     assert rows["u"]["outliers"] == str(sum(block["out_of_range"] + block["unpredictable"] for block in blocks))
     assert (rows["plain"]["bound in force"], rows["plain"]["ratio"]) == ("not compressed", "1.00")
+    assert "Ratios of the 2 blocks of local at step 1." in html.words
     assert (rows["local"]["shape"], rows["number"]["shape"]) == ("blocks without a global shape", "one value")
     found = html.rows("Against the original")
     known = [
@@ -408,7 +413,7 @@ def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
             rng = np.random.default_rng(0)
     page = report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
     assert page.broken == []
-    html = checked(page.html())
+    html = checked(report.html(page))
     assert set(html.rows("Against the original")) == {"half", "mask", "noise", "wave/real", "wave/imag"}
     assert html.rows("Variables")["wave"]["raw"] == cusz_core.command_line.size(wave.nbytes)
     with cz.Reader(tmp_path / "run.bp") as run:
@@ -451,7 +456,7 @@ def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytes
     start, count = view.box
     assert math.prod(count) <= 500
     assert support.same_bits(view.original, support.part(X + np.float32(2), start, count))
-    assert "Slices and spectra are of the box of extents" in checked(parts.html()).words
+    assert "Slices and spectra are of the box of extents" in checked(report.html(parts)).words
 
 
 @given(count=st.lists(st.integers(0, 9), min_size=1, max_size=4), slab=st.integers(1, 200))
@@ -470,20 +475,20 @@ def test_a_spectrum(shape: tuple[int, ...]) -> None:
     """One wave along the last axis has its power at its number, and noise has the same at all."""
     at = np.arange(shape[-1]) / shape[-1]
     field = np.broadcast_to(3 + 4 * np.cos(2 * np.pi * 3 * at), shape)
-    found = report_page.spectrum(field)
+    found = report_figures.spectrum(field)
     peak = 3 * max(shape) / shape[-1]
     assert found.waves[np.argmax(found.power)] == pytest.approx(peak, abs=0.5)
     if len(shape) == 1:
         assert found.power.max() == pytest.approx(4.0)  # |4 / 2|^2
         np.testing.assert_allclose(found.power.sum() * 2, field.var())
     assert (np.diff(found.waves) > 0).all()
-    noise = report_page.spectrum(np.random.default_rng(0).standard_normal((64, 64, 64))).power * 64**3
+    noise = report_figures.spectrum(np.random.default_rng(0).standard_normal((64, 64, 64))).power * 64**3
     assert noise[5:] == pytest.approx(1.0, abs=0.2)
 
 
 def test_long_spectra_have_few_points() -> None:
-    found = report_page.spectrum(np.random.default_rng(0).standard_normal(2**16))
-    assert len(found.waves) <= report_page.SPECTRUM_POINTS
+    found = report_figures.spectrum(np.random.default_rng(0).standard_normal(2**16))
+    assert len(found.waves) <= report_figures.SPECTRUM_POINTS
     assert found.waves[0] == 1
     assert found.waves[-1] == pytest.approx(2**15, rel=0.05)
     assert found.power[-50:] * 2**16 == pytest.approx(1.0, abs=0.5)
@@ -506,7 +511,7 @@ def test_merged_errors_are_those_of_the_whole() -> None:
 def test_the_command(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, exact = runs
     assert cli.main(["report", str(run)]) == 0
-    assert capsys.readouterr().out == f"{run}.html: 3 steps, 4 variables (2 compressed)\n"
+    assert capsys.readouterr().out == f"{run}.html: steps 3, variables 4, compressed 2\n"
     assert checked(Path(f"{run}.html").read_text(encoding="utf-8")).terms["File"] == str(run)
     assert cli.main(["report", str(run)]) == 2
     assert "exists: use --force to overwrite it" in capsys.readouterr().err
@@ -554,6 +559,50 @@ def test_a_damaged_file(runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert set(page_of(runs[0]).rows("Variables")) == {"U", "V", "ids", "title"}  # it is not decoded
     with pytest.raises(cusz_core.CorruptArchiveError, match=r"variable 'U', step 0, the block at \(0, 0, 0\)"):
         report.make(*runs)
+
+
+@BY_ENGINE
+def test_a_damaged_foreign_file(engine: str, tmp_path: Path) -> None:
+    """Without block tables all archives are looked at: what is wrong with one is a note."""
+    with Program(tmp_path / "run.bp", engine) as out:
+        u = out.variable("u", X, X.shape, EB)
+        out.engine.begin_step()
+        out.put(u, X[:10], (0, 0, 0))
+        out.put(u, X[10:], (10, 0, 0))
+        out.engine.end_step()
+    data = tmp_path / "run.bp" / "data.0"
+    content = bytearray(data.read_bytes())
+    content[content.index(cusz_core.compress(X[10:], EB)) + 20] ^= 0xFF
+    data.write_bytes(content)
+    html = page_of(tmp_path / "run.bp")
+    assert "u, step 0: 1 blocks cannot be read as they should: block 1: " in html.classes["notes"]
+    assert html.rows("Variables")["u"]["bound in force"] == "0.001"
+
+
+def test_names_are_only_text(tmp_path: Path) -> None:
+    name = """<b> & "c' $x$"""
+    for path, eb in ((tmp_path / "run.bp", EB), (tmp_path / "exact.bp", 0.0)):
+        with cz.Writer(path, eb=eb) as out, out.step():
+            out.put(name, X[:10], X.shape)
+            out.put(name, X[10:], X.shape, (10, 0, 0))
+    html = page_of(tmp_path / "run.bp", tmp_path / "exact.bp")
+    assert name in html.rows("Variables")
+    assert any(title.startswith(f"Original: slice of {name} at step 0") for title in html.titles)
+
+
+@pytest.mark.parametrize(("largest", "is_linear"), [(3.0, True), (1e5, False)])
+def test_small_changes_of_a_spectrum_can_be_seen(largest: float, is_linear: bool) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.subplots()
+    change = 1e-9 * np.array([1.0, -2.0, 1.5, -1.0, 0.0, largest])
+    report_figures._set_axis_of_change(axes, change)
+    low, high = axes.get_ylim()
+    assert low < -2e-9
+    assert high > change.max()
+    heights = axes.transAxes.inverted().transform(axes.transData.transform([(0, 0), (0, 1e-9)]))[:, 1]
+    assert heights[1] - heights[0] > 0.05  # of the height of the panel
+    assert (axes.get_yscale() == "linear") == is_linear
+    assert all(low <= tick <= high for tick in axes.get_yticks()) or is_linear
 
 
 def test_without_matplotlib(

@@ -281,11 +281,11 @@ def _report(options: argparse.Namespace) -> int:
     refuse_overwrite(output, options.path, options.force)
     with progress(f"reporting on {options.path}"):
         page = report.make(options.path, options.original, options.variable)
-        text = page.html()
+        text = report.html(page)
     with new_file(output) as file:
         file.write(text.encode())
     numbers = (page.n_steps, len(page.variables), sum(variable.is_compressed for variable in page.variables))
-    print("{}: {} steps, {} variables ({} compressed)".format(output, *numbers))
+    print("{}: steps {}, variables {}, compressed {}".format(output, *numbers))
     for note in page.notes:
         print(f"note      {note}")
     for sentence in page.broken:

@@ -216,6 +216,8 @@ class Reader:
             return self._known[key]
 
     def _found(self, name: str, step: int) -> _Blocks:
+        if self._input.shape(name, step) == ():
+            raise ParameterError(f"variable {name!r} is one value: it has no blocks")
         placed = self._input.placed(name, step)
         rows = self._rows(name, step)
         if rows is None:
@@ -389,7 +391,7 @@ class ReaderStep:
         own.
 
         Raises:
-            ParameterError: there is no such variable at this step.
+            ParameterError: there is no such variable at this step, or it is one value.
             CorruptArchiveError: the table is damaged.
         """
         return self._reader._blocks(self._first_stored(name), self.index).table.copy()
@@ -400,13 +402,14 @@ class ReaderStep:
         Those that a Writer kept are of values that are finite and not fill; those that ADIOS2 kept of all values.
 
         Returns:
-            None if they were not kept, or there are no values, or these are complex. (ADIOS2 shows 0 for all blocks if
+            None if they were not kept, or there are no values, or these are complex, or one value. (ADIOS2 shows 0 for all blocks if
             it kept none; a variable of which it kept only zeros cannot be told from that.)
 
         Raises:
             ParameterError: there is no such variable at this step.
         """
-        if len(self._reader._entry_at(name, self.index).stored) > 1:
+        stored = self._reader._entry_at(name, self.index).stored
+        if len(stored) > 1 or self._input.shape(stored[0], self.index) == ():
             return None
         blocks = self._reader._blocks(name, self.index)
         low, high = blocks.table["min"], blocks.table["max"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import time
@@ -17,186 +16,21 @@ import cusz_core
 from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError
 
-from . import blocktable, inspection, report_page
+from . import blocktable, inspection
 from .blocks import Extents
 from .input import DTYPES, Box
 from .inspection import Block, inspect_bp
 from .plugin import PLUGIN_NAME, without_colours
 from .reader import Reader, ReaderStep
+from .report_facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
+from .report_figures import require_matplotlib
+from .report_page import html
 
-__all__ = ["Comparison", "Page", "StepComparison", "StepFacts", "VariableFacts", "View", "make"]
+__all__ = ["html", "make"]
 
 SLAB = 2**22  # values compared at a time
 VIEW = 2**24  # values that are drawn and transformed, at most
 HISTOGRAM_BINS = 60  # from -1 to 1, in units of the bound
-
-
-@dataclasses.dataclass
-class StepFacts:
-    """A variable at a step.
-
-    Attributes:
-        step: its number in the file.
-        table: what is known of the blocks, as `ReaderStep.blocks` gives it, with what archives say of themselves where
-            there is no block table; of complex numbers, the tables of both parts, one after the other.
-        n_blocks: how many blocks there are.
-        raw_bytes, stored_bytes: their sizes; what is not compressed is stored as it is.
-        is_compressed: whether blocks are archives.
-        bounds: the smallest and the largest bound in force, if the blocks have one.
-        outliers: number of unpredictable values and out-of-range codes; -1: not known.
-        value_range: as kept when it was written.
-    """
-
-    step: int
-    table: NDArray[Any]
-    n_blocks: int
-    raw_bytes: int
-    stored_bytes: int
-    is_compressed: bool
-    bounds: tuple[float, float] | None
-    outliers: int
-    value_range: tuple[float, float] | None
-
-    @property
-    def ratio(self) -> float:
-        return self.raw_bytes / self.stored_bytes if self.stored_bytes else 1.0
-
-
-@dataclasses.dataclass
-class StepComparison:
-    """A part of a variable (complex numbers have two) at a step, compared with the original.
-
-    Attributes:
-        step: its number.
-        values: how many values were compared.
-        broken: how many break the bound in force.
-        differing: how many differ that have no bound, because they are not compressed.
-        max_error: the largest |original - decoded| of finite values that are not fill.
-        over_bound: the largest quotient of an error and the bound of its block; 0 if every value is exact.
-        psnr: as `cusz_core.Verification` defines it; NaN for types that the compressor does not take.
-        worst: a sentence about the value that breaks the bound most; "" if none does.
-    """
-
-    step: int
-    values: int = 0
-    broken: int = 0
-    differing: int = 0
-    max_error: float = 0.0
-    over_bound: float = 0.0
-    psnr: float = math.nan
-    worst: str = ""
-
-
-@dataclasses.dataclass
-class View:
-    """What is drawn of a part of a variable at a step, of both runs.
-
-    Attributes:
-        original, decoded: of one to three dimensions, with at most VIEW values.
-        box: where they lie in the variable.
-        is_whole: whether that is all of the variable.
-    """
-
-    original: NDArray[Any]
-    decoded: NDArray[Any]
-    box: Box
-    is_whole: bool
-
-
-@dataclasses.dataclass
-class Comparison:
-    """A part of a variable, compared with the original.
-
-    Attributes:
-        name: of the part: the variable, or of complex numbers `NAME/real` and `NAME/imag`.
-        steps: those that both runs have.
-        histogram: of errors over the bound at the last step, in HISTOGRAM_BINS bins from -1 to 1; None if there is no
-            bound above 0.
-        view: of the last step; None if the part is not compressed with a bound above 0.
-    """
-
-    name: str
-    steps: list[StepComparison]
-    histogram: NDArray[np.int64] | None = None
-    view: View | None = None
-
-
-@dataclasses.dataclass
-class VariableFacts:
-    """A variable.
-
-    Attributes:
-        name: of the variable.
-        type: ADIOS2's name of its type, or what a Writer was given.
-        shape: at the last step, in words.
-        n_values: of the last step.
-        steps: those that have it.
-        comparisons: with the original, of each part; empty if there is none.
-    """
-
-    name: str
-    type: str
-    shape: str
-    n_values: int
-    steps: list[StepFacts]
-    comparisons: list[Comparison] = dataclasses.field(default_factory=list)
-
-    @property
-    def is_compressed(self) -> bool:
-        return any(step.is_compressed for step in self.steps)
-
-    @property
-    def raw_bytes(self) -> int:
-        return sum(step.raw_bytes for step in self.steps)
-
-    @property
-    def stored_bytes(self) -> int:
-        return sum(step.stored_bytes for step in self.steps)
-
-    @property
-    def outliers(self) -> int:
-        return -1 if any(step.outliers < 0 for step in self.steps) else sum(step.outliers for step in self.steps)
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        found = [step.bounds for step in self.steps if step.bounds is not None]
-        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
-
-
-@dataclasses.dataclass
-class Page:
-    """All that the page says.
-
-    Attributes:
-        path, original: of the files.
-        engine: "BP5" or "BP4".
-        n_steps: of the file.
-        n_ranks: that wrote it; 0: not known.
-        disk_bytes: of all files in its folder.
-        written: the time of the newest of these, seconds since 1970.
-        variables: what the file holds.
-        broken: sentences about bounds that are broken.
-        notes: what else is worth knowing, such as what is missing in one of the files.
-    """
-
-    path: str
-    original: str | None
-    engine: str
-    n_steps: int
-    n_ranks: int
-    disk_bytes: int
-    written: float
-    variables: list[VariableFacts]
-    broken: list[str] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-
-    def html(self) -> str:
-        """The page: one text that refers to nothing outside itself.
-
-        Raises:
-            UnsupportedError: matplotlib is not installed.
-        """
-        return report_page.html(self)
 
 
 def make(
@@ -204,7 +38,7 @@ def make(
     original: str | os.PathLike[str] | None = None,
     variables: Sequence[str] | None = None,
 ) -> Page:
-    """Collects what there is to say about a run.
+    """Collects what there is to say about a run, which `html` makes a page of.
 
     Every value that both runs have is compared, in slabs of at most 2^22 values, so the memory needed does not grow
     with the variables. Whether a bound is kept is decided exactly, as `cusz_core.verify` does.
@@ -223,7 +57,7 @@ def make(
         UnsupportedError: matplotlib is not installed.
         CuszError: ADIOS2 cannot read a file, or it has no complete step.
     """
-    report_page.require_matplotlib()  # before the work, rather than after it
+    require_matplotlib()  # before the work, rather than after it
     try:
         with Reader(path) as run:
             page = _page(run, path, variables)
@@ -275,10 +109,10 @@ def _archives(run: Reader, path: Path) -> dict[tuple[str, int], list[Block]]:
     """What archives say of themselves, by variable and step; empty if all compressed variables have block tables."""
     found: dict[tuple[str, int], list[Block]] = {}
     for name, entry in run._entries().items():
-        last = run[name].steps[-1]
-        if len(entry.stored) > 1 or entry.type not in inspection.DTYPES or run._input.shape(name, last) == ():
+        if len(entry.stored) > 1 or entry.type not in inspection.DTYPES:
             continue
-        if not run._blocks(name, last).has_table:
+        arrays = [step for step in run[name].steps if run._input.shape(name, step) != ()]
+        if not all(run._blocks(name, step).has_table for step in arrays):
             for block in inspect_bp(path):
                 found.setdefault((block["variable"], block["step"]), []).append(block)
             break
@@ -300,11 +134,13 @@ def _variable(run: Reader, name: str, archives: dict[tuple[str, int], list[Block
 
 def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> StepFacts:
     entry = run._entry(name)
-    is_one_value = run._input.shape(entry.stored[0], step) == ()
+    shape = run._input.shape(entry.stored[0], step)
+    is_one_value = shape == ()
     tables = [] if is_one_value else [_table(run, part, step, archives) for part in entry.stored]
     if is_one_value:
         size = entry.dtype.itemsize if entry.dtype is not None and not entry.dtype.hasobject else 0
-        return StepFacts(step, np.empty(0, blocktable.table_dtype(1)), 1, size, size, False, None, -1, None)
+        table = np.empty(0, blocktable.table_dtype(1))
+        return StepFacts(step, table, 1, False, size, size, False, None, -1, None)
     table = np.concatenate(tables)
     is_archive = table["archive_bytes"] >= 0
     bounds = table["eb_abs"][is_archive & (table["count"] > 0).all(axis=1) & np.isfinite(table["eb_abs"])]
@@ -313,6 +149,7 @@ def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], lis
         step=step,
         table=table,
         n_blocks=len(tables[0]),
+        is_placed=shape is not None,
         raw_bytes=int(table["raw_bytes"].clip(0).sum()),
         stored_bytes=int(np.where(is_archive, table["archive_bytes"], table["raw_bytes"].clip(0)).sum()),
         is_compressed=entry.type in inspection.DTYPES and bool(is_archive.any()),
@@ -395,7 +232,7 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
             comparison.steps.append(_compare_step(run, exact, name, part, facts, comparison if is_last else None))
         last = common[-1]
         if last.is_compressed and last.bounds is not None and last.bounds[1] > 0:
-            comparison.view = _view(run, exact, name, part, last.step)
+            comparison.view = _view(run, exact, name, part, last)
         variable.comparisons.append(comparison)
         for found in comparison.steps:
             if found.broken:
@@ -453,7 +290,7 @@ def _compare_step(
             found.over_bound = max(found.over_bound, errors.largest / bound)
             if histogram_for is not None:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    relative = (b.astype(np.float64) - a) / bound
+                    relative = ((b.astype(np.float64) - a) / bound)[~_is_fill(a, fill)]
                 counts += np.histogram(relative, HISTOGRAM_BINS, (-1.0, 1.0))[0]
     found.max_error = squares.largest
     if is_field:
@@ -513,7 +350,8 @@ def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> 
     return np.ascontiguousarray(values)
 
 
-def _view(run: Reader, exact: Reader, name: str, part: str, step: int) -> View:
+def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) -> View:
+    step = facts.step
     shape = run[step].shape(part)
     count = [1] * len(shape[:-3]) + list(shape[-3:])
     while math.prod(count) > VIEW:
@@ -522,7 +360,10 @@ def _view(run: Reader, exact: Reader, name: str, part: str, step: int) -> View:
     box: Box = tuple((n - c) // 2 for n, c in zip(shape, count, strict=True)), tuple(count)
     dtype = DTYPES[run._entry(part).type]
     both = (_stored_values(exact, step, name, part, box), run[step]._read_stored(part, box, dtype, None, None))
-    original, decoded = (values.reshape(tuple(count[-3:])) for values in both)
+    original, decoded = (np.array(values).reshape(tuple(count[-3:])) for values in both)
+    for fill in {fill for _, _, fill in _pieces(run[step], part, facts)}:
+        nothing = _is_fill(original, fill)
+        original[nothing] = decoded[nothing] = np.nan
     return View(original, decoded, box, tuple(count) == shape)
 
 
@@ -549,6 +390,13 @@ def _told(position: int, box: Box, a: NDArray[Any], b: NDArray[Any], how: str) -
     """A value of a box, in words."""
     index: Extents = tuple(int(i) + s for i, s in zip(np.unravel_index(position, box[1]), box[0], strict=True))
     return f"the worst, at {index}: original {a[position].item()!r}, decoded {b[position].item()!r}: {how}"
+
+
+def _is_fill(values: NDArray[Any], fill: float | None) -> NDArray[np.bool_]:
+    if fill is None:
+        return np.zeros(values.shape, np.bool_)
+    with np.errstate(over="ignore"):
+        return np.asarray(values == np.asarray(fill).astype(values.dtype))
 
 
 def _same(a: Any, b: Any) -> bool:

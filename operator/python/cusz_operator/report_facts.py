@@ -1,0 +1,176 @@
+"""What `cusz report` says about a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .input import Box
+
+__all__ = ["Comparison", "Page", "StepComparison", "StepFacts", "VariableFacts", "View"]
+
+
+@dataclasses.dataclass
+class StepFacts:
+    """A variable at a step.
+
+    Attributes:
+        step: its number in the file.
+        table: what is known of the blocks, as `ReaderStep.blocks` gives it, with what archives say of themselves where
+            there is no block table; of complex numbers, the tables of both parts, one after the other.
+        n_blocks: how many blocks there are.
+        is_placed: whether they lie in a global array.
+        raw_bytes, stored_bytes: their sizes; what is not compressed is stored as it is.
+        is_compressed: whether blocks are archives.
+        bounds: the smallest and the largest bound in force, if the blocks have one.
+        outliers: number of unpredictable values and out-of-range codes; -1: not known.
+        value_range: as kept when it was written.
+    """
+
+    step: int
+    table: NDArray[Any]
+    n_blocks: int
+    is_placed: bool
+    raw_bytes: int
+    stored_bytes: int
+    is_compressed: bool
+    bounds: tuple[float, float] | None
+    outliers: int
+    value_range: tuple[float, float] | None
+
+    @property
+    def ratio(self) -> float:
+        return self.raw_bytes / self.stored_bytes if self.stored_bytes else 1.0
+
+
+@dataclasses.dataclass
+class StepComparison:
+    """A part of a variable (complex numbers have two) at a step, compared with the original.
+
+    Attributes:
+        step: its number.
+        values: how many values were compared.
+        broken: how many break the bound in force.
+        differing: how many differ that have no bound, because they are not compressed.
+        max_error: the largest |original - decoded| of finite values that are not fill.
+        over_bound: the largest quotient of an error and the bound of its block; 0 if every value is exact.
+        psnr: as `cusz_core.Verification` defines it; NaN for types that the compressor does not take.
+        worst: a sentence about the value that breaks the bound most; "" if none does.
+    """
+
+    step: int
+    values: int = 0
+    broken: int = 0
+    differing: int = 0
+    max_error: float = 0.0
+    over_bound: float = 0.0
+    psnr: float = math.nan
+    worst: str = ""
+
+
+@dataclasses.dataclass
+class View:
+    """What is drawn of a part of a variable at a step, of both runs.
+
+    Attributes:
+        original, decoded: of one to three dimensions, with a limited number of values. Fill values are NaN.
+        box: where they lie in the variable.
+        is_whole: whether that is all of the variable.
+    """
+
+    original: NDArray[Any]
+    decoded: NDArray[Any]
+    box: Box
+    is_whole: bool
+
+
+@dataclasses.dataclass
+class Comparison:
+    """A part of a variable, compared with the original.
+
+    Attributes:
+        name: of the part: the variable, or of complex numbers `NAME/real` and `NAME/imag`.
+        steps: those that both runs have.
+        histogram: of errors over the bound at the last step, in bins from -1 to 1; None if there is no
+            bound above 0.
+        view: of the last step; None if the part is not compressed with a bound above 0.
+    """
+
+    name: str
+    steps: list[StepComparison]
+    histogram: NDArray[np.int64] | None = None
+    view: View | None = None
+
+
+@dataclasses.dataclass
+class VariableFacts:
+    """A variable.
+
+    Attributes:
+        name: of the variable.
+        type: ADIOS2's name of its type, or what a Writer was given.
+        shape: at the last step, in words.
+        n_values: of the last step.
+        steps: those that have it.
+        comparisons: with the original, of each part; empty if there is none.
+    """
+
+    name: str
+    type: str
+    shape: str
+    n_values: int
+    steps: list[StepFacts]
+    comparisons: list[Comparison] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_compressed(self) -> bool:
+        return any(step.is_compressed for step in self.steps)
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(step.raw_bytes for step in self.steps)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(step.stored_bytes for step in self.steps)
+
+    @property
+    def outliers(self) -> int:
+        return -1 if any(step.outliers < 0 for step in self.steps) else sum(step.outliers for step in self.steps)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        found = [step.bounds for step in self.steps if step.bounds is not None]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+
+
+@dataclasses.dataclass
+class Page:
+    """All that the page says.
+
+    Attributes:
+        path, original: of the files.
+        engine: "BP5" or "BP4".
+        n_steps: of the file.
+        n_ranks: that wrote it; 0: not known.
+        disk_bytes: of all files in its folder.
+        written: the time of the newest of these, seconds since 1970.
+        variables: what the file holds.
+        broken: sentences about bounds that are broken.
+        notes: what else is worth knowing, such as what is missing in one of the files.
+    """
+
+    path: str
+    original: str | None
+    engine: str
+    n_steps: int
+    n_ranks: int
+    disk_bytes: int
+    written: float
+    variables: list[VariableFacts]
+    broken: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
