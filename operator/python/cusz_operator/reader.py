@@ -402,8 +402,8 @@ class ReaderStep:
         Those that a Writer kept are of values that are finite and not fill; those that ADIOS2 kept of all values.
 
         Returns:
-            None if they were not kept, or there are no values, or these are complex, or one value. (ADIOS2 shows 0 for all blocks if
-            it kept none; a variable of which it kept only zeros cannot be told from that.)
+            None if they were not kept, there are no values, or these are complex, or one value. (ADIOS2 shows 0 for all
+            blocks if it kept none; a variable of which it kept only zeros cannot be told from that.)
 
         Raises:
             ParameterError: there is no such variable at this step.
