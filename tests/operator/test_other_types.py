@@ -17,6 +17,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_operator import representation
+from cusz_operator.blocks import prepare
 
 adios2 = pytest.importorskip("adios2")
 
@@ -224,6 +225,13 @@ def test_what_makes_no_sense_is_refused(case: str, tmp_path: Path) -> None:
             out.put("v", IDS + 1)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert [step.read("v").tolist() for step in run] == [IDS.tolist(), (IDS + 1).tolist()]
+
+
+def test_arrays_that_do_not_tell_their_type() -> None:
+    """As those that have nothing but `__cuda_array_interface__`, or PyTorch's, whose types have no name."""
+    stored = representation.Stored("x", X, "")
+    block = prepare(stored, None, None, None, cusz_core.Parameters(1e-3))
+    assert (block.given, block.dtype.name) == ("float32", "float32")
 
 
 def test_damaged_values_are_found(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import UnsupportedError
 
-__all__ = ["PARTS", "Stored", "attribute_name", "float16_bound", "given_back", "is_exact", "one_value", "stored"]
+__all__ = ["CONVERTED", "PARTS", "Stored", "attribute_name", "float16_bound", "given_back", "is_exact", "one_value", "stored"]
 
+#: The types that are stored as others.
+CONVERTED = ("bool", "float16", "complex64", "complex128")
 #: What is added to the name of a complex variable for its parts.
 PARTS = ("/real", "/imag")
 _FLOAT16 = np.finfo(np.float16)
@@ -34,7 +36,7 @@ class Stored(NamedTuple):
     Attributes:
         name: of the variable that stores it.
         array: float32, float64 (which are compressed) or integers (which are not).
-        given: the type that the user gave: a numpy name.
+        given: the type that the user gave: a numpy name; "" if the array does not tell it.
     """
 
     name: str
@@ -75,12 +77,12 @@ def one_value(value: Any) -> Any:
 def stored(name: str, array: Any) -> list[Stored]:
     """An array in host or device memory as what stores it; anything that is not accepted is returned as it is."""
     dtype = getattr(array, "dtype", None)
-    kind, given = getattr(dtype, "kind", ""), getattr(dtype, "name", "")
+    given = getattr(dtype, "name", "")
     if given == "bool":
         return [Stored(name, array.view(np.uint8), given)]
     if given == "float16":
         return [Stored(name, array.astype(np.float32), given)]
-    if kind == "c" and given in ("complex64", "complex128"):
+    if given in ("complex64", "complex128"):
         parts = (array.real, array.imag)
         return [Stored(name + suffix, part, given) for suffix, part in zip(PARTS, parts, strict=True)]
     return [Stored(name, array, given)]
