@@ -21,7 +21,17 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import UnsupportedError
 
-__all__ = ["CONVERTED", "PARTS", "Stored", "attribute_name", "float16_bound", "given_back", "is_exact", "one_value", "stored"]
+__all__ = [
+    "CONVERTED",
+    "PARTS",
+    "Stored",
+    "attribute_name",
+    "float16_bound",
+    "given_back",
+    "is_exact",
+    "one_value",
+    "stored",
+]
 
 #: The types that are stored as others.
 CONVERTED = ("bool", "float16", "complex64", "complex128")
