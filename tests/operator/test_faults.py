@@ -62,10 +62,10 @@ FAILURES = {
     "table": ("OutOfMemoryError", "no memory for this"),
     "range": ("DeviceError", "the device is gone"),
     "device": ("DeviceError", "the device is gone"),
-    "not an array": ("UnsupportedError", "is 'text'"),
+    "not an array": ("UnsupportedError", "is a list"),
     "not on a device": ("UnsupportedError", "claims 64 bytes of device memory"),
     "big-endian": ("UnsupportedError", "has dtype >f4"),
-    "complex": ("UnsupportedError", "has dtype <c8"),
+    "long complex": ("UnsupportedError", "has dtype <c32"),
 }
 
 

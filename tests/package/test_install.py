@@ -87,9 +87,10 @@ def test_pkg_config_and_both_headers(tmp_path: Path) -> None:
 
 
 def test_entry_points_are_installed_and_are_what_they_should_be() -> None:
-    """cusz_core finds the commands and errors of cusz_operator by them."""
+    """cusz_core finds the commands and errors of cusz_operator by them, and xarray its engine."""
     declared = re.findall(r'^"?([\w.]+)"? = "(cusz_operator\.\w+:\w+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
-    installed = [*entry_points(group="cusz.commands"), *entry_points(group="cusz.errors")]
+    of_xarray = [entry for entry in entry_points(group="xarray.backends") if entry.name == "cusz"]
+    installed = [*entry_points(group="cusz.commands"), *entry_points(group="cusz.errors"), *of_xarray]
     assert {(entry.name, entry.value) for entry in installed} == set(declared) != set()
     for entry in entry_points(group="cusz.commands"):
         assert isinstance(entry.load(), Command)

@@ -51,7 +51,8 @@ class Block(TypedDict, total=False):
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
-        out_of_range, unpredictable, version, checksum (of the payload).
+        out_of_range, unpredictable, version, checksum (of the payload). Where BP4 has room for no more than bytes, and
+        the kind is "raw": without bins, version and checksum.
     From the block table of a Writer:
         device (number of the CUDA device that held the field, -1: host memory), min, max (of values that are finite and
         not fill; absent if the Writer was told not to compute them), seconds (spent compressing).
@@ -432,7 +433,9 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
             raise CorruptArchiveError(
                 f"the block stores {len(archive) - BARE_HEAD_BYTES} bytes and has extents {count}"
             )
-        return Block(raw_bytes=raw_bytes, archive_bytes=len(archive), ratio=raw_bytes / len(archive), kind="raw")
+        block = Block(raw_bytes=raw_bytes, archive_bytes=len(archive), ratio=raw_bytes / len(archive), kind="raw")
+        block.update(Block(mode="abs", eb=0.0, eb_abs=0.0, special=0, out_of_range=0, unpredictable=0))
+        return block
     info = cusz_core.inspect(archive)
     if info.raw_bytes != raw_bytes:
         raise CorruptArchiveError(f"the archive holds {info.raw_bytes} raw bytes, the block has extents {count}")

@@ -233,10 +233,10 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "device": raising(cusz_core, "compress_with", cusz_core.DeviceError("the device is gone")),
     "bare memory": raising(cusz_core, "compress_with", MemoryError("no memory for this")),
     "table": raising(cz.blocktable, "tables_of", MemoryError("no memory for this")),
-    "not an array": put("text"),
+    "not an array": put(["text"]),
     "not on a device": put(WrongArray()),
     "big-endian": put(np.zeros(5, ">f4")),
-    "complex": put(np.zeros(5, np.complex64)),
+    "long complex": put(np.zeros(5, np.clongdouble)),
 }
 
 KINDS: dict[str, Callable[..., None]] = {
