@@ -87,6 +87,7 @@ class Input:
         mode = adios2.Mode.Read if self.is_stream else adios2.Mode.ReadRandomAccess
         self._engine: Any = self._attempt("open", lambda: self._io.open(path, mode, *together))
         self.n_steps = 0 if self.is_stream else int(self._engine.steps())
+        self._types: dict[str, str] | None = None
         self._own_steps: dict[str, dict[int, int]] = {}
         self._names_by_step: list[set[str]] | None = None
 
@@ -145,7 +146,9 @@ class Input:
         """ADIOS2's types of all variables of a file, or of the open step of a stream, by name."""
         with self._lock:
             self._require_open()
-            return {name: told["Type"] for name, told in sorted(self._io.available_variables().items())}
+            if self._types is None or self.is_stream:  # ADIOS2 looks at every block of every variable
+                self._types = {name: told["Type"] for name, told in sorted(self._io.available_variables().items())}
+            return self._types
 
     def steps_of(self, name: str) -> dict[int, int]:
         """The steps that have a variable, with ADIOS2's number for each, which counts only those."""

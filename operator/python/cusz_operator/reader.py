@@ -530,13 +530,14 @@ class ReaderStep:
 
     def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any) -> Any:
         """A box of an array as the file has it."""
-        if self._archived(name) is not None:
+        blocks = self._archived(name)
+        if blocks is not None:
             result = out
             if out is None and like is not None:
                 result = embedding.new_field(like, dtype, box[1])
             if result is None:
                 result = np.empty(box[1], dtype)
-            if self._decoded(name, box, dtype, result, clear=out is None):
+            if self._decoded(name, blocks, box, dtype, result, clear=out is None):
                 return result
         return _placed(self._input.values(name, self.index, box, dtype), like, out)
 
@@ -573,15 +574,12 @@ class ReaderStep:
         blocks = self._reader._blocks(name, self.index)
         return None if blocks.overlap or not blocks.may_be_archives else blocks
 
-    def _decoded(self, name: str, box: Box, dtype: np.dtype[Any], result: Any, clear: bool) -> bool:
+    def _decoded(self, name: str, blocks: _Blocks, box: Box, dtype: np.dtype[Any], result: Any, clear: bool) -> bool:
         """Decodes a box from archives, into `result`; False if a block of it is no archive.
 
         Args:
             clear: sets values that no block covers to 0.
         """
-        blocks = self._archived(name)
-        if blocks is None:
-            return False
         table = blocks.table
         starts = np.maximum(table["start"], box[0])  # of the overlaps of blocks and the box
         counts = np.minimum(table["start"] + table["count"], np.add(*box)) - starts
@@ -819,10 +817,6 @@ def _sorted_boxes(boxes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The non-empty boxes, as rows of starts and counts, sorted."""
     filled = boxes[(boxes[:, boxes.shape[1] // 2 :] > 0).all(axis=1)]
     return filled[np.lexsort(filled.T)] if filled.size else filled[:0, :0]
-
-
-def _has_values(row: NDArray[Any]) -> bool:
-    return bool((row["count"] > 0).all())
 
 
 def _slices(box: Box, origin: Extents) -> tuple[slice, ...]:
