@@ -472,6 +472,34 @@ std::tuple<double, double, uint64_t> value_range(nb::handle object, bool has_fil
     return {min, max, n_valid};
 }
 
+// values: a buffer of whole values of `value_bytes` bytes.
+nb::bytes pack(nb::handle values, int32_t value_bytes, int32_t lossless) {
+    const View from(values, false);
+    const Lease lease{nb::tuple()};
+    const size_t capacity = from.bytes() + CUSZ_PACKED_OVERHEAD_BYTES;
+    void* const block = lease.worker().stage(capacity);
+    size_t block_bytes = 0;
+    lease.check(run([&] {
+        return cusz_pack(lease.context(), static_cast<cusz_lossless>(lossless), value_bytes,
+                         from.bytes() / static_cast<size_t>(value_bytes), from.data(), block, capacity, &block_bytes);
+    }));
+    return nb::bytes(static_cast<const char*>(block), block_bytes);
+}
+
+nb::bytes unpack(nb::handle block) {
+    const View from(block, false);
+    const Lease lease{nb::tuple()};
+    size_t values_bytes = 0;
+    lease.check(run([&] { return cusz_unpacked_bytes(lease.context(), from.data(), from.bytes(), &values_bytes); }));
+    PyObject* const values = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(values_bytes));
+    if (values == nullptr) raise_out_of_memory("the values of a packed block");
+    nb::bytes result = nb::steal<nb::bytes>(values);
+    lease.check(run([&] {
+        return cusz_unpack(lease.context(), from.data(), from.bytes(), PyBytes_AS_STRING(values), values_bytes);
+    }));
+    return result;
+}
+
 size_t max_archive_bytes(int32_t dtype, const nb::tuple& shape) {
     if (nb::len(shape) < 1 || nb::len(shape) > CUSZ_MAX_NDIM) {
         raise(CUSZ_ERROR_PARAMETER, "a field must have 1 to 4 dimensions");
@@ -546,6 +574,9 @@ NB_MODULE(_native, m) {
     m.def("decompress_into", &decompress_into);
     m.def("decompress_box", &decompress_box);
     m.def("value_range", &value_range);
+
+    m.def("pack", &pack);
+    m.def("unpack", &unpack);
 
     m.def("scratch_bytes", &scratch_bytes);
     m.def("release_scratch", &release_scratch);

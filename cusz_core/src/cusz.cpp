@@ -2,6 +2,7 @@
 #include <cusz/cusz.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -21,6 +22,7 @@
 #include "format/tiling.hpp"
 #include "framing.hpp"
 #include "lossless.hpp"
+#include "packing.hpp"
 #include "parameter_table.hpp"
 #include "params.hpp"
 
@@ -158,6 +160,19 @@ Frame parse(cusz_context& context, const Source& archive, std::size_t archive_by
     std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
     on_device(context, archive.device).copy(header.data(), archive.pointer, header.size());
     return cusz::parse(header.data(), archive.pointer, archive_bytes);
+}
+
+// What works on a packed block's values.
+Workers workers_for_packing(cusz_context& context, const Source& values, std::size_t bytes) {
+    return {backend_for(context, CUSZ_BACKEND_AUTO, {values}), *context.cpu, context.scratch,
+            resolve_threads(0, bytes)};
+}
+
+const std::byte* packed(const void* block, std::size_t block_bytes) {
+    need(block, "block");
+    const auto* const bytes = static_cast<const std::byte*>(block);
+    if (!is_packed(bytes, block_bytes)) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: not a packed block");
+    return bytes;
 }
 
 Source body_of(const Frame& frame, const Source& archive) { return {frame.body, archive.device, archive.name}; }
@@ -465,5 +480,56 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
         if (values == 0) return read_archive(workers, frame, body_of(frame, from), {});
         need(field, "field");
         read_box(workers, frame, box);
+    });
+}
+
+cusz_status cusz_pack(cusz_context* context, cusz_lossless lossless, int32_t value_bytes, uint64_t count,
+                      const void* values, void* block, size_t capacity, size_t* block_bytes) {
+    return guarded(context, [&] {
+        need(context, "context");
+        need(block, "block");
+        need(block_bytes, "block_bytes");
+        if (lossless != CUSZ_LOSSLESS_NONE && lossless != CUSZ_LOSSLESS_ZSTD)
+            fail(CUSZ_ERROR_PARAMETER, "lossless is ", static_cast<int>(lossless), "; legal: 0 and 1");
+        if (value_bytes < 1 || value_bytes > 8 || !std::has_single_bit(static_cast<unsigned>(value_bytes)))
+            fail(CUSZ_ERROR_PARAMETER, "value_bytes is ", value_bytes, "; legal: 1, 2, 4 and 8");
+        const auto size = static_cast<std::size_t>(value_bytes);
+        if (count > (std::numeric_limits<std::size_t>::max() / 2) / size)
+            fail(CUSZ_ERROR_PARAMETER, count, " values of ", size, " bytes do not fit in 63 bits");
+        const std::size_t bytes = static_cast<std::size_t>(count) * size;
+        if (capacity < bytes + CUSZ_PACKED_OVERHEAD_BYTES)
+            fail(CUSZ_ERROR_PARAMETER, "capacity is ", capacity, " bytes; these values need ",
+                 bytes + CUSZ_PACKED_OVERHEAD_BYTES);
+        if (bytes > 0) need(values, "values");
+        const Source from = bytes > 0 ? source(values, "values", CUSZ_BACKEND_CPU) : Source{};
+        *block_bytes = pack_values(workers_for_packing(*context, from, bytes), lossless, size, from, bytes,
+                                   static_cast<std::byte*>(block));
+    });
+}
+
+int32_t cusz_is_packed(const void* block, size_t block_bytes) {
+    return block != nullptr && is_packed(static_cast<const std::byte*>(block), block_bytes);
+}
+
+cusz_status cusz_unpacked_bytes(cusz_context* context, const void* block, size_t block_bytes, size_t* values_bytes) {
+    return guarded(context, [&] {
+        need(context, "context");
+        need(values_bytes, "values_bytes");
+        const std::byte* const bytes = packed(block, block_bytes);
+        *values_bytes = verified_bytes(workers_for_packing(*context, {}, block_bytes), bytes, block_bytes);
+    });
+}
+
+cusz_status cusz_unpack(cusz_context* context, const void* block, size_t block_bytes, void* values,
+                        size_t values_bytes) {
+    return guarded(context, [&] {
+        need(context, "context");
+        const std::byte* const bytes = packed(block, block_bytes);
+        const std::size_t needed = verified_bytes(workers_for_packing(*context, {}, block_bytes), bytes, block_bytes);
+        if (values_bytes != needed)
+            fail(CUSZ_ERROR_PARAMETER, "values_bytes is ", values_bytes, "; the block's values take ", needed);
+        if (needed > 0) need(values, "values");
+        const Target to = needed > 0 ? target(values, "values", CUSZ_BACKEND_CPU) : Target{};
+        unpack_values(workers_for_packing(*context, to, needed), bytes, block_bytes, to, needed);
     });
 }

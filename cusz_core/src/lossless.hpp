@@ -1,4 +1,5 @@
-// The optional lossless stage over an archive's body (paper, section 2, step 5): zstd, if built in.
+// The optional lossless stage over an archive's body (paper, section 2, step 5), and over packed values: zstd, if built
+// in.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,9 @@ bool have_zstd();
 
 // One zstd frame of `bytes` bytes into `target`. Returns its size, or 0 if it would not be smaller than `bytes`.
 std::size_t zstd_pack(const void* data, std::size_t bytes, void* target, std::size_t capacity);
+
+// The size of what a frame was made from. Throws CORRUPT.
+std::size_t zstd_unpacked_bytes(const void* data, std::size_t stored_bytes);
 
 // The inverse, to exactly `bytes` bytes. Throws CORRUPT.
 void zstd_unpack(const void* data, std::size_t stored_bytes, void* target, std::size_t bytes);

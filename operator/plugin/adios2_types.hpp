@@ -32,4 +32,6 @@ enum class DataType {
 // Size of one value; 0 for types without a fixed size.
 std::size_t bytes_of(DataType type) noexcept;
 
+bool is_integer(DataType type) noexcept;
+
 } // namespace cusz_operator

@@ -68,23 +68,6 @@ constexpr Mark plain_mark = {'c', 'u', 's', 'z', '-', 'p', 'l', 'a', 'i', 'n', '
 constexpr Mark lost_mark = {'c', 'u', 's', 'z', '-', 'l', 'o', 's', 't', '-', 'b', 'l', 'o', 'c', 'k', '\0'};
 static_assert(sizeof(Mark) <= CUSZ_RAW_OVERHEAD_BYTES, "GetEstimatedSize covers it");
 
-// An incompressible block where ADIOS2 did not ask how much room an archive needs: this tag, the checksum that an
-// archive of the bytes has, and the bytes. An archive stored raw would be 40 bytes larger.
-using Tag = std::array<char, 4>;
-constexpr Tag bare_tag = {'r', 'a', 'w', '8'};
-constexpr std::size_t bare_head_bytes = sizeof(Tag) + sizeof(std::uint32_t);
-
-bool is_bare(const char* archive, std::size_t archive_bytes) noexcept {
-    return archive_bytes >= bare_head_bytes && std::memcmp(archive, bare_tag.data(), sizeof(Tag)) == 0;
-}
-
-// The checksum of an archive's payload.
-std::uint32_t checksum_of(const char* archive, std::size_t archive_bytes) noexcept {
-    cusz_info info;
-    info.struct_bytes = sizeof info;
-    return cusz_inspect(nullptr, archive, archive_bytes, &info) == CUSZ_OK ? info.checksum : 0;
-}
-
 bool has_mark(const char* archive, std::size_t archive_bytes, const Mark& mark) noexcept {
     return archive_bytes >= mark.size() && std::memcmp(archive, mark.data(), mark.size()) == 0;
 }
@@ -106,7 +89,10 @@ Text format(const char* pattern, ...) noexcept {
 
 // Describes a call's failure, which the context's next call overwrites.
 Text failure(cusz_status status, const cusz_context* context) noexcept {
-    return format("%s: %s", cusz_status_name(status), cusz_last_error(context));
+    const char* const name = cusz_status_name(status);
+    const char* const error = cusz_last_error(context);
+    const bool is_named = std::strncmp(error, name, std::strlen(name)) == 0;
+    return is_named ? format("%s", error) : format("%s: %s", name, error);
 }
 
 struct Name {
@@ -145,35 +131,16 @@ std::size_t store_plain(const char* variable, const char* field, std::size_t byt
     return sizeof(Mark) + bytes;
 }
 
-// Writes the bytes of a bare block to `field`. Throws std::runtime_error if they are damaged.
-void read_bare(cusz_context* context, const char* variable, const char* stored, std::size_t stored_bytes, char* field) {
-    const std::size_t field_bytes = stored_bytes - bare_head_bytes;
-    if (field_bytes > 0 && cusz_device_of(field) >= 0) {
-        throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
-                                 " that is stored verbatim into CUDA device memory: read it into host memory");
-    }
-    // The library computes the checksum when it makes the same archive again.
-    const std::size_t archive_bytes = field_bytes + CUSZ_RAW_OVERHEAD_BYTES;
-    const std::unique_ptr<void, Free> values(std::malloc(field_bytes + 1));
-    const std::unique_ptr<void, Free> archive(std::malloc(archive_bytes));
-    if (values == nullptr || archive == nullptr) throw std::runtime_error("cusz_operator: out of memory");
-    std::memcpy(values.get(), stored + bare_head_bytes, field_bytes);
-    cusz_params lossless;
-    cusz_params_init(&lossless);
-    lossless.threads = 1;
-    lossless.backend = CUSZ_BACKEND_CPU;
-    const std::uint64_t n = field_bytes / sizeof(float);
-    std::size_t made_bytes = 0;
-    std::uint32_t checksum = 0;
-    std::memcpy(&checksum, stored + sizeof(Tag), sizeof checksum);
-    if (field_bytes % sizeof(float) != 0 ||
-        cusz_compress(context, &lossless, CUSZ_F32, 1, &n, values.get(), archive.get(), archive_bytes, &made_bytes) !=
-            CUSZ_OK ||
-        checksum_of(static_cast<const char*>(archive.get()), made_bytes) != checksum) {
-        throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
-                                 ": corrupt archive: its bytes do not match their checksum");
-    }
-    if (field_bytes > 0) std::memcpy(field, values.get(), field_bytes);
+std::size_t size_of_block(const Dims& count, DataType type) noexcept {
+    std::size_t bytes = bytes_of(type);
+    for (const std::size_t extent : count) bytes *= extent;
+    return bytes;
+}
+
+// As the hand-over knows types.
+std::int32_t posted_type(DataType type) noexcept {
+    if (is_integer(type)) return CUSZ_OPERATOR_INTEGERS + static_cast<std::int32_t>(bytes_of(type));
+    return type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
 }
 
 } // namespace
@@ -201,6 +168,10 @@ std::size_t bytes_of(DataType type) noexcept {
     return 0;
 }
 
+bool is_integer(DataType type) noexcept {
+    return (type >= DataType::Int8 && type <= DataType::UInt64) || type == DataType::Char;
+}
+
 BlockOperator::BlockOperator() noexcept {
     cusz_params_init(&m_parameters.compression);
     m_parameters.missing_bound = false;
@@ -215,50 +186,21 @@ void BlockOperator::set_variable(const char* name) noexcept {
 std::size_t BlockOperator::compress(const char* field, const Dims& count, DataType type, char* out,
                                     bool has_room) const noexcept {
     const char* const variable = m_variable.data();
-    std::size_t field_bytes = bytes_of(type);
-    for (const std::size_t extent : count) field_bytes *= extent;
+    const std::size_t field_bytes = size_of_block(count, type);
     if (!accepts(type)) {
         return store_plain(variable, field, field_bytes, out, "type",
                            format("its ADIOS2 data type is %d", static_cast<int>(type)));
     }
 
     // The address is a key if the block, which may be empty, has been compressed already.
-    const cusz_dtype dtype = type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
     std::size_t archive_bytes = 0;
-    switch (take_posted(field, variable, dtype, count.data(), count.size(), out, &archive_bytes)) {
+    switch (take_posted(field, variable, posted_type(type), count.data(), count.size(), out, &archive_bytes)) {
     case HandOver::none: break;
     case HandOver::taken: return archive_bytes;
     case HandOver::refused:
         return store_lost(variable, field_bytes, out, format("the archive posted under this key is for another block"));
     case HandOver::late:
         return store_lost(variable, field_bytes, out, format("no archive is posted under this key any more"));
-    }
-
-    if (has_room) return compress_to(field, count, dtype, field_bytes, out);
-    const std::unique_ptr<void, Free> memory(std::malloc(field_bytes + CUSZ_RAW_OVERHEAD_BYTES));
-    if (memory == nullptr) return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
-    const char* const archive = static_cast<const char*>(memory.get());
-    archive_bytes = compress_to(field, count, dtype, field_bytes, static_cast<char*>(memory.get()));
-    if (archive_bytes < field_bytes + CUSZ_RAW_OVERHEAD_BYTES) {
-        std::memcpy(out, archive, archive_bytes);
-        return archive_bytes;
-    }
-    const std::uint32_t checksum = checksum_of(archive, archive_bytes);
-    std::memcpy(out, bare_tag.data(), sizeof(Tag));
-    std::memcpy(out + sizeof(Tag), &checksum, sizeof checksum);
-    if (field_bytes > 0) std::memcpy(out + bare_head_bytes, archive + CUSZ_RAW_OVERHEAD_BYTES, field_bytes);
-    return bare_head_bytes + field_bytes;
-}
-
-std::size_t BlockOperator::compress_to(const char* field, const Dims& count, cusz_dtype dtype, std::size_t field_bytes,
-                                       char* out) const noexcept {
-    const char* const variable = m_variable.data();
-    const std::size_t value_bytes = dtype == CUSZ_F32 ? 4 : 8;
-    std::size_t archive_bytes = 0;
-    if (m_parameters.missing_bound) {
-        report_once("no bound",
-                    "no error bound is given (parameter 'accuracy'); blocks are stored raw (nothing is lost, "
-                    "nothing is compressed)");
     }
 
     if (field_bytes == 0) field = nullptr; // it may have any value
@@ -271,10 +213,62 @@ std::size_t BlockOperator::compress_to(const char* field, const Dims& count, cus
             variable, field, field_bytes, out, "unreadable",
             format("the CPU cannot read its memory at %p, and %s", static_cast<const void*>(field), why));
     }
-
     const PooledContext context;
     if (context.get() == nullptr)
         return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
+    if (is_integer(type)) return pack_to(context.get(), field, field_bytes, type, out);
+    if (m_parameters.missing_bound) {
+        report_once("no bound",
+                    "no error bound is given (parameter 'accuracy'); blocks are stored raw (nothing is lost, "
+                    "nothing is compressed)");
+    }
+    return has_room ? compress_to(context.get(), field, device, count, type, out)
+                    : compress_within_8_bytes(context.get(), field, device, count, type, out);
+}
+
+std::size_t BlockOperator::pack_to(cusz_context* context, const char* field, std::size_t field_bytes, DataType type,
+                                   char* out) const noexcept {
+    if (cusz_has_lossless(CUSZ_LOSSLESS_ZSTD) == 0)
+        report_once("no zstd", "this build of the plugin has no zstd: integers are stored as they are");
+    const auto value_bytes = static_cast<std::int32_t>(bytes_of(type));
+    const std::uint64_t n = field_bytes / bytes_of(type);
+    std::size_t block_bytes = 0;
+    Text why;
+    for (const cusz_lossless lossless : {CUSZ_LOSSLESS_ZSTD, CUSZ_LOSSLESS_NONE}) {
+        const cusz_status status = cusz_pack(context, lossless, value_bytes, n, field, out,
+                                             field_bytes + CUSZ_PACKED_OVERHEAD_BYTES, &block_bytes);
+        if (status == CUSZ_OK) return block_bytes;
+        why = failure(status, context);
+        cusz_release_scratch(context);
+    }
+    return store_plain(m_variable.data(), field, field_bytes, out, "no packing", why);
+}
+
+std::size_t BlockOperator::compress_within_8_bytes(cusz_context* context, const char* field, int device,
+                                                   const Dims& count, DataType type, char* out) const noexcept {
+    const char* const variable = m_variable.data();
+    const std::size_t field_bytes = size_of_block(count, type);
+    const std::unique_ptr<void, Free> memory(std::malloc(field_bytes + CUSZ_RAW_OVERHEAD_BYTES));
+    if (memory == nullptr) return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
+    char* const archive = static_cast<char*>(memory.get());
+    std::size_t stored_bytes = compress_to(context, field, device, count, type, archive);
+    if (stored_bytes == field_bytes + CUSZ_RAW_OVERHEAD_BYTES) {
+        const cusz_status status =
+            cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, archive + CUSZ_RAW_OVERHEAD_BYTES, out,
+                      field_bytes + CUSZ_PACKED_OVERHEAD_BYTES, &stored_bytes);
+        if (status == CUSZ_OK) return stored_bytes;
+        return store_plain(variable, field, field_bytes, out, "no packing", failure(status, context));
+    }
+    std::memcpy(out, archive, stored_bytes);
+    return stored_bytes;
+}
+
+std::size_t BlockOperator::compress_to(cusz_context* context, const char* field, int device, const Dims& count,
+                                       DataType type, char* out) const noexcept {
+    const char* const variable = m_variable.data();
+    const cusz_dtype dtype = type == DataType::Float ? CUSZ_F32 : CUSZ_F64;
+    const std::size_t value_bytes = bytes_of(type), field_bytes = size_of_block(count, type);
+    std::size_t archive_bytes = 0;
 
     // The compressor needs the alignment of the type, which ADIOS2 does not guarantee.
     std::unique_ptr<void, Free> aligned;
@@ -292,7 +286,7 @@ std::size_t BlockOperator::compress_to(const char* field, const Dims& count, cus
 
     const Shape shape = block_shape(count, m_parameters.column_major);
     const auto compress = [&](const cusz_params& params) {
-        return cusz_compress(context.get(), &params, dtype, shape.ndim, shape.extents.data(), field, out,
+        return cusz_compress(context, &params, dtype, shape.ndim, shape.extents.data(), field, out,
                              field_bytes + CUSZ_RAW_OVERHEAD_BYTES, &archive_bytes);
     };
 
@@ -308,7 +302,7 @@ std::size_t BlockOperator::compress_to(const char* field, const Dims& count, cus
     }
     cusz_status status = compress(params);
     if (status == CUSZ_OK) return archive_bytes;
-    Text why = failure(status, context.get());
+    Text why = failure(status, context);
 
     if (device < 0 && params.backend == CUSZ_BACKEND_CUDA) {
         params.backend = CUSZ_BACKEND_CPU;
@@ -320,11 +314,11 @@ std::size_t BlockOperator::compress_to(const char* field, const Dims& count, cus
                         of_variable(variable).c_str, why.c_str);
             return archive_bytes;
         }
-        why = failure(status, context.get());
+        why = failure(status, context);
     } else if (device >= 0 && status == CUSZ_ERROR_MEMORY) {
         // Device memory is scarce: idle contexts may hold what this one needs.
         cusz_operator_release_scratch();
-        cusz_release_scratch(context.get());
+        cusz_release_scratch(context);
         if (compress(params) == CUSZ_OK) return archive_bytes;
     }
 
@@ -333,7 +327,7 @@ std::size_t BlockOperator::compress_to(const char* field, const Dims& count, cus
     cusz_params_init(&lossless);
     lossless.threads = 1;
     if (is_readable) lossless.backend = CUSZ_BACKEND_CPU;
-    cusz_release_scratch(context.get());
+    cusz_release_scratch(context);
     if (compress(lossless) != CUSZ_OK) return store_plain(variable, field, field_bytes, out, reason.data(), why);
     report_raw(variable, reason.data(), why);
     return archive_bytes;
@@ -362,8 +356,15 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
 
     const PooledContext context;
     if (context.get() == nullptr) throw std::runtime_error("cusz_operator: out of memory");
-    if (is_bare(archive, archive_bytes)) {
-        read_bare(context.get(), variable, archive, archive_bytes, field);
+    const auto require = [&](cusz_status status) {
+        if (status == CUSZ_OK) return;
+        throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
+                                 ": " + failure(status, context.get()).c_str);
+    };
+    if (cusz_is_packed(archive, archive_bytes) != 0) {
+        std::size_t field_bytes = 0;
+        require(cusz_unpacked_bytes(context.get(), archive, archive_bytes, &field_bytes));
+        require(cusz_unpack(context.get(), archive, archive_bytes, field, field_bytes));
         return archive_bytes;
     }
     cusz_info info;
@@ -379,10 +380,7 @@ std::size_t BlockOperator::decompress(const char* archive, std::size_t archive_b
         status = cusz_decompress(context.get(), archive, archive_bytes, on_host ? CUSZ_BACKEND_CPU : CUSZ_BACKEND_AUTO,
                                  m_parameters.compression.threads, field, field_bytes);
     }
-    if (status != CUSZ_OK) {
-        throw std::runtime_error(std::string("cusz_operator: cannot read a block") + of_variable(variable).c_str +
-                                 ": " + failure(status, context.get()).c_str);
-    }
+    require(status);
     return archive_bytes;
 }
 

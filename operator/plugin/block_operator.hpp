@@ -23,7 +23,10 @@ public:
     // May throw std::bad_alloc.
     explicit BlockOperator(std::span<const Parameter> given);
 
-    static bool accepts(DataType type) noexcept { return type == DataType::Float || type == DataType::Double; }
+    // Floating-point values are compressed within the bound; integers are packed, exactly.
+    static bool accepts(DataType type) noexcept {
+        return type == DataType::Float || type == DataType::Double || is_integer(type);
+    }
 
     // The most bytes that compress() writes where ADIOS2 asks how much room it has to make.
     static std::size_t max_bytes(std::size_t raw_bytes) noexcept {
@@ -45,9 +48,14 @@ public:
     std::size_t decompress(const char* archive, std::size_t archive_bytes, char* field) const;
 
 private:
-    // Writes an archive of max_bytes() at most; or the block's bytes behind a mark.
-    std::size_t compress_to(const char* field, const Dims& count, cusz_dtype dtype, std::size_t field_bytes,
+    // These write an archive or a packed block, of max_bytes() at most; or the block's bytes behind a mark. `device` is
+    // that of the field, negative for host memory.
+    std::size_t compress_to(cusz_context* context, const char* field, int device, const Dims& count, DataType type,
                             char* out) const noexcept;
+    std::size_t compress_within_8_bytes(cusz_context* context, const char* field, int device, const Dims& count,
+                                        DataType type, char* out) const noexcept;
+    std::size_t pack_to(cusz_context* context, const char* field, std::size_t field_bytes, DataType type,
+                        char* out) const noexcept;
 
     Parameters m_parameters;
     std::array<char, 1024> m_variable{};

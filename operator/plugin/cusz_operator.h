@@ -29,7 +29,7 @@ extern "C" {
 /* ---- The plugin */
 
 /* Changes whenever a function below changes its meaning. */
-#define CUSZ_OPERATOR_INTERFACE 3
+#define CUSZ_OPERATOR_INTERFACE 4
 CUSZ_OPERATOR_API int32_t cusz_operator_interface(void);
 
 /* "major.minor.patch" of the library. */
@@ -59,6 +59,9 @@ CUSZ_OPERATOR_API int32_t cusz_operator_capture_end(size_t* archive_bytes);
 #define CUSZ_OPERATOR_MAX_NDIM 32
 #define CUSZ_OPERATOR_MAX_OFFERS 256
 
+/* The type of a block: a cusz_dtype or, for integers of n bytes, CUSZ_OPERATOR_INTEGERS + n. */
+#define CUSZ_OPERATOR_INTEGERS 256
+
 /* What became of a posted archive. */
 enum {
     CUSZ_OPERATOR_WAITING = 0, /* this copy of the plugin got no block with this address */
@@ -69,16 +72,16 @@ enum {
 };
 
 /* Posts an archive for the block of a later Put.
- *   archive      `archive_bytes` bytes, unchanged until cusz_operator_withdraw(); no more than the block's raw bytes +
- *                CUSZ_RAW_OVERHEAD_BYTES
- *   dtype        of the block: a cusz_dtype
+ *   archive      `archive_bytes` bytes, unchanged until cusz_operator_withdraw(): an archive or, for integers, a packed
+ *                block (cusz_pack); no more than the block's raw bytes + CUSZ_RAW_OVERHEAD_BYTES
+ *   type         of the block
  *   ndim, count  extents of the block, as the Put has them; copied
  *   variable     name of the variable, at most 1023 bytes; copied. Not checked in BP4, which does not pass names
  * Returns a key, valid for one Put of the variable in mode Sync with StatsLevel 0. In any other mode ADIOS2 reads from
  * the address and crashes, because a key is the address of memory that cannot be read. A block whose key is not, or no
  * longer, waiting is stored as lost.
  * Returns 0 if an argument makes no sense, the archive is too large, or too many archives are posted. */
-CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t dtype, int32_t ndim,
+CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t type, int32_t ndim,
                                                 const uint64_t* count, const char* variable);
 
 /* What `set_extents` below returns on success. */
@@ -88,16 +91,16 @@ CUSZ_OPERATOR_API uintptr_t cusz_operator_offer(const void* archive, size_t arch
  * operator, and records the block's extents afterwards, from the variable's selection. BP5 and SST do so in ADIOS2 2.10
  * to 2.12, but this is not guaranteed: test it before relying on it.
  *   archive to variable  as above; `count` are the extents of the block
- *   min, max             of its values; NaN if there are none
+ *   range                minimum and maximum of its values, two values of its type; copied
  *   put_count            the Put's initial extents, with one or two elements in all: ADIOS2 reads no more than that at
- *                        the key, where it finds `min` and then `max`
+ *                        the key, where it finds `range`
  *   set_extents          called during the Put, by its thread: selects the block on the variable and returns
  *                        CUSZ_OPERATOR_EXTENTS_SET. If it returns anything else, the block is stored as lost
  * With an engine that does not ask how much room an archive needs (BP4), the block is stored as lost.
  */
-CUSZ_OPERATOR_API uintptr_t cusz_operator_offer_with_range(const void* archive, size_t archive_bytes, int32_t dtype,
+CUSZ_OPERATOR_API uintptr_t cusz_operator_offer_with_range(const void* archive, size_t archive_bytes, int32_t type,
                                                            int32_t ndim, const uint64_t* count, const char* variable,
-                                                           double min, double max, const uint64_t* put_count,
+                                                           const void* range, const uint64_t* put_count,
                                                            int32_t (*set_extents)(void));
 
 /* Withdraws a posted archive, used or not, and returns what became of it. The archive is not accessed afterwards. */

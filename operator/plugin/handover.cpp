@@ -2,6 +2,8 @@
 
 #include "cusz_operator.h"
 
+#include <cusz/cusz.h>
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -30,7 +32,7 @@ struct PostedArchive {
     int32_t state = CUSZ_OPERATOR_WAITING;
     const void* archive = nullptr;
     std::size_t archive_bytes = 0;
-    int32_t dtype = 0;
+    int32_t type = 0;
     std::size_t ndim = 0;
     std::array<std::uint64_t, CUSZ_OPERATOR_MAX_NDIM> count{}; // with which ADIOS2 will ask
     int32_t (*set_extents)() = nullptr;                        // set if these are not the block's
@@ -73,11 +75,22 @@ char* Pages::new_key() noexcept {
     return key;
 }
 
-std::uint64_t value_bytes(int32_t dtype) noexcept { return dtype == CUSZ_F32 ? 4 : 8; }
+// Size of a value; 0 if there is no such type.
+std::uint64_t value_bytes(int32_t type) noexcept {
+    switch (type) {
+    case CUSZ_F32: return 4;
+    case CUSZ_F64: return 8;
+    case CUSZ_OPERATOR_INTEGERS + 1:
+    case CUSZ_OPERATOR_INTEGERS + 2:
+    case CUSZ_OPERATOR_INTEGERS + 4:
+    case CUSZ_OPERATOR_INTEGERS + 8: return static_cast<std::uint64_t>(type - CUSZ_OPERATOR_INTEGERS);
+    default: return 0;
+    }
+}
 
 // Size of a block in bytes; false on overflow.
-bool block_bytes(int32_t dtype, int32_t ndim, const uint64_t* count, std::uint64_t* bytes) noexcept {
-    *bytes = value_bytes(dtype);
+bool block_bytes(int32_t type, int32_t ndim, const uint64_t* count, std::uint64_t* bytes) noexcept {
+    *bytes = value_bytes(type);
     for (int32_t i = 0; i < ndim; ++i) {
         if (__builtin_mul_overflow(*bytes, count[i], bytes)) return false;
     }
@@ -86,12 +99,12 @@ bool block_bytes(int32_t dtype, int32_t ndim, const uint64_t* count, std::uint64
 
 // Posts an archive under a new key in `pages`, with the block's extents; nullptr if an argument makes no sense or there
 // is no room.
-PostedArchive* post(const void* archive, std::size_t archive_bytes, std::int32_t dtype, std::int32_t ndim,
+PostedArchive* post(const void* archive, std::size_t archive_bytes, std::int32_t type, std::int32_t ndim,
                     const std::uint64_t* count, const char* variable, Pages& pages) noexcept {
     if (archive == nullptr || archive_bytes == 0 || count == nullptr || variable == nullptr) return nullptr;
-    if ((dtype != CUSZ_F32 && dtype != CUSZ_F64) || ndim < 1 || ndim > CUSZ_OPERATOR_MAX_NDIM) return nullptr;
+    if (value_bytes(type) == 0 || ndim < 1 || ndim > CUSZ_OPERATOR_MAX_NDIM) return nullptr;
     std::uint64_t most_bytes = 0;
-    if (!block_bytes(dtype, ndim, count, &most_bytes) ||
+    if (!block_bytes(type, ndim, count, &most_bytes) ||
         __builtin_add_overflow(most_bytes, CUSZ_RAW_OVERHEAD_BYTES, &most_bytes) || archive_bytes > most_bytes) {
         return nullptr; // ADIOS2 has no room for it
     }
@@ -104,7 +117,7 @@ PostedArchive* post(const void* archive, std::size_t archive_bytes, std::int32_t
     free->state = CUSZ_OPERATOR_WAITING;
     free->archive = archive;
     free->archive_bytes = archive_bytes;
-    free->dtype = dtype;
+    free->type = type;
     free->ndim = static_cast<std::size_t>(ndim);
     std::copy_n(count, free->ndim, free->count.begin());
     free->set_extents = nullptr;
@@ -126,7 +139,7 @@ std::size_t bytes_for_posted() noexcept {
     return most;
 }
 
-HandOver take_posted(const void* address, const char* variable, cusz_dtype dtype, const std::size_t* count,
+HandOver take_posted(const void* address, const char* variable, std::int32_t type, const std::size_t* count,
                      std::size_t ndim, char* out, std::size_t* archive_bytes) noexcept {
     std::unique_lock<std::mutex> lock(mutex);
     PostedArchive* const posted = find(address);
@@ -135,7 +148,7 @@ HandOver take_posted(const void* address, const char* variable, cusz_dtype dtype
     }
     posted->state = CUSZ_OPERATOR_REFUSED;
     const bool same_name = variable[0] == '\0' || std::strcmp(variable, posted->variable.data()) == 0;
-    if (!same_name || posted->dtype != dtype || posted->ndim != ndim ||
+    if (!same_name || posted->type != type || posted->ndim != ndim ||
         !std::equal(count, count + ndim, posted->count.begin()) || !posted->has_room) {
         return HandOver::refused;
     }
@@ -155,34 +168,28 @@ HandOver take_posted(const void* address, const char* variable, cusz_dtype dtype
 
 } // namespace cusz_operator
 
-uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t dtype, int32_t ndim,
+uintptr_t cusz_operator_offer(const void* archive, size_t archive_bytes, int32_t type, int32_t ndim,
                               const uint64_t* count, const char* variable) {
     using namespace cusz_operator;
     const std::lock_guard<std::mutex> lock(mutex);
-    const PostedArchive* const posted = post(archive, archive_bytes, dtype, ndim, count, variable, unreadable);
+    const PostedArchive* const posted = post(archive, archive_bytes, type, ndim, count, variable, unreadable);
     return posted != nullptr ? reinterpret_cast<std::uintptr_t>(posted->key) : 0;
 }
 
-uintptr_t cusz_operator_offer_with_range(const void* archive, size_t archive_bytes, int32_t dtype, int32_t ndim,
-                                         const uint64_t* count, const char* variable, double min, double max,
+uintptr_t cusz_operator_offer_with_range(const void* archive, size_t archive_bytes, int32_t type, int32_t ndim,
+                                         const uint64_t* count, const char* variable, const void* range,
                                          const uint64_t* put_count, int32_t (*set_extents)(void)) {
     using namespace cusz_operator;
-    if (put_count == nullptr || set_extents == nullptr) return 0;
+    if (range == nullptr || put_count == nullptr || set_extents == nullptr) return 0;
     const std::lock_guard<std::mutex> lock(mutex);
-    PostedArchive* const posted = post(archive, archive_bytes, dtype, ndim, count, variable, readable);
+    PostedArchive* const posted = post(archive, archive_bytes, type, ndim, count, variable, readable);
     if (posted == nullptr) return 0;
     std::uint64_t put_bytes = 0;
-    if (!block_bytes(dtype, ndim, put_count, &put_bytes) || put_bytes == 0 || put_bytes > 2 * value_bytes(dtype)) {
+    if (!block_bytes(type, ndim, put_count, &put_bytes) || put_bytes == 0 || put_bytes > 2 * value_bytes(type)) {
         posted->key = nullptr; // ADIOS2 would read past the two values
         return 0;
     }
-    if (dtype == CUSZ_F32) {
-        const std::array<float, 2> values = {static_cast<float>(min), static_cast<float>(max)};
-        std::memcpy(posted->key, values.data(), sizeof values);
-    } else {
-        const std::array<double, 2> values = {min, max};
-        std::memcpy(posted->key, values.data(), sizeof values);
-    }
+    std::memcpy(posted->key, range, 2 * value_bytes(type));
     std::copy_n(put_count, posted->ndim, posted->count.begin());
     posted->set_extents = set_extents;
     posted->has_room = false; // until ADIOS2 has asked how much it needs

@@ -1,8 +1,6 @@
 // The write-side hand-over of cusz_operator.h, as seen by the plugin.
 #pragma once
 
-#include <cusz/cusz.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -19,8 +17,9 @@ enum class HandOver {
 // An archive for which ADIOS2 never asked is refused.
 std::size_t bytes_for_posted() noexcept;
 
-// Copies out the archive posted under the key `address`, if it is for this block. `variable` may be "" if unknown.
-HandOver take_posted(const void* address, const char* variable, cusz_dtype dtype, const std::size_t* count,
+// Copies out the archive posted under the key `address`, if it is for this block. `variable` may be "" if unknown;
+// `type` is as in cusz_operator.h.
+HandOver take_posted(const void* address, const char* variable, std::int32_t type, const std::size_t* count,
                      std::size_t ndim, char* out, std::size_t* archive_bytes) noexcept;
 
 } // namespace cusz_operator

@@ -212,6 +212,49 @@ void structures_of_other_versions(cusz_context* context) {
     }
 }
 
+// Packed blocks of every size of values, in memory of exactly their sizes, whole and damaged.
+void packed_blocks(cusz_context* context) {
+    std::size_t damaged = 0;
+    for (const std::size_t value_bytes : {1, 2, 4, 8}) {
+        for (const std::size_t n : {0, 1, 300, 4097}) {
+            for (const cusz_lossless lossless : {CUSZ_LOSSLESS_NONE, CUSZ_LOSSLESS_ZSTD}) {
+                std::vector<std::uint8_t> values(n * value_bytes), block(values.size() + CUSZ_PACKED_OVERHEAD_BYTES);
+                for (std::size_t i = 0; i < n; ++i) values[i * value_bytes] = static_cast<std::uint8_t>(i / 7);
+                std::size_t size = 0;
+                const auto size_of_value = static_cast<std::int32_t>(value_bytes);
+                demand(cusz_pack(context, lossless, size_of_value, n, values.data(), block.data(), block.size(),
+                                 &size) == CUSZ_OK,
+                       "pack");
+                demand(cusz_pack(context, lossless, size_of_value, n, values.data(), block.data(), block.size() - 1,
+                                 &size) == CUSZ_ERROR_PARAMETER,
+                       "too little room is refused");
+                demand(cusz_pack(context, lossless, 3, n, values.data(), block.data(), block.size(), &size) ==
+                           CUSZ_ERROR_PARAMETER,
+                       "3 is no size of a value");
+                demand(cusz_is_packed(block.data(), size) != 0, "packed");
+                block.resize(size);
+                block.shrink_to_fit();
+                const auto unpacks = [&] {
+                    std::size_t bytes = 0;
+                    if (cusz_unpacked_bytes(context, block.data(), size, &bytes) != CUSZ_OK) return false;
+                    std::vector<std::uint8_t> back(bytes);
+                    demand(cusz_unpack(context, block.data(), size, back.data(), bytes + 1) == CUSZ_ERROR_PARAMETER,
+                           "another size is refused");
+                    return cusz_unpack(context, block.data(), size, back.data(), bytes) == CUSZ_OK && back == values;
+                };
+                demand(unpacks(), "the values come back");
+                for (std::size_t bit = 0; bit < 8 * size; bit += 1 + bit / 64) {
+                    block[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
+                    demand(!unpacks(), "damage is found");
+                    block[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
+                    ++damaged;
+                }
+            }
+        }
+    }
+    demand(damaged > 1000, "enough of them");
+}
+
 } // namespace
 
 // core_test [few]
@@ -231,6 +274,7 @@ int main(int argc, char** argv) {
     }
     words_beyond_the_end(context);
     structures_of_other_versions(context);
+    packed_blocks(context);
     demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
     cusz_release_scratch(context);
     demand(cusz_scratch_bytes(context) == 0, "scratch is given back");

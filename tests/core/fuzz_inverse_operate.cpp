@@ -16,9 +16,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static cusz_context* const context = cusz_create();
     cusz_info info{};
     info.struct_bytes = sizeof info;
-    const bool is_archive = cusz_inspect(context, data, size, &info) == CUSZ_OK;
-    if (is_archive && info.raw_bytes > (1u << 24)) return 0;
-    const auto field = std::make_unique<char[]>(is_archive ? info.raw_bytes : size);
+    std::size_t field_bytes = size;
+    if (cusz_inspect(context, data, size, &info) == CUSZ_OK) field_bytes = static_cast<std::size_t>(info.raw_bytes);
+    if (cusz_is_packed(data, size) != 0) cusz_unpacked_bytes(context, data, size, &field_bytes);
+    if (field_bytes > (1u << 24)) return 0;
+    const auto field = std::make_unique<char[]>(field_bytes);
     try {
         const std::size_t read = plugin.decompress(reinterpret_cast<const char*>(data), size, field.get());
         cusz_test::demand(read == size && size > 0, "what was read is the block");

@@ -93,7 +93,7 @@ def test_damaged_bytes_are_found(tmp_path: Path) -> None:
     assert whole[start - 8 : start - 4] == b"raw8"
     for at in (start - 8, start - 4, start, start + 1999, start + 3999):
         data.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        expected = "not a cuSZ archive" if at == start - 8 else "corrupt archive: its bytes do not match"
+        expected = "not a cuSZ archive" if at == start - 8 else ": corrupt archive: the payload does not match"
         with adios2.FileReader(str(tmp_path / "run.bp")) as file, pytest.raises(RuntimeError, match=expected):
             file.read("x")
         with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.CuszError, match=expected):

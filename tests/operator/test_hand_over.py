@@ -52,7 +52,11 @@ class Output:
         self.engine.close()
 
     def range_of(self, put_count: tuple[int, ...]) -> PutRange:
-        return PutRange(-1.5, 2.5, put_count, lambda count: self.variable.set_selection([[0, 0], list(count)]))
+        return PutRange(
+            np.array([-1.5, 2.5], FIELD.dtype),
+            put_count,
+            lambda count: self.variable.set_selection([[0, 0], list(count)]),
+        )
 
 
 @pytest.fixture(params=["BP5", "BP4"])
@@ -203,12 +207,13 @@ def test_a_key_with_statistics_is_good_once(tmp_path: Path) -> None:
 def test_ranges_that_cannot_be_offered(library: Any) -> None:
     """ADIOS2 would read more than the two values. (Nothing is left behind: MAX_OFFERS fit afterwards.)"""
     archive = cusz_core.compress(FIELD, 1e-3)
+    limits = np.array([-1.5, 2.5], support.F32)
     c_type = library.cusz_operator_offer_with_range.argtypes[-1]
 
     def offer_range(put_count: tuple[int, ...] | None, setter: Any) -> int:
         extents = (ctypes.c_uint64 * 2)(*put_count) if put_count else None
         block = (archive, len(archive), 1, 2, (ctypes.c_uint64 * 2)(30, 40), b"T")
-        key: int = library.cusz_operator_offer_with_range(*block, -1.5, 2.5, extents, setter)
+        key: int = library.cusz_operator_offer_with_range(*block, limits.ctypes.data, extents, setter)
         return key
 
     setter = c_type(lambda: 1)
@@ -238,7 +243,8 @@ def test_a_put_that_does_not_happen(library: Any) -> None:
 
 def test_what_cannot_be_offered(library: Any) -> None:
     archive = cusz_core.compress(FIELD, 1e-3)
-    assert offer(library, archive, dtype=3) == 0
+    for dtype in (0, 3, 256, 256 + 3, 256 + 16):
+        assert offer(library, archive, dtype=dtype) == 0
     assert offer(library, archive, count=()) == 0
     assert offer(library, archive, count=(1,) * (MAX_NDIM + 1)) == 0
     assert offer(library, archive, count=(2, 3)) == 0, "larger than ADIOS2 has room for"

@@ -257,7 +257,7 @@ def test_the_trial_notices(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = Plugin.hand_over
 
     def hand_over(self: Plugin, variable: str, dtype: Any, count: Any, archive: Any, put: Any, given: PutRange) -> None:
-        change = {"select": lambda _: None} if wrong == "extents" else {"min": given.min - 1}
+        change = {"select": lambda _: None} if wrong == "extents" else {"range": given.range - np.array([1, 0], dtype)}
         keep(self, variable, dtype, count, archive, put, given._replace(**change))
 
     monkeypatch.setattr(Plugin, "hand_over", hand_over)

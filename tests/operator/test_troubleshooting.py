@@ -95,7 +95,7 @@ io.set_parameters({"StatsLevel": statistics})
 engine = io.open(file, adios2.Mode.Write)
 engine.begin_step()
 T, noise = np.linspace(0, 1, 5000), np.random.default_rng(0).random(5000)
-for name, values in ("T", T), ("noise", noise), ("n", np.arange(5000)), ("plain", T):
+for name, values in ("T", T), ("noise", noise), ("z", T * 1j), ("plain", T):
     variable = io.define_variable(name, values, values.shape, [0], values.shape)
     plugin = {"PluginName": "cusz", "PluginLibrary": "cusz_operator", "accuracy": bound if name == "noise" else "1e-3"}
     if name != "plain":

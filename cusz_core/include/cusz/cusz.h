@@ -39,6 +39,8 @@ extern "C" {
 #define CUSZ_FORMAT_VERSION 2
 /* An archive is never larger than the raw field plus this many bytes. */
 #define CUSZ_RAW_OVERHEAD_BYTES 48
+/* A packed block is never larger than its values plus this many bytes. */
+#define CUSZ_PACKED_OVERHEAD_BYTES 8
 
 /* Kinds of failure; the numbers are part of the interface and never change. 7 is never returned: it is reserved for
  * software built on this library. */
@@ -294,6 +296,36 @@ CUSZ_API cusz_status cusz_decompress(cusz_context* context, const void* archive,
 CUSZ_API cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size_t archive_bytes,
                                          int32_t threads, const uint64_t* start, const uint64_t* count,
                                          const uint64_t* stride, void* field);
+
+/* ---- Packed blocks: values of any type, stored exactly (docs/format.md, section 11) */
+
+/* Stores values exactly: as they are or, where that is shorter, as a zstd frame of their bytes, sorted by significance,
+ * which suits integers. It takes no more than the values and CUSZ_PACKED_OVERHEAD_BYTES.
+ *   lossless     CUSZ_LOSSLESS_NONE: as they are. CUSZ_LOSSLESS_ZSTD: also as they are if this build has no zstd
+ *   value_bytes  1, 2, 4 or 8
+ *   count        number of values
+ *   values       in host memory or on a device, of any alignment; where CUDA cannot tell, in host memory
+ *   block        host memory, which must not overlap the values
+ *   capacity     of the block, at least count * value_bytes + CUSZ_PACKED_OVERHEAD_BYTES
+ *   block_bytes  bytes written
+ * Errors: PARAMETER, DEVICE, MEMORY; the contents of `block` are undefined then. */
+CUSZ_API cusz_status cusz_pack(cusz_context* context, cusz_lossless lossless, int32_t value_bytes, uint64_t count,
+                               const void* values, void* block, size_t capacity, size_t* block_bytes);
+
+/* Nonzero if a block in host memory begins as packed ones do, and as no archive does. */
+CUSZ_API int32_t cusz_is_packed(const void* block, size_t block_bytes);
+
+/* Verifies a packed block's checksum, and writes the size of its values. Errors: PARAMETER, CORRUPT, UNSUPPORTED (no
+ * zstd). */
+CUSZ_API cusz_status cusz_unpacked_bytes(cusz_context* context, const void* block, size_t block_bytes,
+                                         size_t* values_bytes);
+
+/* Verifies a packed block's checksum, and writes its values.
+ *   values        in host memory or on a device; where CUDA cannot tell, in host memory
+ *   values_bytes  exactly their size
+ * Errors: PARAMETER, CORRUPT, UNSUPPORTED (no zstd), DEVICE, MEMORY. After CORRUPT the values are undefined. */
+CUSZ_API cusz_status cusz_unpack(cusz_context* context, const void* block, size_t block_bytes, void* values,
+                                 size_t values_bytes);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,9 @@ Fields:
     placed_field   a field as the library takes it, and where it lies
     new_field      an array for a decompressed field, made by the module of another one
     module_of      that module
+Values that are stored exactly:
+    packed         integers, as a packed block
+    unpacked       their bytes
 Results:
     absolute_bound the absolute bound for one relative to a value range, by the library's own rule
     compare        which decoded values break a bound, decided exactly, and how far off they are
@@ -27,13 +30,16 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from . import device_memory
+from . import _native, device_memory
 from ._native import absolute_bound, instruction_set
 from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, threads
 from .backends import cpu_model
 from .device_memory import module_of
+from .errors import UnsupportedError
 from .info import json_value
+from .parameters import Lossless
 from .verification import compare
 
 __all__ = [
@@ -50,8 +56,10 @@ __all__ = [
     "json_value",
     "module_of",
     "new_field",
+    "packed",
     "placed_field",
     "threads",
+    "unpacked",
 ]
 
 
@@ -93,3 +101,31 @@ def new_field(like: ModuleType | Any, dtype: np.dtype[Any], shape: tuple[int, ..
         ParameterError, UnsupportedError: it cannot make one that can be decompressed into.
     """
     return device_memory.new_field(like, None, dtype, shape, None)
+
+
+def packed(values: NDArray[Any], lossless: Lossless) -> bytes:
+    """A packed block of integers (docs/format.md, section 11), which is at most 8 bytes longer than they are.
+
+    Args:
+        values: C-contiguous, in host memory, of 1, 2, 4 or 8 bytes each.
+        lossless: "zstd": in fewer bytes, if it finds any to save.
+
+    Raises:
+        UnsupportedError: a stage that this build does not have.
+        OutOfMemoryError: too little memory.
+    """
+    stage = _native.LOSSLESS_STAGES.index(lossless)
+    if not _native.has_lossless(stage):
+        raise UnsupportedError(f"lossless is {lossless!r}, which this build does not have: build with libzstd")
+    return _native.pack(values.reshape(-1).view(np.uint8), values.dtype.itemsize, stage)
+
+
+def unpacked(block: bytes | NDArray[np.uint8]) -> bytes:
+    """The bytes of a packed block's values.
+
+    Raises:
+        CorruptArchiveError: it is damaged, or no packed block.
+        UnsupportedError: it needs zstd, which this build does not have.
+        OutOfMemoryError: too little memory.
+    """
+    return _native.unpack(block)

@@ -18,7 +18,7 @@ from cusz_core.errors import CuszError, ParameterError
 
 from .blocks import Extents, first_overlap
 from .ranks import Failure
-from .representation import float16_bound
+from .representation import float16_bound, is_exact, is_packed
 
 __all__ = [
     "Description",
@@ -222,7 +222,8 @@ def _by_name(told: Sequence[Sequence[Description]]) -> dict[str, list[_Placed]]:
 
 
 def _kind(block: Description) -> str:
-    return f"{block.given}, {len(block.shape)} dimensions"
+    packed = ", packed" if is_exact(np.dtype(block.dtype)) and is_packed(block.parameters) else ""
+    return f"{block.given}, {len(block.shape)} dimensions{packed}"
 
 
 def _require_same(blocks: Sequence[_Placed], what: str) -> None:

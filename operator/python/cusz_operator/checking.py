@@ -12,7 +12,7 @@ from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from .configuration_check import IO, Configuration, read_configuration
-from .inspection import DTYPES, Block, inspect_bp, like
+from .inspection import DTYPES, INTEGERS, Block, inspect_bp, like
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
 
 __all__ = ["Report", "Variable", "check"]
@@ -193,13 +193,15 @@ def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None]
         why.append("no values")
     archive_bytes = sum(block.get("archive_bytes", 0) for block in ours)
     ratio = sum(block.get("raw_bytes", 0) for block in ours) / archive_bytes if archive_bytes else None
-    return Variable(name, kind, len(full), kinds.count("tiled"), ratio, "; ".join(why)), problems
+    return Variable(
+        name, kind, len(full), kinds.count("tiled") + kinds.count("packed"), ratio, "; ".join(why)
+    ), problems
 
 
 def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_asked: bool) -> str:
     """Why blocks of a variable were written without this operator."""
-    if kind not in DTYPES:
-        return f"its type is {kind}; the operator takes float and double"
+    if kind not in DTYPES | INTEGERS:
+        return f"its type is {kind}; the operator takes float, double and integers"
     if all(block["count"] == () for block in blocks):
         why = "a single value, which no operator compresses"
         return f"{why}: with an operation, BP5 refuses the second step" if is_asked else why

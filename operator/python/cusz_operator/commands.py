@@ -38,7 +38,7 @@ from . import configuration, report
 from .checking import check
 from .device import Binding, device_map
 from .difference import Difference, compare_runs
-from .inspection import inspect_bp
+from .inspection import INTEGERS, inspect_bp
 from .parameters import operator_parameters
 from .plugin import plugin_path
 from .proposal import Goal, Proposal, print_proposals, propose
@@ -396,7 +396,8 @@ def _cells(variable: VariableInfo) -> dict[str, str]:
     row |= {"blocks": str(variable.blocks), "raw": "" if variable.raw_bytes is None else size(variable.raw_bytes)}
     if variable.archive_bytes is not None and variable.ratio is not None:
         row |= {"stored": size(variable.archive_bytes), "ratio": _ratio(variable.ratio)}
-        row |= {"asked": _asked(variable), "in force": _in_force(variable), "outliers": str(variable.outliers)}
+        row |= {"asked": _asked(variable), "in force": _in_force(variable)}
+        row["outliers"] = "" if variable.type in INTEGERS else str(variable.outliers)
         known = [name for name in variable.predictors if name != "unknown"] or list(variable.predictors)
         row["predictor"] = "mixed" if len(known) > 1 else "".join(known)
     row["remarks"] = "; ".join(_remarks(variable))
@@ -423,7 +424,7 @@ def _asked(variable: VariableInfo) -> str:
 
 def _in_force(variable: VariableInfo) -> str:
     if variable.eb_abs_min is None or variable.eb_abs_max is None:
-        return "exact" if variable.raw + variable.plain else ""
+        return "exact" if variable.packed + variable.raw + variable.plain else ""
     return _range([variable.eb_abs_min, variable.eb_abs_max])
 
 

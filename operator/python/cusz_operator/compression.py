@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
+from cusz_core import embedding
 
 from .agreement import Description
 from .blocks import PreparedBlock, field_shape
-from .representation import is_exact
+from .representation import is_exact, is_packed
 
 __all__ = ["Compressed", "Compressor"]
 
@@ -53,7 +54,7 @@ class Compressor:
     def compress(
         self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
     ) -> Compressed:
-        """Compresses a block; one that is stored exactly stays as it is.
+        """Compresses a block; one that is stored exactly is packed, or stays as it is.
 
         Args:
             number: of the block in the step.
@@ -64,12 +65,13 @@ class Compressor:
         row["device"] = block.device
         row["start"], row["count"] = block.start, block.count
         row["eb_abs"], row["min"], row["max"] = bound, found.min, found.max
+        started = time.perf_counter()
         if is_exact(block.dtype):
             values = memoryview(block.field.reshape(-1).view(np.uint8))
-            row["raw_bytes"] = row["archive_bytes"] = values.nbytes
-            row["checksum"] = zlib.crc32(values)
-            return Compressed(values, None)
-        started = time.perf_counter()
+            stored = embedding.packed(block.field, "zstd") if is_packed(block.parameters) else values
+            row["raw_bytes"], row["archive_bytes"] = values.nbytes, len(stored)
+            row["checksum"], row["seconds"] = zlib.crc32(values), time.perf_counter() - started
+            return Compressed(stored, None)
         parameters = dataclasses.replace(block.parameters, eb=bound, mode="abs")
         archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=self._memory(number, block))
         seconds = time.perf_counter() - started

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cusz_core.errors import CuszError, ParameterError
 
 from .blocks import Extents
-from .inspection import blocks_info, extents_of, import_adios2
+from .inspection import INTEGERS, blocks_info, extents_of, import_adios2
 from .plugin import Plugin, without_colours
 
 __all__ = ["DTYPES", "Box", "Input", "Placed"]
@@ -25,10 +25,9 @@ __all__ = ["DTYPES", "Box", "Input", "Placed"]
 Box = tuple[Extents, Extents]  # start and count
 _T = TypeVar("_T")
 
-#: numpy's types by ADIOS2's names; `object` for texts. (It calls numpy's int8 "char".)
+#: numpy's types by ADIOS2's names; `object` for texts.
 DTYPES: dict[str, np.dtype[Any]] = {
-    **{f"{kind}{bits}_t": np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-    "char": np.dtype(np.int8),
+    **INTEGERS,
     "float": np.dtype(np.float32),
     "double": np.dtype(np.float64),
     "long double": np.dtype(np.longdouble),

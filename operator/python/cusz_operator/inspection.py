@@ -20,19 +20,35 @@ from . import blocktable, checks
 from .errors import PluginError
 from .plugin import PLUGIN_NAME, Plugin, without_colours
 
-__all__ = ["DTYPES", "RAW_OVERHEAD_BYTES", "Block", "OpenFile", "Part", "import_adios2", "inspect_bp", "like"]
+__all__ = [
+    "DTYPES",
+    "INTEGERS",
+    "RAW_OVERHEAD_BYTES",
+    "Block",
+    "OpenFile",
+    "Part",
+    "import_adios2",
+    "inspect_bp",
+    "like",
+]
 
 #: The types that the plugin compresses, by ADIOS2's names.
 DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+#: Those that it stores exactly. (ADIOS2 calls numpy's int8 "char".)
+INTEGERS: dict[str, np.dtype[Any]] = {
+    **{f"{kind}{bits}_t": np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "char": np.dtype(np.int8),
+}
 #: An archive stored raw is larger than its block by just this, and no other archive is (CUSZ_RAW_OVERHEAD_BYTES).
 RAW_OVERHEAD_BYTES = 48
 _MOST_NAMES = 50  # in a message
 #: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
 PLAIN_MARK = b"cusz-plain-bytes"
 LOST_MARK = b"cusz-lost-block\0"
-#: Bytes that the plugin stored in BP4, which has no room for more: this tag and a checksum (block_operator.cpp).
-BARE_TAG = b"raw8"
-BARE_HEAD_BYTES = 8
+#: Values that are stored exactly, as they are or packed: a tag and a checksum (docs/format.md, section 11).
+VERBATIM_TAG = b"raw8"
+PACKED_TAG = b"zst"
+PACKED_HEAD_BYTES = 8
 
 
 class Block(TypedDict, total=False):
@@ -51,8 +67,9 @@ class Block(TypedDict, total=False):
         error: why the block cannot be read, or why its archive is invalid.
     For archives, as in `cusz_core.ArchiveInfo`:
         raw_bytes, archive_bytes, ratio, kind, predictor (not if the kind is "raw"), mode, eb, eb_abs, bins, special,
-        out_of_range, unpredictable, version, checksum (of the payload). Where BP4 has room for no more than bytes, and
-        the kind is "raw": without bins, version and checksum.
+        out_of_range, unpredictable, version, checksum (of the payload). Integers, and float and double where BP4 has
+        room for no more than the bytes, have a packed block: the kind is "packed", or "raw" if they became no smaller,
+        and bins, version and checksum are missing.
     From the block table of a Writer:
         device (number of the CUDA device that held the field, -1: host memory), min, max (of values that are finite and
         not fill; absent if the Writer was told not to compute them), seconds (spent compressing).
@@ -279,6 +296,7 @@ class Part:
         self._opened = step
         self._progress = progress
         self._share = share
+        self._blocks_are_known = True
 
     def table(self) -> NDArray[Any] | None:
         """The block table; None if the variable has none.
@@ -302,8 +320,9 @@ class Part:
             table = None
         is_described = table is not None and _describes(table, blocks)
         for number, (block, overlaps) in enumerate(zip(blocks, _overlap_at_start(blocks), strict=True)):
-            if block["type"] in DTYPES and block["count"] and math.prod(block["count"]) > 0:
-                self._add_archive(block, overlaps)
+            dtype = DTYPES.get(block["type"], INTEGERS.get(block["type"]))
+            if dtype is not None and self._blocks_are_known and block["count"] and math.prod(block["count"]) > 0:
+                self._add_archive(block, dtype, overlaps)
             if table is not None and is_described:
                 _add_row(block, table[number])
             if self.record is not None:
@@ -324,10 +343,8 @@ class Part:
         has_shape = bool(self._opened.variables[self.name]["Shape"])
         blocks = []
         infos = blocks_info(self._opened.engine, self.name, self.step)
-        if infos is None:  # the whole array stands for its blocks
-            shape = extents_of(self._opened.variables[self.name]["Shape"])
-            one = Block(variable=self.name, type=self.type, step=self.step, block=0, start=(0,) * len(shape))
-            return [Block({**one, "count": shape, "operator": "none or other"})]
+        if infos is None:
+            return self._described_otherwise()
         for info in infos:
             block = Block(variable=self.name, type=self.type, step=self.step, block=int(info["BlockID"]))
             if tells_writer:
@@ -340,6 +357,20 @@ class Part:
             block["operator"] = "none or other" if math.prod(block["count"]) > 0 else ""
             blocks.append(block)
         return blocks
+
+    def _described_otherwise(self) -> list[Block]:
+        """The blocks as the block table describes them; without one, the whole array stands for its blocks."""
+        table = self._stored_table()
+        of_variable = Block(variable=self.name, type=self.type, step=self.step, operator="none or other")
+        if table is None:
+            shape = extents_of(self._opened.variables[self.name]["Shape"])
+            self._blocks_are_known = False
+            return [Block({**of_variable, "block": 0, "start": (0,) * len(shape), "count": shape})]
+        boxes = zip(table["start"].tolist(), table["count"].tolist(), strict=True)
+        return [
+            Block({**of_variable, "block": i, "start": tuple(start), "count": tuple(count)})
+            for i, (start, count) in enumerate(boxes)
+        ]
 
     def _stored_table(self) -> NDArray[Any] | None:
         """The block table, if there is one, verified by itself."""
@@ -362,14 +393,14 @@ class Part:
             raise CorruptArchiveError(f"the block table of {self.name!r} is damaged")
         return table
 
-    def _add_archive(self, block: Block, overlaps: bool) -> None:
+    def _add_archive(self, block: Block, dtype: np.dtype[Any], overlaps: bool) -> None:
         """Adds what the block's archive says of itself, if it is one of this plugin.
 
         Args:
+            dtype: of its values.
             overlaps: the block's first element is also in another block.
         """
         count = block["count"]
-        dtype = DTYPES[block["type"]]
         ones = [1] * len(count)
         variable = self._opened.io.inquire_variable(self.name)
         # Only one element is asked for, so that no more than that is read of an uncompressed block.
@@ -428,12 +459,12 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
         if mark == LOST_MARK:
             block.update(Block(kind="lost", error="lost when it was written: its memory could not be read"))
         return block
-    if mark.startswith(BARE_TAG):
-        if len(archive) != raw_bytes + BARE_HEAD_BYTES:
-            raise CorruptArchiveError(
-                f"the block stores {len(archive) - BARE_HEAD_BYTES} bytes and has extents {count}"
-            )
-        block = Block(raw_bytes=raw_bytes, archive_bytes=len(archive), ratio=raw_bytes / len(archive), kind="raw")
+    if mark.startswith(VERBATIM_TAG) and len(archive) != raw_bytes + PACKED_HEAD_BYTES:
+        stored = len(archive) - PACKED_HEAD_BYTES
+        raise CorruptArchiveError(f"the block stores {stored} bytes and has extents {count}")
+    if mark.startswith((VERBATIM_TAG, PACKED_TAG)):
+        kind = "raw" if mark.startswith(VERBATIM_TAG) else "packed"
+        block = Block(raw_bytes=raw_bytes, archive_bytes=len(archive), ratio=raw_bytes / len(archive), kind=kind)
         block.update(Block(mode="abs", eb=0.0, eb_abs=0.0, special=0, out_of_range=0, unpredictable=0))
         return block
     info = cusz_core.inspect(archive)

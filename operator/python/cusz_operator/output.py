@@ -23,7 +23,7 @@ from .agreement import Description, Value, bytes_needed
 from .blocks import PreparedBlock
 from .parameters import define_operator
 from .plugin import Plugin, keep_for_ever, without_colours
-from .representation import PARTS, attribute_name, is_exact
+from .representation import PARTS, attribute_name, is_exact, is_packed
 
 __all__ = ["Output", "require_room"]
 
@@ -115,7 +115,7 @@ class Output:
         zeros = [0] * len(block.shape)
         kind = np.zeros(1, block.dtype)
         variable = self._io.define_variable(block.name, kind, list(block.shape), zeros, list(block.shape))
-        if not is_exact(kind.dtype):
+        if not is_exact(kind.dtype) or is_packed(block.parameters):
             variable.add_operation(self._operator)
         self._fields[block.name] = variable
         whole = block.name
@@ -129,19 +129,19 @@ class Output:
             self.attribute(f"{whole}/dimensions", " ".join(block.dimensions))
 
     def put(self, block: PreparedBlock, archive: bytes | memoryview, found: cusz_core.ValueRange) -> None:
-        """Hands over the archive of a block whose values have this range; puts one that is stored exactly.
+        """Hands over the archive of a block whose values have this range; puts one that is stored as it is.
 
         Raises:
             PluginError: it was not stored.
         """
         variable = self._fields[block.name]
         variable.set_shape(list(block.shape))
-        if is_exact(block.dtype):
+        if is_exact(block.dtype) and not is_packed(block.parameters):
             variable.set_selection([list(block.start), list(block.count)])
             self._engine.put(variable, block.field, self._adios2.Mode.Sync)
             return
         where = (block.dtype, block.start, block.count)
-        value_range = found if self.has_statistics else None
+        value_range = _range_of(block, found) if self.has_statistics else None
         statistics.put_archive(self._adios2, self.plugin, self._engine, variable, *where, archive, value_range)
 
     def put_value(self, value: Value) -> None:
@@ -194,6 +194,13 @@ class Output:
     def keep_for_ever(self) -> None:
         """After ADIOS2 has failed, its destructors would fail again and end the process: they are never called."""
         keep_for_ever(self._adios)
+
+
+def _range_of(block: PreparedBlock, found: cusz_core.ValueRange) -> NDArray[Any]:
+    """Minimum and maximum, of the block's type; of floating-point values NaN if there are none."""
+    if is_exact(block.dtype):  # large integers are no numbers of float64
+        return np.array([block.field.min(), block.field.max()] if block.field.size else [0, 0], block.dtype)
+    return np.array([found.min, found.max] if found.values > 0 else [np.nan, np.nan])
 
 
 def require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:

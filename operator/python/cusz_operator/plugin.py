@@ -40,11 +40,12 @@ _FILE_NAME = f"lib{PLUGIN_LIBRARY}.so"
 _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
 #: The value before `add_to_plugin_path`: what programs that do not import this package see.
 _SEARCHED_BY_OTHERS = os.environ.get(_SEARCH_VARIABLE, "")
-_INTERFACE = 3  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
+_INTERFACE = 4  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
 _OK = 0
 _WAITING, _USED, _REFUSED = 0, 1, 2  # what became of a posted archive
 MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
 _EXTENTS_SET = 1  # CUSZ_OPERATOR_EXTENTS_SET
+_INTEGERS = 256  # CUSZ_OPERATOR_INTEGERS
 _SetExtents = ctypes.CFUNCTYPE(ctypes.c_int32)
 
 
@@ -152,13 +153,12 @@ class PutRange(NamedTuple):
     """How ADIOS2 is given the minimum and maximum of a block (cusz_operator_offer_with_range).
 
     Attributes:
-        min, max: NaN if there are none.
+        range: minimum and maximum of the block's values, of its type.
         put_count: extents selected when the block is put, of one element or two.
         select: selects extents; called during the put, with those of the block.
     """
 
-    min: float
-    max: float
+    range: NDArray[Any]
     put_count: Sequence[int]
     select: Callable[[Sequence[int]], object]
 
@@ -194,8 +194,7 @@ class Plugin:
         self._library.cusz_operator_offer_with_range.restype = ctypes.c_size_t
         self._library.cusz_operator_offer_with_range.argtypes = [
             *self._library.cusz_operator_offer.argtypes,
-            ctypes.c_double,
-            ctypes.c_double,
+            ctypes.c_void_p,
             ctypes.POINTER(ctypes.c_uint64),
             _SetExtents,
         ]
@@ -254,9 +253,9 @@ class Plugin:
 
         Args:
             variable: its name.
-            dtype: of the block: float32 or float64.
+            dtype: of the block: float32, float64 or integers.
             count: its extents, as ADIOS2 has them.
-            archive: of a field of this dtype and number of values.
+            archive: of a field of this dtype and number of values; of integers a packed block.
             put: puts the block in Sync mode, at the address that it is called with.
             put_range: for an engine with StatsLevel 1; None for one with StatsLevel 0.
 
@@ -265,7 +264,8 @@ class Plugin:
                 with the address. If a block was put, it is then lost.
         """
         data = np.frombuffer(archive, np.uint8)
-        block = (embedding.dtype_id_of(dtype), len(count), _extents(count), variable.encode())
+        type_id = _INTEGERS + dtype.itemsize if dtype.kind in "iu" else embedding.dtype_id_of(dtype)
+        block = (type_id, len(count), _extents(count), variable.encode())
         failed: list[BaseException] = []
         if put_range is None:
             key = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)
@@ -275,8 +275,7 @@ class Plugin:
                 data.ctypes.data,
                 data.nbytes,
                 *block,
-                put_range.min,
-                put_range.max,
+                put_range.range.ctypes.data,
                 _extents(put_range.put_count),
                 set_extents,
             )

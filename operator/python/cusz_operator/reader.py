@@ -26,12 +26,14 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 from . import blocktable, checks
 from .blocks import Extents, field_shape, first_overlap
 from .input import DTYPES, Box, Input, Placed
-from .inspection import BARE_TAG, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES
+from .inspection import INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
 from .representation import PARTS, attribute_name, given_back
 
 __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
 
 Engine = Literal["BP5", "BP4", "SST"]
+
+_NOT_COMPRESSED = "not compressed by cusz"
 
 
 class Reader:
@@ -277,7 +279,7 @@ class Reader:
         if blocks.has_table:
             capacity = min(int(row["archive_bytes"]), capacity)
         archive = self._input.archive(name, step, start, dtype, capacity)
-        if archive is None or bytes(archive[:16]) in (PLAIN_MARK, LOST_MARK) or bytes(archive[:4]) == BARE_TAG:
+        if archive is None or bytes(archive[:16]) in (PLAIN_MARK, LOST_MARK) or bytes(archive[:4]) == VERBATIM_TAG:
             if blocks.has_table:
                 raise CorruptArchiveError(f"{what} is not compressed by this plugin")
             return None
@@ -710,9 +712,12 @@ class ReaderVariable:
 
 def step_summary(step: ReaderStep, name: str) -> list[str]:
     """How a variable is stored at a step, in words: bound and ratio."""
+    kind = step._reader._entry(name).type
+    if kind in INTEGERS:
+        return [_how_exactly(step, name, INTEGERS[kind])]
     blocks = step._archived(name)
     if blocks is None:
-        return ["not compressed by cusz"]
+        return [_NOT_COMPRESSED]
     filled = np.flatnonzero((blocks.table["count"] > 0).all(axis=1))
     if blocks.has_table:
         bounds = np.unique(blocks.table["eb_abs"][filled])
@@ -721,7 +726,7 @@ def step_summary(step: ReaderStep, name: str) -> list[str]:
         archive = step._reader._archive(name, step.index, int(filled[0]), step.dtype(name))
         if archive is None:
             blocks.may_be_archives = False
-            return ["not compressed by cusz"]
+            return [_NOT_COMPRESSED]
         info = cusz_core.inspect(archive)
         bounds, ratio = np.array([info.eb_abs]), info.ratio
     else:
@@ -729,6 +734,21 @@ def step_summary(step: ReaderStep, name: str) -> list[str]:
     which = "" if blocks.has_table else " (of its first block)"
     bound = f"{bounds.min():.6g}" if bounds.size else "0"
     return [f"|error| <= {bound}, ratio {ratio:.1f}{which}"]
+
+
+def _how_exactly(step: ReaderStep, name: str, dtype: np.dtype[Any]) -> str:
+    """How integers are stored at a step, in words."""
+    if not step._input.shape(name, step.index):
+        return _NOT_COMPRESSED
+    blocks = step._reader._blocks(name, step.index)
+    filled = blocks.table[(blocks.table["count"] > 0).all(axis=1)]
+    if not blocks.has_table:
+        start = filled["start"][0].tolist() if len(filled) and not blocks.overlap else None
+        is_ours = start is not None and step._input.archive(name, step.index, start, dtype, 1) is not None
+        return "exact" if is_ours else _NOT_COMPRESSED
+    if (filled["archive_bytes"] == filled["raw_bytes"]).all():
+        return _NOT_COMPRESSED
+    return f"exact, ratio {filled['raw_bytes'].sum() / filled['archive_bytes'].sum():.1f}"
 
 
 class Cache:

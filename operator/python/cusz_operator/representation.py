@@ -2,7 +2,7 @@
 
 The compressor takes float32 and float64. Other types are stored as ADIOS2 variables of
 
-- integers: their own type, exactly;
+- integers: their own type, exactly; packed, if the lossless stage was asked for;
 - bool: uint8, exactly;
 - float16: float32, with a bound that still holds when values are rounded to float16 (`float16_bound`);
 - complex64, complex128: two variables, `NAME/real` and `NAME/imag`, each with the bound;
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cusz_core import Parameters
 from cusz_core.errors import UnsupportedError
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "float16_bound",
     "given_back",
     "is_exact",
+    "is_packed",
     "one_value",
     "stored",
 ]
@@ -45,7 +47,7 @@ class Stored(NamedTuple):
 
     Attributes:
         name: of the variable that stores it.
-        array: float32, float64 (which are compressed) or integers (which are not).
+        array: float32, float64 (which are compressed) or integers (which are stored exactly).
         given: the type that the user gave: a numpy name; "" if the array does not tell it.
     """
 
@@ -62,6 +64,11 @@ def attribute_name(variable: str) -> str:
 def is_exact(dtype: Any) -> bool:
     """Whether values of a type are stored exactly, without a bound."""
     return isinstance(dtype, np.dtype) and dtype.kind in "iu"
+
+
+def is_packed(parameters: Parameters) -> bool:
+    """Whether values that are stored exactly are packed."""
+    return parameters.lossless != "none"
 
 
 def one_value(value: Any) -> Any:

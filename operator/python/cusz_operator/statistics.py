@@ -12,7 +12,6 @@ no statistics.
 from __future__ import annotations
 
 import functools
-import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import cusz_core
 
@@ -41,13 +41,14 @@ def put_archive(
     start: Sequence[int],
     count: Sequence[int],
     archive: bytes | memoryview,
-    found: cusz_core.ValueRange | None,
+    found: NDArray[Any] | None,
 ) -> None:
     """Puts a finished archive as a block of a variable.
 
     Args:
         dtype, start, count: of the block.
-        found: the range of its values, for an engine with StatsLevel 1; None for one with StatsLevel 0.
+        found: minimum and maximum of its values, NaN if there are none, for an engine with StatsLevel 1; None for one
+            with StatsLevel 0.
 
     Raises:
         PluginError: it was not stored.
@@ -72,9 +73,8 @@ def put_archive(
     put_range = None
     selected = count
     if found is not None:
-        low, high = (found.min, found.max) if found.values > 0 else (math.nan, math.nan)
-        selected = _extents_of_two(count) if low < high else [1] * len(count)
-        put_range = PutRange(low, high, selected, select)
+        selected = _extents_of_two(count) if found[0] < found[1] else [1] * len(count)
+        put_range = PutRange(np.ascontiguousarray(found, dtype), selected, select)
     select(selected)
     plugin.hand_over(variable.name(), dtype, count, archive, put, put_range)
 
@@ -134,7 +134,7 @@ def _problem_of(path: Path) -> str:
         engine.begin_step()
         for start, part in blocks.items():
             where = ([int(s) for s in start.split(",")], part.shape)
-            found = cusz_core.value_range(part)
+            found = np.array([part.min(), part.max()])
             put_archive(adios2, Plugin(), engine, variable, part.dtype, *where, cusz_core.compress(part, 0.0), found)
         engine.end_step()
         engine.close()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cusz_core.errors import CorruptArchiveError
 
 from .checks import VariableRecord
-from .inspection import RAW_OVERHEAD_BYTES, Block, OpenFile
+from .inspection import INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES, Block, OpenFile
 from .plugin import PLUGIN_NAME
 
 __all__ = ["Asked", "BlockError", "VariableInfo", "inspect_variables"]
@@ -66,6 +66,7 @@ class VariableInfo:
             if there is no such block.
         outliers: values and codes that the coder had no symbol for.
         predictors: number of blocks coded with each predictor; of those of which it is not recorded, as "unknown".
+        packed: number of blocks of integers that are stored exactly in fewer bytes.
         raw: number of blocks stored raw, which are exact: too small, incompressible within the bound, or with bound 0.
         plain: number of blocks stored uncompressed because the plugin failed.
         lost: number of blocks whose values are lost: their memory could not be read when they were written.
@@ -86,6 +87,7 @@ class VariableInfo:
     eb_abs_max: float | None
     outliers: int
     predictors: dict[str, int]
+    packed: int
     raw: int
     plain: int
     lost: int
@@ -161,15 +163,23 @@ class _Tally:
         """Adds the blocks of a step, from the block table."""
         self._steps[step] = None
         filled = table[table["raw_bytes"] > 0]
-        is_raw = filled["archive_bytes"] == filled["raw_bytes"] + RAW_OVERHEAD_BYTES
-        coded = filled[~is_raw]
-        raw_bytes = int(filled["raw_bytes"].sum())
-        self._counts.update(blocks=len(table), empty=len(table) - len(filled), raw=int(is_raw.sum()))
-        self._bytes.update(all=raw_bytes, before=raw_bytes, after=int(filled["archive_bytes"].sum()))
+        more_bytes = filled["archive_bytes"] - filled["raw_bytes"]
+        self._counts.update(blocks=len(table), empty=len(table) - len(filled))
+        self._bytes["all"] += int(filled["raw_bytes"].sum())
+        if self._type in INTEGERS:
+            is_plain = more_bytes == 0
+            is_raw = more_bytes == PACKED_HEAD_BYTES
+            self._counts.update(others=int(is_plain.sum()), packed=int((~is_plain & ~is_raw).sum()))
+            ours, coded = filled[~is_plain], filled[:0]
+        else:
+            is_raw = more_bytes == RAW_OVERHEAD_BYTES
+            ours, coded = filled, filled[~is_raw]
+        self._counts["raw"] += int(is_raw.sum())
+        self._bytes.update(before=int(ours["raw_bytes"].sum()), after=int(ours["archive_bytes"].sum()))
         self._outliers += int(coded["outliers"].sum())
         if len(coded):
             self._add_bounds(float(coded["eb_abs"].min()), float(coded["eb_abs"].max()))
-        if record is not None:
+        if record is not None and self._type not in INTEGERS:
             self._asked[Asked(record.mode, record.eb)] = None
             self._predictors.update(record.predictors)
         elif len(coded):
@@ -184,7 +194,7 @@ class _Tally:
         self._bytes["all"] += n_values * _VALUE_BYTES.get(self._type, 0)
         if "error" in block:
             self.errors.append(BlockError(block["step"], block["block"], block["error"]))
-        if "asked_eb" in block:
+        if "asked_eb" in block and self._type not in INTEGERS:
             self._asked[Asked(block["asked_mode"], block["asked_eb"])] = None
         if n_values == 0:
             self._counts["empty"] += 1
@@ -215,11 +225,12 @@ class _Tally:
             raw_bytes=self._bytes["all"] if self._type in _VALUE_BYTES else None,
             archive_raw_bytes=self._bytes["before"] if has_archives else None,
             archive_bytes=self._bytes["after"] if has_archives else None,
-            asked=tuple(self._asked) or ((None,) if has_archives else ()),
+            asked=tuple(self._asked) or ((None,) if has_archives and self._type not in INTEGERS else ()),
             eb_abs_min=self._bounds[0] if is_bounded else None,
             eb_abs_max=self._bounds[1] if is_bounded else None,
             outliers=self._outliers,
             predictors=dict(self._predictors),
+            packed=self._counts["packed"],
             raw=self._counts["raw"],
             plain=self._counts["plain"],
             lost=self._counts["lost"],

@@ -254,14 +254,15 @@ class Writer:
             name: of the variable.
             array: a block of 1 to 32 dimensions, numpy's or on a CUDA device, of float32 or float64; float16, with the
                 bound after rounding to float16; complex64 or complex128, each part with the bound (and, in mode "rel",
-                a value range of its own); or, in host memory, integers or bool, which are stored exactly. One that is
-                not C-contiguous is copied once, and so are float16 and complex ones. Or one value, a number or a text,
-                which is stored exactly.
+                a value range of its own); or, in host memory, integers or bool, which are stored exactly, and packed
+                with `lossless="zstd"`. One that is not C-contiguous is copied once, and so are float16 and complex
+                ones. Or one value, a number or a text, which is stored exactly.
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
             dims: names of the dimensions, slowest first, which xarray uses: the attribute `NAME/dimensions`.
             eb, mode, options: for this variable at this step, if they differ from the Writer's. They must be the same
-                for all of its blocks on all ranks. Where values are stored exactly, they are refused.
+                for all of its blocks on all ranks. Where values are stored exactly, all but `lossless` are refused, and
+                that cannot change from step to step.
 
         Raises:
             UnsupportedError: a type or layout that is not accepted, or a bound for what is stored exactly.
@@ -287,11 +288,12 @@ class Writer:
         for stored in as_stored(name, array):
             merged = _merged(self._defaults, **own)
             if is_exact(getattr(stored.array, "dtype", None)):
-                if own:
+                refused = [key for key in own if key != "lossless"]
+                if refused:
                     raise UnsupportedError(
-                        f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(own)} cannot be set"
+                        f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
                     )
-                merged = {"eb": 0.0}
+                merged = {"eb": 0.0, "lossless": merged.get("lossless", "none")}
             if "eb" not in merged:
                 raise ParameterError(
                     f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"

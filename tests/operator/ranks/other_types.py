@@ -29,7 +29,7 @@ def main() -> None:
                     if comm.rank > 0:
                         where = {"shape": X.shape, "start": (mine.start, 0), "dims": ("y", "x")}
                         out.put("ids", np.arange(X.size).reshape(X.shape)[mine] + number, **where)
-                        out.put("mask", (X.mean() < X)[mine], **where)
+                        out.put("mask", (X.mean() < X)[mine], **where, lossless="zstd")
                         out.put("half", X.astype(np.float16)[mine], **where)
                         out.put("z", (X + 2j * X)[mine], **where)
                     if comm.rank >= number:

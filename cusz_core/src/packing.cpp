@@ -1,0 +1,150 @@
+#include "packing.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include "errors.hpp"
+#include "lossless.hpp"
+
+namespace cusz {
+namespace {
+
+constexpr std::size_t head_bytes = CUSZ_PACKED_OVERHEAD_BYTES;
+
+using Tag = std::array<char, 4>;
+constexpr Tag verbatim_tag = {'r', 'a', 'w', '8'};
+// The digit is the size of a value.
+constexpr Tag zstd_tag(std::size_t value_bytes) { return {'z', 's', 't', static_cast<char>('0' + value_bytes)}; }
+
+struct Head {
+    Tag tag;
+    std::uint32_t checksum; // of the bytes after it, as in archives, plus the size of a value in a frame
+};
+static_assert(sizeof(Head) == head_bytes);
+
+Head head_of(const std::byte* block) {
+    Head head{};
+    std::memcpy(&head, block, sizeof head);
+    return head;
+}
+
+// Size of a value in the frame; 0 if there is no frame.
+std::size_t value_bytes_in_frame(const Tag& tag) {
+    for (const std::size_t n : {1, 2, 4, 8})
+        if (tag == zstd_tag(n)) return n;
+    return 0;
+}
+
+// The first bytes of all values, then the second ones, and so on: zstd finds more in them, as integers of a field
+// differ mostly in their low bytes.
+template <std::size_t value_bytes>
+void regroup(const std::byte* values, std::size_t n, std::byte* groups) {
+    constexpr std::size_t run = 4096; // values whose bytes stay in the cache
+    for (std::size_t first = 0; first < n; first += run) {
+        const std::size_t last = std::min(n, first + run);
+        for (std::size_t byte = 0; byte < value_bytes; ++byte)
+            for (std::size_t i = first; i < last; ++i) groups[byte * n + i] = values[i * value_bytes + byte];
+    }
+}
+
+template <std::size_t value_bytes>
+void ungroup(const std::byte* groups, std::size_t n, std::byte* values) {
+    constexpr std::size_t run = 4096;
+    for (std::size_t first = 0; first < n; first += run) {
+        const std::size_t last = std::min(n, first + run);
+        for (std::size_t byte = 0; byte < value_bytes; ++byte)
+            for (std::size_t i = first; i < last; ++i) values[i * value_bytes + byte] = groups[byte * n + i];
+    }
+}
+
+// Calls `work` with the size of a value as a constant.
+template <class Work>
+void by_size(std::size_t value_bytes, const Work& work) {
+    switch (value_bytes) {
+    case 2: return work(std::integral_constant<std::size_t, 2>());
+    case 4: return work(std::integral_constant<std::size_t, 4>());
+    case 8: return work(std::integral_constant<std::size_t, 8>());
+    default: return;
+    }
+}
+
+} // namespace
+
+bool is_packed(const std::byte* block, std::size_t block_bytes) {
+    if (block_bytes < head_bytes) return false;
+    const Tag tag = head_of(block).tag;
+    return tag == verbatim_tag || value_bytes_in_frame(tag) != 0;
+}
+
+std::size_t pack_values(const Workers& workers, cusz_lossless lossless, std::size_t value_bytes, const Source& values,
+                        std::size_t bytes, std::byte* block) {
+    std::unique_ptr<std::byte[]> copied;
+    const std::byte* from = values.bytes();
+    if (values.on_device()) {
+        copied = std::make_unique_for_overwrite<std::byte[]>(bytes);
+        workers.backend.copy(copied.get(), from, bytes);
+        from = copied.get();
+    }
+    std::byte* const payload = block + head_bytes;
+    const auto write_head = [&](const Tag& tag, std::uint32_t checksum) {
+        const Head head = {tag, checksum};
+        std::memcpy(block, &head, sizeof head);
+    };
+    if (lossless == CUSZ_LOSSLESS_ZSTD) {
+        const std::byte* groups = from;
+        if (value_bytes > 1) {
+            auto* const regrouped = static_cast<std::byte*>(workers.scratch.unpacked.reserve(bytes));
+            by_size(value_bytes, [&](auto size) { regroup<size>(from, bytes / size, regrouped); });
+            groups = regrouped;
+        }
+        const std::size_t stored = zstd_pack(groups, bytes, payload, bytes);
+        if (stored > 0) {
+            const std::uint32_t sum = workers.cpu.piece_checksum({payload}, stored, workers.threads, {});
+            write_head(zstd_tag(value_bytes), sum + static_cast<std::uint32_t>(value_bytes));
+            return head_bytes + stored;
+        }
+    }
+    write_head(verbatim_tag, workers.cpu.piece_checksum({from}, bytes, workers.threads, {payload}));
+    return head_bytes + bytes;
+}
+
+std::size_t verified_bytes(const Workers& workers, const std::byte* block, std::size_t block_bytes) {
+    const Head head = head_of(block);
+    const std::byte* const payload = block + head_bytes;
+    const std::size_t stored = block_bytes - head_bytes;
+    const std::size_t value_bytes = value_bytes_in_frame(head.tag);
+    const std::uint32_t sum = workers.cpu.piece_checksum({payload}, stored, workers.threads, {});
+    if (sum + static_cast<std::uint32_t>(value_bytes) != head.checksum)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
+    if (value_bytes == 0) return stored;
+    const std::size_t bytes = zstd_unpacked_bytes(payload, stored);
+    if (bytes % value_bytes != 0)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", bytes, " bytes are not values of ", value_bytes, " bytes");
+    return bytes;
+}
+
+void unpack_values(const Workers& workers, const std::byte* block, std::size_t block_bytes, const Target& values,
+                   std::size_t bytes) {
+    if (bytes == 0) return;
+    const std::byte* const payload = block + head_bytes;
+    const std::size_t stored = block_bytes - head_bytes;
+    const std::size_t value_bytes = value_bytes_in_frame(head_of(block).tag);
+    if (value_bytes == 0) return workers.backend.copy(values.pointer, payload, bytes);
+
+    auto* const groups = static_cast<std::byte*>(workers.scratch.unpacked.reserve(bytes));
+    zstd_unpack(payload, stored, groups, bytes);
+    if (value_bytes == 1) return workers.backend.copy(values.pointer, groups, bytes);
+    std::unique_ptr<std::byte[]> staged;
+    std::byte* to = values.bytes();
+    if (values.on_device()) {
+        staged = std::make_unique_for_overwrite<std::byte[]>(bytes);
+        to = staged.get();
+    }
+    by_size(value_bytes, [&](auto size) { ungroup<size>(groups, bytes / size, to); });
+    if (staged != nullptr) workers.backend.copy(values.pointer, to, bytes);
+}
+
+} // namespace cusz
