@@ -516,6 +516,7 @@ def test_the_command(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     assert cli.main(["report", str(run)]) == 2
     assert "exists: use --force to overwrite it" in capsys.readouterr().err
     assert cli.main(["report", str(run), "--force", "--original", str(exact), "--variable", "U"]) == 0
+    assert "of 1 compressed variable, is within the bound in force.\n" in capsys.readouterr().out
     html = checked(Path(f"{run}.html").read_text(encoding="utf-8"))
     assert html.terms["Compared with"] == str(exact)
     assert set(html.rows("Variables")) == {"U"}

@@ -181,6 +181,9 @@ def printed(program: Callable, python: Callable, bpls: str, tmp_path_factory: py
         run([*check, "adios2.xml"], **where)
         python_run(WRITE, folder / "never.bp", "1", "1e-3", **where)  # ADIOS2 ends it
     run([*check, "run.bp", "adios2.xml"])
+    misspelt = CONFIGURATION.replace('"cusz_operator"', '"cuszoperator"')
+    (folder / "misspelt.xml").write_text(misspelt, encoding="utf-8")
+    run([*check, "misspelt.xml"])
     run([sys.executable, "-I", "-S", "-c", "import cusz_core"])
 
     with cusz_operator.Writer(folder / "damaged.bp", eb=1e-3) as out, out.step():

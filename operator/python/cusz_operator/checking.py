@@ -75,7 +75,7 @@ def check(
         io: the name that the program passes to DeclareIO, if the configuration has several.
 
     Raises:
-        OSError: a file does not exist.
+        OSError: the configuration does not exist.
         UnsupportedError: the configuration is YAML.
         ParameterError: the configuration has several IOs with operations, and `io` does not say which.
     """
@@ -139,6 +139,9 @@ def _check_configuration(path: Path, io: str | None, has_run: bool, report: Repo
 
 
 def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report) -> None:
+    if not path.exists():
+        report.problems.append(f"{path} does not exist: if the program has ended early, its messages say why")
+        return
     blocks: dict[str, list[Block]] = {}
     try:
         for block in inspect_bp(path):

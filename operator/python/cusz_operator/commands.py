@@ -203,7 +203,8 @@ def _check(options: argparse.Namespace) -> int:
     for note in report.notes:
         print(f"note      {note}")
     if not report.problems:
-        print("no problems found")
+        unchecked = "" if runs else " (names are checked only with a file that was written)"
+        print(f"no problems found{unchecked}")
     return code
 
 
@@ -290,6 +291,8 @@ def _report(options: argparse.Namespace) -> int:
         print(f"note      {note}")
     for sentence in page.broken:
         print(f"BROKEN    {sentence}")
+    if page.kept:
+        print(page.kept)
     return EXIT_FAILURE if page.broken else 0
 
 

@@ -149,7 +149,8 @@ def import_adios2() -> Any:
         import adios2
     except ImportError as error:
         raise PluginError(
-            f"Python's adios2 cannot be imported ({error}): run scripts/setup, or install ADIOS2 >= 2.11 with Python"
+            f"Python's adios2 cannot be imported ({error}): "
+            'pip install "adios2>=2.11,<2.13", or run scripts/setup for one with MPI'
         ) from error
     if not hasattr(adios2, "Mode"):
         raise UnsupportedError(
@@ -217,7 +218,7 @@ class OpenFile:
             names.update(step.variables)
         for name in variables or ():
             if name not in names:
-                has = f"it has {_listed(sorted(names))}" if names else "it has none"
+                has = f"it has {listed(sorted(names))}" if names else "it has none"
                 raise ParameterError(f"{self._path!r} has no variable {name!r}{like(name, names)}: {has}")
         for number in steps or ():
             if not -n_steps <= number < n_steps:
@@ -522,7 +523,7 @@ def extents_of(text: str) -> tuple[int, ...]:
     return tuple(int(extent) for extent in text.split(",") if extent)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Names in words, the first ones if there are many."""
     rest = len(names) - _MOST_NAMES
     return ", ".join(names) if rest <= 0 else f"{', '.join(names[:_MOST_NAMES])} and {rest} more"

@@ -174,3 +174,13 @@ class Page:
     variables: list[VariableFacts]
     broken: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def kept(self) -> str:
+        """A sentence about bounds that are kept; "" if one is broken, or none was compared with an original."""
+        parts = [part for variable in self.variables if variable.is_compressed for part in variable.comparisons]
+        n_values = sum(step.values for part in parts for step in part.steps)
+        if self.broken or not n_values:
+            return ""
+        counted = f"{len(parts)} compressed variable{'' if len(parts) == 1 else 's'}"
+        return f"Every one of the {n_values} values compared, of {counted}, is within the bound in force."

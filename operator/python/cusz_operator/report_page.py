@@ -94,14 +94,8 @@ def _verdict(page: Page) -> Iterator[str]:
     if page.broken:
         yield f'<div class="broken" role="alert"><strong>The error bound is broken.</strong>{_list(page.broken)}</div>'
         return
-    parts = [part for variable in page.variables if variable.is_compressed for part in variable.comparisons]
-    n_values = sum(step.values for part in parts for step in part.steps)
-    if n_values:
-        counted = f"{len(parts)} compressed variable{'' if len(parts) == 1 else 's'}"
-        yield (
-            f'<div class="kept">Every one of the {n_values} values compared, of {counted}, is within the bound in '
-            "force.</div>"
-        )
+    if page.kept:
+        yield f'<div class="kept">{page.kept}</div>'
     elif page.original is not None:
         yield '<div class="notes">No compressed variable could be compared with the original: see the notes.</div>'
 

@@ -21,7 +21,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
 from .errors import PluginError
-from .inspection import DTYPES, extents_of, import_adios2, like
+from .inspection import DTYPES, extents_of, import_adios2, like, listed
 from .plugin import Plugin, without_colours
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def sampled_variables(
 
 def _require(name: str, available: dict[str, dict[str, str]]) -> None:
     if name not in available:
-        raise ParameterError(f"there is no variable {name!r}{like(name, available)}")
+        raise ParameterError(
+            f"there is no variable {name!r}{like(name, available)}: the file has {listed(sorted(available))}"
+        )
     kind = available[name]["Type"]
     if kind not in DTYPES:
         raise ParameterError(f"the variable {name!r} is of type {kind}; the operator takes float and double")
