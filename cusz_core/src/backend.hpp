@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "format/frame.hpp"
+#include "format/logarithm.hpp"
 #include "format/pyramid.hpp"
 #include "format/tiling.hpp"
 #include "memory.hpp"
@@ -51,6 +52,11 @@ struct Target {
 struct ValueRange {
     double min = 0, max = 0;
     std::uint64_t n_valid = 0;
+};
+
+// Exponents of the smallest and the largest value; least > most: there is none.
+struct ExponentRange {
+    int least = 0, most = -1;
 };
 
 // A non-empty box of a field and the memory it goes to; arrays by dimension, slowest first.
@@ -165,6 +171,16 @@ public:
                                         const std::byte* body, int threads, const Selection& box) = 0;
     // As forecast, for a field that lies elsewhere.
     virtual Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read) = 0;
+
+    // A field as logarithms, and back (format/logarithm.hpp), in host memory.
+    virtual ExponentRange exponent_range(const Layout& layout, const void* field, std::uint64_t special,
+                                         int threads) = 0;
+    // Returns whether any value has a sign.
+    virtual bool to_logs(const Layout& layout, const void* field, const LogScale& scale, std::uint64_t special,
+                         int threads, void* logs, std::uint64_t* signs) = 0;
+    // logs: those of a box, one row after the other. signs: of the whole field; null: none.
+    virtual void from_logs(const Layout& layout, const void* logs, const LogScale& scale, std::uint64_t special,
+                           const std::uint64_t* signs, int threads, const Selection& box) = 0;
 };
 
 std::unique_ptr<HostBackend> make_cpu_backend();

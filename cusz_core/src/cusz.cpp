@@ -25,6 +25,7 @@
 #include "packing.hpp"
 #include "parameter_table.hpp"
 #include "params.hpp"
+#include "pointwise.hpp"
 
 #ifndef CUSZ_VERSION
 #error "CUSZ_VERSION comes from the build"
@@ -154,12 +155,19 @@ Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t thr
     return {backend_for(context, wanted, all), *context.cpu, context.scratch, n};
 }
 
-// Parses an archive, wherever it resides.
-Frame parse(cusz_context& context, const Source& archive, std::size_t archive_bytes) {
+// Parses an archive, wherever it resides. One of logarithms is read on the host: if it is on a device, it is copied,
+// and `archive` is the copy.
+Frame parse(cusz_context& context, Source& archive, std::size_t archive_bytes) {
     if (!archive.on_device()) return cusz::parse(archive.pointer, archive.pointer, archive_bytes);
+    Backend& backend = on_device(context, archive.device);
     std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
-    on_device(context, archive.device).copy(header.data(), archive.pointer, header.size());
-    return cusz::parse(header.data(), archive.pointer, archive_bytes);
+    backend.copy(header.data(), archive.pointer, header.size());
+    Frame frame = cusz::parse(header.data(), archive.pointer, archive_bytes);
+    if (!frame.logs) return frame;
+    void* const copy = context.scratch.inner.reserve(archive_bytes);
+    backend.copy(copy, archive.pointer, archive_bytes);
+    archive = {copy, host, archive.name};
+    return cusz::parse(copy, copy, archive_bytes);
 }
 
 // What works on a packed block's values.
@@ -365,7 +373,8 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_
         coding.has_fill = params.has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params.fill);
         coding.eb = coding.eb_abs = params.eb;
-        *archive_bytes = write_archive(workers, layout, coding, from, to);
+        *archive_bytes = coding.mode == CUSZ_PW_REL ? write_pointwise(workers, layout, coding, from, to)
+                                                    : write_archive(workers, layout, coding, from, to);
     });
 }
 
@@ -375,22 +384,24 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         const std::size_t struct_bytes = info->struct_bytes;
         check_struct_bytes("info", struct_bytes, first_info_bytes, "set it to sizeof(cusz_info)");
         // Without a context, an archive is taken to be in host memory if CUDA cannot tell.
-        const Source from = source(archive, "archive", context != nullptr ? CUSZ_BACKEND_AUTO : CUSZ_BACKEND_CPU);
+        Source from = source(archive, "archive", context != nullptr ? CUSZ_BACKEND_AUTO : CUSZ_BACKEND_CPU);
         if (from.on_device()) need(context, "context");
-        const Frame frame =
+        const Frame outer =
             from.on_device() ? parse(*context, from, archive_bytes) : cusz::parse(archive, archive, archive_bytes);
-        const Layout& layout = frame.layout;
+        const Frame frame = outer.logs ? parse_logs(outer) : outer;
+        const Layout& layout = outer.layout;
         cusz_info i{};
         i.struct_bytes = static_cast<std::uint32_t>(std::min(struct_bytes, sizeof i));
-        i.version = static_cast<std::int32_t>(frame.version);
+        i.version = static_cast<std::int32_t>(outer.version);
         i.kind = frame.kind;
         i.dtype = layout.dtype;
         i.ndim = layout.ndim;
-        i.checksum = frame.payload_checksum;
+        i.checksum = outer.payload_checksum;
         for (std::size_t d = 0; d < CUSZ_MAX_NDIM; ++d) i.shape[d] = layout.shape[d];
         i.raw_bytes = layout.bytes();
         i.archive_bytes = archive_bytes;
         i.header_bytes = frame.header_bytes;
+        if (outer.logs) i.header_bytes += archive_bytes - static_cast<std::size_t>(outer.logs->archive_bytes);
         i.payload_bytes = i.raw_bytes;
         i.predictor = i.coder = CUSZ_NO_STAGE;
         if (frame.kind == CUSZ_KIND_TILED) {
@@ -421,6 +432,13 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
             i.n_out_of_range = c.n_out_of_range;
             i.n_unpredictable = c.n_unpredictable;
         }
+        if (outer.logs) {
+            i.mode = CUSZ_PW_REL;
+            i.eb = outer.logs->eb;
+            i.eb_abs = i.step = std::numeric_limits<double>::quiet_NaN(); // every value has its own
+            i.has_fill = outer.logs->has_fill;
+            i.fill = outer.logs->has_fill ? as_double(layout.dtype, outer.logs->special) : 0;
+        }
         put(info, struct_bytes, i);
     });
 }
@@ -428,8 +446,10 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
 cusz_status cusz_check(cusz_context* context, const void* archive, size_t archive_bytes, int32_t threads) {
     return guarded(context, [&] {
         need(context, "context");
-        const Source from = source(archive, "archive");
+        Source from = source(archive, "archive");
         const Frame frame = parse(*context, from, archive_bytes);
+        if (frame.logs)
+            return read_pointwise(workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {}), frame, {});
         read_archive(workers_for(*context, CUSZ_BACKEND_AUTO, threads, frame.layout, {from}), frame,
                      body_of(frame, from), {});
     });
@@ -441,15 +461,15 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
         need(context, "context");
         if (backend < CUSZ_BACKEND_AUTO || backend > CUSZ_BACKEND_CUDA)
             fail(CUSZ_ERROR_PARAMETER, "backend is ", static_cast<int>(backend), "; legal: 0 to 2");
-        const Source from = source(archive, "archive", backend);
+        Source from = source(archive, "archive", backend);
         const Frame frame = parse(*context, from, archive_bytes);
         if (field_bytes != frame.layout.bytes())
             fail(CUSZ_ERROR_PARAMETER, "field_bytes is ", field_bytes, "; the archive's field takes ",
                  frame.layout.bytes());
         if (field_bytes > 0) need(field, "field");
         const Target to = target(field, "field", backend);
-        read_archive(workers_for(*context, backend, threads, frame.layout, {from, to}), frame, body_of(frame, from),
-                     to);
+        const Workers workers = workers_for(*context, backend, threads, frame.layout, {from, to});
+        frame.logs ? read_pointwise(workers, frame, to) : read_archive(workers, frame, body_of(frame, from), to);
     });
 }
 
@@ -477,9 +497,11 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
             values *= count[d];
         }
         const Workers workers = workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {});
-        if (values == 0) return read_archive(workers, frame, body_of(frame, from), {});
+        if (values == 0)
+            return frame.logs ? read_pointwise(workers, frame, {})
+                              : read_archive(workers, frame, body_of(frame, from), {});
         need(field, "field");
-        read_box(workers, frame, box);
+        frame.logs ? read_pointwise_box(workers, frame, box) : read_box(workers, frame, box);
     });
 }
 

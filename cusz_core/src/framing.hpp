@@ -10,9 +10,15 @@ namespace cusz {
 struct Scratch {
     Buffer unpacked; // a body before its lossless stage
     Buffer top;      // values of a pyramid's top
-    std::size_t bytes() const { return unpacked.bytes() + top.bytes(); }
+    // Of bounds relative to every value:
+    Buffer logs, signs;
+    Buffer inner; // the archive that holds them
+    Buffer field; // one that lies on a device
+    std::size_t bytes() const {
+        return unpacked.bytes() + top.bytes() + logs.bytes() + signs.bytes() + inner.bytes() + field.bytes();
+    }
     void release() {
-        for (Buffer* buffer : {&unpacked, &top}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &top, &logs, &signs, &inner, &field}) buffer->release();
     }
 };
 

@@ -58,8 +58,11 @@ typedef enum cusz_status {
 typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
 
 /* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= eb * (max - min) over this field's finite values other than
- * fill; if there is none, or the range is 0, the archive is lossless. */
-typedef enum cusz_mode { CUSZ_ABS = 0, CUSZ_REL = 1 } cusz_mode;
+ * fill; if there is none, or the range is 0, the archive is lossless. CUSZ_PW_REL: |d - d'| <= eb * |d|, and the sign
+ * of every value is kept, that of zeros too, which stay zeros; it is worked out on the CPU, wherever field and archive
+ * lie. If the arithmetic cannot keep such a small bound (below about 2e-7 for float, 4e-15 for double), the archive is
+ * lossless. */
+typedef enum cusz_mode { CUSZ_ABS = 0, CUSZ_REL = 1, CUSZ_PW_REL = 2 } cusz_mode;
 
 /* CUSZ_BACKEND_AUTO: the device that holds the field or archive, if any, else the CPU. CUSZ_BACKEND_CUDA: that device,
  * else the current one, to which host memory is copied. CUSZ_BACKEND_CPU accepts host memory only. */
@@ -115,8 +118,8 @@ typedef struct cusz_info {
     uint32_t checksum;             /* of the payload, as stored */
     uint64_t shape[CUSZ_MAX_NDIM]; /* ndim extents, then zeros */
     double eb;     /* the bound as requested (absolute, or relative to the value range); 0 for raw archives */
-    double eb_abs; /* the absolute bound in force; 0: every value is exact */
-    double step;   /* distance between adjacent quantised values; 0 for raw archives */
+    double eb_abs; /* the absolute bound in force; 0: every value is exact; NaN for CUSZ_PW_REL */
+    double step;   /* distance between adjacent quantised values; 0 for raw archives; NaN for CUSZ_PW_REL */
     double fill;
     uint64_t raw_bytes, archive_bytes;
     uint64_t header_bytes, codebook_bytes, index_bytes, payload_bytes; /* sections; of index and payload before the

@@ -37,7 +37,7 @@ from .command_line import (
     refuse_overwrite,
     size,
 )
-from .info import inspect
+from .info import ArchiveInfo, inspect
 from .parameters import TABLE, Parameters
 
 SUFFIX = ".cusz"
@@ -197,7 +197,7 @@ def _compress(options: argparse.Namespace) -> int:
     else:
         print(
             f"{output}: {size(info.raw_bytes)} -> {size(info.archive_bytes)}, ratio {info.ratio:.2f}, "
-            f"{info.bit_rate:.3f} bits per value, bound {_bound(info.eb_abs)}, {seconds:.3f} s, {rate:.2f} GB/s"
+            f"{info.bit_rate:.3f} bits per value, bound {_bound(info)}, {seconds:.3f} s, {rate:.2f} GB/s"
         )
     return 0
 
@@ -247,7 +247,7 @@ def _inspect(options: argparse.Namespace) -> int:
         "archive": f"{path}, {size(info.archive_bytes)}, {info.kind}, format version {info.version}",
         "field": f"{info.dtype.name} {extents(info.shape)}, {size(info.raw_bytes)}",
         "ratio": f"{info.ratio:.2f}, {info.bit_rate:.3f} bits per value",
-        "bound": f"{_bound(info.eb_abs)}" + (f" ({info.eb!r} of the value range)" if info.mode == "rel" else ""),
+        "bound": _bound(info) + (f" ({info.eb!r} of the value range)" if info.mode == "rel" else ""),
         "fill": None if info.fill is None else repr(info.fill),
         "coding": None
         if info.kind == "raw"
@@ -279,7 +279,7 @@ def _verify(options: argparse.Namespace) -> int:
         print_json(result.to_dict())
         return 0
     rows = {
-        "bound": f"holds: {_bound(result.eb_abs)}",
+        "bound": f"holds: {_bound(result)}",
         "max error": f"{result.max_error!r} ({result.max_error_over_eb:.6f} of the bound)",
         "PSNR": f"{result.psnr:.2f} dB",
         "ratio": f"{result.ratio:.2f}, {result.bit_rate:.3f} bits per value",
@@ -408,8 +408,10 @@ def _mapped(path: Path) -> Iterator[ArchiveLike]:
                 mapped.close()
 
 
-def _bound(eb_abs: float) -> str:
-    return f"{eb_abs!r}" if eb_abs else "0 (every value is exact)"
+def _bound(of: ArchiveInfo | verification.Verification) -> str:
+    if of.mode == "pw_rel":
+        return f"{of.eb!r} of every value"
+    return f"{of.eb_abs!r}" if of.eb_abs else "0 (every value is exact)"
 
 
 if __name__ == "__main__":

@@ -93,9 +93,10 @@ def compress(
         x: numpy array of float32 or float64 in native byte order, 1 to 4 dimensions, any extents; or such an array in
             the memory of a CUDA device (anything with `__cuda_array_interface__`, or DLPack). A numpy or CuPy array
             that is not C-contiguous is copied once.
-        eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), or a fraction of its value range
-            (mode "rel"). 0 is lossless to the bit; a bound > 0 may lose the sign of a zero.
-        mode: "abs" or "rel".
+        eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), a fraction of its value range (mode
+            "rel"), or of every value ("pw_rel"). 0 is lossless to the bit; in modes "abs" and "rel" a bound > 0 may
+            lose the sign of a zero.
+        mode: "abs", "rel" or "pw_rel".
         out: a writable contiguous buffer for the archive. `max_archive_bytes` is always enough; a smaller one will do
             if the archive fits, at the cost of scratch memory. Or a one-dimensional uint8 array of at least
             `max_archive_bytes` on a device, aligned to 4 bytes.

@@ -30,14 +30,14 @@ class ArchiveInfo:
     """Properties of an archive, from its header.
 
     Attributes:
-        version: format version: 1, or 2 if the predictor is "spline".
+        version: format version: 1, or 2 if the predictor is "spline" or the mode "pw_rel".
         kind: "tiled" (quantised and coded) or "raw" (stored unchanged, as coding would not have made it smaller).
         predictor, coder: "lorenzo" and "huffman", or "spline" and "rans"; None for raw archives.
         shape, dtype: of the field.
-        mode: "abs" or "rel"; "abs" for raw archives.
-        eb: the bound as requested: absolute, or relative to the value range; 0 for raw archives.
-        eb_abs: the absolute bound in force, in the field's unit; 0: every value is exact.
-        step: quantisation step, in the field's unit; 0 for raw archives.
+        mode: "abs", "rel" or "pw_rel"; "abs" for raw archives.
+        eb: the bound as requested: absolute, or relative to the value range or every value; 0 for raw archives.
+        eb_abs: the absolute bound in force, in the field's unit; 0: every value is exact. NaN in mode "pw_rel".
+        step: quantisation step, in the field's unit; 0 for raw archives. NaN in mode "pw_rel".
         bins: quantisation bins coded directly; 0 for raw archives.
         lossless: the lossless stage, "none" or "zstd".
         fill: the value that stands for "no data", or None.

@@ -30,7 +30,7 @@ __all__ = [
     "is_legal",
 ]
 
-Mode = Literal["abs", "rel"]
+Mode = Literal["abs", "rel", "pw_rel"]
 Backend = Literal["auto", "cpu", "cuda"]
 Lossless = Literal["none", "zstd"]
 Predictor = Literal["lorenzo", "spline", "auto"]
@@ -86,10 +86,13 @@ class Parameters:
     """The parameters of a compression, checked.
 
     Attributes:
-        eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), or a fraction of its value range
-            (mode "rel"). 0 is lossless to the bit; a bound > 0 may lose the sign of a zero.
+        eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), a fraction of its value range (mode
+            "rel"), or of every value ("pw_rel"). 0 is lossless to the bit.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
-            a field of one value has range 0 and is stored exactly.
+            a field of one value has range 0 and is stored exactly. (Both may lose the sign of a zero.) "pw_rel":
+            |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. It is worked out
+            on the CPU, wherever the field is, and its archives have format version 2, a draft. Bounds too small for its
+            arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
         backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device; a
             host array is copied there. "cpu": on the CPU, for host arrays only. The archives are the same.

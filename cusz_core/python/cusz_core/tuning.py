@@ -78,8 +78,8 @@ class Outcome:
     """What a bound gives.
 
     Attributes:
-        eb: the absolute bound, in the field's unit.
-        relative: the same as a fraction of the value range; NaN if the range is 0.
+        eb: the absolute bound, in the field's unit; the bound relative to every value if that was asked for.
+        relative: the absolute one as a fraction of the value range; NaN if the range is 0, or there is no absolute one.
         ratio: raw bytes over archive bytes.
         bit_rate: archive bits per value.
         psnr: in dB, as in `Verification`; infinite if every value is exact.
@@ -224,7 +224,8 @@ def survey(
     Args:
         x: a numpy array, as `compress` accepts it; or a `Sample`.
         bounds: as `compress` accepts them.
-        mode: "rel": they are fractions of the field's value range; "abs": in its unit.
+        mode: "rel": they are fractions of the field's value range; "abs": in its unit; "pw_rel": fractions of every
+            value.
         options: further parameters, as for `compress`.
 
     Returns:
@@ -239,8 +240,10 @@ def survey(
     lowest, highest, _ = found.limits
     outcomes = []
     for parameters in checked:
-        eb = _native.absolute_bound(parameters.eb, lowest, highest) if mode == "rel" else parameters.eb
-        outcomes.append(_try(found, dataclasses.replace(parameters, eb=eb, mode="abs")))
+        if mode == "rel":
+            eb = _native.absolute_bound(parameters.eb, lowest, highest)
+            parameters = dataclasses.replace(parameters, eb=eb, mode="abs")
+        outcomes.append(_try(found, parameters))
     return outcomes
 
 
@@ -250,7 +253,8 @@ def _try(found: Sample, parameters: Parameters) -> Outcome:
     archive = compress_with(x, parameters)
     info = inspect(archive)
     decoded = decompress(archive, backend=parameters.backend, threads=parameters.threads)
-    _, squares = compare(x.reshape(-1), decoded.reshape(-1), info.eb_abs, info.fill)
+    bound, is_pointwise = (info.eb, True) if info.mode == "pw_rel" else (info.eb_abs, False)
+    _, squares = compare(x.reshape(-1), decoded.reshape(-1), bound, info.fill, is_pointwise)
     archive_bytes, raw_bytes = len(archive), found.size * x.itemsize
     if not found.is_field:
         once = info.sections.header + info.sections.codebook  # the rest grows with the field
@@ -259,7 +263,7 @@ def _try(found: Sample, parameters: Parameters) -> Outcome:
     lowest, highest, values = found.limits
     return Outcome(
         eb=parameters.eb,
-        relative=_relative(parameters.eb, found.limits),
+        relative=math.nan if is_pointwise else _relative(parameters.eb, found.limits),
         ratio=raw_bytes / archive_bytes,
         bit_rate=8 * archive_bytes / found.size if found.size else 0.0,
         psnr=squares.psnr(lowest, highest, values),

@@ -27,9 +27,11 @@ class Verification:
 
     Attributes:
         shape, dtype: of the field.
-        mode, eb, eb_abs: the bound as requested, and the absolute bound in force (0: every value is exact).
+        mode, eb, eb_abs: the bound as requested, and the absolute bound in force (0: every value is exact; NaN for mode
+            "pw_rel").
         max_error: largest |original - decoded|, in the field's unit.
-        max_error_over_eb: the same over `eb_abs`, at most 1; 0 if every value is exact.
+        max_error_over_eb: the largest error as a fraction of the bound for its value, at most 1; 0 if every value is
+            exact.
         psnr: 20 log10((max - min) / RMSE) in dB, over finite values that are not fill; infinite if all are exact.
         ratio: raw bytes over archive bytes.
         bit_rate: archive bits per value.
@@ -87,7 +89,8 @@ def verify(
     """Decompresses an archive and compares it with the field that it was made from.
 
     The check is exact: |d - d'| <= eb is decided without rounding, for every value. Values that are not finite or are
-    equal to fill must come back bit for bit, and so must every value if the bound is 0.
+    equal to fill must come back bit for bit, and so must every value if the bound is 0. In mode "pw_rel" the bound of a
+    value is eb * |d|; its sign must be kept, and zeros come back bit for bit.
 
     Args:
         x: the original field, as `compress` accepts it. One on a device is copied to the host, where it is compared.
@@ -117,7 +120,8 @@ def verify(
 
     decoded = decompress(archive, backend=backend, threads=threads).reshape(-1)
     flat = original.reshape(-1)
-    violations, squares = compare(flat, decoded, info.eb_abs, info.fill)
+    is_pointwise = info.mode == "pw_rel"
+    violations, squares = compare(flat, decoded, info.eb if is_pointwise else info.eb_abs, info.fill, is_pointwise)
     if violations.count:
         raise _bound_error(info, flat, decoded, violations)
 
@@ -128,7 +132,7 @@ def verify(
         eb=info.eb,
         eb_abs=info.eb_abs,
         max_error=squares.largest,
-        max_error_over_eb=squares.largest / info.eb_abs if info.eb_abs else 0.0,
+        max_error_over_eb=squares.largest_share if is_pointwise or not info.eb_abs else squares.largest / info.eb_abs,
         psnr=squares.psnr(limits.min, limits.max, limits.values),
         ratio=info.ratio,
         bit_rate=info.bit_rate,
@@ -141,6 +145,8 @@ def verify(
 
 def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> None:
     """Raises BoundError if the archive's absolute bound is looser than the one requested."""
+    if info.mode == "pw_rel":
+        return
     allowed = _native.absolute_bound(info.eb, lowest, highest) if info.mode == "rel" else info.eb
     if not info.eb_abs <= allowed:
         raise BoundError(
@@ -151,14 +157,14 @@ def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> N
 
 
 def compare(
-    original: NDArray[Any], decoded: NDArray[Any], bound: float, fill: float | None
+    original: NDArray[Any], decoded: NDArray[Any], bound: float, fill: float | None, is_pointwise: bool = False
 ) -> tuple[Violations, SumOfSquares]:
     """The values of `decoded` that break the bound, and the errors of those that may differ from `original`. Both
-    arrays are one-dimensional and have the same dtype."""
+    arrays are one-dimensional and have the same dtype. is_pointwise: the bound is relative to every value."""
     violations, squares = Violations(), SumOfSquares()
     for start in range(0, original.size, _CHUNK):
         part = slice(start, start + _CHUNK)
-        _compare(start, original[part], decoded[part], bound, fill, violations, squares)
+        _compare(start, original[part], decoded[part], bound, fill, is_pointwise, violations, squares)
     return violations, squares
 
 
@@ -168,6 +174,7 @@ def _compare(
     b: NDArray[Any],
     bound: float,
     fill: float | None,
+    is_pointwise: bool,
     violations: Violations,
     squares: SumOfSquares,
 ) -> None:
@@ -184,6 +191,8 @@ def _compare(
         may_differ &= a.view(unsigned) != fill_bits
     if bound == 0:
         may_differ[:] = False
+    if is_pointwise:  # zeros are kept, and signs
+        may_differ &= (a != 0) & (np.signbit(a) == np.signbit(b))
 
     if not may_differ.all():
         must_be_same = differs[~may_differ]
@@ -192,6 +201,12 @@ def _compare(
         if differs.size == 0:
             return
     left, right = a.astype(np.float64), b.astype(np.float64)
+    if is_pointwise:
+        broken = _breaks_pointwise(left, right, bound, squares)
+        error = np.abs(left - right)
+        violations.add(start + differs[broken], error[broken])
+        squares.add(error)
+        return
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.abs(left - right)
         # Rounding is monotone and the bound is a double: if the rounded difference is below it, so is the true one,
@@ -201,6 +216,25 @@ def _compare(
     broken[ties] = _exceeds_when_rounding_hides_it(left[ties], right[ties], bound)
     violations.add(start + differs[broken], np.where(np.isnan(error[broken]), np.inf, error[broken]))
     squares.add(error)
+
+
+def _breaks_pointwise(
+    left: NDArray[np.float64], right: NDArray[np.float64], bound: float, squares: SumOfSquares
+) -> NDArray[np.bool_]:
+    """Whether |left - right| > bound * |left|, of values that are not 0."""
+    # Scaled by powers of two, which is exact, so that nothing below is subnormal, and nothing overflows.
+    scale = np.where(np.abs(left) < 2.0**-500, 2.0**500, np.where(np.abs(left) > 2.0**500, 2.0**-100, 1.0))
+    with np.errstate(over="ignore"):
+        error, limit = np.abs(left * scale - right * scale), bound * np.abs(left * scale)
+        broken = ~(error <= limit)
+        unclear = np.abs(error - limit) <= 2.0**-50 * limit  # both are rounded
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        shares = np.minimum(error / limit, 1.0)
+    squares.largest_share = max(squares.largest_share, float(np.nanmax(shares, initial=0.0)))
+    for i in np.flatnonzero(unclear):
+        exact = Fraction(float(left[i]))
+        broken[i] = abs(exact - Fraction(float(right[i]))) > Fraction(bound) * abs(exact)
+    return broken
 
 
 def _exceeds_when_rounding_hides_it(
@@ -224,6 +258,7 @@ class SumOfSquares:
 
     def __init__(self) -> None:
         self.largest = 0.0
+        self.largest_share = 0.0  # of the bound of its value; for bounds relative to every value
         self.scaled_sum = 0.0  # in units of largest ** 2
 
     def add(self, errors: NDArray[np.float64]) -> None:
@@ -241,6 +276,7 @@ class SumOfSquares:
         if other.largest > self.largest:
             self.scaled_sum *= (self.largest / other.largest) ** 2
             self.largest = other.largest
+        self.largest_share = max(self.largest_share, other.largest_share)
         if other.largest:
             self.scaled_sum += other.scaled_sum * (other.largest / self.largest) ** 2
 
@@ -254,6 +290,10 @@ class SumOfSquares:
         return 20 * (math.log10(half_range) + math.log10(2) - log_rmse)
 
 
+def _bound_for(info: ArchiveInfo, original: float) -> float:
+    return info.eb * abs(original) if info.mode == "pw_rel" else info.eb_abs
+
+
 def _bound_error(info: ArchiveInfo, flat: NDArray[Any], decoded: NDArray[Any], violations: Violations) -> BoundError:
     position = violations.position
     index = tuple(int(i) for i in np.unravel_index(position, info.shape))
@@ -261,14 +301,13 @@ def _bound_error(info: ArchiveInfo, flat: NDArray[Any], decoded: NDArray[Any], v
     if math.isinf(violations.excess):
         what = f"original {original!r} came back as {result!r}, not bit for bit"
     else:
-        what = (
-            f"original {original!r}, decoded {result!r}: they differ by {violations.excess!r}, beyond {info.eb_abs!r}"
-        )
+        bound = f"{info.eb!r} of it" if info.mode == "pw_rel" else repr(info.eb_abs)
+        what = f"original {original!r}, decoded {result!r}: they differ by {violations.excess!r}, beyond {bound}"
     return BoundError(
         f"{violations.count} of {info.size} values break the bound; the worst, at {index}: {what}",
         violations=violations.count,
         index=index,
         original=original,
         decoded=result,
-        bound=0.0 if math.isinf(violations.excess) else info.eb_abs,
+        bound=0.0 if math.isinf(violations.excess) else _bound_for(info, original),
     )

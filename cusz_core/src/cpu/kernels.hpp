@@ -60,6 +60,23 @@ struct PipelineKernels {
     }
 };
 
+// Fields to logarithms and back, by value type. special: the pattern that stands for "no data".
+template <class T>
+struct LogKernels {
+    using Bits = typename Traits<T>::Bits;
+
+    // Of the values that have a logarithm.
+    ExponentRange (*exponent_range)(const T* field, std::uint64_t n, Bits special);
+
+    // logs: n values of T, or of double if the scale is wide. signs: a bit for each value.
+    void (*to_logs)(const T* field, std::uint64_t n, const LogScale& scale, Bits special, void* logs,
+                    std::uint64_t* signs);
+
+    // signs: those of the whole field, in which these values begin at number `first`; null: none is negative.
+    void (*from_logs)(const void* logs, std::uint64_t n, const LogScale& scale, Bits special,
+                      const std::uint64_t* signs, std::uint64_t first, T* field);
+};
+
 struct Kernels {
     const char* name; // of the instruction set
 
@@ -75,6 +92,9 @@ struct Kernels {
 
     SplineKernels<float> spline_f32;
     SplineKernels<double> spline_f64;
+
+    LogKernels<float> logs_f32;
+    LogKernels<double> logs_f64;
 
     const PipelineKernels<Huffman>& of(cusz_predictor predictor) const;
 };

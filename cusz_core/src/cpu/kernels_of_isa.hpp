@@ -7,6 +7,7 @@
 
 #include "../format/checksum.hpp"
 #include "kernels.hpp"
+#include "logarithm.hpp"
 #include "pipeline.hpp"
 #include "spline_pipeline.hpp"
 #include "value_range.hpp"
@@ -58,7 +59,9 @@ constexpr Kernels kernels_of_isa(const char* name) {
             value_range<double>,
             kernels_of<Pipeline<Lorenzo, HuffmanCoder>>(),
             spline_kernels_of<float>(),
-            spline_kernels_of<double>()};
+            spline_kernels_of<double>(),
+            {exponent_range<float>, to_logs<float>, from_logs<float>},
+            {exponent_range<double>, to_logs<double>, from_logs<double>}};
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

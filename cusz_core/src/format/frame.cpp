@@ -68,10 +68,16 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     };
     need(raw_header_bytes);
     const unsigned kind = get<std::uint8_t>(header, kind_at);
-    if (kind > CUSZ_KIND_TILED) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
-    if (version == 2 && kind != CUSZ_KIND_TILED) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: version 2 of kind ", kind);
+    const bool has_logs = version == 2 && kind == v2::kind_of_logs;
+    if (kind > CUSZ_KIND_TILED && !has_logs)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
+    if (version == 2 && kind == CUSZ_KIND_RAW) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: version 2 of kind ", kind);
     std::size_t front_bytes = raw_header_bytes;
-    if (kind == CUSZ_KIND_TILED) {
+    if (has_logs) {
+        need(v2::logs_header_bytes);
+        v2::check_draft(header);
+        front_bytes = v2::logs_header_bytes;
+    } else if (kind == CUSZ_KIND_TILED) {
         need(v1::tiled_header_bytes);
         front_bytes = version == 1 ? v1::body_offset(header) : v2::body_offset(header);
         need(front_bytes);
@@ -96,13 +102,16 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
 
     Frame frame{.version = version,
                 .layout = layout,
-                .kind = static_cast<cusz_kind>(kind),
+                .kind = has_logs ? CUSZ_KIND_TILED : static_cast<cusz_kind>(kind),
                 .payload_checksum = get<std::uint32_t>(header, payload_checksum_at)};
     frame.body = static_cast<const std::byte*>(archive) + front_bytes;
     frame.body_stored_bytes = archive_bytes - front_bytes;
     std::uint64_t expected = layout.bytes();
-    if (kind == CUSZ_KIND_TILED) {
-        if (layout.values == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: an empty field in tiles");
+    if (kind != CUSZ_KIND_RAW && layout.values == 0)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: an empty field in tiles");
+    if (has_logs) {
+        expected = v2::read_logs_header(header, frame);
+    } else if (kind == CUSZ_KIND_TILED) {
         version == 1 ? v1::read_tiled_header(header, frame) : v2::read_header(header, frame);
         expected = frame.coding.stored_bytes;
     }

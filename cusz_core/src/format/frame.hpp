@@ -7,7 +7,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "logarithm.hpp"
 
 namespace cusz {
 
@@ -51,6 +54,15 @@ struct Coding {
     Spline spline; // of the spline pipeline
 };
 
+// What the header of an archive of logarithms holds (docs/format_v2.md, section 8).
+struct Logs {
+    LogScale scale;
+    double eb = 0; // relative to every value
+    bool has_fill = false;
+    std::uint64_t special = 0; // bit pattern, in the low bits
+    std::uint64_t signs_bytes = 0, archive_bytes = 0;
+};
+
 // A parsed and validated header, and where the sections are.
 struct Frame {
     std::uint32_t version; // of the format
@@ -59,6 +71,7 @@ struct Frame {
     std::uint32_t payload_checksum;
     Coding coding{};                     // tiled archives
     std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the coder's model; tiled archives
+    std::optional<Logs> logs{};          // then the body is signs and an archive, and there is no coding
     std::vector<std::byte> model{};      // the spline pipeline's, as stored
     std::size_t header_bytes = raw_header_bytes, model_bytes = 0; // of the sections before the body
     const std::byte* body = nullptr;                              // raw bytes, or the stored body

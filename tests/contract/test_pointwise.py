@@ -1,0 +1,230 @@
+"""Mode pw_rel: |d - d'| <= eb |d| for every finite value, exactly; zeros, signs and everything else bit for bit."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+import cusz_core as cusz
+import support
+from support import DTYPES, F32, F64, SHAPES, same_bits
+
+PREDICTORS = ["lorenzo", "spline", "auto"]
+BOUNDS = [1e-1, 1e-3, 1e-5]
+
+
+def broken(x: np.ndarray, y: np.ndarray, eb: float, fill: float | None = None) -> list[str]:
+    """What in `y` breaks the promise made for `x`, in exact arithmetic."""
+    x, y = x.reshape(-1), y.reshape(-1)
+    changed = np.flatnonzero(support.bits(x) != support.bits(y))
+    x, y = x[changed], y[changed]
+    may_differ = np.isfinite(x) & (x != 0)
+    if fill is not None:
+        with np.errstate(over="ignore"):
+            may_differ &= support.bits(x) != support.bits(np.array([fill]).astype(x.dtype))[0]
+    found = [f"{v!r} -> {w!r}: not bit for bit" for v, w in zip(x[~may_differ], y[~may_differ], strict=True)]
+    x, y = x[may_differ], y[may_differ]
+    # Far below the bound, where nothing is subnormal, rounding cannot matter.
+    wide = x.astype(F64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        clear = (np.abs(wide - y) < 0.999999 * eb * np.abs(wide)) & (np.abs(wide) > 1e-280)
+    doubtful = ~(clear & (np.signbit(x) == np.signbit(y)))
+    for v, w in np.unique(np.stack([x[doubtful], y[doubtful]], axis=1).astype(F64), axis=0).tolist():
+        keeps_sign = math.copysign(1, v) == math.copysign(1, w)
+        if not math.isfinite(w) or not keeps_sign or abs(Fraction(v) - Fraction(w)) > Fraction(eb) * abs(Fraction(v)):
+            found.append(f"{v!r} -> {w!r}")
+    return found
+
+
+def check(x: np.ndarray, eb: float, fill: float | None = None, **options: Any) -> bytes:
+    archive = cusz.compress(x, eb, "pw_rel", fill=fill, **{"threads": 1, **options})
+    info = cusz.inspect(archive)
+    assert (info.shape, info.dtype, info.raw_bytes, info.archive_bytes) == (x.shape, x.dtype, x.nbytes, len(archive))
+    y = cusz.decompress(archive, threads=1)
+    assert broken(x, y, eb, fill) == []
+    if info.kind == "tiled":
+        assert (info.version, info.mode, info.eb) == (2, "pw_rel", eb)
+        assert math.isnan(info.eb_abs)
+        assert (info.fill is None) == (fill is None)
+        assert len(archive) < x.nbytes + support.RAW_OVERHEAD
+    else:
+        assert same_bits(x, y)
+        assert len(archive) == x.nbytes + support.RAW_OVERHEAD
+    cusz.check(archive, threads=1)
+    cusz.verify(x, archive, threads=1)
+    return archive
+
+
+def many_magnitudes(shape: tuple[int, ...], dtype: np.dtype, seed: int = 0) -> np.ndarray:
+    """Smooth logarithms over most exponents, both signs, and zeros of both signs."""
+    octaves = 0.45 * np.finfo(dtype).maxexp
+    smooth = support.smooth(shape, F64, seed)
+    x = (np.exp2(octaves * smooth / max(np.abs(smooth).max(initial=0), 1e-9))).astype(dtype)
+    x *= np.where(np.roll(smooth, 3) < 0, -1, 1).astype(dtype)
+    x.reshape(-1)[::97] = 0.0
+    x.reshape(-1)[5::97] = -0.0
+    return x
+
+
+# ------------------------------------------------------------------------------------------------------- the bound
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@support.cases("eb, predictor, ndim", BOUNDS, PREDICTORS, SHAPES)
+def test_shapes(ndim: int, predictor: str, eb: float, dtype: np.dtype) -> None:
+    for shape in SHAPES[ndim]:
+        check(many_magnitudes(shape, dtype), eb, predictor=predictor)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("eb", [1e300, 2.5, 1.0, 0.999, 1e-2, 1e-4, 1e-6, 3e-7, 1e-7, 1e-9, 1e-14, 1e-300])
+def test_every_bit_pattern(eb: float, dtype: np.dtype) -> None:
+    """Subnormals, the largest values, infinities, NaN of any payload."""
+    for seed in range(3):
+        check(support.random_bits((5000,), dtype, seed), eb)
+    limits = np.finfo(dtype)
+    special = [0, limits.smallest_subnormal, limits.tiny, limits.max, np.inf, np.nan, 1, limits.eps, 1 - limits.epsneg]
+    special += [np.nextafter(limits.tiny, 0), np.nextafter(limits.tiny, 1), np.nextafter(limits.max, 0)]
+    one = np.array([*special, *(-value for value in special)], dtype)
+    check(one, eb)
+    with np.errstate(over="ignore"):
+        check(np.tile(one, 500) * np.repeat(np.array([1, 1.5, 2, 3], dtype), one.size * 125), eb)
+    for value in one:
+        check(np.full(3000, value), eb)
+
+
+@settings(max_examples=150)
+@given(
+    x=st.sampled_from(DTYPES).flatmap(
+        lambda dtype: st_numpy.arrays(
+            dtype,
+            st_numpy.array_shapes(max_dims=4, max_side=9),
+            elements=st.floats(width=8 * dtype.itemsize, allow_nan=True, allow_infinity=True),
+        )
+    ),
+    eb=st.floats(1e-9, 4),
+    predictor=st.sampled_from(PREDICTORS),
+    fill=st.none() | st.floats(allow_nan=True),
+)
+def test_any_values(x: np.ndarray, eb: float, predictor: str, fill: float | None) -> None:
+    large = np.tile(x, (*[1] * (x.ndim - 1), 1 + 3000 // x.size))  # small ones are stored raw
+    check(large, eb, fill, predictor=predictor)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "fill", [1e20, 0.0, -0.0, -999.0, 1.0, math.nan, math.inf, -math.inf, 1e-310, 3.4028234663852886e38]
+)
+def test_fill(fill: float, dtype: np.dtype) -> None:
+    x = many_magnitudes((40, 50), dtype)
+    x[5:17, 3:20] = np.array(fill).astype(dtype)
+    x[20, :] = np.nan
+    x[21, ::2] = np.inf
+    archive = check(x, 1e-3, fill)
+    assert cusz.inspect(archive).special >= 12 * 17
+    check(x, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_bound_of_0_is_lossless(dtype: np.dtype) -> None:
+    x = many_magnitudes((300,), dtype)
+    assert cusz.compress(x, 0.0, "pw_rel") == cusz.compress(x, 0.0)
+
+
+# ------------------------------------------------------------------------------------------------ what it is good for
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_small_values_keep_their_digits(dtype: np.dtype) -> None:
+    """A bound relative to the range loses them, or takes far more bytes."""
+    x = np.exp2(6 * support.smooth((40, 50, 60), F64)).astype(dtype)
+    archive = check(x, 1e-3)
+    same_for_the_smallest = cusz.compress(x, float(1e-3 * x.min()))
+    assert 1.5 * len(archive) < len(same_for_the_smallest)
+
+
+def test_signs_cost_little_where_they_are_in_groups() -> None:
+    x = many_magnitudes((64, 64, 64), F32)
+    assert len(check(x, 1e-3)) < 1.15 * len(check(np.abs(x), 1e-3))
+
+
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_boxes(dtype: np.dtype, predictor: str) -> None:
+    for shape in ((10007,), (130, 70), (31, 37, 41), (7, 11, 13, 17), (5000, 1), (1, 1, 4097)):
+        archive = check(many_magnitudes(shape, dtype), 1e-3, predictor=predictor)
+        whole = cusz.decompress(archive)
+        for start, count in support.boxes(shape, 1, 12):
+            box = cusz.decompress_box(archive, start, count)
+            assert same_bits(box, support.part(whole, start, count))
+        apart = np.zeros((*shape[:-1], 2 * shape[-1]), dtype)
+        cusz.decompress_box(archive, (0,) * len(shape), out=apart[..., ::2])
+        assert same_bits(np.ascontiguousarray(apart[..., ::2]), whole)
+        assert not apart[..., 1::2].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_threads_do_not_matter(dtype: np.dtype) -> None:
+    x = many_magnitudes((70, 80, 90), dtype)
+    archives = {cusz.compress(x, 1e-3, "pw_rel", threads=threads) for threads in (1, 2, 5)}
+    assert len(archives) == 1
+    assert len({cusz.decompress(*archives, threads=threads).tobytes() for threads in (1, 2, 5)}) == 1
+
+
+def test_the_lossless_stage() -> None:
+    x = (2.0 ** (np.indices((40, 50, 60)).sum(axis=0) % 32)).astype(F32)
+    assert len(check(x, 1e-3, lossless="zstd")) < len(check(x, 1e-3))
+
+
+# ------------------------------------------------------------------------------------------------------------- damage
+
+
+def test_damage_is_found() -> None:
+    x = many_magnitudes((9, 17, 33), F32)
+    archive = bytearray(check(x, 1e-2))
+    for length in range(len(archive)):
+        with pytest.raises(cusz.CorruptArchiveError):
+            cusz.decompress(archive[:length])
+    silent = []
+    for bit in range(8 * len(archive)):
+        archive[bit // 8] ^= 1 << bit % 8
+        try:
+            cusz.decompress(archive)
+            silent.append(bit)
+        except (cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedError):
+            pass
+        archive[bit // 8] ^= 1 << bit % 8
+    assert silent == []
+
+
+# ------------------------------------------------------------------------------------------------------- verification
+
+
+def test_verify_decides_exactly() -> None:
+    x = many_magnitudes((50, 60), F64)
+    archive = cusz.compress(x, 1e-3, "pw_rel")
+    found = cusz.verify(x, archive)
+    assert 0.5 < found.max_error_over_eb <= 1
+    y = cusz.decompress(archive)
+    at = np.unravel_index(int(np.argmax(np.where(x != 0, np.abs(x), 0))), x.shape)
+    for wrong in (y[at] * (1 + 1.1e-3), -y[at]):
+        other = x.copy()
+        other[at] = wrong
+        with pytest.raises(cusz.BoundError, match="1 of 3000 values break the bound") as error:
+            cusz.verify(other, archive)
+        assert error.value.index == tuple(map(int, at))
+    zero = tuple(int(i[0]) for i in np.nonzero(x == 0))
+    other = x.copy()
+    other[zero] = -x[zero]
+    with pytest.raises(cusz.BoundError, match="not bit for bit"):
+        cusz.verify(other, archive)
