@@ -163,7 +163,7 @@ Frame parse(cusz_context& context, Source& archive, std::size_t archive_bytes) {
     std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
     backend.copy(header.data(), archive.pointer, header.size());
     Frame frame = cusz::parse(header.data(), archive.pointer, archive_bytes);
-    if (!frame.logs) return frame;
+    if (!frame.has_logs) return frame;
     void* const copy = context.scratch.inner.reserve(archive_bytes);
     backend.copy(copy, archive.pointer, archive_bytes);
     archive = {copy, host, archive.name};
@@ -388,7 +388,7 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         if (from.on_device()) need(context, "context");
         const Frame outer =
             from.on_device() ? parse(*context, from, archive_bytes) : cusz::parse(archive, archive, archive_bytes);
-        const Frame frame = outer.logs ? parse_logs(outer) : outer;
+        const Frame frame = outer.has_logs ? parse_logs(outer) : outer;
         const Layout& layout = outer.layout;
         cusz_info i{};
         i.struct_bytes = static_cast<std::uint32_t>(std::min(struct_bytes, sizeof i));
@@ -401,7 +401,7 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
         i.raw_bytes = layout.bytes();
         i.archive_bytes = archive_bytes;
         i.header_bytes = frame.header_bytes;
-        if (outer.logs) i.header_bytes += archive_bytes - static_cast<std::size_t>(outer.logs->archive_bytes);
+        if (outer.has_logs) i.header_bytes += archive_bytes - static_cast<std::size_t>(outer.logs.archive_bytes);
         i.payload_bytes = i.raw_bytes;
         i.predictor = i.coder = CUSZ_NO_STAGE;
         if (frame.kind == CUSZ_KIND_TILED) {
@@ -432,12 +432,12 @@ cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t arch
             i.n_out_of_range = c.n_out_of_range;
             i.n_unpredictable = c.n_unpredictable;
         }
-        if (outer.logs) {
+        if (outer.has_logs) {
             i.mode = CUSZ_PW_REL;
-            i.eb = outer.logs->eb;
+            i.eb = outer.logs.eb;
             i.eb_abs = i.step = std::numeric_limits<double>::quiet_NaN(); // every value has its own
-            i.has_fill = outer.logs->has_fill;
-            i.fill = outer.logs->has_fill ? as_double(layout.dtype, outer.logs->special) : 0;
+            i.has_fill = outer.logs.has_fill;
+            i.fill = outer.logs.has_fill ? as_double(layout.dtype, outer.logs.special) : 0;
         }
         put(info, struct_bytes, i);
     });
@@ -448,7 +448,7 @@ cusz_status cusz_check(cusz_context* context, const void* archive, size_t archiv
         need(context, "context");
         Source from = source(archive, "archive");
         const Frame frame = parse(*context, from, archive_bytes);
-        if (frame.logs)
+        if (frame.has_logs)
             return read_pointwise(workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {}), frame, {});
         read_archive(workers_for(*context, CUSZ_BACKEND_AUTO, threads, frame.layout, {from}), frame,
                      body_of(frame, from), {});
@@ -469,7 +469,7 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
         if (field_bytes > 0) need(field, "field");
         const Target to = target(field, "field", backend);
         const Workers workers = workers_for(*context, backend, threads, frame.layout, {from, to});
-        frame.logs ? read_pointwise(workers, frame, to) : read_archive(workers, frame, body_of(frame, from), to);
+        frame.has_logs ? read_pointwise(workers, frame, to) : read_archive(workers, frame, body_of(frame, from), to);
     });
 }
 
@@ -498,10 +498,10 @@ cusz_status cusz_decompress_box(cusz_context* context, const void* archive, size
         }
         const Workers workers = workers_for(*context, CUSZ_BACKEND_CPU, threads, frame.layout, {});
         if (values == 0)
-            return frame.logs ? read_pointwise(workers, frame, {})
-                              : read_archive(workers, frame, body_of(frame, from), {});
+            return frame.has_logs ? read_pointwise(workers, frame, {})
+                                  : read_archive(workers, frame, body_of(frame, from), {});
         need(field, "field");
-        frame.logs ? read_pointwise_box(workers, frame, box) : read_box(workers, frame, box);
+        frame.has_logs ? read_pointwise_box(workers, frame, box) : read_box(workers, frame, box);
     });
 }
 

@@ -96,12 +96,12 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
 }
 
 Frame parse_logs(const Frame& frame) {
-    const Logs& logs = *frame.logs;
+    const Logs& logs = frame.logs;
     const std::byte* const archive = frame.body + padded(static_cast<std::size_t>(logs.signs_bytes));
     const Frame inner = parse(archive, archive, static_cast<std::size_t>(logs.archive_bytes));
     const Coding expected = coding_of_logs(inner.coding, logs, frame.layout.dtype);
     const Coding& c = inner.coding;
-    const bool fits = !inner.logs && inner.kind == CUSZ_KIND_TILED && inner.layout.ndim == frame.layout.ndim &&
+    const bool fits = !inner.has_logs && inner.kind == CUSZ_KIND_TILED && inner.layout.ndim == frame.layout.ndim &&
                       inner.layout.shape == frame.layout.shape &&
                       inner.layout.dtype == logs.scale.dtype(frame.layout.dtype) && c.mode == CUSZ_ABS &&
                       c.eb == expected.eb && c.has_fill && c.special == expected.special;
@@ -113,7 +113,7 @@ namespace {
 
 // The signs of a whole field; null if there are none.
 const std::uint64_t* read_signs(const Workers& workers, const Frame& frame) {
-    const auto stored = static_cast<std::size_t>(frame.logs->signs_bytes);
+    const auto stored = static_cast<std::size_t>(frame.logs.signs_bytes);
     if (stored == 0) return nullptr;
     const std::size_t bytes = static_cast<std::size_t>((frame.layout.values + 63) / 64 * 8);
     if (!is_packed(frame.body, stored) || verified_bytes(workers, frame.body, stored) != bytes)
@@ -142,7 +142,7 @@ void read_pointwise(const Workers& workers, const Frame& frame, const Target& fi
     const auto bytes = static_cast<std::size_t>(frame.layout.bytes());
     void* const to = field.on_device() ? workers.scratch.field.reserve(bytes) : field.pointer;
     const Layout row = flat(frame.layout);
-    workers.cpu.from_logs(row, values, frame.logs->scale, frame.logs->special, signs, workers.threads, whole(row, to));
+    workers.cpu.from_logs(row, values, frame.logs.scale, frame.logs.special, signs, workers.threads, whole(row, to));
     if (field.on_device()) workers.backend.copy(field.pointer, to, bytes);
 }
 
@@ -155,7 +155,7 @@ void read_pointwise_box(const Workers& workers, const Frame& frame, const Select
     Selection selected = whole(dense, values);
     selected.start = box.start;
     read_box(workers, inner, selected);
-    workers.cpu.from_logs(frame.layout, values, frame.logs->scale, frame.logs->special, signs, workers.threads, box);
+    workers.cpu.from_logs(frame.layout, values, frame.logs.scale, frame.logs.special, signs, workers.threads, box);
 }
 
 } // namespace cusz

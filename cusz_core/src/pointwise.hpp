@@ -1,5 +1,5 @@
 // Bounds relative to every value (CUSZ_PW_REL): a field's logarithms are compressed with an absolute bound, and its
-// signs are kept beside them (docs/format_v2.md, section 8). This is a layer above framing.hpp, whose archives it
+// signs are kept beside them (docs/format_v2.md, section 12). This is a layer above framing.hpp, whose archives it
 // holds. All of it works on the CPU and in host memory.
 #pragma once
 

@@ -322,14 +322,14 @@ std::size_t BlockOperator::compress_to(cusz_context* context, const char* field,
         if (compress(params) == CUSZ_OK) return archive_bytes;
     }
 
-    const std::array<char, 2> reason = {static_cast<char>('0' + status), '\0'};
+    const char* const reason = status == CUSZ_ERROR_MEMORY ? "no memory" : cusz_status_name(status);
     cusz_params lossless;
     cusz_params_init(&lossless);
     lossless.threads = 1;
     if (is_readable) lossless.backend = CUSZ_BACKEND_CPU;
     cusz_release_scratch(context);
-    if (compress(lossless) != CUSZ_OK) return store_plain(variable, field, field_bytes, out, reason.data(), why);
-    report_raw(variable, reason.data(), why);
+    if (compress(lossless) != CUSZ_OK) return store_plain(variable, field, field_bytes, out, reason, why);
+    report_raw(variable, reason, why);
     return archive_bytes;
 }
 

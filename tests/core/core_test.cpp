@@ -4,12 +4,15 @@
 #include <cusz/cusz.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "format/logarithm.hpp"
 #include "params.hpp"
 #include "promises.hpp"
 #include "seal.hpp"
@@ -212,6 +215,32 @@ void structures_of_other_versions(cusz_context* context) {
     }
 }
 
+// The errors of log2_of and exp2_of on which the proof of a bound relative to every value rests. Their arguments but for
+// the exponent, to which both are exact: of float all, unless `few`.
+void logarithms(bool few) {
+    const auto above_rounding = [](long double error, long double of, int digits) {
+        return error - std::ldexp(1.0L, std::max(std::ilogb(of), -1000) - digits);
+    };
+    for (std::uint32_t bits = 0x3F800000; bits < 0x40000000; bits += few ? 97 : 1) {
+        const auto value = std::bit_cast<float>(bits);
+        const float log = cusz::log2_of(value, 0.0f);
+        const long double exact = std::log2(static_cast<long double>(value));
+        demand(above_rounding(std::abs(log - exact), log, 24) < cusz::log_error<float>, "log2 of float");
+        const float power = cusz::exp2_of<float>(value - 1, 0);
+        const long double relative = power / std::exp2(static_cast<long double>(value - 1)) - 1;
+        demand(std::abs(relative) < cusz::exp_error<float>, "exp2 of float");
+    }
+    for (std::uint64_t i = 0; i < (few ? 100'000u : 10'000'000u); ++i) {
+        const auto value = std::bit_cast<double>(0x3FF0000000000000u | hash(i) >> 12);
+        const double log = cusz::log2_of(value, 0.0);
+        const long double exact = std::log2(static_cast<long double>(value));
+        demand(above_rounding(std::abs(log - exact), log, 53) < cusz::log_error<double>, "log2 of double");
+        const double power = cusz::exp2_of<double>(value - 1, 0);
+        const long double relative = power / std::exp2(static_cast<long double>(value - 1)) - 1;
+        demand(std::abs(relative) < cusz::exp_error<double>, "exp2 of double");
+    }
+}
+
 // Packed blocks of every size of values, in memory of exactly their sizes, whole and damaged.
 void packed_blocks(cusz_context* context) {
     std::size_t damaged = 0;
@@ -275,6 +304,7 @@ int main(int argc, char** argv) {
     words_beyond_the_end(context);
     structures_of_other_versions(context);
     packed_blocks(context);
+    logarithms(few);
     demand(cusz_scratch_bytes(context) > 0, "scratch is kept");
     cusz_release_scratch(context);
     demand(cusz_scratch_bytes(context) == 0, "scratch is given back");

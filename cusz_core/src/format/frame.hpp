@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "logarithm.hpp"
@@ -54,7 +53,7 @@ struct Coding {
     Spline spline; // of the spline pipeline
 };
 
-// What the header of an archive of logarithms holds (docs/format_v2.md, section 8).
+// What the header of an archive of logarithms holds (docs/format_v2.md, section 12).
 struct Logs {
     LogScale scale;
     double eb = 0; // relative to every value
@@ -71,8 +70,9 @@ struct Frame {
     std::uint32_t payload_checksum;
     Coding coding{};                     // tiled archives
     std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the coder's model; tiled archives
-    std::optional<Logs> logs{};          // then the body is signs and an archive, and there is no coding
-    std::vector<std::byte> model{};      // the spline pipeline's, as stored
+    bool has_logs = false;               // then the body is signs and an archive, and there is no coding
+    Logs logs{};
+    std::vector<std::byte> model{};                               // the spline pipeline's, as stored
     std::size_t header_bytes = raw_header_bytes, model_bytes = 0; // of the sections before the body
     const std::byte* body = nullptr;                              // raw bytes, or the stored body
     std::uint64_t body_stored_bytes = 0;

@@ -1,4 +1,4 @@
-// Fields as logarithms (docs/format_v2.md, section 8): a bound relative to every value is an absolute one of its
+// Fields as logarithms (docs/format_v2.md, section 12): a bound relative to every value is an absolute one of its
 // logarithm (paper, section 2). Everything here is IEEE arithmetic and integers, so it gives the same bits everywhere,
 // and its errors are known, so that the bound holds by proof.
 #pragma once
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 #include <optional>
 
 #include "../params.hpp"
@@ -54,7 +55,7 @@ template <class V>
 inline constexpr V special_log = std::numeric_limits<V>::max();
 
 // Largest errors of log2_of and exp2_of: of the logarithm beyond its rounding, absolute; of the value, relative
-// (tests/core/logarithm_test.cpp).
+// (logarithms() of tests/core/core_test.cpp).
 template <class V>
 inline constexpr double log_error = sizeof(V) == 4 ? 0x1p-22 : 0x1p-51;
 template <class V>
@@ -70,7 +71,7 @@ constexpr V log2_of(V value, V least) {
     const V biased = std::bit_cast<V>(bits_of(V(1) / std::numeric_limits<V>::epsilon()) | (bits >> D::mantissa));
     V exponent = biased - (V(1) / std::numeric_limits<V>::epsilon() + V(D::bias));
     V m = std::bit_cast<V>((bits & D::in_mantissa) | D::one);
-    const bool above = m > V(1.41421356237309504880);
+    const bool above = m > V(std::numbers::sqrt2);
     m = above ? m * V(0.5) : m;
     exponent = above ? exponent + V(1) : exponent;
     const V s = (m - V(1)) / (m + V(1)), z = s * s; // log m = 2 artanh s, |s| < 0.172
@@ -98,7 +99,7 @@ constexpr T exp2_of(V logarithm, int least) {
     v = v > most ? most : v;
     const V rounded = v + D::rounder;
     const V whole = rounded - D::rounder;
-    const V x = (v - whole) * V(0.69314718055994530942);
+    const V x = (v - whole) * V(std::numbers::ln2);
     V sum;
     if constexpr (sizeof(V) == 4) {
         sum = V(1.0 / 5040);
@@ -169,7 +170,7 @@ template <class T>
 constexpr std::optional<LogScale> log_scale(double eb, int least, int most) {
     // Everything that is not the compressor's error: rounding of the logarithms, and both functions' errors.
     const auto spent = [&]<class V>(V) {
-        const int octaves = std::bit_width(static_cast<unsigned>(most - least + 1)) - 1;
+        const int octaves = static_cast<int>(std::bit_width(static_cast<unsigned>(most - least + 1))) - 1;
         double rounding = 1; // half a unit in the last place of the largest logarithm
         for (int i = octaves - std::numeric_limits<V>::digits; i < 0; ++i) rounding /= 2;
         const double narrowing = sizeof(T) < sizeof(V) ? 0x1p-24 : 0;

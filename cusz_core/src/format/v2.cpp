@@ -130,6 +130,7 @@ std::uint64_t read_logs_header(const void* header, Frame& frame) {
     if (logs.signs_bytes > most || logs.archive_bytes > most)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", logs.signs_bytes, " bytes of signs and ", logs.archive_bytes,
              " of logarithms");
+    frame.has_logs = true;
     frame.logs = logs;
     frame.header_bytes = logs_header_bytes;
     return (logs.signs_bytes + 7) / 8 * 8 + logs.archive_bytes;

@@ -28,7 +28,7 @@ void read_header(const void* header, Frame& frame);
 void write_header(void* archive, const Layout& layout, const Coding& coding, std::size_t model_bytes,
                   std::uint32_t payload_checksum);
 
-// Archives of logarithms (section 8).
+// Archives of logarithms (section 12).
 inline constexpr unsigned kind_of_logs = 2;
 inline constexpr std::size_t logs_header_bytes = 112;
 

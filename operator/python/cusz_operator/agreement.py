@@ -258,6 +258,8 @@ def _bound_of(blocks: Sequence[_Placed]) -> float:
     low = min((found.min for found in counted), default=0.0)
     high = max((found.max for found in counted), default=0.0)
     bound = embedding.absolute_bound(parameters.eb, low, high) if parameters.mode == "rel" else parameters.eb
+    if parameters.mode == "pw_rel":  # rounding to float16 adds at most as much again
+        return bound / 2 if blocks[0].block.given == "float16" else bound
     if blocks[0].block.given == "float16":
         are_known = not any(math.isnan(found.min) for found in ranges)
         bound = float16_bound(bound, max(abs(low), abs(high)) if are_known else math.nan)

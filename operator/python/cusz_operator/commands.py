@@ -215,7 +215,7 @@ def _add_diff_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=Path, help=".bp directory; the original, if one of them is")
     parser.add_argument("b", type=Path, help=".bp directory")
     parser.add_argument("--eb", type=number, help="exit status 1 if a value differs by more (0: by a bit)")
-    parser.add_argument("--mode", choices=TABLE["mode"].choices, default="abs", help="of --eb (default: abs)")
+    parser.add_argument("--mode", choices=("abs", "rel"), default="abs", help="of --eb (default: abs)")
     parser.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
     parser.add_argument("--step", action="append", type=int, metavar="N", help="only this one; repeat for more")
     parser.add_argument("--steps", action="store_true", help="a line for every step, not only for the worst")
@@ -422,7 +422,9 @@ def _asked(variable: VariableInfo) -> str:
     for own in variable.asked:
         mode = "unknown" if own is None else own.mode if own.eb else "lossless"
         bounds.setdefault(mode, []).append(own.eb if own else 0.0)
-    return ", ".join(f"{mode} {_range(own)}" if mode in ("abs", "rel") else mode for mode, own in bounds.items())
+    return ", ".join(
+        f"{mode} {_range(own)}" if mode in ("abs", "rel", "pw_rel") else mode for mode, own in bounds.items()
+    )
 
 
 def _in_force(variable: VariableInfo) -> str:

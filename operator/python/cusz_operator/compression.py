@@ -59,7 +59,7 @@ class Compressor:
         Args:
             number: of the block in the step.
             found: the range of its values.
-            bound: the absolute bound.
+            bound: the absolute bound; in mode "pw_rel" that relative to every value.
             row: of the block table, to be filled.
         """
         row["device"] = block.device
@@ -72,7 +72,10 @@ class Compressor:
             row["raw_bytes"], row["archive_bytes"] = values.nbytes, len(stored)
             row["checksum"], row["seconds"] = zlib.crc32(values), time.perf_counter() - started
             return Compressed(stored, None)
-        parameters = dataclasses.replace(block.parameters, eb=bound, mode="abs")
+        is_pointwise = block.parameters.mode == "pw_rel"
+        parameters = dataclasses.replace(block.parameters, eb=bound, mode="pw_rel" if is_pointwise else "abs")
+        if is_pointwise and bound > 0:
+            row["eb_abs"] = math.nan
         archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=self._memory(number, block))
         seconds = time.perf_counter() - started
         info = cusz_core.inspect(archive)

@@ -36,9 +36,9 @@ def operator_parameters(
 
     Args:
         eb: the error bound, finite and >= 0: in the variable's unit (mode "abs"), or a fraction of the value range
-            (mode "rel"). 0 is lossless.
+            (mode "rel") or of every value ("pw_rel"). 0 is lossless.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of every *block*, because a plugin cannot
-            communicate: blocks of different ranks have different bounds.
+            communicate: blocks of different ranks have different bounds. "pw_rel": |d - d'| <= eb * |d|.
         order: "column" if ADIOS2 is used with column-major dimensions (Fortran).
         options: further parameters, by the names of `cusz_core.Parameters`.
 

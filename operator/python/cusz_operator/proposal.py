@@ -105,7 +105,7 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
             raise ParameterError(f"variable {variable.name!r}: {reason}") from None
         return dataclasses.replace(found, remark=f"left out: {reason}")
     eb_abs = absolute_bound(eb, low, high) if goal.mode == "rel" else eb
-    (outcome,) = tuning.survey(sample, [eb_abs], "abs", **options)
+    (outcome,) = tuning.survey(sample, [eb_abs], "pw_rel" if goal.mode == "pw_rel" else "abs", **options)
     estimate = f"estimated: ratio {outcome.ratio:.3g}, PSNR {outcome.psnr:.0f} dB"
     mark = None if options.get("fill") is not None else tuning.likely_fill(sample)
     remark = (

@@ -733,6 +733,9 @@ def step_summary(step: ReaderStep, name: str) -> list[str]:
         return []
     which = "" if blocks.has_table else " (of its first block)"
     bound = f"{bounds.min():.6g}" if bounds.size else "0"
+    if np.isnan(bounds).any():
+        archive = step._reader._archive(name, step.index, int(filled[0]), DTYPES[kind])
+        bound = f"{cusz_core.inspect(archive).eb:.6g} of every value" if archive is not None else "?"
     return [f"|error| <= {bound}, ratio {ratio:.1f}{which}"]
 
 

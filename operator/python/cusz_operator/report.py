@@ -259,7 +259,7 @@ def _compare_step(
     low, high, n_values = math.inf, -math.inf, 0
     excess = -1.0
     counts = np.zeros(HISTOGRAM_BINS, np.int64)
-    for box, bound, fill in _pieces(step, part, facts):
+    for box, bound, fill, is_pointwise in _pieces(step, part, facts):
         decoded = step._read_stored(part, box, dtype, None, None)
         original = _stored_values(exact, facts.step, name, part, box)
         a, b = original.reshape(-1), decoded.reshape(-1)
@@ -277,20 +277,25 @@ def _compare_step(
         if limits.values:
             low, high, n_values = min(low, limits.min), max(high, limits.max), n_values + limits.values
         # What has no bound is compared as if it had one that nothing breaks: for the errors alone.
-        violations, errors = embedding.compare(a, b, np.finfo(np.float64).max if bound is None else bound, fill)
+        violations, errors = embedding.compare(
+            a, b, np.finfo(np.float64).max if bound is None else bound, fill, is_pointwise
+        )
         squares.merge(errors)
         if bound is None:
             continue
         found.broken += violations.count
         if violations.count and violations.excess > excess:
             excess = violations.excess
-            by = "they should be the same" if math.isinf(excess) else f"they differ by {excess!r}, beyond {bound!r}"
+            beyond = f"{bound!r} of the original" if is_pointwise else repr(bound)
+            by = "they should be the same" if math.isinf(excess) else f"they differ by {excess!r}, beyond {beyond}"
             found.worst = _told(violations.position, box, a, b, by)
         if bound > 0:
-            found.over_bound = max(found.over_bound, errors.largest / bound)
+            share = errors.largest_share if is_pointwise else errors.largest / bound
+            found.over_bound = max(found.over_bound, share)
             if histogram_for is not None:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    relative = ((b.astype(np.float64) - a) / bound)[~_is_fill(a, fill)]
+                with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                    limit = bound * np.abs(a.astype(np.float64)) if is_pointwise else bound
+                    relative = ((b.astype(np.float64) - a) / limit)[~_is_fill(a, fill)]
                 counts += np.histogram(relative, HISTOGRAM_BINS, (-1.0, 1.0))[0]
     found.max_error = squares.largest
     if is_field:
@@ -300,23 +305,25 @@ def _compare_step(
     return found
 
 
-def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box, float | None, float | None]]:
-    """The boxes that are compared one by one, with the bound and the fill value of each; no bound: not compressed."""
+def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box, float | None, float | None, bool]]:
+    """The boxes that are compared one by one, with the bound, the fill value, and whether the bound is relative to
+    every value; no bound: not compressed."""
     reader, shape = step._reader, step.shape(part)
     whole = (0,) * len(shape), shape
     blocks = step._archived(part) if facts.is_compressed else None
     if blocks is None:
         bound = facts.bounds[1] if facts.bounds is not None else None
-        yield from ((box, bound, None) for box in _slabs(whole))
+        yield from ((box, bound, None, False) for box in _slabs(whole))
         return
     dtype = DTYPES[reader._entry(part).type]
     for number in np.flatnonzero((blocks.table["count"] > 0).all(axis=1)).tolist():
         row = blocks.table[number]
         archive = reader._archive(part, step.index, number, dtype)
         info = None if archive is None else cusz_core.inspect(archive)
-        bound, fill = (0.0, None) if info is None else (info.eb_abs, info.fill)
+        is_pointwise = info is not None and info.mode == "pw_rel"
+        bound, fill = (0.0, None) if info is None else (info.eb if is_pointwise else info.eb_abs, info.fill)
         block = tuple(row["start"].tolist()), tuple(row["count"].tolist())
-        yield from ((box, bound, fill) for box in _slabs(block))
+        yield from ((box, bound, fill, is_pointwise) for box in _slabs(block))
 
 
 def _slabs(box: Box) -> Iterator[Box]:
@@ -361,7 +368,7 @@ def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) ->
     dtype = DTYPES[run._entry(part).type]
     both = (_stored_values(exact, step, name, part, box), run[step]._read_stored(part, box, dtype, None, None))
     original, decoded = (np.array(values).reshape(tuple(count[-3:])) for values in both)
-    for fill in {fill for _, _, fill in _pieces(run[step], part, facts)}:
+    for fill in {fill for _, _, fill, _ in _pieces(run[step], part, facts)}:
         nothing = _is_fill(original, fill)
         original[nothing] = decoded[nothing] = np.nan
     return View(original, decoded, box, tuple(count) == shape)
@@ -376,13 +383,13 @@ def _largest_bound(reader: Reader, name: str, step: int) -> float:
         if blocks is None or not filled.size:
             continue
         if blocks.has_table:
-            largest = max(largest, float(blocks.table["eb_abs"][filled].max()))
+            largest = float(np.fmax(largest, np.fmax.reduce(blocks.table["eb_abs"][filled])))
             continue
         archive = reader._archive(part, step, int(filled[0]), DTYPES[reader._entry(part).type])
         if archive is None:
             blocks.may_be_archives = False
         else:
-            largest = max(largest, cusz_core.inspect(archive).eb_abs)
+            largest = float(np.fmax(largest, cusz_core.inspect(archive).eb_abs))
     return largest
 
 

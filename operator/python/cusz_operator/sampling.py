@@ -200,7 +200,9 @@ class _Run:
         if archive is None:
             return ""
         try:
-            return f"already compressed with cusz, bound {cusz_core.inspect(archive).eb_abs:g}"
+            info = cusz_core.inspect(archive)
+            bound = f"{info.eb:g} of every value" if info.mode == "pw_rel" else f"{info.eb_abs:g}"
+            return f"already compressed with cusz, bound {bound}"
         except CorruptArchiveError:
             return "already written through cusz"
 

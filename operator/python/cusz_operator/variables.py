@@ -33,7 +33,8 @@ _VALUE_BYTES = {
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A bound as it was asked for: absolute (mode "abs"), or a fraction of the value range (mode "rel")."""
+    """A bound as it was asked for: absolute (mode "abs"), or a fraction of the value range ("rel") or of every value
+    ("pw_rel")."""
 
     mode: str
     eb: float
@@ -63,7 +64,7 @@ class VariableInfo:
         asked: the bounds asked for, in the order of steps, each once. None is one of them if there are blocks of which
             this is not known: the program that wrote them has not recorded it, or they are all stored raw.
         eb_abs_min, eb_abs_max: the smallest and the largest absolute bound in force for a block that is not exact; None
-            if there is no such block.
+            if there is no such block, or bounds are relative to every value.
         outliers: values and codes that the coder had no symbol for.
         predictors: number of blocks coded with each predictor; of those of which it is not recorded, as "unknown".
         packed: number of blocks of integers that are stored exactly in fewer bytes.
@@ -212,6 +213,8 @@ class _Tally:
                 self._asked[None if is_of_writer else Asked(block["mode"], block["eb"])] = None
 
     def _add_bounds(self, low: float, high: float) -> None:
+        if math.isnan(low):  # relative to every value
+            return
         self._bounds = min(self._bounds[0], low), max(self._bounds[1], high)
 
     def info(self) -> VariableInfo:

@@ -118,9 +118,10 @@ class Writer:
             path: the .bp folder, or the stream, to write. A folder of this name is replaced, unless `append`.
             comm: an mpi4py communicator; None: this process alone.
             eb: the error bound of variables without their own, finite and >= 0: in the variable's unit (mode "abs"), or
-                a fraction of its value range (mode "rel"). 0 is lossless.
+                a fraction of its value range (mode "rel") or of every value ("pw_rel"). 0 is lossless.
             mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of the whole variable at the step, over all
-                ranks and over values that are finite and not `fill`. A range of 0 means lossless.
+                ranks and over values that are finite and not `fill`. A range of 0 means lossless. "pw_rel":
+                |d - d'| <= eb * |d|, with signs and zeros kept (compressed on the CPU; see `cusz_core.Parameters`).
             variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
                 `options`.
             engine: "BP5", "BP4" or "SST".
