@@ -215,8 +215,8 @@ void structures_of_other_versions(cusz_context* context) {
     }
 }
 
-// The errors of log2_of and exp2_of on which the proof of a bound relative to every value rests. Their arguments but for
-// the exponent, to which both are exact: of float all, unless `few`.
+// The errors of log2_of and exp2_of on which the proof of a bound relative to every value rests. Their arguments but
+// for the exponent, to which both are exact: of float all, unless `few`.
 void logarithms(bool few) {
     const auto above_rounding = [](long double error, long double of, int digits) {
         return error - std::ldexp(1.0L, std::max(std::ilogb(of), -1000) - digits);
