@@ -29,7 +29,10 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--tools", metavar="A,B", help="only these tools, such as cusz,sz3-lorenzo")
     sub.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
     sub.add_argument(
-        "--mode", choices=("abs", "rel"), default="rel", help="rel (default): relative to the value range; or abs"
+        "--mode",
+        choices=("abs", "rel", "pw_rel"),
+        default="rel",
+        help="rel (default): relative to the value range; abs; or pw_rel: relative to every value",
     )
     sub.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
     sub.add_argument("--repeat", type=int, default=5, help="number of timed calls; the median is kept (default: 5)")
@@ -97,6 +100,7 @@ def _measure(options: argparse.Namespace) -> Document:
         embedding.error_bound(eb)
     names = fields.chosen(options.fields)
     chosen = [tool for tool in _chosen_tools(options.tools, tools.TOOLS) if tool.missing() is None]
+    chosen = [tool for tool in chosen if tool.is_pointwise or options.mode != "pw_rel"]
     plan = measure.Plan(options.eb, chosen, options.mode, options.threads, options.repeat, options.pfpl)
     head = measure.head(tools.TOOLS, plan)
     measure.reuse_freed_memory()

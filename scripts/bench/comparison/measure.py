@@ -81,7 +81,7 @@ class Quality:
     Attributes:
         violations: values that break the bound, in exact arithmetic, and NaN, infinities and fill values that did not
             come back bit for bit.
-        max_error_over_eb: the largest error of the other values, over the absolute bound.
+        max_error_over_eb: the largest error of the other values, over the bound for it.
         psnr: in dB, over the same values; -inf if one of them came back as NaN or infinity.
     """
 
@@ -90,18 +90,21 @@ class Quality:
     psnr: float
 
 
-def quality(original: Array, decoded: Array, eb_abs: float, fill: float | None = None) -> Quality:
+def quality(
+    original: Array, decoded: Array, bound: float, fill: float | None = None, is_pointwise: bool = False
+) -> Quality:
     if decoded.dtype != original.dtype or decoded.shape != original.shape:
         there, back = (f"{x.dtype.name} of shape {x.shape}" for x in (original, decoded))
         raise RuntimeError(f"{there} came back as {back}")
     limits = cusz_core.value_range(original, fill)
-    violations, errors = embedding.compare(original.reshape(-1), decoded.reshape(-1), eb_abs, fill)
+    violations, errors = embedding.compare(original.reshape(-1), decoded.reshape(-1), bound, fill, is_pointwise)
     finite = np.isfinite(original)
     if not np.isfinite(decoded[finite]).all():
         return Quality(violations.count, math.inf, -math.inf)
+    share = errors.largest / bound if bound else math.inf * bool(errors.largest)
     return Quality(
         violations.count,
-        errors.largest / eb_abs if eb_abs else math.inf * bool(errors.largest),
+        errors.largest_share if is_pointwise else share,
         errors.psnr(limits.min, limits.max, limits.values),
     )
 
@@ -199,7 +202,9 @@ class _Run:
         self.archive = bytes(archive)
         del archive
         decoded, self.row["decompress_peak_bytes"] = with_peak(decompress)
-        found = quality(x, decoded, self.task.eb_abs, self.task.fill)
+        is_pointwise = self.task.mode == "pw_rel"
+        bound = self.task.eb if is_pointwise else self.task.eb_abs
+        found = quality(x, decoded, bound, self.task.fill, is_pointwise)
         self.row.update(
             dataclasses.asdict(found), ratio=x.nbytes / len(self.archive), bit_rate=8 * len(self.archive) / x.size
         )
@@ -308,6 +313,8 @@ def _compare_at_equal_psnr(runs: Sequence[_Run], say: Say) -> None:
 def _tasks(field: Field, eb: float, plan: Plan, max_threads: int) -> list[Task]:
     limits = cusz_core.value_range(field.x, field.fill)
     eb_abs = embedding.absolute_bound(eb, limits.min, limits.max) if plan.mode == "rel" else embedding.error_bound(eb)
+    if plan.mode == "pw_rel":
+        eb_abs = math.nan
     plain = limits.values == field.x.size
     return [
         Task(field.x, plan.mode, eb, eb_abs, plain, field.fill, threads)
@@ -323,7 +330,7 @@ def _new_row(field: Field, task: Task, tool: str, version: str) -> Row:
         "fill": field.fill,
         "mode": task.mode,
         "eb": task.eb,
-        "eb_abs": task.eb_abs,
+        "eb_abs": None if math.isnan(task.eb_abs) else task.eb_abs,
         "tool": tool,
         "version": version,
         "threads": task.threads,

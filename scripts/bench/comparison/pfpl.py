@@ -64,6 +64,7 @@ extern "C" int bench_encode(const unsigned char* in, int bytes, unsigned char* o
 _ENCODE = {
     "noa": "h_encode(in, bytes, out, size, eb, threshold, range_of((const {type}*)in, bytes / sizeof({type})))",
     "abs": "h_encode(in, bytes, out, size, eb, threshold)",
+    "rel": "h_encode(in, bytes, out, size, eb, threshold)",
 }
 
 _DECODER = """
@@ -120,7 +121,7 @@ def rounded_down(value: float, dtype: np.dtype[Any]) -> float:
 
 @functools.cache
 def load(dtype: np.dtype[Any], mode: str, *, openmp: bool) -> tuple[Encoder, Decoder]:
-    """Encoder and decoder for a type and a kind of bound, "abs" or "noa" (relative to the range)."""
+    """Encoder and decoder for a type and a kind of bound: "abs", "noa" (relative to the range), "rel" (to values)."""
     c_type, name = (ctypes.c_float, "f32") if dtype == np.float32 else (ctypes.c_double, "f64")
     c_name = {"f32": "float", "f64": "double"}[name]
     call = _ENCODE[mode].format(type=c_name)

@@ -25,7 +25,7 @@ import cusz_core
 from . import pfpl
 from .fields import Array
 
-Mode = Literal["abs", "rel"]
+Mode = Literal["abs", "rel", "pw_rel"]
 
 # Compressors that take a relative bound themselves work out the range of an f32 field in single precision, which may
 # round up. They are asked for a little less, so that none is blamed for the last bit of the range.
@@ -38,8 +38,8 @@ class Task:
 
     Attributes:
         x: the field, C-contiguous.
-        mode, eb: the bound as asked for, "abs" or "rel".
-        eb_abs: the absolute bound that results.
+        mode, eb: the bound as asked for, "abs", "rel" or "pw_rel".
+        eb_abs: the absolute bound that results; NaN in mode "pw_rel".
         plain: the field has neither fill values nor NaN nor infinities, so that every tool finds the same range in it.
         fill: the finite value that stands for "no data".
         threads: to be used.
@@ -98,6 +98,7 @@ class Tool:
         ndims: numbers of dimensions that it takes.
         max_threads: of compression; how many decompression uses is said in `timed`.
         may_crash: it is first tried in a separate process.
+        is_pointwise: it also takes bounds relative to every value.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Tool:
     ndims: tuple[int, ...] = (1, 2, 3, 4)
     max_threads: int = 1
     may_crash: bool = False
+    is_pointwise: bool = False
 
     def missing(self) -> str | None:
         """Why it cannot be used here, or None."""
@@ -196,7 +198,7 @@ class _Sz3Lorenzo(_Sz3):
 class _Sz2Library:
     """SZ 2.1 by its C interface, from the HDF5 filter that hdf5plugin ships, but without HDF5."""
 
-    SZ_FLOAT, SZ_DOUBLE, ABS, REL = 0, 1, 0, 1
+    SZ_FLOAT, SZ_DOUBLE, ABS, REL, PW_REL = 0, 1, 0, 1, 10
 
     def __init__(self) -> None:
         spec = importlib.util.find_spec("hdf5plugin")
@@ -237,6 +239,8 @@ class _Sz2(Codec):
         self.extents = [0] * (5 - task.x.ndim) + list(task.x.shape)
         rel = task.own_relative_bound
         self.bound = (self.sz2.ABS, task.eb_abs, 0.0, 0.0) if rel is None else (self.sz2.REL, 0.0, rel, 0.0)
+        if task.mode == "pw_rel":
+            self.bound = (self.sz2.PW_REL, 0.0, 0.0, task.eb)
 
     def compress(self) -> Any:
         size = ctypes.c_size_t()
@@ -374,10 +378,12 @@ class _Pfpl(Codec):
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)
         rel = task.own_relative_bound
-        mode = "abs" if rel is None else "noa"
+        mode, bound = ("abs", task.eb_abs) if rel is None else ("noa", rel)
+        if task.mode == "pw_rel":
+            mode, bound = "rel", task.eb
         self.encode, self.decode = pfpl.load(task.x.dtype, mode, openmp=task.threads > 1)
         # A bound of the field's own type, never above the one asked for.
-        self.bound = pfpl.rounded_down(task.eb_abs if rel is None else rel, task.x.dtype)
+        self.bound = pfpl.rounded_down(bound, task.x.dtype)
         self.threshold = math.inf if task.fill is None else abs(task.fill)
 
     def compress(self) -> Any:
@@ -417,6 +423,7 @@ _CUSZ = _CuszTool(
     bound="every value, exactly",
     timed=_OWN_TIMES,
     max_threads=1024,
+    is_pointwise=True,
 )
 _CUSZ_SPLINE = dataclasses.replace(
     _CUSZ,
@@ -456,6 +463,7 @@ TOOLS: list[Tool] = [
         bound="every value, in the arithmetic of its type",
         timed=f"its C interface in the library of the HDF5 filter, without HDF5; {_OWN_RANGE}; {_ALLOCATES}",
         may_crash=True,
+        is_pointwise=True,
     ),
     Tool(
         name="zfp",
@@ -475,6 +483,7 @@ TOOLS: list[Tool] = [
         timed="its CPU sources built as its makefile does (-O3 -march=native), serial for one thread, else OpenMP "
         f"(whose threads wait by spinning, and lose much where other programs run); {_OWN_RANGE}; {_REUSES}",
         max_threads=1024,
+        is_pointwise=True,
     ),
     Tool(
         name="SPERR",

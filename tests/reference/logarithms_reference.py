@@ -1,0 +1,144 @@
+"""docs/format_v2.md, section 12, in numpy: archives of logarithms. It shares no code with the library, except that zstd
+frames are the library's to undo."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import format_v1_reference as v1
+import format_v2_reference as v2
+import numpy as np
+from numpy.typing import NDArray
+
+from cusz_core import embedding
+
+Array = NDArray[Any]
+HEADER = 112
+
+#: Per type: unsigned integers, bits of the mantissa, the largest exponent, and terms of the two series.
+TYPES: dict[np.dtype[Any], Any] = {
+    np.dtype(np.float32): (np.uint32, 23, 127, 9, 7, 300.0),
+    np.dtype(np.float64): (np.uint64, 52, 1023, 21, 13, 2200.0),
+}
+
+
+def limits_of(dtype: Any) -> Any:
+    return np.finfo(dtype)
+
+
+def power(v: Array, least: int, dtype: np.dtype[Any]) -> Array:
+    """2^(v + least) in the type of v, then as `dtype`."""
+    ty = v.dtype.type
+    _, _, _, _, n, most = TYPES[v.dtype]
+    v = np.minimum(np.maximum(v, ty(-2)), ty(most))
+    k = np.rint(v)
+    x = (v - k) * ty(0.69314718055994530942)
+    factorials = [1.0]
+    for j in range(1, n + 1):
+        factorials.append(factorials[-1] * j)
+    s = np.full_like(v, ty(1 / factorials[n]))
+    for j in range(n - 1, -1, -1):
+        s = s * x + ty(1 / factorials[j])
+    whole = k.astype(np.int64) + least
+    half = whole // 2
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(np.ldexp(s, half), whole - half).astype(dtype)
+    limits = limits_of(dtype)
+    return np.minimum(np.maximum(result, limits.tiny), limits.max)
+
+
+def logarithm(d: Array, least: int, wide: np.dtype[Any]) -> Array:
+    """log2(d) - least of positive normal numbers, as this writer computes it."""
+    ty = wide.type
+    m, e = np.frexp(d.astype(wide))
+    m, e = (m * ty(2)).astype(wide), (e - 1).astype(wide)
+    above = m > ty(1.41421356237309504880)
+    m, e = np.where(above, m * ty(0.5), m), np.where(above, e + ty(1), e)
+    s = (m - ty(1)) / (m + ty(1))
+    z = s * s
+    last = TYPES[wide][3]
+    total = np.full_like(s, ty(2.8853900817779268 / last))
+    for k in range(last - 2, 2, -2):
+        total = total * z + ty(2.8853900817779268 / k)
+    return (e - ty(least)) + (total * z * s + s * ty(2.8853900817779268))
+
+
+class Parsed:
+    """An archive of logarithms, taken apart."""
+
+    def __init__(self, archive: bytes) -> None:
+        assert archive[:4] == b"cuSZ"
+        assert (archive[4], archive[5], archive[52]) == (2, 2, 1)
+        self.dtype = np.dtype([np.float32, np.float64][archive[6] - 1])
+        self.shape = struct.unpack_from(f"<{archive[7]}Q", archive, 8)
+        self.wide = np.dtype(np.float64) if archive[48] else self.dtype
+        self.has_fill = archive[49] == 1
+        (self.least,) = struct.unpack_from("<i", archive, 56)
+        self.eb, self.bound = struct.unpack_from("<2d", archive, 64)
+        self.special, sign_bytes, inner_bytes = struct.unpack_from("<3Q", archive, 80)
+        inner_at = HEADER + -(-sign_bytes // 8) * 8
+        assert len(archive) == inner_at + inner_bytes
+        assert not any(archive[HEADER + sign_bytes : inner_at])
+        checksums = struct.unpack_from("<2I", archive, 40)
+        assert checksums == (v1.checksum_of_bytes(archive[HEADER:]), v1.checksum_of_header(archive[:HEADER]))
+        self.inner = archive[inner_at:]
+        n = int(np.prod(self.shape))
+        self.signs = np.zeros(n, bool)
+        if sign_bytes:
+            words = signs_of(archive[HEADER : HEADER + sign_bytes])
+            assert len(words) == -(-n // 64) * 8
+            self.signs = np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little")[:n].astype(bool)
+
+
+def signs_of(block: bytes) -> bytes:
+    if block[:4] == b"raw8":
+        assert struct.unpack_from("<I", block, 4)[0] == v1.checksum_of_bytes(block[8:])
+        return block[8:]
+    assert block[:4] == b"zst1"
+    assert struct.unpack_from("<I", block, 4)[0] == (v1.checksum_of_bytes(block[8:]) + 1) % 2**32
+    return embedding.unpacked(block)
+
+
+def decode(archive: bytes) -> Array:
+    parsed = Parsed(archive)
+    v = (v2.decode if parsed.inner[4] == 2 else v1.decode)(parsed.inner).reshape(-1)
+    assert v.dtype == parsed.wide
+    unsigned, mantissa, bias, *_ = TYPES[parsed.wide]
+    own = TYPES[parsed.dtype][0]
+    bits = v.view(unsigned)
+    exponent = bits >> unsigned(mantissa)  # with the sign
+    payload = bits & unsigned((1 << mantissa) - 1)
+    with np.errstate(invalid="ignore"):
+        d = power(np.where(np.isfinite(v), v, 0), parsed.least, parsed.dtype)
+        d[v < -2 * parsed.bound] = 0
+    is_code = exponent == bias + 60
+    d[is_code] = payload[is_code].astype(own).view(parsed.dtype)
+    if parsed.wide == parsed.dtype:
+        d[~np.isfinite(v)] = v[~np.isfinite(v)]
+    d[v == limits_of(parsed.wide).max] = np.array([parsed.special]).astype(own).view(parsed.dtype)[0]
+    sign_bits = parsed.signs.astype(own) << own(8 * d.itemsize - 1)
+    return (d.view(own) | sign_bits).view(parsed.dtype).reshape(parsed.shape)
+
+
+def logarithms(d: Array, parsed: Parsed) -> Array:
+    """What the inner archive is made from."""
+    flat = d.reshape(-1)
+    own = TYPES[d.dtype][0]
+    unsigned, mantissa, bias, *_ = TYPES[parsed.wide]
+    bits = flat.view(own)
+    magnitude = bits & own((1 << (8 * d.itemsize - 1)) - 1)
+    absolute = magnitude.view(d.dtype)
+    normal = np.isfinite(flat) & (absolute >= limits_of(d.dtype).tiny)
+    v = logarithm(np.where(normal, absolute, d.dtype.type(1)), parsed.least, parsed.wide)
+    v[absolute == 0] = -4 * parsed.bound
+    code = unsigned(bias + 60) << unsigned(mantissa)
+    small = ~normal & np.isfinite(flat) & (absolute != 0)
+    if parsed.wide == d.dtype:
+        v[small] = (code | magnitude[small]).view(parsed.wide)
+        v[~np.isfinite(flat)] = flat[~np.isfinite(flat)]
+    else:
+        odd = small | ~np.isfinite(flat)
+        v[odd] = (code | bits[odd].astype(unsigned)).view(parsed.wide)
+    v[bits == own(parsed.special)] = limits_of(parsed.wide).max
+    return v.reshape(d.shape)
