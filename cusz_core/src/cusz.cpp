@@ -171,9 +171,8 @@ Frame parse(cusz_context& context, Source& archive, std::size_t archive_bytes) {
 }
 
 // What works on a packed block's values.
-Workers workers_for_packing(cusz_context& context, const Source& values, std::size_t bytes) {
-    return {backend_for(context, CUSZ_BACKEND_AUTO, {values}), *context.cpu, context.scratch,
-            resolve_threads(0, bytes)};
+Workers workers_for_packing(cusz_context& context, const Source& values) {
+    return {backend_for(context, CUSZ_BACKEND_AUTO, {values}), *context.cpu, context.scratch, 1};
 }
 
 const std::byte* packed(const void* block, std::size_t block_bytes) {
@@ -462,6 +461,7 @@ cusz_status cusz_decompress(cusz_context* context, const void* archive, size_t a
         if (backend < CUSZ_BACKEND_AUTO || backend > CUSZ_BACKEND_CUDA)
             fail(CUSZ_ERROR_PARAMETER, "backend is ", static_cast<int>(backend), "; legal: 0 to 2");
         Source from = source(archive, "archive", backend);
+        if (backend == CUSZ_BACKEND_CPU) backend_for(*context, backend, {from}); // refuses device memory
         const Frame frame = parse(*context, from, archive_bytes);
         if (field_bytes != frame.layout.bytes())
             fail(CUSZ_ERROR_PARAMETER, "field_bytes is ", field_bytes, "; the archive's field takes ",
@@ -524,7 +524,7 @@ cusz_status cusz_pack(cusz_context* context, cusz_lossless lossless, int32_t val
                  bytes + CUSZ_PACKED_OVERHEAD_BYTES);
         if (bytes > 0) need(values, "values");
         const Source from = bytes > 0 ? source(values, "values", CUSZ_BACKEND_CPU) : Source{};
-        *block_bytes = pack_values(workers_for_packing(*context, from, bytes), lossless, size, from, bytes,
+        *block_bytes = pack_values(workers_for_packing(*context, from), lossless, size, from, bytes,
                                    static_cast<std::byte*>(block));
     });
 }
@@ -538,7 +538,7 @@ cusz_status cusz_unpacked_bytes(cusz_context* context, const void* block, size_t
         need(context, "context");
         need(values_bytes, "values_bytes");
         const std::byte* const bytes = packed(block, block_bytes);
-        *values_bytes = verified_bytes(workers_for_packing(*context, {}, block_bytes), bytes, block_bytes);
+        *values_bytes = verified_bytes(workers_for_packing(*context, {}), bytes, block_bytes);
     });
 }
 
@@ -547,11 +547,11 @@ cusz_status cusz_unpack(cusz_context* context, const void* block, size_t block_b
     return guarded(context, [&] {
         need(context, "context");
         const std::byte* const bytes = packed(block, block_bytes);
-        const std::size_t needed = verified_bytes(workers_for_packing(*context, {}, block_bytes), bytes, block_bytes);
+        const std::size_t needed = verified_bytes(workers_for_packing(*context, {}), bytes, block_bytes);
         if (values_bytes != needed)
             fail(CUSZ_ERROR_PARAMETER, "values_bytes is ", values_bytes, "; the block's values take ", needed);
         if (needed > 0) need(values, "values");
         const Target to = needed > 0 ? target(values, "values", CUSZ_BACKEND_CPU) : Target{};
-        unpack_values(workers_for_packing(*context, to, needed), bytes, block_bytes, to, needed);
+        unpack_values(workers_for_packing(*context, to), bytes, block_bytes, to, needed);
     });
 }

@@ -21,7 +21,7 @@ constexpr Tag zstd_tag(std::size_t value_bytes) { return {'z', 's', 't', static_
 
 struct Head {
     Tag tag;
-    std::uint32_t checksum; // of the bytes after it, as in archives, plus the size of a value in a frame
+    std::uint32_t checksum;
 };
 static_assert(sizeof(Head) == head_bytes);
 
@@ -36,6 +36,14 @@ std::size_t value_bytes_in_frame(const Tag& tag) {
     for (const std::size_t n : {1, 2, 4, 8})
         if (tag == zstd_tag(n)) return n;
     return 0;
+}
+
+// Of the bytes after the head, as in archives, plus what it does not cover: the size of a value in a frame, and how
+// many bytes there are beyond whole words.
+std::uint32_t checksum_of(HostBackend& cpu, const std::byte* payload, std::size_t bytes, std::size_t value_bytes,
+                          int threads) {
+    const std::uint32_t sum = cpu.piece_checksum({payload}, bytes, threads, {});
+    return sum + static_cast<std::uint32_t>(value_bytes + 16 * (bytes % 4));
 }
 
 // The first bytes of all values, then the second ones, and so on: zstd finds more in them, as integers of a field
@@ -102,12 +110,12 @@ std::size_t pack_values(const Workers& workers, cusz_lossless lossless, std::siz
         }
         const std::size_t stored = zstd_pack(groups, bytes, payload, bytes);
         if (stored > 0) {
-            const std::uint32_t sum = workers.cpu.piece_checksum({payload}, stored, workers.threads, {});
-            write_head(zstd_tag(value_bytes), sum + static_cast<std::uint32_t>(value_bytes));
+            write_head(zstd_tag(value_bytes), checksum_of(workers.cpu, payload, stored, value_bytes, workers.threads));
             return head_bytes + stored;
         }
     }
-    write_head(verbatim_tag, workers.cpu.piece_checksum({from}, bytes, workers.threads, {payload}));
+    if (bytes > 0) std::memcpy(payload, from, bytes);
+    write_head(verbatim_tag, checksum_of(workers.cpu, payload, bytes, 0, workers.threads));
     return head_bytes + bytes;
 }
 
@@ -116,13 +124,14 @@ std::size_t verified_bytes(const Workers& workers, const std::byte* block, std::
     const std::byte* const payload = block + head_bytes;
     const std::size_t stored = block_bytes - head_bytes;
     const std::size_t value_bytes = value_bytes_in_frame(head.tag);
-    const std::uint32_t sum = workers.cpu.piece_checksum({payload}, stored, workers.threads, {});
-    if (sum + static_cast<std::uint32_t>(value_bytes) != head.checksum)
+    if (checksum_of(workers.cpu, payload, stored, value_bytes, workers.threads) != head.checksum)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
     if (value_bytes == 0) return stored;
     const std::size_t bytes = zstd_unpacked_bytes(payload, stored);
-    if (bytes % value_bytes != 0)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", bytes, " bytes are not values of ", value_bytes, " bytes");
+    // A zstd block takes at least 4 bytes and expands to at most 128 KiB.
+    if (bytes % value_bytes != 0 || bytes / 32768 > stored)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", bytes, " bytes are not ", stored, " bytes' values of ",
+             value_bytes, " bytes");
     return bytes;
 }
 

@@ -246,21 +246,19 @@ std::size_t BlockOperator::pack_to(cusz_context* context, const char* field, std
 
 std::size_t BlockOperator::compress_within_8_bytes(cusz_context* context, const char* field, int device,
                                                    const Dims& count, DataType type, char* out) const noexcept {
-    const char* const variable = m_variable.data();
-    const std::size_t field_bytes = size_of_block(count, type);
+    const std::size_t field_bytes = size_of_block(count, type), room = field_bytes + CUSZ_PACKED_OVERHEAD_BYTES;
+    std::size_t stored_bytes = 0;
     const std::unique_ptr<void, Free> memory(std::malloc(field_bytes + CUSZ_RAW_OVERHEAD_BYTES));
-    if (memory == nullptr) return store_plain(variable, field, field_bytes, out, "no memory", format("out of memory"));
-    char* const archive = static_cast<char*>(memory.get());
-    std::size_t stored_bytes = compress_to(context, field, device, count, type, archive);
-    if (stored_bytes == field_bytes + CUSZ_RAW_OVERHEAD_BYTES) {
-        const cusz_status status =
-            cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, archive + CUSZ_RAW_OVERHEAD_BYTES, out,
-                      field_bytes + CUSZ_PACKED_OVERHEAD_BYTES, &stored_bytes);
-        if (status == CUSZ_OK) return stored_bytes;
-        return store_plain(variable, field, field_bytes, out, "no packing", failure(status, context));
+    if (memory != nullptr) {
+        stored_bytes = compress_to(context, field, device, count, type, static_cast<char*>(memory.get()));
+        if (stored_bytes <= room) {
+            std::memcpy(out, memory.get(), stored_bytes);
+            return stored_bytes;
+        }
     }
-    std::memcpy(out, archive, stored_bytes);
-    return stored_bytes;
+    const cusz_status status = cusz_pack(context, CUSZ_LOSSLESS_NONE, 1, field_bytes, field, out, room, &stored_bytes);
+    if (status == CUSZ_OK) return stored_bytes;
+    return store_plain(m_variable.data(), field, field_bytes, out, "no packing", failure(status, context));
 }
 
 std::size_t BlockOperator::compress_to(cusz_context* context, const char* field, int device, const Dims& count,

@@ -148,3 +148,26 @@ def test_errors(run):
     assert fails(run("tune", "missing.npy"), 1, "No such file or directory: missing.npy")
     np.save("i.npy", np.arange(5))
     assert fails(run("tune", "i.npy"), 2, "int64.*accepted are float32 and float64")
+
+
+@pytest.mark.parametrize("goal", [("psnr", 70.0), ("ratio", 6.5)], ids=str)
+def test_compress_with_a_goal(run, folder, goal):
+    name, wanted = goal
+    code, out, err = run("compress", "x.npy", f"--{name}", wanted, "--bins", "256")
+    assert (code, err) == (0, "")
+    archive = (folder / "x.npy.cusz").read_bytes()
+    found = cusz.verify(X, archive)
+    assert getattr(found, name) >= wanted
+    assert archive == tuning.find_bound(X, **{name: wanted}, bins=256).archive
+    assert f"ratio {found.ratio:.2f}" in out
+    assert f"PSNR {found.psnr:.2f} dB, bound {found.eb_abs!r}" in out
+    told = json.loads(run("compress", "x.npy", f"--{name}", wanted, "--bins", "256", "-f", "--json")[1])
+    assert (told["eb"], told["psnr"]) == (found.eb, found.psnr)
+
+
+def test_compress_needs_one_goal(run, folder):
+    assert fails(run("compress", "x.npy"), 2, "one of the arguments --eb --psnr --ratio is required")
+    assert fails(run("compress", "x.npy", "--eb", "1", "--psnr", "70"), 2, "not allowed with")
+    assert fails(run("compress", "x.npy", "--psnr", "70", "--mode", "rel"), 2, "--mode is that of --eb")
+    assert fails(run("compress", "x.npy", "--ratio", "1e6"), 2, "the best found for this field is")
+    assert not (folder / "x.npy.cusz").exists()

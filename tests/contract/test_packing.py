@@ -19,7 +19,7 @@ STAGES = ["none", pytest.param("zstd", marks=needs_zstd)]
 KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 HEAD_BYTES = 8
 STORED = """
-7a737434fe791faa28b52ffd6000002d040012081f22a0c50d8fd96bf69abd66afd96bf67a7c66ab5a97bb024130c010
+7a7374342e7a1faa28b52ffd6000002d040012081f22a0c50d8fd96bf69abd66afd96bf67a7c66ab5a97bb024130c010
 002003c0848007291f300ca3280a822086610882a0f7bef7d65ae79c31c6d6da5aeb9c534a196384103ae75a6b8cb1b5
 d6ff0328a59cf3e33892245996a5699ae779a2289aa6a9aaaaf7debd571004044114456118c6711c08822449a228eaff
 030100019e0229
@@ -84,6 +84,15 @@ def test_damage_is_found():
         except cusz.CorruptArchiveError:
             pass
     assert not silent
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 8, 40])
+def test_a_block_cut_short_is_found(n):
+    """Even if what is missing are zeros."""
+    block = packed(np.array([3] + [0] * (n - 1), np.uint8), "none")
+    for length in range(8, len(block)):
+        with pytest.raises(cusz.CorruptArchiveError):
+            unpacked(block[:length])
 
 
 def test_a_missing_stage_is_refused(monkeypatch):

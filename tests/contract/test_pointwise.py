@@ -228,3 +228,26 @@ def test_verify_decides_exactly() -> None:
     other[zero] = -x[zero]
     with pytest.raises(cusz.BoundError, match="not bit for bit"):
         cusz.verify(other, archive)
+
+
+def test_verify_tells_of_values_that_are_not_finite() -> None:
+    x = np.linspace(1, 2, 5000, dtype=F32)
+    other = x.copy()
+    other[77] = np.nan
+    for archive, original in ((cusz.compress(other, 1e-2, "pw_rel"), x), (cusz.compress(x, 1e-2, "pw_rel"), other)):
+        with pytest.raises(cusz.BoundError, match="1 of 5000 values break the bound") as error:
+            cusz.verify(original, archive)
+        assert error.value.index == (77,)
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_large_bounds(predictor: str) -> None:
+    """Codes of subnormals stay verbatim, and the budget of errors covers its own rounding."""
+    x = np.full(4096, 1e-300)
+    x[::50] = 5e-324
+    for eb in (1.9591782342509188e296, 1e308, 2.0**64, 2.0**256):
+        check(x, eb, predictor=predictor)
+    eb = 1.2003689999839983e126
+    y = np.geomspace(3e70, 5e70, 20000)
+    y[0], y[1], y[2] = np.finfo(F64).tiny, 1.9 * 2.0**1022, 3.8484756738795286e70
+    check(y, eb, predictor=predictor)

@@ -117,3 +117,37 @@ def test_a_writer(engine: Any, dtype: Any, tmp_path: Path) -> None:
             assert support.same_bits(field, step.read("x"))
             assert step.read("none").shape == (0,)
             assert step.verify("x") == 1
+
+
+def test_archives_of_nearly_the_raw_size(tmp_path: Path) -> None:
+    """Those that are larger than raw by more than 8 bytes, and smaller than raw + 48."""
+    n = 20000
+    noise = (2.0 ** (support.integers(n, -20000, 20000) / 1000)).astype(support.F32)
+
+    def excess(n_ones: int) -> int:
+        x = noise.copy()
+        x[:n_ones] = 1
+        return len(cusz_core.compress(x, 1e-6, "pw_rel")) - x.nbytes
+
+    low, high = 0, n  # stored raw, and not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if excess(middle) == 48 else (low, middle)
+    n_ones = next(n_ones for n_ones in range(high, n) if excess(n_ones) < 48)
+    assert excess(n_ones) > 8
+    x = noise.copy()
+    x[:n_ones] = 1
+    adios = adios2.Adios()
+    io = adios.declare_io("o")
+    io.set_engine("BP4")
+    variable = io.define_variable("x", x, [n], [0], [n])
+    variable.add_operation(cz.define_operator(adios, 1e-6, "pw_rel"))
+    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
+    engine.begin_step()
+    engine.put(variable, x, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+    (block,) = cz.inspect_bp(tmp_path / "run.bp")
+    assert (block["kind"], block["archive_bytes"]) == ("raw", 4 * n + 8)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert support.same_bits(run[0].read("x"), x)

@@ -92,11 +92,12 @@ class Parsed:
 
 
 def signs_of(block: bytes) -> bytes:
+    extra = 16 * (len(block) % 4)
     if block[:4] == b"raw8":
-        assert struct.unpack_from("<I", block, 4)[0] == v1.checksum_of_bytes(block[8:])
+        assert struct.unpack_from("<I", block, 4)[0] == (v1.checksum_of_bytes(block[8:]) + extra) % 2**32
         return block[8:]
     assert block[:4] == b"zst1"
-    assert struct.unpack_from("<I", block, 4)[0] == (v1.checksum_of_bytes(block[8:]) + 1) % 2**32
+    assert struct.unpack_from("<I", block, 4)[0] == (v1.checksum_of_bytes(block[8:]) + extra + 1) % 2**32
     return embedding.unpacked(block)
 
 

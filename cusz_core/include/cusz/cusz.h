@@ -60,8 +60,9 @@ typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
 /* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= eb * (max - min) over this field's finite values other than
  * fill; if there is none, or the range is 0, the archive is lossless. CUSZ_PW_REL: |d - d'| <= eb * |d|, and the sign
  * of every value is kept, that of zeros too, which stay zeros; it is worked out on the CPU, wherever field and archive
- * lie. If the arithmetic cannot keep such a small bound (below about 2e-7 for float, 4e-15 for double), the archive is
- * lossless. */
+ * lie. Signs are packed by zstd where
+ * the writer has it, and then need a reader that has it. If the arithmetic cannot keep such a small bound (below about
+ * 2e-7 for float, 4e-15 for double), the archive is lossless. */
 typedef enum cusz_mode { CUSZ_ABS = 0, CUSZ_REL = 1, CUSZ_PW_REL = 2 } cusz_mode;
 
 /* CUSZ_BACKEND_AUTO: the device that holds the field or archive, if any, else the CPU. CUSZ_BACKEND_CUDA: that device,

@@ -37,7 +37,7 @@ from .command_line import (
     refuse_overwrite,
     size,
 )
-from .info import ArchiveInfo, inspect
+from .info import ArchiveInfo, inspect, json_value
 from .parameters import TABLE, Parameters
 
 SUFFIX = ".cusz"
@@ -70,7 +70,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     sub = commands.add_parser("compress", help="compress a .npy or raw file")
     sub.add_argument("input", type=Path, help=".npy file, or raw values with --shape and --dtype")
     sub.add_argument("-o", "--output", type=Path, help=f"archive to write (default: INPUT{SUFFIX})")
-    add_parameters(sub, *TABLE)
+    goal = sub.add_mutually_exclusive_group(required=True)
+    add_parameters(goal, "eb", is_bound_required=False)
+    goal.add_argument("--psnr", type=number, metavar="DB", help="in place of a bound: the largest one with this PSNR")
+    goal.add_argument("--ratio", type=number, metavar="R", help="the smallest one with this ratio (both: as cusz tune)")
+    add_parameters(sub, *(key for key in TABLE if key != "eb"))
     _add_raw_options(sub)
     _add_force(sub)
     add_json(sub)
@@ -183,21 +187,31 @@ def _compress(options: argparse.Namespace) -> int:
     output: Path = options.output or Path(f"{options.input}{SUFFIX}")
     refuse_overwrite(output, options.input, options.force)
     field = _read_field(options.input, options.shape, options.dtype)
-    parameters = Parameters(**parameters_given(options))
+    given = parameters_given(options)
+    if "eb" not in given and "mode" in given:
+        raise UsageError("--mode is that of --eb: the bound for --psnr or --ratio is absolute")
+    found: tuning.TunedBound | None = None
     started = time.perf_counter()
     with progress(f"compressing {size(field.nbytes)}"):
-        archive = codec.compress_with(field, parameters)
+        if "eb" in given:
+            archive = codec.compress_with(field, Parameters(**given))
+        else:
+            found = tuning.find_bound(field, psnr=options.psnr, ratio=options.ratio, **given)
+            assert found.archive is not None  # as it was made of the whole field
+            archive = found.archive
     seconds = time.perf_counter() - started
     with new_file(output) as file:
         file.write(archive)
     info = inspect(archive)
     rate = field.nbytes / seconds / 1e9
     if options.json:
-        print_json({"output": str(output), "seconds": seconds, "gbps": rate, **info.to_dict()})
+        goal = {"psnr": json_value(found.psnr)} if found else {}
+        print_json({"output": str(output), "seconds": seconds, "gbps": rate, **goal, **info.to_dict()})
     else:
+        psnr = f"PSNR {found.psnr:.2f} dB, " if found else ""
         print(
             f"{output}: {size(info.raw_bytes)} -> {size(info.archive_bytes)}, ratio {info.ratio:.2f}, "
-            f"{info.bit_rate:.3f} bits per value, bound {_bound(info)}, {seconds:.3f} s, {rate:.2f} GB/s"
+            f"{info.bit_rate:.3f} bits per value, {psnr}bound {_bound(info)}, {seconds:.3f} s, {rate:.2f} GB/s"
         )
     return 0
 

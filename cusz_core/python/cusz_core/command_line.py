@@ -155,7 +155,7 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
-def add_parameters(parser: argparse.ArgumentParser, *keys: str) -> None:
+def add_parameters(parser: argparse._ActionsContainer, *keys: str, is_bound_required: bool = True) -> None:
     """Adds options for parameters in the library's table; those the user does not give are absent from the result."""
     for row in map(TABLE.__getitem__, keys):
         kind = {} if row.choices else {"type": int if row.type == INTEGER else number}
@@ -163,7 +163,7 @@ def add_parameters(parser: argparse.ArgumentParser, *keys: str) -> None:
         parser.add_argument(
             f"--{row.key}",
             choices=row.choices,
-            required=row.key == "eb",
+            required=row.key == "eb" and is_bound_required,
             default=argparse.SUPPRESS,
             help=text.replace("%", "%%"),
             **kind,  # type: ignore[arg-type]

@@ -203,8 +203,9 @@ def _compare(
     left, right = a.astype(np.float64), b.astype(np.float64)
     if is_pointwise:
         broken = _breaks_pointwise(left, right, bound, squares)
-        error = np.abs(left - right)
-        violations.add(start + differs[broken], error[broken])
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = np.abs(left - right)
+        violations.add(start + differs[broken], np.where(np.isnan(error[broken]), np.inf, error[broken]))
         squares.add(error)
         return
     with np.errstate(over="ignore", invalid="ignore"):
@@ -224,14 +225,14 @@ def _breaks_pointwise(
     """Whether |left - right| > bound * |left|, of values that are not 0."""
     # Scaled by powers of two, which is exact, so that nothing below is subnormal, and nothing overflows.
     scale = np.where(np.abs(left) < 2.0**-500, 2.0**500, np.where(np.abs(left) > 2.0**500, 2.0**-100, 1.0))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         error, limit = np.abs(left * scale - right * scale), bound * np.abs(left * scale)
-        broken = ~(error <= limit)
+        broken = ~(error <= limit) | ~np.isfinite(right)
         unclear = np.abs(error - limit) <= 2.0**-50 * limit  # both are rounded
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         shares = np.minimum(error / limit, 1.0)
     squares.largest_share = max(squares.largest_share, float(np.nanmax(shares, initial=0.0)))
-    for i in np.flatnonzero(unclear):
+    for i in np.flatnonzero(unclear & np.isfinite(right)):
         exact = Fraction(float(left[i]))
         broken[i] = abs(exact - Fraction(float(right[i]))) > Fraction(bound) * abs(exact)
     return broken

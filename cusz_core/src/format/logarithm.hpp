@@ -176,7 +176,10 @@ constexpr std::optional<LogScale> log_scale(double eb, int least, int most) {
         const double narrowing = sizeof(T) < sizeof(V) ? 0x1p-24 : 0;
         return log_error<V> + rounding + 1.45 * (exp_error<V> + narrowing);
     };
-    const double whole = log2_of(1 + eb, 0.0) - 0x1p-50; // 1 + eb is rounded
+    // 1 + eb is rounded, and so are this logarithm and what is taken off it. No bound needs to be larger than 32:
+    // verbatim codes would not be stored verbatim, and 2^32 times a value is hardly an approximation.
+    const double found = log2_of(1 + eb, 0.0);
+    const double whole = std::min(found - found * 0x1p-50 - 0x1p-50, 32.0);
     LogScale scale{.least = least};
     if (const double narrow = spent(T()); narrow <= whole / 64 || (sizeof(T) == 8 && narrow <= whole / 2)) {
         scale.bound = whole - narrow;

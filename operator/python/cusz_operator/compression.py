@@ -74,12 +74,12 @@ class Compressor:
             return Compressed(stored, None)
         is_pointwise = block.parameters.mode == "pw_rel"
         parameters = dataclasses.replace(block.parameters, eb=bound, mode="pw_rel" if is_pointwise else "abs")
-        if is_pointwise and bound > 0:
-            row["eb_abs"] = math.nan
         archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=self._memory(number, block))
         seconds = time.perf_counter() - started
         info = cusz_core.inspect(archive)
         row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
+        if is_pointwise:
+            row["eb_abs"] = info.eb_abs  # NaN, or 0 for a block stored raw
         row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
         return Compressed(archive, info.predictor)
 

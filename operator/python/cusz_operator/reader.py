@@ -734,7 +734,8 @@ def step_summary(step: ReaderStep, name: str) -> list[str]:
     which = "" if blocks.has_table else " (of its first block)"
     bound = f"{bounds.min():.6g}" if bounds.size else "0"
     if np.isnan(bounds).any():
-        archive = step._reader._archive(name, step.index, int(filled[0]), DTYPES[kind])
+        coded = np.flatnonzero(np.isnan(blocks.table["eb_abs"])) if blocks.has_table else filled
+        archive = step._reader._archive(name, step.index, int(coded[0]), DTYPES[kind])
         bound = f"{cusz_core.inspect(archive).eb:.6g} of every value" if archive is not None else "?"
     return [f"|error| <= {bound}, ratio {ratio:.1f}{which}"]
 
