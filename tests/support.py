@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 import cusz_core as cusz
+from cusz_core import backends
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 DTYPES: tuple[np.dtype, ...] = (F32, F64)
@@ -39,6 +40,9 @@ MPI_ENVIRONMENT = {
 
 #: Backends of this build and machine; every contract holds for each of them, and all write the same bytes.
 BACKENDS = [backend.name for backend in cusz.devices() if backend.available]
+
+HAS_ZSTD = "zstd" in backends.lossless_stages()
+needs_zstd = pytest.mark.skipif(not HAS_ZSTD, reason="this build has no zstd stage")
 
 #: Extents around the borders of tiles (4096; 64x64; 8x16x32; 1x8x16x32), empty, thin, prime and single ones.
 SHAPES: dict[int, list[tuple[int, ...]]] = {

@@ -5,14 +5,10 @@ import pytest
 
 import cusz_core as cusz
 import support
-from cusz_core import backends
 from support import DTYPES, check_contract, same_bits
 
-HAS_ZSTD = "zstd" in backends.lossless_stages()
-needs_zstd = pytest.mark.skipif(not HAS_ZSTD, reason="this build has no zstd stage")
 
-
-@pytest.mark.skipif(HAS_ZSTD, reason="this build has the zstd stage")
+@pytest.mark.skipif(support.HAS_ZSTD, reason="this build has the zstd stage")
 def test_a_missing_stage_is_refused():
     with pytest.raises(cusz.UnsupportedError, match="zstd"):
         cusz.compress(np.zeros(5), 1e-3, lossless="zstd")
@@ -25,7 +21,7 @@ def fields(dtype):
     return [waves, special, support.smooth((5000,), dtype), np.zeros((70, 70), dtype), np.zeros((0, 3), dtype)]
 
 
-@needs_zstd
+@support.needs_zstd
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_promises_hold(dtype, backend):
     for x in fields(dtype):
@@ -36,7 +32,7 @@ def test_the_promises_hold(dtype, backend):
             assert same_bits(cusz.decompress(packed), cusz.decompress(plain))
 
 
-@needs_zstd
+@support.needs_zstd
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_repetition_is_found(dtype):
     x = fields(dtype)[0]
@@ -47,7 +43,7 @@ def test_repetition_is_found(dtype):
     assert cusz.compress(x, 1e-3, lossless="zstd", threads=1) == cusz.compress(x, 1e-3, lossless="zstd", threads=3)
 
 
-@needs_zstd
+@support.needs_zstd
 def test_damage_is_found():
     x = (np.indices((9, 17, 33)).sum(axis=0) % 32).astype(np.float32)
     archive = bytearray(cusz.compress(x, 1e-3, lossless="zstd"))

@@ -10,12 +10,9 @@ from hypothesis.extra import numpy as st_numpy
 
 import cusz_core as cusz
 import support
-from cusz_core import backends
 from cusz_core.embedding import packed, unpacked
 
-HAS_ZSTD = "zstd" in backends.lossless_stages()
-needs_zstd = pytest.mark.skipif(not HAS_ZSTD, reason="this build has no zstd stage")
-STAGES = ["none", pytest.param("zstd", marks=needs_zstd)]
+STAGES = ["none", pytest.param("zstd", marks=support.needs_zstd)]
 KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 HEAD_BYTES = 8
 STORED = """
@@ -42,7 +39,7 @@ def test_runs_of_values(n, kind, lossless):
         assert unpacked(packed(values, lossless)) == values.tobytes()
 
 
-@needs_zstd
+@support.needs_zstd
 def test_integers_of_a_field_become_smaller():
     ids = np.arange(100_000)
     assert len(packed(ids, "zstd")) < ids.nbytes / 100
@@ -60,14 +57,14 @@ def test_the_bytes_as_they_are():
     assert block == b"raw8" + cusz.inspect(archive).checksum.to_bytes(4, "little") + field.tobytes()
 
 
-@needs_zstd
+@support.needs_zstd
 def test_a_stored_block_stays_readable():
     """Made by zstd 1.5.4; others may make other bytes of it."""
     block = bytes.fromhex(STORED)
     assert unpacked(block) == (np.arange(64, dtype=np.int32) // 3 * 1000).tobytes()
 
 
-@needs_zstd
+@support.needs_zstd
 def test_damage_is_found():
     block = packed(np.arange(300, dtype=np.int16), "zstd")
     assert block[:4] == b"zst2"

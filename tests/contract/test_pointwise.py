@@ -14,10 +14,8 @@ from hypothesis.extra import numpy as st_numpy
 
 import cusz_core as cusz
 import support
-from cusz_core import backends
 from support import DTYPES, F32, F64, SHAPES, same_bits
 
-needs_zstd = pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
 PREDICTORS = ["lorenzo", "spline", "auto"]
 BOUNDS = [1e-1, 1e-3, 1e-5]
 
@@ -152,7 +150,7 @@ def test_small_values_keep_their_digits(dtype: np.dtype) -> None:
     assert 1.5 * len(archive) < len(same_for_the_smallest)
 
 
-@needs_zstd
+@support.needs_zstd
 def test_signs_cost_little_where_they_are_in_groups() -> None:
     x = many_magnitudes((64, 64, 64), F32)
     assert len(check(x, 1e-3)) < 1.15 * len(check(np.abs(x), 1e-3))
@@ -184,7 +182,7 @@ def test_threads_do_not_matter(dtype: np.dtype) -> None:
     assert len({cusz.decompress(*archives, threads=threads).tobytes() for threads in (1, 2, 5)}) == 1
 
 
-@needs_zstd
+@support.needs_zstd
 def test_the_lossless_stage() -> None:
     x = (2.0 ** (np.indices((40, 50, 60)).sum(axis=0) % 32)).astype(F32)
     assert len(check(x, 1e-3, lossless="zstd")) < len(check(x, 1e-3))

@@ -19,10 +19,7 @@ import field_kinds
 import format_v2 as v2
 import formats
 import support
-from cusz_core import backends
 from support import ALL_SHAPES, DTYPES, F32, F64, boxes, part, printed, same_bits, smooth
-
-needs_zstd = pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
 
 
 def check(x: NDArray, eb: float, mode: str = "abs", **options: Any) -> bytes:
@@ -344,7 +341,7 @@ def test_inspection() -> None:
     assert (info.tile_shape, info.tiles) == ((1, 300, 3), 7)
 
 
-@needs_zstd
+@support.needs_zstd
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_lossless_stage(dtype: np.dtype) -> None:
     waves = (np.indices((40, 50, 60)).sum(axis=0) % 32).astype(dtype)  # repeats: zstd has something to find

@@ -11,11 +11,10 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_core import backends
 
 adios2 = pytest.importorskip("adios2")
 
-pytestmark = pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
+pytestmark = support.needs_zstd
 
 BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
 KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
