@@ -507,6 +507,12 @@ def make_parser() -> Parser:
         default="abs",
         help="abs: the bound itself; rel: times the value range of the whole field at the step",
     )
+    add(
+        "--budget-bytes",
+        type=parse_number,
+        metavar="N",
+        help="instead of --eb: the bytes that a step may take, for which a bound is sought",
+    )
     add("--restart", type=Path, metavar="PATH", help="continue from the last complete step of this file")
     add("--append", action="store_true", help="continue --output itself from its last complete step, if it has one")
     add("--reference", type=Path, metavar="PATH", help="also write the fields uncompressed to this file")
@@ -616,7 +622,8 @@ def run(comm: MPI.Intracomm) -> None:
         out = cusz_operator.Writer(
             options.output,
             grid.cart,
-            eb=options.eb,
+            eb=options.eb if options.budget_bytes is None else None,
+            budget_bytes=options.budget_bytes,
             mode=options.mode,
             engine=options.engine,
             append=append,
@@ -659,7 +666,8 @@ def run(comm: MPI.Intracomm) -> None:
         "first_step": first,
         "last_step": options.steps,
         "outputs": written,
-        "eb": options.eb,
+        "eb": options.eb if options.budget_bytes is None else None,
+        "budget_bytes": options.budget_bytes,
         "mode": options.mode,
         "variables": variables,
         "seconds": seconds,

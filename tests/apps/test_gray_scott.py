@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import cusz_core
+import cusz_operator
 
 pytestmark = pytest.mark.mpi
 
@@ -137,6 +138,28 @@ def test_compressed_steps_and_restart(
     u, v = advance(app, stored["U"][-1], stored["V"][-1], 15)
     assert same_bits(more["U"][0], u)
     assert same_bits(more["V"][0], v)
+
+
+def test_twenty_steps_within_a_budget(
+    ranks: Any, violations: Any, gray_scott: Path, read_bp: Any, tmp_path: Path
+) -> None:
+    """From noise to a pattern, no step takes more bytes than it may, and every bound is kept."""
+    budget = 20_000
+    done = ranks(4, gray_scott, "--size", 32, "--steps", 400, "--interval", 20, "--budget-bytes", budget,
+                 "--output", tmp_path / "gs.bp", "--reference", tmp_path / "reference.bp")  # fmt: skip
+    assert "missed" not in done.stderr
+    exact = read_bp(tmp_path / "reference.bp")
+    bounds = []
+    with cusz_operator.Reader(tmp_path / "gs.bp") as run:
+        assert len(run) == 20
+        for number, step in enumerate(run):
+            tables = [step.blocks(name) for name in ("U", "V", "step")]
+            assert 0.9 * budget < sum(table["archive_bytes"].sum() for table in tables) <= budget
+            for name in "UV":
+                (bound,) = {*step.blocks(name)["eb_abs"]}
+                assert violations(exact[name][number], step.read(name), bound) == 0
+                bounds.append(bound)
+    assert max(bounds) > 3 * min(bounds)
 
 
 def test_restart_without_loss_is_no_interruption(ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path) -> None:

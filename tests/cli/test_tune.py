@@ -88,7 +88,6 @@ def test_a_table(run):
 
 
 def test_a_table_from_a_sample(run, monkeypatch):
-    monkeypatch.setattr(tuning, "_WHOLE", 1 << 18)
     monkeypatch.setattr(tuning, "_SAMPLE", 1 << 16)
     np.save("large.npy", support.smooth((70, 100, 100), support.F32))
     *_, empty, last = run("tune", "large.npy")[1].splitlines()

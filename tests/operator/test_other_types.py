@@ -230,7 +230,7 @@ def test_what_makes_no_sense_is_refused(case: str, tmp_path: Path) -> None:
 def test_arrays_that_do_not_tell_their_type() -> None:
     """As those that have nothing but `__cuda_array_interface__`, or PyTorch's, whose types have no name."""
     stored = representation.Stored("x", X, "")
-    block = prepare(stored, None, None, None, cusz_core.Parameters(1e-3))
+    block = prepare(stored, None, None, None, cusz_core.Parameters(1e-3), None)
     assert (block.given, block.dtype.name) == ("float32", "float32")
 
 

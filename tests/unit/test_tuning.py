@@ -39,7 +39,6 @@ def check(x, *, psnr=None, ratio=None, **options):
 @pytest.fixture
 def small_samples(monkeypatch):
     """Fields of more than 2^18 values are sampled."""
-    monkeypatch.setattr(tuning, "_WHOLE", 1 << 18)
     monkeypatch.setattr(tuning, "_SAMPLE", 1 << 17)
 
 

@@ -9,16 +9,18 @@ Checks of arguments other than compression parameters (those are in `cusz_core.p
     describe       a value of the wrong type in a few words, for messages
     dtype_id_of    the number of a dtype in the C interface
     extents        a shape, or where a block begins
+    real           a number
 Fields:
     placed_field   a field as the library takes it, and where it lies
     new_field      an array for a decompressed field, made by the module of another one
     module_of      that module
+    on_host        a field as a numpy array
 Values that are stored exactly:
     packed         integers, as a packed block
     unpacked       their bytes
 Results:
     absolute_bound the absolute bound for one relative to a value range, by the library's own rule
-    compare        which decoded values break a bound, decided exactly, and how far off they are
+    compare        which decoded values break a bound, decided exactly, and how far off they are: a SumOfSquares
     json_value     a value for JSON, which has no NaN and no infinities
 The machine:
     cpu_model, instruction_set
@@ -34,16 +36,17 @@ from numpy.typing import NDArray
 
 from . import _native, device_memory
 from ._native import absolute_bound, instruction_set
-from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, threads
+from .arguments import bytes_limit, describe, dtype_id_of, error_bound, extents, real, threads
 from .backends import cpu_model
 from .device_memory import module_of
 from .errors import UnsupportedError
 from .info import json_value
 from .parameters import Lossless
-from .verification import compare
+from .verification import SumOfSquares, compare, on_host
 
 __all__ = [
     "PlacedField",
+    "SumOfSquares",
     "absolute_bound",
     "bytes_limit",
     "compare",
@@ -56,8 +59,10 @@ __all__ = [
     "json_value",
     "module_of",
     "new_field",
+    "on_host",
     "packed",
     "placed_field",
+    "real",
     "threads",
     "unpacked",
 ]

@@ -106,9 +106,7 @@ def verify(
         ParameterError: `x` has a different shape or dtype from the archive.
         CorruptArchiveError, ArchiveTooNewError, UnsupportedError, OutOfMemoryError: as `decompress`.
     """
-    original = device_memory.field(x)
-    if not isinstance(original, np.ndarray):
-        original = decompress(compress(x, 0.0))  # lossless to the bit: the library's copy to the host
+    original = on_host(x)
     info = inspect(archive)
     if original.dtype != info.dtype or original.shape != info.shape:
         raise ParameterError(
@@ -141,6 +139,12 @@ def verify(
         raw_bytes=info.raw_bytes,
         archive_bytes=info.archive_bytes,
     )
+
+
+def on_host(x: NDArray[Any] | DeviceArray) -> NDArray[Any]:
+    """A field, as `compress` accepts it, in host memory; copied only if it is on a device, or not C-contiguous."""
+    field = device_memory.field(x)
+    return field if isinstance(field, np.ndarray) else decompress(compress(x, 0.0))  # lossless to the bit
 
 
 def _check_bound_in_force(info: ArchiveInfo, lowest: float, highest: float) -> None:

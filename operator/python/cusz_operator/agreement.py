@@ -17,6 +17,7 @@ from cusz_core import Parameters, embedding
 from cusz_core.errors import CuszError, ParameterError
 
 from .blocks import Extents, first_overlap
+from .goals import Wanted
 from .ranks import Failure
 from .representation import float16_bound, is_exact, is_packed
 
@@ -25,13 +26,14 @@ __all__ = [
     "Opening",
     "Report",
     "Value",
+    "bound_within",
     "bounds_of",
     "bytes_needed",
     "geometry_of",
     "kind_of_value",
     "kinds_of",
     "out_of_order",
-    "parameters_of",
+    "range_of",
     "statistics_agreed",
     "values_of",
 ]
@@ -72,6 +74,7 @@ class Description(NamedTuple):
     dimensions: tuple[str, ...]
     parameters: Parameters
     range: cusz_core.ValueRange
+    wanted: Wanted | None = None
 
 
 class Value(NamedTuple):
@@ -142,15 +145,10 @@ def kinds_of(told: Sequence[Sequence[Description]]) -> dict[str, str]:
     return {block.name: _kind(block) for blocks in told for block in blocks}
 
 
-def parameters_of(told: Sequence[Sequence[Description]]) -> dict[str, Parameters]:
-    """The parameters of every variable of a step, which `bounds_of` has found to be the same for all of its blocks."""
-    return {block.name: block.parameters for blocks in told for block in blocks}
-
-
 def bounds_of(
     told: Sequence[Sequence[Description]], known: Mapping[str, str], where: str, *, overlaps: bool = True
 ) -> dict[str, float]:
-    """The absolute bound of every variable of a step.
+    """The absolute bound of every variable of a step, except of those whose bounds are to be sought.
 
     Args:
         told: the blocks of every rank.
@@ -172,7 +170,10 @@ def bounds_of(
             )
         if overlaps:
             _require_no_overlap(blocks, what)
-        bounds[name] = _bound_of(blocks)
+        if blocks[0].block.wanted is None:
+            described = [placed.block for placed in blocks]
+            are_known = not any(math.isnan(block.range.min) for block in described)
+            bounds[name] = _bound_of(described[0], _range_over(described), are_known)
     return bounds
 
 
@@ -233,6 +234,7 @@ def _require_same(blocks: Sequence[_Placed], what: str) -> None:
             ("dtype", block.given, first.given),
             ("shape", block.shape, first.shape),
             ("dims", block.dimensions, first.dimensions),
+            ("goal", block.wanted, first.wanted),
             ("settings", block.parameters.of_archive(), first.parameters.of_archive()),
         ):
             if here != there:
@@ -251,19 +253,45 @@ def _require_no_overlap(blocks: Sequence[_Placed], what: str) -> None:
         )
 
 
-def _bound_of(blocks: Sequence[_Placed]) -> float:
-    parameters = blocks[0].block.parameters
-    ranges = [block.range for _, block in blocks]
-    counted = [found for found in ranges if found.values > 0]
+def range_of(told: Sequence[Sequence[Description]], name: str) -> cusz_core.ValueRange:
+    """The value range of a variable at a step, over all blocks."""
+    return _range_over([block for blocks in told for block in blocks if block.name == name])
+
+
+def _range_over(blocks: Sequence[Description]) -> cusz_core.ValueRange:
+    """That of no values, 0 to 0, if it was not looked for."""
+    counted = [block.range for block in blocks if block.range.values > 0]
     low = min((found.min for found in counted), default=0.0)
     high = max((found.max for found in counted), default=0.0)
-    bound = embedding.absolute_bound(parameters.eb, low, high) if parameters.mode == "rel" else parameters.eb
+    return cusz_core.ValueRange(low, high, sum(found.values for found in counted))
+
+
+def _bound_of(block: Description, found: cusz_core.ValueRange, is_known: bool) -> float:
+    parameters = block.parameters
     if parameters.mode == "pw_rel":  # rounding to float16 adds at most as much again
-        return bound / 2 if blocks[0].block.given == "float16" else bound
-    if blocks[0].block.given == "float16":
-        are_known = not any(math.isnan(found.min) for found in ranges)
-        bound = float16_bound(bound, max(abs(low), abs(high)) if are_known else math.nan)
-    return bound
+        return parameters.eb / 2 if block.given == "float16" else parameters.eb
+    return _for_type(block, found if is_known else None, _absolute(parameters.eb, parameters.mode, found))
+
+
+def bound_within(block: Description, found: cusz_core.ValueRange, fraction: float) -> float:
+    """The absolute bound that is a fraction of a value range, within the limits of what is wanted."""
+    assert block.wanted is not None
+    low, high = (
+        _absolute(limit, block.parameters.mode, found) if limit < math.inf else limit
+        for limit in (block.wanted.eb_min, block.wanted.eb_max)
+    )
+    return _for_type(block, found, min(max(_absolute(fraction, "rel", found), low), high))
+
+
+def _absolute(eb: float, mode: str, found: cusz_core.ValueRange) -> float:
+    return embedding.absolute_bound(eb, found.min, found.max) if mode == "rel" else eb
+
+
+def _for_type(block: Description, found: cusz_core.ValueRange | None, bound: float) -> float:
+    """The bound for what stores the type that was given."""
+    if block.given != "float16":
+        return bound
+    return float16_bound(bound, max(abs(found.min), abs(found.max)) if found else math.nan)
 
 
 def bytes_needed(tables: Sequence[Mapping[str, NDArray[Any]]]) -> int:

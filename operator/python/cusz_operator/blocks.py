@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cusz_core import Parameters, embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
+from .goals import Wanted
 from .plugin import MAX_NDIM
 from .representation import CONVERTED, Stored, is_exact
 
@@ -38,6 +39,7 @@ class PreparedBlock:
         parameters: how it is compressed; the same for all blocks of a variable at a step, except those that do not
             affect the archive.
         device: number of the CUDA device that holds the field, -1 for host memory.
+        wanted: the goal that its bound is to reach; None: `parameters` has the bound.
     """
 
     name: str
@@ -50,6 +52,11 @@ class PreparedBlock:
     count: Extents
     parameters: Parameters
     device: int
+    wanted: Wanted | None = None
+
+    @property
+    def raw_bytes(self) -> int:
+        return math.prod(self.count) * self.dtype.itemsize
 
 
 def prepare(
@@ -58,6 +65,7 @@ def prepare(
     start: Sequence[int] | None,
     dimensions: Sequence[str] | None,
     parameters: Parameters,
+    wanted: Wanted | None,
 ) -> PreparedBlock:
     """A block as it will be stored; copied only if it is not C-contiguous and aligned.
 
@@ -82,7 +90,7 @@ def prepare(
             )
     names = _names_of_dimensions(dimensions, len(count), name)
     given = given if given in CONVERTED else dtype.name  # arrays on a device may have no dtype, or one of their own
-    return PreparedBlock(name, field, dtype, given, names, whole, first, count, parameters, device)
+    return PreparedBlock(name, field, dtype, given, names, whole, first, count, parameters, device, wanted)
 
 
 def _placed(array: Any, what: str) -> tuple[Any, np.dtype[Any], Extents, int]:

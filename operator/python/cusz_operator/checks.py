@@ -27,7 +27,8 @@ class VariableRecord(NamedTuple):
     """What a Writer was asked of a variable at a step, and what it did.
 
     Attributes:
-        eb, mode: the bound as it was asked for; block tables have the absolute one that follows from it.
+        eb, mode: the bound as it was asked for, or a goal's value and its name ("psnr", "ratio", "budget_bytes"); block
+            tables have the absolute bound that follows from it.
         predictors: the number of blocks coded with each predictor. Blocks that are stored raw have none.
     """
 

@@ -38,6 +38,7 @@ from . import configuration, report
 from .checking import check
 from .device import Binding, device_map
 from .difference import Difference, compare_runs
+from .goals import GOALS
 from .inspection import INTEGERS, inspect_bp
 from .parameters import operator_parameters
 from .plugin import plugin_path
@@ -420,10 +421,10 @@ def _asked(variable: VariableInfo) -> str:
     """The bounds asked for, those of the same mode together."""
     bounds: dict[str, list[float]] = {}
     for own in variable.asked:
-        mode = "unknown" if own is None else own.mode if own.eb else "lossless"
+        mode = "unknown" if own is None else "lossless" if own.eb == 0 and own.mode not in GOALS else own.mode
         bounds.setdefault(mode, []).append(own.eb if own else 0.0)
     return ", ".join(
-        f"{mode} {_range(own)}" if mode in ("abs", "rel", "pw_rel") else mode for mode, own in bounds.items()
+        mode if mode in ("unknown", "lossless") else f"{mode} {_range(own)}" for mode, own in bounds.items()
     )
 
 

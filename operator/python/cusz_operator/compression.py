@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from .agreement import Description
 from .blocks import PreparedBlock, field_shape
 from .representation import is_exact, is_packed
 
-__all__ = ["Compressed", "Compressor"]
+__all__ = ["Compressed", "Compressor", "StepWork"]
 
 
 class Compressed(NamedTuple):
@@ -37,7 +38,7 @@ class Compressor:
     """Compresses the blocks of every step into the same memory."""
 
     def __init__(self) -> None:
-        self._archives: list[NDArray[np.uint8]] = []
+        self._archives: dict[int, NDArray[np.uint8]] = {}  # by numbers of blocks
 
     def describe(self, block: PreparedBlock, ranges: bool) -> Description:
         """What to tell other ranks about a block; with its value range if the bound depends on it, or with `ranges`."""
@@ -46,10 +47,12 @@ class Compressor:
         if is_exact(block.dtype):
             if ranges and block.field.size:
                 found = cusz_core.ValueRange(float(block.field.min()), float(block.field.max()), block.field.size)
-        elif ranges or parameters.mode == "rel":
+        elif ranges or parameters.mode == "rel" or block.wanted is not None:
             found = cusz_core.value_range(block.field, parameters.fill, threads=parameters.threads)
         where = (block.shape, block.start, block.count)
-        return Description(block.name, block.dtype.name, *where, block.given, block.dimensions, parameters, found)
+        return Description(
+            block.name, block.dtype.name, *where, block.given, block.dimensions, parameters, found, block.wanted
+        )
 
     def compress(
         self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
@@ -87,11 +90,55 @@ class Compressor:
         """Memory for an archive, kept from step to step: fresh pages cost more than the copy. Pages beyond the archive
         are never touched and take no physical memory. None if address space is limited."""
         needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
-        if number < len(self._archives) and self._archives[number].nbytes >= needed:
-            return self._archives[number]
+        kept = self._archives.get(number)
+        if kept is not None and kept.nbytes >= needed:
+            return kept
         try:
-            memory = np.empty(needed, np.uint8)
+            self._archives[number] = np.empty(needed, np.uint8)
         except MemoryError:
             return None
-        self._archives[number : number + 1] = [memory]
-        return memory
+        return self._archives[number]
+
+
+class StepWork:
+    """A rank's blocks at a step, and what is made of them.
+
+    Attributes:
+        blocks, descriptions: in the order in which they were put.
+    """
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        blocks: Sequence[PreparedBlock],
+        descriptions: Sequence[Description],
+        rows: Sequence[NDArray[Any]],
+    ) -> None:
+        """
+        Args:
+            rows: of the block table, one for each block, to be filled.
+        """
+        self.blocks, self.descriptions = blocks, descriptions
+        self._compressor, self._rows = compressor, rows
+        self._made: dict[int, Compressed] = {}
+        self._on_host: dict[int, NDArray[Any]] = {}
+
+    def compress(self, number: int, bound: float) -> Compressed:
+        """Compresses a block, in place of what has been made of it before."""
+        block, found = self.blocks[number], self.descriptions[number].range
+        self._made[number] = self._compressor.compress(number, block, found, bound, self._rows[number])
+        return self._made[number]
+
+    def on_host(self, number: int) -> NDArray[Any]:
+        """A block's field in host memory."""
+        if number not in self._on_host:
+            self._on_host[number] = embedding.on_host(self.blocks[number].field)
+        return self._on_host[number]
+
+    def made(self) -> list[Compressed]:
+        """What has been made of the blocks."""
+        return [self._made[number] for number in sorted(self._made)]
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of what has been compressed, before and after."""
+        return sum(self.blocks[number].raw_bytes for number in self._made), sum(len(m.archive) for m in self.made())

@@ -34,7 +34,8 @@ _VALUE_BYTES = {
 @dataclasses.dataclass(frozen=True)
 class Asked:
     """A bound as it was asked for: absolute (mode "abs"), or a fraction of the value range ("rel") or of every value
-    ("pw_rel")."""
+    ("pw_rel"). Or what a Writer was asked for instead: mode "psnr", "ratio" or "budget_bytes", and its value as `eb`.
+    """
 
     mode: str
     eb: float

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
-from cusz_core.parameters import TABLE, WORK, ArchiveOptions, Mode, Options, Parameters
+from cusz_core.parameters import TABLE, WORK, Mode, Parameters
 
 from . import blocktable, checks, statistics
 from .agreement import (
@@ -28,13 +28,14 @@ from .agreement import (
     kind_of_value,
     kinds_of,
     out_of_order,
-    parameters_of,
     statistics_agreed,
     values_of,
 )
 from .blocks import PreparedBlock, prepare
-from .compression import Compressor
+from .compression import Compressor, StepWork
+from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
+from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions, layered, wanted_of
 from .inspection import import_adios2
 from .output import Output, require_room
 from .plugin import plugin_path, without_colours
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["VariableSummary", "Writer", "WriterStep"]
 
 #: Parameters that can be set per variable: those that its archives depend on.
-_OF_VARIABLES = tuple(key for key, row in TABLE.items() if row.decides != WORK)
+_OF_VARIABLES = (*(key for key, row in TABLE.items() if row.decides != WORK), *GOALS, *LIMITS)
 
 
 class _Agreed(NamedTuple):
@@ -59,9 +60,9 @@ class _Agreed(NamedTuple):
         own: this rank's blocks.
         arrays: a block of every array, of any rank.
         values: the single values.
-        bounds, kinds: the absolute bound of every array, and the properties of every variable that cannot change from
-            step to step.
-        parameters: of every array, as they were asked for.
+        bounds: the absolute bound of every array, if it is not to be sought.
+        kinds: the properties of every variable that cannot change from step to step.
+        told: the blocks of all ranks.
     """
 
     own: tuple[Description, ...]
@@ -69,7 +70,7 @@ class _Agreed(NamedTuple):
     values: dict[str, Value]
     bounds: dict[str, float]
     kinds: dict[str, str]
-    parameters: dict[str, Parameters]
+    told: list[tuple[Description, ...]]
 
 
 class _Made(NamedTuple):
@@ -111,7 +112,7 @@ class Writer:
         asynchronous: bool = False,
         ranges: bool = True,
         progress: bool | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WriterOptions],
     ) -> None:
         """
         Args:
@@ -123,7 +124,7 @@ class Writer:
                 ranks and over values that are finite and not `fill`. A range of 0 means lossless. "pw_rel":
                 |d - d'| <= eb * |d|, with signs and zeros kept (compressed on the CPU; see `cusz_core.Parameters`).
             variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
-                `options`.
+                `options`. A bound or a goal there replaces the Writer's.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. With StatsLevel 1 ADIOS2 keeps minimum and maximum of
                 blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, without `ranges`,
@@ -137,7 +138,14 @@ class Writer:
             progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: only
                 if stderr is a terminal.
             options: further parameters, by the names of `cusz_core.Parameters`, such as `fill`; `backend` and `threads`
-                apply to this rank.
+                apply to this rank. And what is wanted instead of `eb`, for which a bound is sought at every step:
+                psnr: in dB, of every variable that has no bound or goal of its own, over all ranks.
+                ratio: raw bytes over bytes of archives of the whole step, with one bound relative to the value range
+                    for all variables that have no bound or goal of their own.
+                budget_bytes: bytes of archives of the whole step, in the same way.
+                eb_min, eb_max: what a bound may be, in the variable's unit (mode "abs") or as a fraction of its value
+                    range ("rel"). If the goal cannot be reached within these limits, the step is written all the same;
+                    `missed_goals` has a message, which rank 0 prints.
 
         Raises:
             ParameterError: a value out of its legal range, a path that cannot be written to, or ranks that disagree.
@@ -146,7 +154,11 @@ class Writer:
             CuszError: ADIOS2 cannot open the file.
         """
         for key in options:
-            if key not in TABLE:  # a mistake in the program: raised before any rank waits for others
+            if key not in (
+                *TABLE,
+                *GOALS,
+                *LIMITS,
+            ):  # a mistake in the program: raised before any rank waits for others
                 raise TypeError(f"Writer() got an unexpected keyword argument {key!r}")
         self._path = os.fspath(path)
         self._ranks = Ranks(comm)
@@ -160,6 +172,7 @@ class Writer:
         self._steps = 0
         self._seconds = 0.0  # at the ends of steps
         self._tally = Tally()
+        self._missed: list[str] = []
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
         where = f"cannot write {self._path!r}"
         error: Exception | None = None
@@ -167,6 +180,7 @@ class Writer:
         try:
             self._defaults = _merged({}, eb=eb, mode=mode, **options)
             self._of_variable = {name: _given(**_known(name, own)) for name, own in (variables or {}).items()}
+            self._controller = Controller(self._ranks)
             for own in self._of_variable.values():
                 _merged(self._defaults, **own)
             self._compressor = Compressor()
@@ -242,7 +256,7 @@ class Writer:
         dims: Sequence[str] | None = None,
         eb: float | None = None,
         mode: Mode | None = None,
-        **options: Unpack[ArchiveOptions],
+        **options: Unpack[PutOptions],
     ) -> None:
         """Adds a block of a variable, or one value, to the open step.
 
@@ -261,9 +275,10 @@ class Writer:
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
             dims: names of the dimensions, slowest first, which xarray uses: the attribute `NAME/dimensions`.
-            eb, mode, options: for this variable at this step, if they differ from the Writer's. They must be the same
-                for all of its blocks on all ranks. Where values are stored exactly, all but `lossless` are refused, and
-                that cannot change from step to step.
+            eb, mode, options: for this variable at this step, if they differ from the Writer's; a goal (`psnr`, `ratio`
+                or `budget_bytes`, with `eb_min` and `eb_max`) is then that of this variable alone. They must be the
+                same for all of its blocks on all ranks. Where values are stored exactly, all but `lossless` are
+                refused, and that cannot change from step to step.
 
         Raises:
             UnsupportedError: a type or layout that is not accepted, or a bound for what is stored exactly.
@@ -279,7 +294,7 @@ class Writer:
                 f"{name!r} is the name of a block table: choose one that does not begin with "
                 f"{blocktable.TABLE_PREFIX!r}"
             )
-        own = {**self._of_variable.get(name, {}), **_given(eb=eb, mode=mode, **options)}
+        own = layered(self._of_variable.get(name, {}), _given(eb=eb, mode=mode, **options))
         value = one_value(array)
         if value is not None:
             if own or shape is not None or start is not None or dims is not None:
@@ -295,11 +310,13 @@ class Writer:
                         f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
                     )
                 merged = {"eb": 0.0, "lossless": merged.get("lossless", "none")}
-            if "eb" not in merged:
+            group = stored.name if "psnr" in merged else name if any(key in own for key in GOALS) else STEP
+            wanted = wanted_of(merged, group)
+            if wanted is None and "eb" not in merged:
                 raise ParameterError(
                     f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
                 )
-            self._blocks.append(prepare(stored, shape, start, dims, Parameters(**merged)))
+            self._blocks.append(prepare(stored, shape, start, dims, _parameters(merged), wanted))
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
@@ -317,6 +334,11 @@ class Writer:
     def summary(self) -> list[VariableSummary]:
         """Totals of what has been written, by variable, on rank 0 (the others get an empty list)."""
         return self._tally.summaries(self._seconds * self._ranks.size)
+
+    @property
+    def missed_goals(self) -> list[str]:
+        """What steps have missed of what was wanted (`ratio` and so on), a message each; the same on all ranks."""
+        return list(self._missed)
 
     def close(self) -> None:
         """Closes the file (collective). A second call does nothing."""
@@ -419,26 +441,32 @@ class Writer:
         self._geometry = geometry
         arrays = {block.name: block for of_rank in of_ranks for block in of_rank}
         kinds = kinds_of(of_ranks) | {name: kind_of_value(value) for name, value in single.items()}
-        return _Agreed(own, arrays, single, bounds, kinds, parameters_of(of_ranks))
+        return _Agreed(own, arrays, single, bounds, kinds, of_ranks)
 
     def _compress(
         self, blocks: Sequence[PreparedBlock], agreed: _Agreed
     ) -> tuple[list[bytes | memoryview], list[_Made]]:
         """The archives of this rank's blocks; on rank 0 also what every rank has made of its own (collective)."""
-        archives: list[bytes | memoryview] = []
         own = _Made({}, Counter())
+        work = StepWork(self._compressor, (), (), ())
         error: Exception | None = None
         try:
             tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
             own = _Made(tables, Counter())
-            for number, (block, description, row) in enumerate(zip(blocks, agreed.own, rows, strict=True)):
-                found, bound = description.range, agreed.bounds[block.name]
-                compressed = self._compressor.compress(number, block, found, bound, row)
-                archives.append(compressed.archive)
-                if compressed.predictor is not None:
-                    own.predictors[block.name, compressed.predictor] += 1
+            work = StepWork(self._compressor, blocks, agreed.own, rows)
+            for number, block in enumerate(blocks):
+                if block.wanted is None:
+                    work.compress(number, agreed.bounds[block.name])
         except Exception as caught:
             error = caught
+        missed: list[str] = []
+        if len(agreed.bounds) < len(agreed.arrays):
+            self._ranks.agree(error, self._not_written())
+            missed = self._controller.compress(work, agreed.arrays, agreed.told, self._not_written())
+        if error is None:
+            for block, compressed in zip(blocks, work.made(), strict=True):
+                if compressed.predictor is not None:
+                    own.predictors[block.name, compressed.predictor] += 1
         made = self._ranks.gather(own)
         try:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
@@ -446,7 +474,15 @@ class Writer:
         except Exception as caught:
             error = caught
         self._ranks.agree(error, self._not_written())
-        return archives, made
+        self._say(missed)
+        return [compressed.archive for compressed in work.made()], made
+
+    def _say(self, missed: Sequence[str]) -> None:
+        """Tells which goals the step misses."""
+        for message in missed:
+            self._missed.append(f"step {self._steps}: {message}")
+            if self._ranks.rank == 0:
+                print(f"cusz_operator: {self._path!r}: {self._missed[-1]}", file=sys.stderr, flush=True)
 
     def _write(
         self,
@@ -474,8 +510,7 @@ class Writer:
                 for (name, predictor), n in of_rank.predictors.items():
                     predictors[name][predictor] += n
             for name, table in together.items():
-                asked = agreed.parameters[name]
-                output.put_table(name, table, checks.VariableRecord(asked.eb, asked.mode, predictors[name]))
+                output.put_table(name, table, checks.VariableRecord(*_asked(agreed.arrays[name]), predictors[name]))
 
         try:
             self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())
@@ -513,16 +548,29 @@ class WriterStep:
         self._writer._end_step(error)
 
 
+def _asked(block: Description) -> tuple[float, str]:
+    """The bound or goal of a variable, as it was asked for."""
+    if block.wanted is not None:
+        return block.wanted.value, block.wanted.kind
+    return block.parameters.eb, block.parameters.mode
+
+
 def _given(**options: Any) -> dict[str, Any]:
     """The parameters that are not None."""
     return {key: value for key, value in options.items() if value is not None}
 
 
 def _merged(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
-    """The parameters of `base`, overridden by those given, and checked; the bound may still be missing."""
-    merged = {**base, **_given(**given)}
-    Parameters(**{"eb": 0.0, **merged})
+    """The parameters of `base`, overridden by those given, and checked; bound and goal may still be missing."""
+    merged = layered(base, _given(**given))
+    wanted_of(merged, STEP)
+    _parameters(merged)
     return merged
+
+
+def _parameters(merged: Mapping[str, Any]) -> Parameters:
+    """The parameters of a compression; the bound is 0 if it is missing."""
+    return Parameters(**{"eb": 0.0, **{key: value for key, value in merged.items() if key not in (*GOALS, *LIMITS)}})
 
 
 def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,334 @@
+"""A Writer that is asked for a PSNR, a ratio or a number of bytes: it keeps them, with one bound for all ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+from cusz_core.cli import main
+from cusz_operator.variables import Asked
+
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+import goals
+from goals import CASES, FILL, STEPS
+
+pytest.importorskip("adios2")
+COMPRESSED = ("U", "V", "W", "X")
+X = support.smooth((40, 50, 30), support.F32)
+
+
+def psnr_of(x: np.ndarray, y: np.ndarray) -> float:
+    """By its definition, over values that are finite and not fill."""
+    counts = np.isfinite(x) & (x != FILL)
+    values, errors = x[counts].astype(np.float64), (x[counts].astype(np.float64) - y[counts])
+    rmse = math.sqrt(np.square(errors).mean())
+    return 20 * math.log10((values.max() - values.min()) / rmse) if rmse else math.inf
+
+
+def bound_is_kept(x: np.ndarray, y: np.ndarray, bound: float) -> bool:
+    exact = ~np.isfinite(x) | (x == FILL)
+    same = np.array_equal(x[exact].view(np.uint32), y[exact].view(np.uint32))
+    return same and bool((np.abs(x[~exact].astype(np.float64) - y[~exact]) <= bound).all())
+
+
+def sums(step: Any, names: tuple[str, ...] = (*COMPRESSED, "ids")) -> tuple[int, int]:
+    """Raw bytes and bytes of archives."""
+    tables = [step.blocks(name) for name in names]
+    return sum(int(t["raw_bytes"].sum()) for t in tables), sum(int(t["archive_bytes"].sum()) for t in tables)
+
+
+# ----------------------------------------------------------------------------------------------------- with all ranks
+
+
+@pytest.fixture(scope="module")
+def written(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tuple[Path, dict[str, Any]]]:
+    """written(ranks): the folder with the file of every case, and what the ranks said."""
+    folder = tmp_path_factory.mktemp("goals")
+    said: dict[int, dict[str, Any]] = {}
+
+    def write(ranks: int) -> tuple[Path, dict[str, Any]]:
+        here = folder / str(ranks)
+        if ranks not in said:
+            here.mkdir()
+            done = mpirun(ranks, "goals.py", here, *CASES)
+            said[ranks] = {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+        return here, said[ranks]
+
+    return write
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("ranks disagree", "fails")])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_goals_are_reached_and_bounds_kept(ranks: int, case: str, written: Callable) -> None:
+    folder, said = written(ranks)
+    assert said[case]["error"] is None
+    options = CASES[case]
+    with cz.Reader(folder / f"{case}.bp") as run:
+        assert len(run) == STEPS
+        for number, step in enumerate(run):
+            fractions = {}
+            for name in COMPRESSED:
+                x, y, table = goals.field(name, number), step.read(name), step.blocks(name)
+                (bound,) = {*table["eb_abs"]}  # of all ranks
+                assert bound_is_kept(x, y, bound)
+                found = cusz_core.value_range(x, float(FILL))
+                fractions[name] = bound / (found.max - found.min)
+                if case == "psnr" or (case == "several" and name == "U"):
+                    wanted = options.get("psnr", 60)
+                    assert wanted <= psnr_of(x, y) < wanted + 1
+                if case == "several" and name == "V":
+                    raw, archives = sums(step, ("V",))
+                    assert 9 <= raw / archives < 9 * 1.05
+            raw, archives = sums(step)
+            of_step = {name: fractions[name] for name in COMPRESSED if name not in options.get("variables", {})}
+            if case != "psnr":
+                assert max(of_step.values()) == pytest.approx(min(of_step.values()))
+            if "budget_bytes" in options:
+                assert 0.95 * options["budget_bytes"] < archives <= options["budget_bytes"]
+            if case in ("ratio", "spline"):
+                assert options["ratio"] <= raw / archives < 1.05 * options["ratio"]
+            if case == "limited":
+                assert raw / archives < 200
+                assert max(fractions.values()) == pytest.approx(1e-2)
+            if case == "enough":
+                assert raw / archives > 4
+                assert min(fractions.values()) == pytest.approx(1e-2)
+    if case == "limited":
+        assert len(said[case]["missed"]) == STEPS
+        assert said[case]["missed"][3].startswith("step 3: ratio=200 of the step is missed: ratio is ")
+        assert "largest bound that eb_max allows" in said[case]["missed"][3]
+    else:
+        assert said[case]["missed"] == []
+
+
+@pytest.mark.mpi
+def test_the_bounds_do_not_depend_on_how_many_ranks_there_are(written: Callable) -> None:
+    """By much: every block has its own codebook."""
+    bounds = []
+    for ranks in (1, 2, 4):
+        with cz.Reader(written(ranks)[0] / "psnr.bp") as run:
+            bounds.append([step.blocks("U")["eb_abs"][0] for step in run])
+    np.testing.assert_allclose(bounds[1:], [bounds[0]] * 2, rtol=0.05)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_that_want_different_things(ranks: int, written: Callable) -> None:
+    _, said = written(ranks)
+    if ranks == 2:  # rank 1 has no blocks there
+        assert said["ranks disagree"]["error"] is None
+    else:
+        assert said["ranks disagree"]["error"].startswith("ParameterError: ")
+        assert "variable 'U' has goal ratio=16 on rank 3 and ratio=15 on rank 0" in said["ranks disagree"]["error"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_rank_that_fails_while_a_bound_is_sought(ranks: int, written: Callable) -> None:
+    folder, said = written(ranks)
+    assert said["fails"]["error"].startswith("OutOfMemoryError: ")
+    assert "step 1 of this Writer is not written: rank 0: no memory for this" in said["fails"]["error"]
+    with cz.Reader(folder / "fails.bp") as run:
+        assert len(run) == 1
+
+
+# ------------------------------------------------------------------------------------------------------- one process
+
+
+def test_a_run_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with cz.Writer(tmp_path / "run.bp", psnr=60) as out:
+        for _ in range(2):
+            with out.step():
+                out.put("U", X)
+                out.put("V", X, ratio=12)
+                out.put("W", X, budget_bytes=20_000)
+    u, v, w = cz.inspect_variables(tmp_path / "run.bp")
+    assert [variable.asked for variable in (u, v, w)] == [
+        (Asked("psnr", 60.0),),
+        (Asked("ratio", 12.0),),
+        (Asked("budget_bytes", 20000.0),),
+    ]
+    main(["inspect", str(tmp_path / "run.bp")])
+    shown = capsys.readouterr().out
+    assert "psnr 60" in shown
+    assert "ratio 12" in shown
+    assert "budget_bytes 20000" in shown
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_engines(engine: Any, tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", engine=engine, ratio=10) as out, out.step():
+        out.put("U", X)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step in run:
+            assert 10 <= X.nbytes / step.blocks("U")["archive_bytes"].sum() < 10.5
+
+
+def test_later_steps_begin_with_the_bound_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    whole = cusz_core.compress_with
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(0)
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(cusz_core, "compress_with", counted)
+    counts = []
+    with cz.Writer(tmp_path / "run.bp", ratio=10) as out:
+        for _ in range(3):
+            with out.step():
+                out.put("U", X)
+            counts.append(len(calls))
+            calls.clear()
+    assert counts[1:] == [1, 1]
+
+
+def test_a_large_block_is_sampled(tmp_path: Path) -> None:
+    x = support.smooth((160, 128, 128), support.F32) + np.random.default_rng(0).normal(
+        scale=1e-4, size=(160, 128, 128)
+    ).astype(np.float32)
+    for goal in ({"psnr": 75}, {"ratio": 14}, {"ratio": 14, "predictor": "spline"}):
+        with cz.Writer(tmp_path / "run.bp", **goal) as out, out.step():
+            out.put("U", x)
+        with cz.Reader(tmp_path / "run.bp") as run:
+            (table, y) = next((step.blocks("U"), step.read("U")) for step in run)
+        assert bound_is_kept(x, y, table["eb_abs"][0])
+        if "psnr" in goal:
+            assert 75 <= psnr_of(x, y) < 76
+        else:
+            assert 14 <= x.nbytes / table["archive_bytes"].sum() < 14 * 1.05
+
+
+def test_other_types(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    half = (support.smooth((50, 60), support.F32) * 100).astype(np.float16)
+    z = (support.smooth((50, 60), support.F64) + 1j * rng.normal(size=(50, 60))).astype(np.complex128)
+    with cz.Writer(tmp_path / "run.bp", variables={"h": {"psnr": 50}, "z": {"budget_bytes": 9000}}) as out:
+        with out.step():
+            out.put("h", half)
+            out.put("z", z)
+        with out.step():
+            out.put("z", z, psnr=60)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        first, second = list(run)
+        assert psnr_of(half.astype(np.float32), first.read("h").astype(np.float32)) >= 50
+        assert 8500 < sum(first.blocks(f"z/{part}")["archive_bytes"].sum() for part in ("real", "imag")) <= 9000
+        again = second.read("z")
+        assert psnr_of(z.real, again.real) >= 60
+        assert psnr_of(z.imag, again.imag) >= 60
+
+
+@pytest.mark.parametrize("goal", [{"psnr": 60}, {"ratio": 3}, {"budget_bytes": 1000}], ids=str)
+def test_fields_without_values_or_with_one(goal: dict[str, Any], tmp_path: Path) -> None:
+    """Bounds are 0, or make no difference; what comes afterwards is not held to them."""
+    fields = [
+        np.zeros((8, 9), np.float32),
+        np.full((20, 30), np.nan, np.float32),
+        np.full((20, 30), 2.5, np.float32),
+        np.zeros((0, 5), np.float32),
+        X[0].copy(),
+    ]
+    with cz.Writer(tmp_path / "run.bp", **goal, progress=False) as out:
+        for x in fields:
+            with out.step():
+                out.put("U", x)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for x, step in zip(fields, run, strict=True):
+            y, bound = step.read("U"), step.blocks("U")["eb_abs"]
+            assert y.shape == x.shape
+            assert bound_is_kept(x, y, bound.max(initial=0))
+            if len(np.unique(x[np.isfinite(x)])) < 2:
+                assert np.array_equal(x.view(np.uint32), y.view(np.uint32))
+            elif "psnr" in goal:
+                assert 60 <= psnr_of(x, y) < 62
+    missed = [int(message.removeprefix("step ").partition(":")[0]) for message in out.missed_goals]
+    assert missed == ([] if "psnr" in goal else [1, 2] if "budget_bytes" in goal else [0, 1, 2])
+
+
+def test_a_psnr_that_only_exactness_gives(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", psnr=500) as out, out.step():
+        out.put("U", X)
+    assert out.missed_goals == []
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert all(np.array_equal(step.read("U"), X) for step in run)
+
+
+def test_a_psnr_beyond_the_smallest_bound(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with cz.Writer(tmp_path / "run.bp", psnr=90, mode="rel", eb_min=1e-3) as out, out.step():
+        out.put("U", X)
+    (message,) = out.missed_goals
+    assert message.startswith("step 0: psnr=90 of 'U' is missed: PSNR is ")
+    assert message.endswith(" dB with the smallest bound that eb_min allows")
+    assert message in capsys.readouterr().err
+
+
+def test_a_budget_that_is_spent_already(tmp_path: Path) -> None:
+    """By what has a bound of its own."""
+    with cz.Writer(tmp_path / "run.bp", budget_bytes=100, mode="rel", eb_max=0.1) as out, out.step():
+        out.put("U", X, eb=1e-3)
+        out.put("V", X)
+    (message,) = out.missed_goals
+    assert message.startswith("step 0: budget_bytes=100 of the step is missed: ")
+    with cz.Reader(tmp_path / "run.bp") as run:
+        limits = X.max() - X.min()
+        assert [step.blocks("V")["eb_abs"][0] for step in run] == [pytest.approx(0.1 * limits)]
+
+
+def test_a_layer_replaces_the_one_below(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", ratio=10, eb_max=3.0, variables={"U": {"eb": 1e-3}}) as out, out.step():
+        out.put("U", X)
+        out.put("V", X, eb=1e-2, mode="abs")
+        out.put("W", X, eb=0)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step in run:
+            assert [step.blocks(name)["eb_abs"][0] for name in "UVW"] == [1e-3, 1e-2, 0]
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        out.put("U", X, ratio=10)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [10 <= X.nbytes / step.blocks("U")["archive_bytes"].sum() < 10.5 for step in run] == [True]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"psnr": 60, "ratio": 3}, "psnr and ratio are given: only one of them can be"),
+        ({"eb": 1e-3, "ratio": 3}, "ratio and eb are given: only one of them can be"),
+        ({"eb_max": 1.0}, "eb_max limits a bound that is sought: it needs one of psnr, ratio, budget_bytes"),
+        ({"ratio": 3, "mode": "pw_rel"}, "ratio is sought with an absolute bound: mode 'pw_rel' is not possible"),
+        ({"ratio": 1}, "ratio is 1.0; it must be finite and above 1"),
+        ({"ratio": math.inf}, "ratio is inf; it must be finite and above 1"),
+        ({"psnr": math.nan}, "psnr is nan; it must be finite"),
+        ({"budget_bytes": 0}, "budget_bytes is 0.0; it must be finite and above 0"),
+        ({"budget_bytes": "1e6"}, "budget_bytes is '1e6'; it must be a number"),
+        ({"ratio": 3, "eb_min": -1.0}, "eb_min is -1.0; it must be finite and >= 0"),
+        ({"ratio": 3, "eb_max": math.inf}, "eb_max is inf; it must be finite and >= 0"),
+        ({"ratio": 3, "eb_min": 2.0, "eb_max": 1.0}, "eb_min is 2 and eb_max is 1: it must not be larger"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(cusz_core.ParameterError, match=message.replace("(", r"\(")):
+        cz.Writer(tmp_path / "run.bp", **options)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        with pytest.raises(cusz_core.ParameterError, match=message), out.step():
+            out.put("U", X, **options)
+        with out.step():
+            out.put("U", X)
+
+
+def test_values_that_are_stored_exactly(tmp_path: Path) -> None:
+    out = cz.Writer(tmp_path / "run.bp", eb=1e-3)
+    with pytest.raises(cusz_core.UnsupportedError, match="stored exactly: ratio cannot be set"), out.step():
+        out.put("ids", np.arange(5), ratio=2)
+    out.close()
