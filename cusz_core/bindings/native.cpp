@@ -1,11 +1,13 @@
-// Module cusz_core._native: the C API of cusz.h for Python, as thin as possible.
+// Module cusz_core._native: the C API of cusz.h for Python, as thin as possible, and the search for bounds.
 //
 // Arrays come in through the buffer protocol, or as DeviceMemory, without copies. Checks that need a good message
 // (types, layouts, legal values) are made in Python; the checks here are those that memory safety needs. The GIL is
 // released while the library works. Failures raise the classes of cusz_core.errors with the library's message.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "../src/float_mode.hpp"
+#include "../src/search.hpp"
 #include "cusz/cusz.h"
 #include "device_memory.hpp"
 #include "dlpack.hpp"
@@ -514,6 +517,20 @@ size_t max_archive_bytes(int32_t dtype, const nb::tuple& shape) {
     return max_bytes;
 }
 
+// A function in Python that says what a bound gives: (PSNR, ratio).
+cusz::Trial trial_in_python(nb::callable call) {
+    return [call = std::move(call)](double eb) {
+        const auto [psnr, ratio] = nb::cast<std::tuple<double, double>>(call(eb));
+        return cusz::Tried{psnr, ratio};
+    };
+}
+
+nb::dict tried(const std::map<double, cusz::Tried>& by_bound) {
+    nb::dict result;
+    for (const auto& [eb, found] : by_bound) result[nb::float_(eb)] = nb::make_tuple(found.psnr, found.ratio);
+    return result;
+}
+
 // (number of CUDA devices, why there is none).
 std::tuple<int32_t, const char*> device_count() {
     const char* reason = "";
@@ -577,6 +594,26 @@ NB_MODULE(_native, m) {
 
     m.def("pack", &pack);
     m.def("unpack", &unpack);
+
+    nb::class_<cusz::Search>(m, "Search")
+        .def(
+            "__init__",
+            [](cusz::Search* self, double target, bool is_psnr, double largest, nb::callable on_sample,
+               double smallest) {
+                new (self) cusz::Search({target, is_psnr}, largest, smallest, trial_in_python(std::move(on_sample)));
+            },
+            nb::arg("target"), nb::arg("is_psnr"), nb::arg("largest"), nb::arg("on_sample"), nb::arg("smallest") = 0.0)
+        .def("surplus", &cusz::Search::surplus)
+        .def("estimate", &cusz::Search::estimate)
+        .def(
+            "find",
+            [](cusz::Search& self, nb::callable on_whole, double first, bool lossless) {
+                return self.find(trial_in_python(std::move(on_whole)), first, lossless);
+            },
+            nb::arg("on_whole"), nb::arg("first"), nb::arg("lossless") = true)
+        .def_prop_ro("on_sample", [](const cusz::Search& self) { return tried(self.on_sample()); });
+    m.def("exact_bound", &cusz::exact_bound);
+    m.def("rounded_bound", &cusz::rounded_bound);
 
     m.def("scratch_bytes", &scratch_bytes);
     m.def("release_scratch", &release_scratch);

@@ -21,6 +21,7 @@
 #include "format/pyramid.hpp"
 #include "format/tiling.hpp"
 #include "framing.hpp"
+#include "goal.hpp"
 #include "lossless.hpp"
 #include "packing.hpp"
 #include "parameter_table.hpp"
@@ -372,8 +373,10 @@ cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_
         coding.has_fill = params.has_fill != 0;
         coding.special = special_bits(dtype, coding.has_fill, params.fill);
         coding.eb = coding.eb_abs = params.eb;
-        *archive_bytes = coding.mode == CUSZ_PW_REL ? write_pointwise(workers, layout, coding, from, to)
-                                                    : write_archive(workers, layout, coding, from, to);
+        const auto write = coding.mode == CUSZ_PW_REL                              ? write_pointwise
+                           : coding.mode == CUSZ_PSNR || coding.mode == CUSZ_RATIO ? write_for_goal
+                                                                                   : write_archive;
+        *archive_bytes = write(workers, layout, coding, from, to);
     });
 }
 

@@ -10,15 +10,21 @@ namespace cusz {
 struct Scratch {
     Buffer unpacked; // a body before its lossless stage
     Buffer top;      // values of a pyramid's top
+    Buffer field;    // one that lies on a device
+    Buffer inner;    // an archive that is part of another one, or only tried
     // Of bounds relative to every value:
     Buffer logs, signs;
-    Buffer inner; // the archive that holds them
-    Buffer field; // one that lies on a device
+    // Of bounds sought for a goal:
+    Buffer sample, decoded;
+
     std::size_t bytes() const {
-        return unpacked.bytes() + top.bytes() + logs.bytes() + signs.bytes() + inner.bytes() + field.bytes();
+        std::size_t sum = 0;
+        for (const Buffer* buffer : {&unpacked, &top, &field, &inner, &logs, &signs, &sample, &decoded})
+            sum += buffer->bytes();
+        return sum;
     }
     void release() {
-        for (Buffer* buffer : {&unpacked, &top, &logs, &signs, &inner, &field}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &top, &field, &inner, &logs, &signs, &sample, &decoded}) buffer->release();
     }
 };
 

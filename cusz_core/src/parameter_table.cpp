@@ -49,7 +49,7 @@ bool is_bins(double n) {
 }
 bool is_threads(double n) { return n >= 0 && n <= max_threads; }
 
-constexpr const char* modes[] = {"abs", "rel", "pw_rel", nullptr};
+constexpr const char* modes[] = {"abs", "rel", "pw_rel", "psnr", "ratio", nullptr};
 constexpr const char* backends[] = {"auto", "cpu", "cuda", nullptr};
 constexpr const char* lossless_stages[] = {"none", "zstd", nullptr};
 constexpr const char* predictors[] = {"lorenzo", "spline", "auto", nullptr};
@@ -60,8 +60,9 @@ constexpr Row table[] = {
               CUSZ_TYPE_REAL, CUSZ_DECIDES_VALUES},
      .real = &cusz_params::eb,
      .is_legal = is_bound},
-    choice(&cusz_params::mode, "mode", modes, "'abs', 'rel' or 'pw_rel'", CUSZ_DECIDES_VALUES,
-           "abs: the bound is in the field's unit; rel: a fraction of its value range; pw_rel: of every value"),
+    choice(&cusz_params::mode, "mode", modes, "'abs', 'rel', 'pw_rel', 'psnr' or 'ratio'", CUSZ_DECIDES_VALUES,
+           "abs: the bound is in the field's unit; rel: a fraction of its value range; pw_rel: of every value; psnr, "
+           "ratio: dB or a ratio, for which an absolute one is sought"),
     whole(&cusz_params::bins, "bins", "64", "a power of two from 64 to 8192", is_bins, CUSZ_DECIDES_ARCHIVE,
           "quantisation bins coded directly: a power of two from 64 to 8192"),
     choice(&cusz_params::backend, "backend", backends, "'auto', 'cpu' or 'cuda'", CUSZ_DECIDES_WORK,

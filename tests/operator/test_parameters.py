@@ -59,7 +59,11 @@ MISTAKES: dict[str, tuple[dict[str, str], str | None, bool]] = {
     "comma": ({"accuracy": "0,001"}, "'accuracy' = '0,001' is not an error bound", False),
     "huge": ({"accuracy": "1e999"}, "'accuracy' = '1e999' is not an error bound", False),
     "rubbish_behind": ({"accuracy": "1e-3x"}, "'accuracy' = '1e-3x' is not an error bound", False),
-    "mode": ({"accuracy": "1e-3", "mode": "relative"}, "'mode' = 'relative' is not 'abs', 'rel' or 'pw_rel'", False),
+    "mode": (
+        {"accuracy": "1e-3", "mode": "relative"},
+        "'mode' = 'relative' is not 'abs', 'rel', 'pw_rel', 'psnr' or",
+        False,
+    ),
     "fill": ({"accuracy": "1e-3", "fill": "none"}, "'fill' = 'none' is not a number", False),
     "bins": ({"accuracy": "1e-3", "bins": "1000"}, "'bins' = '1000' is not a power of two", True),
     "few_bins": ({"accuracy": "1e-3", "bins": "32"}, "'bins' = '32' is not a power of two from 64", True),

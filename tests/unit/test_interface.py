@@ -307,7 +307,7 @@ def test_a_program_of_the_first_version_sets_what_it_has(library):
 @pytest.mark.parametrize(
     ("member", "value", "words"),
     [
-        ("mode", 3, "mode is 3; legal: 0 to 2 ('abs', 'rel' or 'pw_rel')"),
+        ("mode", 5, "mode is 5; legal: 0 to 4 ('abs', 'rel', 'pw_rel', 'psnr' or 'ratio')"),
         ("backend", -1, "backend is -1; legal: 0 to 2 ('auto', 'cpu' or 'cuda')"),
         ("bins", 100, "bins is 100; it must be a power of two from 64 to 8192"),
         ("threads", -1, "threads is -1; it must be a whole number from 0"),

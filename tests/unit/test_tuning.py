@@ -32,7 +32,6 @@ def check(x, *, psnr=None, ratio=None, **options):
     assert psnr is None or result.psnr >= psnr
     assert ratio is None or result.ratio >= ratio
     assert found.share == 1
-    assert found.compressions >= 1
     return found
 
 
@@ -70,33 +69,28 @@ def test_ratio(shape, dtype, predictor):
 
 
 LARGE = [(700000,), (700, 1000), (700, 1, 1000), (70, 100, 100), (7, 40, 50, 60)]
+VERY_LARGE = [(2300000,), (1500, 1600), (1500, 1, 1600), (132, 130, 130), (18, 50, 50, 50)]  # sampled by the library
 
 
-@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
-@pytest.mark.parametrize("shape", LARGE, ids=str)
+@pytest.mark.parametrize("shape", VERY_LARGE, ids=str)
 def test_searched_on_a_sample(shape, predictor):
     x = support.smooth(shape, F32)
-    is_sampled = not tuning.sample(x, predictor=predictor).is_field
+    assert not tuning.sample(x, predictor=predictor).is_field
     for psnr in (50, 80):
-        found = check(x, psnr=psnr, predictor=predictor)
-        assert found.psnr < psnr + 1
-        assert not is_sampled or found.compressions <= 4
+        assert check(x, psnr=psnr, predictor=predictor).psnr < psnr + 1
     for ratio in (3, 7):
-        found = check(x, ratio=ratio, predictor=predictor)
-        assert found.ratio < 1.05 * ratio
-        assert not is_sampled or found.compressions <= 4
+        assert check(x, ratio=ratio, predictor=predictor).ratio < 1.05 * ratio
 
 
-@pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("corner", ["noise", "spike", "nan"])
 def test_a_sample_that_says_nothing_of_the_field(corner):
     """All that happens, happens where no box lies; what is returned is true all the same."""
-    x = np.arange(100**3, dtype=F32).reshape(100, 100, 100)
+    x = np.arange(130**3, dtype=F32).reshape(130, 130, 130)
     sampled = np.isin(x, tuning.sample(x).x)
     x[:] = 0
     where = next(
-        place for place in np.ndindex(93, 93, 93) if not sampled[tuple(slice(at, at + 8) for at in place)].any()
+        place for place in np.ndindex(123, 123, 123) if not sampled[tuple(slice(at, at + 8) for at in place)].any()
     )
     part = x[tuple(slice(at, at + 8) for at in where)]
     part[:] = {"noise": support.integers(part.size, -1000, 1000).reshape(part.shape), "spike": 7, "nan": np.nan}[corner]
@@ -129,7 +123,7 @@ def test_any_field(data):
     shape = data.draw(arrays.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=12))
     x = data.draw(arrays.arrays(dtype, shape, elements=data.draw(st.sampled_from([numbers, integers]))))
     options = {"predictor": data.draw(st.sampled_from(["lorenzo", "spline"])), "threads": 1}
-    check(x, psnr=data.draw(st.floats(-50, 400)), **options)
+    check(x, psnr=data.draw(st.floats(0.1, 400)), **options)
     try:
         check(x, ratio=data.draw(st.floats(1.01, 20)), **options)
     except tuning.OutOfReachError:
@@ -217,12 +211,12 @@ def test_special_values_do_not_count():
 
 def test_goals_beyond_all_bounds():
     x = support.smooth((40, 50), F32)
-    loosest = check(x, psnr=-100)
+    loosest = check(x, psnr=1e-9)
     assert loosest.eb <= np.ptp(x.astype(F64))
     assert loosest.relative > 0.99
     assert check(x, psnr=1000).psnr == math.inf
     with pytest.raises(
-        tuning.OutOfReachError, match=r"ratio is 1e\+06; the best found for this field is (\d+)"
+        tuning.OutOfReachError, match=r"ratio is 1000000; the best found for this field is (\d+)"
     ) as error:
         tuning.find_bound(x, ratio=1e6)
     best = float(str(error.value).split(" is ")[2].split(",")[0])
@@ -248,7 +242,8 @@ def test_layouts():
         ({}, "exactly one of them"),
         ({"psnr": 60, "ratio": 3}, "psnr is 60 and ratio is 3; exactly one"),
         ({"psnr": math.nan}, "psnr is nan; it must be finite"),
-        ({"psnr": math.inf}, r"psnr is inf; it must be finite \(eb=0 is lossless\)"),
+        ({"psnr": math.inf}, r"psnr is inf; it must be finite and above 0 \(eb=0 is lossless\)"),
+        ({"psnr": 0}, "psnr is 0.0; it must be finite and above 0"),
         ({"psnr": "80"}, "psnr is '80'; it must be a number of decibels"),
         ({"ratio": 1}, "ratio is 1.0; it must be finite and above 1"),
         ({"ratio": math.inf}, "ratio is inf"),
@@ -348,7 +343,7 @@ def test_estimates_from_a_sample_alone():
     whole = tuning.sample(x)
     part = dataclasses.replace(whole, x=x[:20], share=0.5, limits=whole.limits._replace(values=x[:20].size))
     found = tuning.find_bound(part, psnr=60)
-    assert (found.archive, found.compressions, found.share) == (None, 0, 0.5)
+    assert (found.archive, found.share) == (None, 0.5)
     assert 60 <= found.psnr < 61
     assert cusz.verify(x, cusz.compress(x, found.eb)).psnr == pytest.approx(60, abs=1)
     with pytest.raises(tuning.OutOfReachError):

@@ -62,8 +62,20 @@ typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
  * of every value is kept, that of zeros too, which stay zeros; it is worked out on the CPU, wherever field and archive
  * lie. Signs are packed by zstd where
  * the writer has it, and then need a reader that has it. If the arithmetic cannot keep such a small bound (below about
- * 2e-7 for float, 4e-15 for double), the archive is lossless. */
-typedef enum cusz_mode { CUSZ_ABS = 0, CUSZ_REL = 1, CUSZ_PW_REL = 2 } cusz_mode;
+ * 2e-7 for float, 4e-15 for double), the archive is lossless.
+ *
+ * CUSZ_PSNR, CUSZ_RATIO: eb is a PSNR in dB, above 0, or a ratio above 1, and the call seeks an absolute bound that
+ * gives it, which the archive then states and keeps. A PSNR (20 log10((max - min) / RMSE), over finite values other
+ * than fill) is never below eb, nor is a ratio of raw to archive bytes; if no bound up to max - min gives the ratio,
+ * the call fails with CUSZ_ERROR_PARAMETER. The search is on the CPU, wherever field and archive lie, on a sample of a
+ * field of more than 2^21 values, and costs a few compressions; for a PSNR each of them is decoded and compared. */
+typedef enum cusz_mode {
+    CUSZ_ABS = 0,
+    CUSZ_REL = 1,
+    CUSZ_PW_REL = 2,
+    CUSZ_PSNR = 3, /* in parameters alone, as CUSZ_RATIO */
+    CUSZ_RATIO = 4
+} cusz_mode;
 
 /* CUSZ_BACKEND_AUTO: the device that holds the field or archive, if any, else the CPU. CUSZ_BACKEND_CUDA: that device,
  * else the current one, to which host memory is copied. CUSZ_BACKEND_CPU accepts host memory only. */
@@ -90,7 +102,7 @@ typedef enum cusz_coder { CUSZ_CODER_HUFFMAN = 0, CUSZ_CODER_RANS = 1 } cusz_cod
 typedef struct cusz_params {
     uint32_t struct_bytes; /* sizeof(cusz_params), set by cusz_params_init */
     int32_t mode;          /* cusz_mode; default CUSZ_ABS */
-    double eb;             /* error bound, finite, >= 0; 0 (the default) is lossless to the bit */
+    double eb;             /* error bound, finite, >= 0; 0 (the default) is lossless to the bit; or see cusz_mode */
     int32_t bins;          /* quantisation bins coded directly: a power of two, 64 (default) to 8192 */
     int32_t backend;       /* cusz_backend; default CUSZ_BACKEND_AUTO */
     int32_t threads;  /* CPU threads, at most 1024; 0 (default): OMP_NUM_THREADS, else 1 where a launcher runs several

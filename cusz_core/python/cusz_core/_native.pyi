@@ -1,5 +1,6 @@
 """Types of the compiled module: the C API of cusz_core, for this package's own use."""
 
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -29,6 +30,29 @@ def device_of(address: int, /) -> int: ...
 def describe_dlpack(
     capsule: object, /
 ) -> tuple[int, tuple[int, int, int], tuple[int, ...], tuple[int, ...] | None, tuple[int, int], bool]: ...
+
+class Search:
+    """The search for a bound that gives a PSNR or a ratio (src/search.hpp). Functions say what a bound gives: (PSNR in
+    dB, ratio), the PSNR NaN if only the ratio is wanted."""
+
+    def __init__(
+        self,
+        target: float,
+        is_psnr: bool,
+        largest: float,
+        on_sample: Callable[[float], tuple[float, float]],
+        smallest: float = 0.0,
+    ) -> None: ...
+    def surplus(self, eb: float, /) -> float: ...
+    def estimate(self) -> float: ...
+    def find(
+        self, on_whole: Callable[[float], tuple[float, float]], first: float, lossless: bool = True
+    ) -> float | None: ...
+    @property
+    def on_sample(self) -> dict[float, tuple[float, float]]: ...
+
+def exact_bound(values: list[float], lowest: float, highest: float, /) -> float | None: ...
+def rounded_bound(eb: float, digits: int, up: bool, /) -> float: ...
 
 class DeviceMemory:
     """A C-contiguous array in a device's memory; the caller keeps the memory's owner alive."""

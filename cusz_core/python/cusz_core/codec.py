@@ -95,8 +95,9 @@ def compress(
             that is not C-contiguous is copied once.
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), a fraction of its value range (mode
             "rel"), or of every value ("pw_rel"). 0 is lossless to the bit; in modes "abs" and "rel" a bound > 0 may
-            lose the sign of a zero.
-        mode: "abs", "rel" or "pw_rel".
+            lose the sign of a zero. Or the PSNR in dB (mode "psnr") or the ratio ("ratio") for which an absolute bound
+            is sought.
+        mode: "abs", "rel", "pw_rel", "psnr" or "ratio"; see `Parameters`.
         out: a writable contiguous buffer for the archive. `max_archive_bytes` is always enough; a smaller one will do
             if the archive fits, at the cost of scratch memory. Or a one-dimensional uint8 array of at least
             `max_archive_bytes` on a device, aligned to 4 bytes.
@@ -111,7 +112,8 @@ def compress(
     Raises:
         UnsupportedError: a type or layout that is not accepted, a stage that this build does not have, or one that
             needs host memory ("zstd"); CuPy is needed and missing.
-        ParameterError: a parameter out of range, `out` too small, or a device array with backend="cpu".
+        ParameterError: a parameter out of range, a ratio that no bound gives, `out` too small, or a device array with
+            backend="cpu".
         DeviceError: the backend asked for is missing or failed.
         OutOfMemoryError: not enough memory, of the host or of the device.
     """

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "GOALS",
     "INTEGER",
     "REAL",
     "TABLE",
@@ -30,7 +31,8 @@ __all__ = [
     "is_legal",
 ]
 
-Mode = Literal["abs", "rel", "pw_rel"]
+Mode = Literal["abs", "rel", "pw_rel", "psnr", "ratio"]
+GOALS = ("psnr", "ratio")  #: Modes in which `eb` is not a bound: one is sought for it.
 Backend = Literal["auto", "cpu", "cuda"]
 Lossless = Literal["none", "zstd"]
 Predictor = Literal["lorenzo", "spline", "auto"]
@@ -87,12 +89,17 @@ class Parameters:
 
     Attributes:
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), a fraction of its value range (mode
-            "rel"), or of every value ("pw_rel"). 0 is lossless to the bit.
+            "rel"), or of every value ("pw_rel"). 0 is lossless to the bit. Modes "psnr" and "ratio": the PSNR in dB,
+            above 0, or the ratio, above 1.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
             a field of one value has range 0 and is stored exactly. (Both may lose the sign of a zero.) "pw_rel":
             |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. It is worked out
             on the CPU, wherever the field is, and its archives have format version 2, a draft. Bounds too small for its
-            arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives.
+            arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives. "psnr", "ratio": an
+            absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the archive states it and
+            keeps it. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that no bound up to the value
+            range gives is a ParameterError. The search takes a few compressions, of a sample first if the field has
+            more than 2^21 values, on the CPU.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
         backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device; a
             host array is copied there. "cpu": on the CPU, for host arrays only. The archives are the same.
@@ -125,6 +132,8 @@ class Parameters:
         given = self.__dict__  # frozen for everybody else
         chosen = {key: _checked(row, given[key]) for key, row in TABLE.items() if given[key] is not _DEFAULTS[key]}
         given.update(chosen, native=_native.Params(chosen))
+        if self.mode in GOALS and not self.eb > GOALS.index(self.mode):
+            raise ParameterError(f"{self.mode} is {self.eb}; it must be finite and above {GOALS.index(self.mode)}")
 
     def __reduce__(self) -> tuple[type[Parameters], tuple[Any, ...]]:
         return Parameters, tuple(getattr(self, key) for key in TABLE)

@@ -12,33 +12,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _native, arguments
+from ._native import Search
 from .codec import ValueRange, compress_with, decompress, value_range
 from .errors import ParameterError, UnsupportedError
 from .info import inspect, json_value
-from .parameters import Mode, Options, Parameters
-from .search import Goal, Search, Tried, goal_of, rounded
-from .verification import SumOfSquares, Verification, compare, verify
+from .parameters import GOALS, Mode, Options, Parameters
+from .verification import SumOfSquares, compare, verify
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
 
 __all__ = [
     "BOUNDS",
-    "Goal",
     "Mark",
     "OutOfReachError",
     "Outcome",
     "Sample",
     "SampleTrial",
     "Search",
-    "Tried",
     "TunedBound",
     "box_shape",
     "box_start",
@@ -60,8 +58,7 @@ _SAMPLED = 16  # of a large field, one value in so many
 _SMALL_BOXES = ((16384,), (64, 64), (16, 32, 32), (1, 16, 32, 32))
 _LARGE_BOXES = ((65536,), (256, 256), (64, 64, 64), (4, 32, 32, 32))
 
-#: Of a field that may be evenly spaced: values looked at, different ones among them, and steps over its range at most.
-_FEW, _FEW_DIFFERENT, _MOST_STEPS = 1 << 16, 1 << 12, 1e6
+_FEW = 1 << 16  # values looked at to find out whether a field is evenly spaced
 
 
 class OutOfReachError(ParameterError):
@@ -101,11 +98,9 @@ class TunedBound(Outcome):
     """The bound that `find_bound` found, and what it gives.
 
     Attributes:
-        compressions: how often the whole field was compressed.
         archive: the whole field, compressed with this bound, and verified; None if only a sample was given.
     """
 
-    compressions: int
     archive: bytes | None = dataclasses.field(repr=False)
 
 
@@ -233,6 +228,8 @@ def survey(
         UnsupportedError, DeviceError, OutOfMemoryError: as `compress`.
         ParameterError: a parameter out of range.
     """
+    if mode in GOALS:
+        raise ParameterError(f"mode is {mode!r}; a survey takes bounds: 'abs', 'rel' or 'pw_rel'")
     checked = [Parameters(eb, mode, **options) for eb in bounds]
     found = x if isinstance(x, Sample) else sample(x, **options)
     lowest, highest, _ = found.limits
@@ -285,7 +282,7 @@ def _try(found: Sample, parameters: Parameters) -> Outcome:
     lowest, highest, values = found.limits
     return Outcome(
         eb=parameters.eb,
-        relative=math.nan if parameters.mode == "pw_rel" else _relative(parameters.eb, found.limits),
+        relative=math.nan if parameters.mode == "pw_rel" else _relative(parameters.eb, lowest, highest),
         ratio=found.size * found.x.itemsize / archive_bytes,
         bit_rate=8 * archive_bytes / found.size if found.size else 0.0,
         psnr=squares.psnr(lowest, highest, values),
@@ -294,9 +291,14 @@ def _try(found: Sample, parameters: Parameters) -> Outcome:
     )
 
 
-def _relative(eb: float, limits: ValueRange) -> float:
-    half_range = limits.max / 2 - limits.min / 2  # the range itself may overflow
+def _relative(eb: float, lowest: float, highest: float) -> float:
+    half_range = highest / 2 - lowest / 2  # the range itself may overflow
     return eb / 2 / half_range if half_range else math.nan
+
+
+def rounded(eb: float, digits: int, *, up: bool = False) -> float:
+    """A bound of so many significant decimal digits: not larger than `eb`, or with `up` not smaller."""
+    return _native.rounded_bound(eb, digits, up)
 
 
 # ----------------------------------------------------------------------------------------------------- the search
@@ -316,10 +318,12 @@ def find_bound(
     4% of the goal if the search met such a bound, and nothing says that there is none beyond it. Of a field of more
     than 2^21 values, a sample is searched first, and then corrected by what the whole field gives.
 
+    `compress` with mode "psnr" or "ratio" makes the same archive; this function also says what it is like.
+
     Args:
         x: a numpy array, as `compress` accepts it; or a `Sample`, for an estimate.
-        psnr: in dB, as in `Verification`: the largest bound found whose PSNR is not below it. 0 (lossless) if there is
-            no other.
+        psnr: in dB, as in `Verification`, above 0: the largest bound found whose PSNR is not below it. 0 (lossless) if
+            there is no other.
         ratio: above 1: the smallest bound found whose ratio is not below it.
         options: further parameters, as for `compress`.
 
@@ -333,95 +337,74 @@ def find_bound(
         OutOfReachError: no bound gives the ratio; the message has the best one.
         BoundError: the archive is not what it should be.
     """
-    goal = goal_of(psnr, ratio)
-    parameters = Parameters(0.0, **options)
+    target, is_psnr = _goal(psnr, ratio)
     if isinstance(x, Sample):
-        return _of_sample(x, goal, parameters)
+        return _of_sample(x, target, is_psnr, Parameters(0.0, **options))
     field = _host_field(x)
-    return _of_field(field, sample(field, **options), goal, parameters)
-
-
-class _Trial(NamedTuple):
-    """A bound that was tried on the whole field; the archive is compared with the field where its PSNR matters."""
-
-    eb: float
-    archive: bytes
-    ratio: float
-    checked: Verification | None
-
-    @property
-    def psnr(self) -> float:
-        return self.checked.psnr if self.checked else math.nan
-
-
-def _search(found: Sample, goal: Goal, parameters: Parameters) -> tuple[Search, float]:
-    """The search for a bound, and where it begins: the bound according to the sample."""
-    lowest, highest, _ = found.limits
-    largest = _native.absolute_bound(1.0, lowest, highest) or abs(highest) or 1.0
-    search = Search(goal, lambda eb: _try(found, dataclasses.replace(parameters, eb=eb)), largest)
-    exact = _exact_bound(found) if goal.is_psnr else None
-    if exact and math.isnan(_relative(exact, found.limits)):  # only exactness gives a PSNR then
-        return search, exact if search.surplus(exact) >= 0 else 0.0
-    estimate = search.estimate()
-    return search, max(estimate, exact) if exact and search.surplus(exact) >= 0 else estimate
-
-
-def _exact_bound(found: Sample) -> float | None:
-    """A bound that keeps all values of a field whose values are few and evenly spaced, such as integers, where smaller
-    bounds do not."""
-    x, limits = found.x, found.limits
-    if limits.min == limits.max:
-        return abs(limits.max) / 2 or 1.0
-    values = x.reshape(-1)[:: max(1, x.size // _FEW)]
-    halves = np.unique(values[(values >= limits.min) & (values <= limits.max)]).astype(np.float64) / 2
-    if not 1 < halves.size <= _FEW_DIFFERENT:
-        return None
-    half_range, spacing = float(halves[-1] - halves[0]), float(np.diff(halves).min())
-    if spacing * _MOST_STEPS < half_range:
-        return None
-    return float(f"{half_range / round(half_range / spacing):.6g}")
-
-
-def _of_sample(found: Sample, goal: Goal, parameters: Parameters) -> TunedBound:
-    _, eb = _search(found, goal, parameters)
-    outcome = _try(found, dataclasses.replace(parameters, eb=eb))
-    if goal.surplus(outcome) < 0:
-        raise _out_of_reach(goal, found, {eb: outcome.ratio})
-    return TunedBound(**dataclasses.asdict(outcome), compressions=0, archive=None)
-
-
-def _of_field(x: NDArray[Any], found: Sample, goal: Goal, parameters: Parameters) -> TunedBound:
-    def verified(archive: bytes) -> Verification:
-        return verify(x, archive, backend=parameters.backend, threads=parameters.threads)
-
-    def on_field(eb: float) -> _Trial:
-        archive = compress_with(x, dataclasses.replace(parameters, eb=eb))
-        return _Trial(eb, archive, inspect(archive).ratio, verified(archive) if goal.is_psnr else None)
-
-    search, eb = _search(found, goal, parameters)
-    best = search.find(on_field, eb, is_exact=found.is_field)
-    if best is None:  # only of a ratio: every PSNR is reached by 0 at last
-        tried = {eb: outcome.ratio for eb, outcome in search.tried.items()} if found.is_field else {}
-        raise _out_of_reach(goal, found, tried | search.ratios)
-    checked = best.checked or verified(best.archive)
+    parameters = Parameters(target, "psnr" if is_psnr else "ratio", **options)
+    if not (field.size or is_psnr):
+        raise OutOfReachError(f"ratio is {target:g}, but the field is empty")
+    try:
+        archive = compress_with(field, parameters)
+    except ParameterError as error:  # everything else has been checked
+        raise OutOfReachError(str(error)) from None
+    checked = verify(field, archive, backend=parameters.backend, threads=parameters.threads)
+    lowest, highest, _ = value_range(field, parameters.fill, threads=parameters.threads)
     return TunedBound(
-        eb=best.eb,
-        relative=_relative(best.eb, found.limits),
+        eb=checked.eb_abs,
+        relative=_relative(checked.eb_abs, lowest, highest),
         ratio=checked.ratio,
         bit_rate=checked.bit_rate,
         psnr=checked.psnr,
         max_error=checked.max_error,
         share=1.0,
-        compressions=len(search.ratios) + (len(search.tried) if found.is_field else 0),
-        archive=best.archive,
+        archive=archive,
     )
 
 
-def _out_of_reach(goal: Goal, found: Sample, ratios: Mapping[float, float]) -> OutOfReachError:
-    if not found.size:
-        return OutOfReachError(f"ratio is {goal.target:g}, but the field is empty")
-    eb = max(ratios, key=lambda bound: ratios[bound])
-    return OutOfReachError(
-        f"ratio is {goal.target:g}; the best found for this field is {ratios[eb]:.4g}, with the bound {eb:g} "
-        "(none larger than its value range is tried)"
-    )
+def _goal(psnr: float | None, ratio: float | None) -> tuple[float, bool]:
+    """What is wanted, and whether that is a PSNR."""
+    if (psnr is None) == (ratio is None):
+        raise ParameterError(f"psnr is {psnr} and ratio is {ratio}; exactly one of them must be given")
+    if psnr is not None:
+        target = arguments.real(psnr, "psnr", "a number of decibels, such as psnr=80")
+        if not 0 < target < math.inf:
+            raise ParameterError(f"psnr is {target}; it must be finite and above 0 (eb=0 is lossless)")
+        return target, True
+    target = arguments.real(ratio, "ratio", "a number, such as ratio=20")
+    if not 1 < target < math.inf:
+        raise ParameterError(f"ratio is {target}; it must be finite and above 1")
+    return target, False
+
+
+def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Parameters) -> TunedBound:
+    lowest, highest, _ = found.limits
+    outcomes: dict[float, Outcome] = {}
+
+    def on_sample(eb: float) -> tuple[float, float]:
+        outcomes[eb] = _try(found, dataclasses.replace(parameters, eb=eb))
+        return outcomes[eb].psnr, outcomes[eb].ratio
+
+    largest = _native.absolute_bound(1.0, lowest, highest) or abs(highest) or 1.0
+    search = Search(target, is_psnr, largest, on_sample)
+    exact = _exact_bound(found) if is_psnr else None
+    if exact and lowest == highest:  # only exactness gives a PSNR then
+        eb = exact if search.surplus(exact) >= 0 else 0.0
+    else:
+        eb = search.estimate()
+        if exact and exact > eb and search.surplus(exact) >= 0:
+            eb = exact
+    if search.surplus(eb) < 0:
+        if not found.size:
+            raise OutOfReachError(f"ratio is {target:g}, but the field is empty")
+        raise OutOfReachError(
+            f"ratio is {target:g}; the best found for this field is {outcomes[eb].ratio:.4g}, with the bound {eb:g} "
+            "(none larger than its value range is tried)"
+        )
+    return TunedBound(**dataclasses.asdict(outcomes[eb]), archive=None)
+
+
+def _exact_bound(found: Sample) -> float | None:
+    values = found.x.reshape(-1)[:: max(1, found.x.size // _FEW)]
+    inside = values[(values >= found.limits.min) & (values <= found.limits.max)]
+    return _native.exact_bound(inside.astype(np.float64).tolist(), found.limits.min, found.limits.max)

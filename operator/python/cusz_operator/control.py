@@ -40,7 +40,7 @@ class _Figures(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """What a bound gives for all ranks' blocks: see `tuning.Tried`.
+    """What a bound gives for all ranks' blocks.
 
     Attributes:
         fraction: of their value ranges that the bounds are.
@@ -142,28 +142,29 @@ class Controller:
 
         tried: list[_Tried] = []
 
-        def on_whole(fraction: float) -> _Tried:
+        def on_whole(fraction: float) -> tuple[float, float]:
             parts = (self._of_block(group, work, number, fraction) for number in group.numbers)
             tried.append(self._figures(group, fraction, parts, where))
-            return tried[-1]
+            return tried[-1].psnr, tried[-1].ratio
 
-        def on_sample(fraction: float) -> _Tried:
+        def on_sample(fraction: float) -> tuple[float, float]:
             parts = (self._of_sample(group, work, number, fraction) for number in group.numbers)
-            return self._figures(group, fraction, parts, where)
+            found = self._figures(group, fraction, parts, where)
+            return found.psnr, found.ratio
 
         smallest, largest = group.fractions()
         raw_bytes = sum(self._ranks.allgather(sum(work.blocks[number].raw_bytes for number in group.numbers)))
-        goal = _goal_of(wanted, raw_bytes, besides)
+        target = _target_of(wanted, raw_bytes, besides)
         best = None
-        if goal is None or smallest >= largest or raw_bytes == 0:
+        if target is None or smallest >= largest or raw_bytes == 0:
             on_whole(largest)
         else:
-            search = tuning.Search(goal, on_sample, largest, smallest)
+            search = tuning.Search(target, wanted.kind == "psnr", largest, on_sample, smallest)
             latest = self._latest.get(wanted.group)
-            first = min(max(latest, smallest), largest) if latest else None
-            best = search.find(on_whole, first, lossless=wanted.eb_min == 0)
-        if best is not None and best is not tried[-1]:
-            on_whole(best.fraction)  # these archives are no longer there
+            first = min(max(latest, smallest), largest) if latest else search.estimate()
+            best = search.find(on_whole, first, wanted.eb_min == 0)
+        if best is not None and best != tried[-1].fraction:
+            on_whole(best)  # these archives are no longer there
         self._latest[wanted.group] = tried[-1].fraction
         return _missed(group, tried[-1], raw_bytes, besides)
 
@@ -229,17 +230,17 @@ def _errors(original: NDArray[Any], decoded: NDArray[Any], bound: float, fill: f
     return embedding.compare(original.reshape(-1), decoded.reshape(-1), bound, fill)[1]
 
 
-def _goal_of(wanted: Wanted, raw_bytes: int, besides: tuple[int, int]) -> tuning.Goal | None:
-    """The goal of a search; None: what is there besides leaves no room.
+def _target_of(wanted: Wanted, raw_bytes: int, besides: tuple[int, int]) -> float | None:
+    """The PSNR or ratio that is sought; None: what is there besides leaves no room.
 
     Args:
         raw_bytes: of the group.
         besides: raw bytes and bytes of archives of the step's other variables.
     """
     if wanted.kind == "psnr":
-        return tuning.Goal(wanted.value, True)
+        return wanted.value
     room = _budget(wanted, raw_bytes, besides) - besides[1]
-    return tuning.Goal(raw_bytes / room, False) if room >= 1 else None
+    return raw_bytes / room if room >= 1 else None
 
 
 def _budget(wanted: Wanted, raw_bytes: int, besides: tuple[int, int]) -> float:

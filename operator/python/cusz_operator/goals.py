@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
-from cusz_core import embedding
+from cusz_core import embedding, parameters
 from cusz_core.errors import ParameterError
 from cusz_core.parameters import ArchiveOptions, Options
 
@@ -72,6 +72,8 @@ def wanted_of(given: Mapping[str, Any], group: str) -> Wanted | None:
     Raises:
         ParameterError: several goals, a goal with a bound, one out of its range, or limits without a goal.
     """
+    if (mode := given.get("mode")) in parameters.GOALS:
+        raise ParameterError(f"mode {mode!r} is of one block: a Writer takes {mode}=, over all blocks of all ranks")
     named = [key for key in GOALS if key in given]
     limits = [key for key in LIMITS if key in given]
     if not named:
@@ -85,9 +87,9 @@ def wanted_of(given: Mapping[str, Any], group: str) -> Wanted | None:
         raise ParameterError(f"{named[0]} is sought with an absolute bound: mode 'pw_rel' is not possible")
     (kind,) = named
     value = embedding.real(given[kind], kind)
-    above = {"psnr": -math.inf, "ratio": 1.0, "budget_bytes": 0.0}[kind]
+    above = 1.0 if kind == "ratio" else 0.0
     if not above < value < math.inf:
-        raise ParameterError(f"{kind} is {value}; it must be finite" + (f" and above {above:g}" if above >= 0 else ""))
+        raise ParameterError(f"{kind} is {value}; it must be finite and above {above:g}")
     low, high = (embedding.real(given[key], key) if key in given else None for key in LIMITS)
     for key, limit in zip(LIMITS, (low, high), strict=True):
         if limit is not None and not 0 <= limit < math.inf:

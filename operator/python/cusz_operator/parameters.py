@@ -36,9 +36,10 @@ def operator_parameters(
 
     Args:
         eb: the error bound, finite and >= 0: in the variable's unit (mode "abs"), or a fraction of the value range
-            (mode "rel") or of every value ("pw_rel"). 0 is lossless.
+            (mode "rel") or of every value ("pw_rel"). 0 is lossless. Or a PSNR in dB ("psnr"), or a ratio ("ratio").
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of every *block*, because a plugin cannot
-            communicate: blocks of different ranks have different bounds. "pw_rel": |d - d'| <= eb * |d|.
+            communicate: blocks of different ranks have different bounds. "pw_rel": |d - d'| <= eb * |d|. "psnr",
+            "ratio": an absolute bound for every block, with which it has that PSNR or ratio.
         order: "column" if ADIOS2 is used with column-major dimensions (Fortran).
         options: further parameters, by the names of `cusz_core.Parameters`.
 

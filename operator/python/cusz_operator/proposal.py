@@ -104,8 +104,10 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
         if is_wanted:
             raise ParameterError(f"variable {variable.name!r}: {reason}") from None
         return dataclasses.replace(found, remark=f"left out: {reason}")
-    eb_abs = absolute_bound(eb, low, high) if goal.mode == "rel" else eb
-    (outcome,) = tuning.survey(sample, [eb_abs], "pw_rel" if goal.mode == "pw_rel" else "abs", **options)
+    try:
+        outcome = _outcome(sample, eb, goal.mode, **options)
+    except tuning.OutOfReachError as error:
+        raise ParameterError(f"variable {variable.name!r}: {error}") from None
     estimate = f"estimated: ratio {outcome.ratio:.3g}, PSNR {outcome.psnr:.0f} dB"
     mark = None if options.get("fill") is not None else tuning.likely_fill(sample)
     remark = (
@@ -118,6 +120,22 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
 
 class _NoBoundError(Exception):
     """Why there is no bound to propose."""
+
+
+def _outcome(sample: tuning.Sample, eb: float, mode: Mode, **options: Unpack[Options]) -> tuning.Outcome:
+    """What a bound gives, according to a sample."""
+    if mode == "psnr":
+        return tuning.find_bound(sample, psnr=eb, **options)
+    if mode == "ratio":
+        return tuning.find_bound(sample, ratio=eb, **options)
+    low, high, _ = sample.limits
+    (outcome,) = tuning.survey(
+        sample,
+        [absolute_bound(eb, low, high) if mode == "rel" else eb],
+        "pw_rel" if mode == "pw_rel" else "abs",
+        **options,
+    )
+    return outcome
 
 
 def _choose(sample: tuning.Sample, goal: Goal, values: str, **options: Unpack[Options]) -> tuple[float, str]:

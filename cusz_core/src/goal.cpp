@@ -1,0 +1,244 @@
+#include "goal.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "errors.hpp"
+#include "search.hpp"
+
+namespace cusz {
+namespace {
+
+constexpr std::uint64_t least_sample = 1 << 20; // values; a field of at most twice as many is its own sample
+constexpr std::uint64_t sampled = 16;           // of a large field, one value in so many
+constexpr std::uint64_t few_values = 1 << 16;   // looked at to find out whether a field is evenly spaced
+constexpr double psnr_margin = 1e-6;            // dB: whoever adds up the errors in another order must reach it, too
+
+// Edges of a sample's boxes, by the number of dimensions, slowest first. Tiles of the Lorenzo pipeline are independent
+// of each other, so many small boxes say most. With the spline pipeline a box is worse off at each of its borders.
+constexpr std::uint64_t small_boxes[4][4] = {{16384}, {64, 64}, {16, 32, 32}, {1, 16, 32, 32}};
+constexpr std::uint64_t large_boxes[4][4] = {{65536}, {256, 256}, {64, 64, 64}, {4, 32, 32, 32}};
+
+// Values that stand for a field.
+struct Sample {
+    Layout layout;
+    const void* values;
+    std::uint64_t n_valid; // of them
+    bool is_field;
+};
+
+Layout without_ones(const Layout& layout) {
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> shape{};
+    std::int32_t ndim = 0;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(layout.ndim); ++d)
+        if (layout.shape[d] != 1) shape[static_cast<std::size_t>(ndim++)] = layout.shape[d];
+    return {layout.dtype, ndim, shape.data()};
+}
+
+// Boxes of a field, one behind the other along its slowest axis. However many there are, they are spread evenly (an
+// additive recurrence with powers of the root of r^(n+1) = r + 1), and not on a lattice that a periodic field could be
+// in step with.
+Sample sample_of(const Workers& workers, const Layout& whole_field, const Coding& coding, const void* field,
+                 std::uint64_t n_valid) {
+    if (whole_field.values <= 2 * least_sample) return {whole_field, field, n_valid, true};
+    const Layout layout = without_ones(whole_field);
+    const auto ndim = static_cast<std::size_t>(layout.ndim);
+    const auto* const edges = (coding.predictor == CUSZ_PREDICTOR_LORENZO ? small_boxes : large_boxes)[ndim - 1];
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> box{}, stride{};
+    std::uint64_t box_values = 1, step = 1;
+    for (std::size_t d = ndim; d-- > 0; step *= layout.shape[d]) {
+        box[d] = layout.shape[d] < 2 * edges[d] ? layout.shape[d] : edges[d];
+        stride[d] = step;
+        box_values *= box[d];
+    }
+    const std::uint64_t wanted = std::max(least_sample, layout.values / sampled);
+    const std::uint64_t n_boxes = (wanted + box_values - 1) / box_values;
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> shape = box;
+    shape[0] *= n_boxes;
+    const Layout stacked(layout.dtype, layout.ndim, shape.data());
+
+    double root = 2;
+    for (int i = 0; i < 64; ++i) root = std::pow(1 + root, 1.0 / static_cast<double>(ndim + 1));
+    const std::size_t size = layout.value_bytes(), row_bytes = static_cast<std::size_t>(box[ndim - 1]) * size;
+    auto* const values = workers.scratch.sample.reserve<std::byte>(static_cast<std::size_t>(stacked.bytes()));
+    std::byte* to = values;
+    for (std::uint64_t number = 0; number < n_boxes; ++number) {
+        std::uint64_t first = 0;
+        for (std::size_t d = 0; d < ndim; ++d) {
+            const double turns = 0.5 + static_cast<double>(number + 1) / std::pow(root, static_cast<double>(d + 1));
+            const auto places = static_cast<double>(layout.shape[d] - box[d] + 1);
+            first += static_cast<std::uint64_t>((turns - std::floor(turns)) * places) * stride[d];
+        }
+        for (std::uint64_t row = 0; row < box_values / box[ndim - 1]; ++row) {
+            std::uint64_t at = first, rest = row;
+            for (std::size_t d = ndim - 1; d-- > 0; rest /= box[d]) at += rest % box[d] * stride[d];
+            std::memcpy(to, static_cast<const std::byte*>(field) + at * size, row_bytes);
+            to += row_bytes;
+        }
+    }
+    const ValueRange range =
+        workers.cpu.value_range(layout.dtype, stacked.values, {values}, coding.special, workers.threads);
+    return {stacked, values, range.n_valid, false};
+}
+
+// Calls `use` with a field's values.
+template <class Use>
+auto with_values(cusz_dtype dtype, const void* field, const Use& use) {
+    return dtype == CUSZ_F32 ? use(static_cast<const float*>(field)) : use(static_cast<const double*>(field));
+}
+
+// Some of a field's values, all of them within its range.
+std::vector<double> some_values(const Sample& sample, const ValueRange& range) {
+    std::vector<double> some;
+    with_values(sample.layout.dtype, sample.values, [&](const auto* values) {
+        const std::uint64_t stride = std::max<std::uint64_t>(1, sample.layout.values / few_values);
+        for (std::uint64_t i = 0; i < sample.layout.values; i += stride)
+            if (const auto value = static_cast<double>(values[i]); value >= range.min && value <= range.max)
+                some.push_back(value);
+    });
+    return some;
+}
+
+// Sum of the squared errors over eb^2. Values that differ are finite.
+double sum_of_squares(cusz_dtype dtype, const void* original, const void* decoded, std::uint64_t n, double eb) {
+    return with_values(dtype, original, [&](const auto* a) {
+        const auto* const b = static_cast<decltype(a)>(decoded);
+        double sum = 0;
+        constexpr std::uint64_t run = 4096; // added up by itself: fewer roundings
+        for (std::uint64_t begin = 0; begin < n; begin += run) {
+            double part = 0;
+            for (std::uint64_t i = begin; i < std::min(begin + run, n); ++i) {
+                const double error = (static_cast<double>(a[i]) - static_cast<double>(b[i])) / eb;
+                part += std::abs(error) <= 1 ? error * error : 0; // not of NaN and infinities, which are kept
+            }
+            sum += part;
+        }
+        return sum;
+    });
+}
+
+// One field and what is sought for it.
+struct Sought {
+    const Workers& workers; // on the CPU
+    Coding coding;          // with an absolute bound
+    ValueRange range;
+    bool needs_psnr;
+
+    Coding with(double eb) const {
+        Coding own = coding;
+        own.eb = own.eb_abs = eb;
+        return own;
+    }
+
+    struct Result {
+        std::size_t bytes;
+        double psnr;
+        std::size_t once; // of these bytes, those that do not grow with the field
+    };
+    // Compresses and, if need be, compares.
+    Result compress(const Layout& layout, const void* field, std::uint64_t n_valid, double eb,
+                    std::byte* archive) const {
+        Result result{write_archive(workers, layout, with(eb), {field}, {archive}), 0, 0};
+        const Frame frame = parse(archive, archive, result.bytes);
+        result.once = frame.header_bytes + frame.model_bytes;
+        if (!needs_psnr) return result;
+        result.psnr = std::numeric_limits<double>::infinity();
+        if (frame.kind == CUSZ_KIND_RAW) return result;
+        void* const decoded = workers.scratch.decoded.reserve(static_cast<std::size_t>(layout.bytes()));
+        read_archive(workers, frame, {frame.body}, {decoded});
+        const double sum = sum_of_squares(layout.dtype, field, decoded, layout.values, eb);
+        const double half_range = range.max / 2 - range.min / 2;
+        if (sum > 0) {
+            const double log_rmse = std::log10(eb) + 0.5 * std::log10(sum / static_cast<double>(n_valid));
+            result.psnr = half_range > 0 ? 20 * (std::log10(half_range) + std::log10(2.0) - log_rmse) - psnr_margin
+                                         : -std::numeric_limits<double>::infinity();
+        }
+        return result;
+    }
+};
+
+[[noreturn]] void out_of_reach(const Goal& goal, const std::map<double, Tried>& tried) {
+    const auto best = std::max_element(tried.begin(), tried.end(),
+                                       [](const auto& a, const auto& b) { return a.second.ratio < b.second.ratio; });
+    std::ostringstream text; // with fewer digits
+    text.precision(4);
+    text << best->second.ratio << ", with the bound " << best->first;
+    fail(CUSZ_ERROR_PARAMETER, "ratio is ", goal.target, "; the best found for this field is ", text.str(),
+         " (none larger than its value range is tried)");
+}
+
+// Where the search begins: the bound according to the sample.
+double first_bound(Search& search, const Goal& goal, const Sample& sample, const ValueRange& range) {
+    if (!goal.is_psnr) return search.estimate();
+    const double exact = exact_bound(some_values(sample, range), range.min, range.max).value_or(0);
+    if (range.min == range.max) return search.surplus(exact) >= 0 ? exact : 0; // only exactness gives a PSNR
+    const double estimate = search.estimate();
+    return exact > estimate && search.surplus(exact) >= 0 ? exact : estimate;
+}
+
+} // namespace
+
+std::size_t write_for_goal(const Workers& workers, const Layout& layout, const Coding& asked, const Source& given,
+                           const Target& archive) {
+    const Goal goal{asked.eb, asked.mode == CUSZ_PSNR};
+    if (!(goal.target > (goal.is_psnr ? 0 : 1)))
+        fail(CUSZ_ERROR_PARAMETER, goal.is_psnr ? "psnr" : "ratio", " is ", goal.target, "; legal: above ",
+             goal.is_psnr ? "0 (decibels)" : "1");
+    Coding coding = asked;
+    coding.mode = CUSZ_ABS;
+    coding.eb = coding.eb_abs = 0;
+    if (layout.values == 0) return write_archive(workers, layout, coding, given, archive);
+    Scratch& scratch = workers.scratch;
+    const auto bytes = static_cast<std::size_t>(layout.bytes());
+    const void* field = given.pointer;
+    if (given.on_device()) {
+        workers.backend.copy(scratch.field.reserve(bytes), field, bytes);
+        field = scratch.field.reserve(bytes);
+    }
+    const Workers on_cpu{workers.cpu, workers.cpu, scratch, workers.threads};
+    const ValueRange range =
+        workers.cpu.value_range(layout.dtype, layout.values, {field}, coding.special, workers.threads);
+    const Sought sought{on_cpu, coding, range, goal.is_psnr};
+    const Sample sample = sample_of(on_cpu, layout, coding, field, range.n_valid);
+
+    const auto raw_bytes = static_cast<double>(bytes);
+    const auto on_sample = [&](double eb) -> Tried {
+        auto* const at =
+            scratch.inner.reserve<std::byte>(static_cast<std::size_t>(sample.layout.bytes()) + raw_header_bytes);
+        const auto made = sought.compress(sample.layout, sample.values, sample.n_valid, eb, at);
+        const auto once = static_cast<double>(made.once);
+        const double growth = static_cast<double>(layout.values) / static_cast<double>(sample.layout.values);
+        const double estimate = once + (static_cast<double>(made.bytes) - once) * growth;
+        return {made.psnr, raw_bytes / std::min(estimate, raw_bytes + raw_header_bytes)};
+    };
+    double largest = absolute_bound(1.0, range.min, range.max);
+    if (largest == 0) largest = range.max != 0 ? std::abs(range.max) : 1.0;
+    Search search(goal, largest, 0, on_sample);
+    const double first = first_bound(search, goal, sample, range);
+    if (sample.is_field) {
+        if (search.surplus(first) < 0) out_of_reach(goal, search.on_sample());
+        return write_archive(workers, layout, sought.with(first), given, archive);
+    }
+
+    auto* const at = archive.on_device() ? scratch.inner.reserve<std::byte>(bytes + raw_header_bytes) : archive.bytes();
+    double latest = 0;
+    std::size_t latest_bytes = 0;
+    const auto on_whole = [&](double eb) -> Tried {
+        const auto made = sought.compress(layout, field, range.n_valid, eb, at);
+        latest = eb;
+        latest_bytes = made.bytes;
+        return {made.psnr, raw_bytes / static_cast<double>(made.bytes)};
+    };
+    const auto best = search.find(on_whole, first, true);
+    if (!best) out_of_reach(goal, search.on_whole());
+    if (*best == latest && !archive.on_device()) return latest_bytes;
+    return write_archive(workers, layout, sought.with(*best), given, archive);
+}
+
+} // namespace cusz
