@@ -148,6 +148,17 @@ def bits(x: NDArray) -> NDArray:
     return np.ascontiguousarray(x).view(np.uint32 if x.dtype.itemsize == 4 else np.uint64)
 
 
+def many_magnitudes(shape: tuple[int, ...], dtype: np.dtype, seed: int = 0) -> np.ndarray:
+    """Smooth logarithms over most exponents, both signs, and zeros of both signs."""
+    octaves = 0.45 * np.finfo(dtype).maxexp
+    logs = smooth(shape, np.dtype(np.float64), seed)
+    x = (np.exp2(octaves * logs / max(np.abs(logs).max(initial=0), 1e-9))).astype(dtype)
+    x *= np.where(np.roll(logs, 3) < 0, -1, 1).astype(dtype)
+    x.reshape(-1)[::97] = 0.0
+    x.reshape(-1)[5::97] = -0.0
+    return x
+
+
 def same_bits(x: NDArray, y: NDArray) -> bool:
     return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
 

@@ -605,12 +605,10 @@ NB_MODULE(_native, m) {
             nb::arg("target"), nb::arg("is_psnr"), nb::arg("largest"), nb::arg("on_sample"), nb::arg("smallest") = 0.0)
         .def("surplus", &cusz::Search::surplus)
         .def("estimate", &cusz::Search::estimate)
-        .def(
-            "find",
-            [](cusz::Search& self, nb::callable on_whole, double first, bool lossless) {
-                return self.find(trial_in_python(std::move(on_whole)), first, lossless);
-            },
-            nb::arg("on_whole"), nb::arg("first"), nb::arg("lossless") = true)
+        .def("find",
+             [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t most_whole_trials) {
+                 return self.find(trial_in_python(std::move(on_whole)), first, lossless, most_whole_trials);
+             })
         .def_prop_ro("on_sample", [](const cusz::Search& self) { return tried(self.on_sample()); });
     m.def("exact_bound", &cusz::exact_bound);
     m.def("rounded_bound", &cusz::rounded_bound);

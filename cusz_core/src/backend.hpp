@@ -135,6 +135,19 @@ public:
     virtual std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads,
                                          const Target& target) = 0;
 
+    // Range of the exponents of a field's values.
+    virtual ExponentRange exponent_range(const Layout& layout, const Source& field, std::uint64_t special,
+                                         int threads) = 0;
+    // Memory for logarithms where `near` lies, until the next call.
+    virtual Target log_memory(const Source& near, std::size_t bytes) = 0;
+    // A field as logarithms (format/logarithm.hpp), which lie where it does. signs: a bit for every value, on the host,
+    // written if there are any. Returns whether any value has one.
+    virtual bool to_logs(const Layout& layout, const Source& field, const LogScale& scale, std::uint64_t special,
+                         int threads, const Target& logs, std::uint64_t* signs) = 0;
+    // And back. signs: null: none.
+    virtual void from_logs(const Layout& layout, const Source& logs, const LogScale& scale, std::uint64_t special,
+                           const std::uint64_t* signs, int threads, const Target& field) = 0;
+
     // Copies bytes between host and devices, in any direction.
     virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
 
@@ -172,15 +185,9 @@ public:
     // As forecast, for a field that lies elsewhere.
     virtual Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read) = 0;
 
-    // A field as logarithms, and back (format/logarithm.hpp), in host memory.
-    virtual ExponentRange exponent_range(const Layout& layout, const void* field, std::uint64_t special,
-                                         int threads) = 0;
-    // Returns whether any value has a sign.
-    virtual bool to_logs(const Layout& layout, const void* field, const LogScale& scale, std::uint64_t special,
-                         int threads, void* logs, std::uint64_t* signs) = 0;
-    // logs: those of a box, one row after the other. signs: of the whole field; null: none.
-    virtual void from_logs(const Layout& layout, const void* logs, const LogScale& scale, std::uint64_t special,
-                           const std::uint64_t* signs, int threads, const Selection& box) = 0;
+    // As from_logs, for a box of the field. logs: those of the box, one row after the other. signs: of the whole field.
+    virtual void from_logs_box(const Layout& layout, const void* logs, const LogScale& scale, std::uint64_t special,
+                               const std::uint64_t* signs, int threads, const Selection& box) = 0;
 };
 
 std::unique_ptr<HostBackend> make_cpu_backend();

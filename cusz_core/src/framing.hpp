@@ -12,19 +12,18 @@ struct Scratch {
     Buffer top;      // values of a pyramid's top
     Buffer field;    // one that lies on a device
     Buffer inner;    // an archive that is part of another one, or only tried
-    // Of bounds relative to every value:
-    Buffer logs, signs;
+    Buffer signs;    // of bounds relative to every value
     // Of bounds sought for a goal:
     Buffer sample, decoded;
 
     std::size_t bytes() const {
         std::size_t sum = 0;
-        for (const Buffer* buffer : {&unpacked, &top, &field, &inner, &logs, &signs, &sample, &decoded})
+        for (const Buffer* buffer : {&unpacked, &top, &field, &inner, &signs, &sample, &decoded})
             sum += buffer->bytes();
         return sum;
     }
     void release() {
-        for (Buffer* buffer : {&unpacked, &top, &field, &inner, &logs, &signs, &sample, &decoded}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &top, &field, &inner, &signs, &sample, &decoded}) buffer->release();
     }
 };
 

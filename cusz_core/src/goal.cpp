@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint64_t least_sample = 1 << 20; // values; a field of at most twice as many is its own sample
 constexpr std::uint64_t sampled = 16;           // of a large field, one value in so many
 constexpr std::uint64_t few_values = 1 << 16;   // looked at to find out whether a field is evenly spaced
+constexpr std::size_t most_whole_trials = 8;    // fields that jump need more than one or two
 constexpr double psnr_margin = 1e-6;            // dB: whoever adds up the errors in another order must reach it, too
 
 // Edges of a sample's boxes, by the number of dimensions, slowest first. Tiles of the Lorenzo pipeline are independent
@@ -235,7 +236,7 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
         latest_bytes = made.bytes;
         return {made.psnr, raw_bytes / static_cast<double>(made.bytes)};
     };
-    const auto best = search.find(on_whole, first, true);
+    const auto best = search.find(on_whole, first, true, most_whole_trials);
     if (!best) out_of_reach(goal, search.on_whole());
     if (*best == latest && !archive.on_device()) return latest_bytes;
     return write_archive(workers, layout, sought.with(*best), given, archive);

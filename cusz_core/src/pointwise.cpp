@@ -15,9 +15,6 @@ namespace {
 
 std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
-// The same field as one row.
-Layout flat(const Layout& layout) { return {layout.dtype, 1, &layout.values}; }
-
 std::uint64_t special_log_bits(cusz_dtype dtype) {
     return dtype == CUSZ_F32 ? bits_of(special_log<float>) : bits_of(special_log<double>);
 }
@@ -43,12 +40,8 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
                             const Target& archive) {
     HostBackend& cpu = workers.cpu;
     Scratch& scratch = workers.scratch;
+    Backend& own = given.on_device() ? workers.backend : cpu; // where the field lies
     const std::size_t bytes = static_cast<std::size_t>(layout.bytes());
-    const void* field = given.pointer;
-    if (given.on_device()) {
-        workers.backend.copy(scratch.field.reserve(bytes), field, bytes);
-        field = scratch.field.reserve(bytes);
-    }
     const auto write_raw = [&] {
         Coding exact = coding;
         exact.mode = CUSZ_ABS;
@@ -57,18 +50,18 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
     };
     if (coding.eb == 0 || layout.values == 0) return write_raw();
     const auto scale =
-        scale_of(layout.dtype, coding.eb, cpu.exponent_range(layout, field, coding.special, workers.threads));
+        scale_of(layout.dtype, coding.eb, own.exponent_range(layout, given, coding.special, workers.threads));
     if (!scale) return write_raw();
 
     Logs logs{.scale = *scale, .eb = coding.eb, .has_fill = coding.has_fill, .special = coding.special};
     const Layout of_logs(scale->dtype(layout.dtype), layout.ndim, layout.shape.data());
     const auto log_bytes = static_cast<std::size_t>(of_logs.bytes());
-    void* const values = scratch.logs.reserve(log_bytes);
+    const Target values = own.log_memory(given, log_bytes);
     const std::size_t sign_words = static_cast<std::size_t>((layout.values + 63) / 64);
     auto* const signs = scratch.signs.reserve<std::uint64_t>(sign_words);
-    const bool any = cpu.to_logs(layout, field, *scale, coding.special, workers.threads, values, signs);
+    const bool any = own.to_logs(layout, given, *scale, coding.special, workers.threads, values, signs);
 
-    const Workers on_cpu{cpu, cpu, scratch, workers.threads};
+    const Workers on_cpu{cpu, cpu, scratch, workers.threads}, there{own, cpu, scratch, workers.threads};
     std::vector<std::byte> front(v2::logs_header_bytes);
     if (any) {
         front.resize(front.size() + padded(sign_words * 8 + CUSZ_PACKED_OVERHEAD_BYTES));
@@ -82,7 +75,7 @@ std::size_t write_pointwise(const Workers& workers, const Layout& layout, const 
     const std::size_t front_bytes = front.size();
     auto* const whole = scratch.inner.reserve<std::byte>(front_bytes + log_bytes + raw_header_bytes);
     std::byte* const inner = whole + front_bytes;
-    logs.archive_bytes = write_archive(on_cpu, of_logs, coding_of_logs(coding, logs, layout.dtype), {values}, {inner});
+    logs.archive_bytes = write_archive(there, of_logs, coding_of_logs(coding, logs, layout.dtype), values, {inner});
     const std::size_t total = front_bytes + static_cast<std::size_t>(logs.archive_bytes);
     const bool is_raw = parse(inner, inner, static_cast<std::size_t>(logs.archive_bytes)).kind == CUSZ_KIND_RAW;
     if (is_raw || total >= bytes + raw_header_bytes) return write_raw();
@@ -137,13 +130,11 @@ void read_pointwise(const Workers& workers, const Frame& frame, const Target& fi
     const Frame inner = parse_logs(frame);
     const std::uint64_t* const signs = read_signs(on_cpu, frame);
     if (field.pointer == nullptr) return read_archive(on_cpu, inner, {inner.body}, {});
-    void* const values = workers.scratch.logs.reserve(static_cast<std::size_t>(inner.layout.bytes()));
-    read_archive(on_cpu, inner, {inner.body}, {values});
-    const auto bytes = static_cast<std::size_t>(frame.layout.bytes());
-    void* const to = field.on_device() ? workers.scratch.field.reserve(bytes) : field.pointer;
-    const Layout row = flat(frame.layout);
-    workers.cpu.from_logs(row, values, frame.logs.scale, frame.logs.special, signs, workers.threads, whole(row, to));
-    if (field.on_device()) workers.backend.copy(field.pointer, to, bytes);
+    Backend& own = field.on_device() ? workers.backend : workers.cpu; // where the field lies
+    const Workers there{own, workers.cpu, workers.scratch, workers.threads};
+    const Target values = own.log_memory(field, static_cast<std::size_t>(inner.layout.bytes()));
+    read_archive(there, inner, {inner.body}, values);
+    own.from_logs(frame.layout, values, frame.logs.scale, frame.logs.special, signs, workers.threads, field);
 }
 
 void read_pointwise_box(const Workers& workers, const Frame& frame, const Selection& box) {
@@ -151,11 +142,11 @@ void read_pointwise_box(const Workers& workers, const Frame& frame, const Select
     const Frame inner = parse_logs(frame);
     const std::uint64_t* const signs = read_signs(workers, frame);
     const Layout dense(inner.layout.dtype, inner.layout.ndim, box.count.data());
-    void* const values = workers.scratch.logs.reserve(static_cast<std::size_t>(dense.bytes()));
+    void* const values = workers.cpu.log_memory({}, static_cast<std::size_t>(dense.bytes())).pointer;
     Selection selected = whole(dense, values);
     selected.start = box.start;
     read_box(workers, inner, selected);
-    workers.cpu.from_logs(frame.layout, values, frame.logs.scale, frame.logs.special, signs, workers.threads, box);
+    workers.cpu.from_logs_box(frame.layout, values, frame.logs.scale, frame.logs.special, signs, workers.threads, box);
 }
 
 } // namespace cusz

@@ -16,7 +16,6 @@ constexpr double most_octaves = 60;         // bounds are sought from the larges
 constexpr double first_octaves = 10;        // for a ratio, the search begins with 2^-10 of the largest bound
 constexpr int digits_of_bound = 3;          // of a bound that is found
 constexpr int most_trials = 24;             // on a sample, for one search
-constexpr int most_whole_trials = 4;        // on the whole field, unless the goal is not reached by then
 constexpr double psnr_within = 0.5;         // dB above the goal
 const double ratio_within = std::log(1.04); // above the goal
 constexpr double aim = 0.3;                 // of that: where a search aims
@@ -145,9 +144,10 @@ double Search::estimate() {
     return surplus(eb) >= 0 ? eb : 0;
 }
 
-std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless) {
+std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless,
+                                   std::size_t most_whole_trials) {
     std::optional<double> best;
-    double reached = -infinity, missed = infinity, stride = narrow;
+    double reached = -infinity, missed = infinity, stride = narrow; // positions; the best one reached
     double eb = first;
     while (!on_whole_.contains(eb)) {
         const Tried tried = on_whole(eb);
@@ -155,11 +155,13 @@ std::optional<double> Search::find(const Trial& on_whole, double first, bool los
         const double surplus_there = goal_.surplus(tried);
         double at = position(eb);
         if (surplus_there >= 0) {
-            best = eb;
-            reached = at;
+            if (!best || at > reached) {
+                best = eb;
+                reached = at;
+            }
             if (surplus_there <= 1 || surplus_there == infinity || at >= high_) break;
         } else if (at > low_) {
-            missed = at;
+            missed = at > reached ? std::min(missed, at) : missed; // below it: the field jumps
         } else if (goal_.is_psnr && lossless) {
             eb = 0;
             continue;
@@ -173,8 +175,10 @@ std::optional<double> Search::find(const Trial& on_whole, double first, bool los
         if (!best) {
             at = std::max(std::min(at, missed - stride), low_);
             stride *= 2;
-        } else if (!(reached < at && at < missed)) {
-            at = std::min(reached + step, (reached + missed) / 2);
+        } else if (missed < infinity && (at <= reached || at >= missed || on_whole_.contains(bound(at)))) {
+            at = (reached + missed) / 2;
+        } else if (at <= reached) {
+            at = reached + std::max(step, narrow);
         }
         eb = bound(at);
     }

@@ -67,7 +67,7 @@ Parameters parse_parameters(std::span<const Parameter> given) {
     Parameters parameters;
     cusz_params_init(&parameters.compression);
     bool malformed = false;
-    std::optional<double> bound;
+    std::optional<double> smallest, largest;
 
     for (const Parameter& parameter : given) {
         const std::string key = parameter.key;
@@ -82,12 +82,13 @@ Parameters parse_parameters(std::span<const Parameter> given) {
                 malformed = true;
                 continue;
             }
-            if (bound && *bound != trial.eb) {
+            if (smallest && (*smallest != trial.eb || *largest != trial.eb)) {
                 report_once("several bounds",
-                            "the error bound is given more than once, as %g and %g; the smaller one is used", *bound,
-                            trial.eb);
+                            "the error bound is given more than once, as %g and %g; the stricter one is used",
+                            *smallest, trial.eb);
             }
-            bound = bound ? std::min(*bound, trial.eb) : trial.eb;
+            smallest = std::min(smallest.value_or(trial.eb), trial.eb);
+            largest = std::max(largest.value_or(trial.eb), trial.eb);
         } else if (known != nullptr) {
             if (set(parameters.compression, known->key, value)) continue;
             const bool costs_values = known->decides == CUSZ_DECIDES_VALUES;
@@ -111,8 +112,9 @@ Parameters parse_parameters(std::span<const Parameter> given) {
         parameters.compression.backend = CUSZ_BACKEND_AUTO;
     }
 
-    parameters.usable = bound.has_value() && !malformed;
-    parameters.compression.eb = parameters.usable ? *bound : 0.0;
+    parameters.usable = smallest.has_value() && !malformed;
+    const bool is_psnr = parameters.compression.mode == CUSZ_PSNR; // where more is stricter
+    parameters.compression.eb = parameters.usable ? (is_psnr ? largest : smallest).value_or(0.0) : 0.0;
     return parameters;
 }
 

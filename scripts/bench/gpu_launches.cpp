@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cuda/kernels.hpp"
+#include "cuda/logarithms.hpp"
 #include "cuda/rans_model.hpp"
 #include "cuda/sample_boxes.hpp"
 #include "cuda/spline_kernels.hpp"
@@ -152,6 +153,22 @@ void pyramids() {
     copy_boxes(boxes, nullptr);
 }
 
+template <class T>
+void logarithms() {
+    find_exponents(ExponentArguments<T>{}, nullptr);
+    ToLogsArguments<T> to{};
+    FromLogsArguments<T> from{};
+    to.n = from.n = 1;
+    to_logs(to, nullptr);
+    from_logs(from, nullptr);
+    if constexpr (sizeof(T) == 8) return;
+    purpose = "f64 logarithms";
+    to.scale.wide = from.scale.wide = true;
+    to_logs(to, nullptr);
+    from_logs(from, nullptr);
+    purpose = "";
+}
+
 } // namespace
 
 int main(int, char** arguments) {
@@ -170,4 +187,6 @@ int main(int, char** arguments) {
     choose_model(ModelArguments{}, nullptr);
     pyramids<float>();
     pyramids<double>();
+    logarithms<float>();
+    logarithms<double>();
 }

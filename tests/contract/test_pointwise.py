@@ -62,17 +62,6 @@ def check(x: np.ndarray, eb: float, fill: float | None = None, **options: Any) -
     return archive
 
 
-def many_magnitudes(shape: tuple[int, ...], dtype: np.dtype, seed: int = 0) -> np.ndarray:
-    """Smooth logarithms over most exponents, both signs, and zeros of both signs."""
-    octaves = 0.45 * np.finfo(dtype).maxexp
-    smooth = support.smooth(shape, F64, seed)
-    x = (np.exp2(octaves * smooth / max(np.abs(smooth).max(initial=0), 1e-9))).astype(dtype)
-    x *= np.where(np.roll(smooth, 3) < 0, -1, 1).astype(dtype)
-    x.reshape(-1)[::97] = 0.0
-    x.reshape(-1)[5::97] = -0.0
-    return x
-
-
 # ------------------------------------------------------------------------------------------------------- the bound
 
 
@@ -80,7 +69,7 @@ def many_magnitudes(shape: tuple[int, ...], dtype: np.dtype, seed: int = 0) -> n
 @support.cases("eb, predictor, ndim", BOUNDS, PREDICTORS, SHAPES)
 def test_shapes(ndim: int, predictor: str, eb: float, dtype: np.dtype) -> None:
     for shape in SHAPES[ndim]:
-        check(many_magnitudes(shape, dtype), eb, predictor=predictor)
+        check(support.many_magnitudes(shape, dtype), eb, predictor=predictor)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -123,7 +112,7 @@ def test_any_values(x: np.ndarray, eb: float, predictor: str, fill: float | None
     "fill", [1e20, 0.0, -0.0, -999.0, 1.0, math.nan, math.inf, -math.inf, 1e-310, 3.4028234663852886e38]
 )
 def test_fill(fill: float, dtype: np.dtype) -> None:
-    x = many_magnitudes((40, 50), dtype)
+    x = support.many_magnitudes((40, 50), dtype)
     x[5:17, 3:20] = np.array(fill).astype(dtype)
     x[20, :] = np.nan
     x[21, ::2] = np.inf
@@ -134,7 +123,7 @@ def test_fill(fill: float, dtype: np.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_bound_of_0_is_lossless(dtype: np.dtype) -> None:
-    x = many_magnitudes((300,), dtype)
+    x = support.many_magnitudes((300,), dtype)
     assert cusz.compress(x, 0.0, "pw_rel") == cusz.compress(x, 0.0)
 
 
@@ -152,7 +141,7 @@ def test_small_values_keep_their_digits(dtype: np.dtype) -> None:
 
 @support.needs_zstd
 def test_signs_cost_little_where_they_are_in_groups() -> None:
-    x = many_magnitudes((64, 64, 64), F32)
+    x = support.many_magnitudes((64, 64, 64), F32)
     assert len(check(x, 1e-3)) < 1.15 * len(check(np.abs(x), 1e-3))
 
 
@@ -163,7 +152,7 @@ def test_signs_cost_little_where_they_are_in_groups() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_boxes(dtype: np.dtype, predictor: str) -> None:
     for shape in ((10007,), (130, 70), (31, 37, 41), (7, 11, 13, 17), (5000, 1), (1, 1, 4097)):
-        archive = check(many_magnitudes(shape, dtype), 1e-3, predictor=predictor)
+        archive = check(support.many_magnitudes(shape, dtype), 1e-3, predictor=predictor)
         whole = cusz.decompress(archive)
         for start, count in support.boxes(shape, 1, 12):
             box = cusz.decompress_box(archive, start, count)
@@ -176,7 +165,7 @@ def test_boxes(dtype: np.dtype, predictor: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_threads_do_not_matter(dtype: np.dtype) -> None:
-    x = many_magnitudes((70, 80, 90), dtype)
+    x = support.many_magnitudes((70, 80, 90), dtype)
     archives = {cusz.compress(x, 1e-3, "pw_rel", threads=threads) for threads in (1, 2, 5)}
     assert len(archives) == 1
     assert len({cusz.decompress(*archives, threads=threads).tobytes() for threads in (1, 2, 5)}) == 1
@@ -192,7 +181,7 @@ def test_the_lossless_stage() -> None:
 
 
 def test_damage_is_found() -> None:
-    x = many_magnitudes((9, 17, 33), F32)
+    x = support.many_magnitudes((9, 17, 33), F32)
     archive = bytearray(check(x, 1e-2))
     for length in range(len(archive)):
         with pytest.raises(cusz.CorruptArchiveError):
@@ -213,7 +202,7 @@ def test_damage_is_found() -> None:
 
 
 def test_verify_decides_exactly() -> None:
-    x = many_magnitudes((50, 60), F64)
+    x = support.many_magnitudes((50, 60), F64)
     archive = cusz.compress(x, 1e-3, "pw_rel")
     found = cusz.verify(x, archive)
     assert 0.5 < found.max_error_over_eb <= 1

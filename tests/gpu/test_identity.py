@@ -37,6 +37,19 @@ def test_kinds_and_shapes_of_pyramids(identical: Identical, name: str, shape: tu
     identical(kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
 
 
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+@pytest.mark.parametrize("eb", [0.5, 1e-2, 1e-4, 1e-6])
+def test_bounds_relative_to_every_value(identical: Identical, eb: float, dtype: np.dtype, predictor: str) -> None:
+    for shape in ((1,), (31,), (9000,), (70, 130), (90, 100, 110)):
+        x = support.many_magnitudes(shape, dtype)
+        x.reshape(-1)[1::61], x.reshape(-1)[2::61] = np.nan, np.finfo(dtype).smallest_subnormal
+        identical(x, eb, "pw_rel", predictor=predictor)
+        identical(np.exp2(support.smooth(shape, dtype)), eb, "pw_rel", predictor=predictor)
+    for seed in range(4):
+        identical(support.random_bits((37, 41), dtype, seed), eb, "pw_rel", predictor=predictor)
+
+
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind(identical: Identical, name: str, dtype: np.dtype) -> None:

@@ -38,7 +38,7 @@ def test_every_version_writes_and_reads(
     said = mpirun(1, "write.py", tmp_path, *(file.replace("_", ",") for file in FILES), env=host.env).stderr
     reports = [line for line in said.splitlines() if "cusz_operator" in line]
     assert len(reports) == 1
-    assert "the error bound is given more than once, as 0.001 and 0.002; the smaller one is used" in reports[0]
+    assert "the error bound is given more than once, as 0.001 and 0.002; the stricter one is used" in reports[0]
     for reader, folder, env in (
         (version, tmp_path, host.env),
         ("this", tmp_path, None),

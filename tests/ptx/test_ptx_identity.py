@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ptx_library import PtxLibrary
 from ptx_writing import HEAD
 from simt_fields import COVERING, KINDS, SHAPES, SPLINE_KINDS
-from simt_library import ABS, CPU, DEVICE, REL, Context, Failure
+from simt_library import ABS, CPU, DEVICE, PW_REL, REL, Context, Failure
 from simt_model import chosen, like_a_field
 
 import spline_kinds
@@ -55,6 +55,18 @@ def test_kinds_and_shapes_of_pyramids(
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("eb", [1e-2, 1e-6])
+def test_bounds_relative_to_every_value(engine: PtxLibrary, reused: Context, eb: float, dtype: np.dtype) -> None:
+    for shape in ((3000,), (18, 33, 40)):
+        x = support.many_magnitudes(shape, dtype)
+        x.reshape(-1)[::50], x.reshape(-1)[3::50] = np.nan, np.finfo(dtype).smallest_subnormal
+        for predictor in ("lorenzo", "spline"):
+            check_identity(reused, x, eb, PW_REL, predictor=predictor)
+        check_identity(reused, np.exp2(support.smooth(shape, dtype)), eb, PW_REL)
+    check_identity(reused, support.random_bits((37, 41), dtype, 1), eb, PW_REL)
+
+
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("blocks", [1, 7])
 def test_orders_of_blocks_and_warps(engine: PtxLibrary, reused: Context, order: int, blocks: int) -> None:
@@ -95,6 +107,8 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
     for (name, shape), dtype in itertools.product(of_pyramids, DTYPES):
         kind = SPLINE_KINDS[name]
         check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
+    for eb, dtype in itertools.product((1e-2, 1e-6), DTYPES):  # logarithms of either type
+        check_identity(reused, np.exp2(support.smooth((70, 90), dtype)), eb, PW_REL)
     for bins in (64, 128, 8192):
         check_identity(reused, KINDS["smooth"].make((5000,), DTYPES[0]), 1e-3, REL, bins=bins)
     chosen(engine, like_a_field(np.random.default_rng(2), 200, 3000, 30), (16, 2, 1))

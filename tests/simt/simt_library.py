@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ABS, REL = 0, 1
+ABS, REL, PW_REL = 0, 1, 2
 AUTO, CPU, CUDA = 0, 1, 2
 PREDICTORS = {"lorenzo": 0, "spline": 1, "auto": 2}
 MAX_NDIM = 4

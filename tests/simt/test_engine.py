@@ -30,6 +30,7 @@ from simt_library import (
     DEVICE,
     HOST,
     PLACES,
+    PW_REL,
     RAW_OVERHEAD,
     REL,
     Context,
@@ -417,7 +418,10 @@ def kernels_of(source: str) -> set[str]:
     templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
     names = re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^;{]*?\)\s+)?(\w+)\s*\(const", source)
     assert len(names) == source.count("__global__ void") > 0
-    found = set(names) - {name for *_, name in templates} - set(books)
+    of_logs = re.findall(r"template <class T, class V>\s+__global__[^{]*?(\w+)\s*\(const", source)
+    found = set(names) - {name for *_, name in templates} - {*books, *of_logs}
+    for types in ("float, float", "float, double", "double, double"):  # of values and of their logarithms
+        found |= {f"{name}<{types}>" for name in of_logs}
     for of_pipelines, of_shapes, name in templates:
         made_of_pipelines = [f", {pipeline}" for pipeline in pipelines] if of_pipelines else [""]
         made_of_shapes = [f", (cusz::TileShape){TILE_SHAPES.index(shape)}" for shape in shapes] if of_shapes else [""]
@@ -448,6 +452,10 @@ def test_every_kernel_is_launched(simt: Library, context: Context) -> None:
         for shape in ((5000,), (70, 90), SHAPE):
             round_trip(context, SPLINE_KINDS["waves"], shape, dtype, "spline")
         round_trip(context, SPLINE_KINDS["inf_blocks"], SHAPE, dtype, "spline")  # infinities in coarser lattices
+        for eb in (1e-2, 1e-6):  # logarithms of either type
+            x = np.exp2(support.smooth((70, 90), dtype))
+            archive = context.compress(x, eb, PW_REL, field=DEVICE, archive=DEVICE)
+            context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE)
     launched = {name.replace("cusz::cuda::", "") for name in simt.launched() | simt.all_launched}
     assert set().union(*kernels.values()) <= launched
     books = {name for name in launched if name.startswith("book_kernel<")}

@@ -361,6 +361,56 @@ def test_boxes_lie_within_and_everywhere(ndim):
         assert extent == edge or (quarters >= 8).all()
 
 
+# ------------------------------------------------------------------------------------------------------- the search
+
+
+def search(curve, goal, is_psnr=False, shift=1.0, most_trials=8):
+    """Searches where `curve` says what a bound gives, and a sample has it `shift` times off. Returns the bound, and
+    what was tried."""
+    tried = {}
+
+    def on_whole(eb):
+        tried[eb] = curve(eb)
+        return (tried[eb], math.nan) if is_psnr else (math.nan, tried[eb])
+
+    def on_sample(eb):
+        return (curve(eb * shift), math.nan) if is_psnr else (math.nan, curve(eb * shift))
+
+    found = tuning.Search(goal, is_psnr, 100.0, on_sample)
+    return found.find(on_whole, found.estimate(), True, most_trials), tried
+
+
+@settings(deadline=None, max_examples=300, derandomize=True)
+@given(st.data())
+def test_the_best_bound_that_was_tried_is_kept(data):
+    """Of curves that jump up and down."""
+    steps = sorted(data.draw(st.lists(st.floats(1e-6, 100), min_size=1, max_size=8)))
+    is_psnr = data.draw(st.booleans())
+    levels = data.draw(st.lists(st.floats(20, 90) if is_psnr else st.floats(2, 60), min_size=9, max_size=9))
+    levels.sort(reverse=is_psnr)
+    for i in data.draw(st.lists(st.integers(0, 7), max_size=2)):
+        levels[i], levels[i + 1] = levels[i + 1], levels[i]
+
+    def curve(eb):
+        if eb == 0:
+            return math.inf if is_psnr else 1.0
+        return levels[sum(eb > step for step in steps)]
+
+    goal = data.draw(st.floats(30, 80) if is_psnr else st.floats(3, 40))
+    best, tried = search(curve, goal, is_psnr, data.draw(st.sampled_from([0.2, 0.9, 1.0, 3.0])))
+    reached = [eb for eb, level in tried.items() if level >= goal]
+    assert best == ((max if is_psnr else min)(reached) if reached else None)
+
+
+def test_a_jump_is_narrowed_down():
+    def jumps(eb):
+        return 3 + 0.1 * math.log(eb / 1e-9) if eb < 1e-2 else 29 + 0.5 * math.log(eb / 1e-2)
+
+    best, tried = search(jumps, 10, shift=4, most_trials=24)
+    assert 1e-2 <= best < 1.03e-2
+    assert len(tried) < 15
+
+
 # ----------------------------------------------------------------------------------------------------- small helpers
 
 

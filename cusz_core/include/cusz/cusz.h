@@ -59,16 +59,17 @@ typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
 
 /* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= eb * (max - min) over this field's finite values other than
  * fill; if there is none, or the range is 0, the archive is lossless. CUSZ_PW_REL: |d - d'| <= eb * |d|, and the sign
- * of every value is kept, that of zeros too, which stay zeros; it is worked out on the CPU, wherever field and archive
- * lie. Signs are packed by zstd where
- * the writer has it, and then need a reader that has it. If the arithmetic cannot keep such a small bound (below about
+ * of every value is kept, that of zeros too, which stay zeros; archives are put together on the host. Signs are packed
+ * by zstd where the writer has it, and then need a reader that has it. If the arithmetic cannot keep such a small bound
+ * (below about
  * 2e-7 for float, 4e-15 for double), the archive is lossless.
  *
  * CUSZ_PSNR, CUSZ_RATIO: eb is a PSNR in dB, above 0, or a ratio above 1, and the call seeks an absolute bound that
  * gives it, which the archive then states and keeps. A PSNR (20 log10((max - min) / RMSE), over finite values other
  * than fill) is never below eb, nor is a ratio of raw to archive bytes; if no bound up to max - min gives the ratio,
- * the call fails with CUSZ_ERROR_PARAMETER. The search is on the CPU, wherever field and archive lie, on a sample of a
- * field of more than 2^21 values, and costs a few compressions; for a PSNR each of them is decoded and compared. */
+ * the call fails with CUSZ_ERROR_PARAMETER (an empty field has none, and is stored). The search is on the CPU, wherever
+ * field and archive lie, on a sample of a field of more than 2^21 values, and costs a few compressions; for a PSNR each
+ * of them is decoded and compared. */
 typedef enum cusz_mode {
     CUSZ_ABS = 0,
     CUSZ_REL = 1,

@@ -46,7 +46,12 @@ class Search:
     def surplus(self, eb: float, /) -> float: ...
     def estimate(self) -> float: ...
     def find(
-        self, on_whole: Callable[[float], tuple[float, float]], first: float, lossless: bool = True
+        self,
+        on_whole: Callable[[float], tuple[float, float]],
+        first: float,
+        lossless: bool,
+        most_whole_trials: int,
+        /,
     ) -> float | None: ...
     @property
     def on_sample(self) -> dict[float, tuple[float, float]]: ...

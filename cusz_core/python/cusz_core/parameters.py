@@ -93,8 +93,8 @@ class Parameters:
             above 0, or the ratio, above 1.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
             a field of one value has range 0 and is stored exactly. (Both may lose the sign of a zero.) "pw_rel":
-            |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. It is worked out
-            on the CPU, wherever the field is, and its archives have format version 2, a draft. Bounds too small for its
+            |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. Its archives
+            have format version 2, a draft. Bounds too small for its
             arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives. "psnr", "ratio": an
             absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the archive states it and
             keeps it. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that no bound up to the value

@@ -157,13 +157,14 @@ public:
         return spline().forecast(layout, coding, read, worker(0).tile<double>());
     }
 
-    ExponentRange exponent_range(const Layout& layout, const void* field, std::uint64_t special, int threads) override {
+    ExponentRange exponent_range(const Layout& layout, const Source& field, std::uint64_t special,
+                                 int threads) override {
         const auto of = [&]<class T>(const LogKernels<T>& log_kernels) {
             const Parts parts(layout.values, threads);
             std::vector<ExponentRange> ranges(parts.number);
             parallel(threads, parts.number, [&](std::uint64_t part, int) {
                 const auto [begin, end] = parts[part];
-                ranges[part] = log_kernels.exponent_range(static_cast<const T*>(field) + begin, end - begin,
+                ranges[part] = log_kernels.exponent_range(field.as<T>() + begin, end - begin,
                                                           static_cast<typename Traits<T>::Bits>(special));
             });
             ExponentRange range = ranges[0];
@@ -174,8 +175,10 @@ public:
         return layout.dtype == CUSZ_F32 ? of(kernels().logs_f32) : of(kernels().logs_f64);
     }
 
-    bool to_logs(const Layout& layout, const void* field, const LogScale& scale, std::uint64_t special, int threads,
-                 void* logs, std::uint64_t* signs) override {
+    Target log_memory(const Source&, std::size_t bytes) override { return {logs_.reserve(bytes)}; }
+
+    bool to_logs(const Layout& layout, const Source& field, const LogScale& scale, std::uint64_t special, int threads,
+                 const Target& logs, std::uint64_t* signs) override {
         const auto to = [&]<class T>(const LogKernels<T>& log_kernels) {
             std::atomic<std::uint64_t> any = 0;
             const Parts parts((layout.values + log_run - 1) / log_run, threads);
@@ -183,9 +186,8 @@ public:
                 const auto [first, last] = parts[part];
                 for (std::uint64_t run = first; run < last; ++run) {
                     const std::uint64_t begin = run * log_run, n = std::min(log_run, layout.values - begin);
-                    log_kernels.to_logs(
-                        static_cast<const T*>(field) + begin, n, scale, static_cast<typename Traits<T>::Bits>(special),
-                        static_cast<std::byte*>(logs) + begin * scale.value_bytes(layout.dtype), signs + begin / 64);
+                    log_kernels.to_logs(field.as<T>() + begin, n, scale, static_cast<typename Traits<T>::Bits>(special),
+                                        logs.bytes() + begin * scale.value_bytes(layout.dtype), signs + begin / 64);
                     std::uint64_t found = 0;
                     for (std::uint64_t word = begin / 64; word * 64 < begin + n; ++word) found |= signs[word];
                     if (found != 0) any = 1;
@@ -196,8 +198,14 @@ public:
         return layout.dtype == CUSZ_F32 ? to(kernels().logs_f32) : to(kernels().logs_f64);
     }
 
-    void from_logs(const Layout& layout, const void* logs, const LogScale& scale, std::uint64_t special,
-                   const std::uint64_t* signs, int threads, const Selection& box) override {
+    void from_logs(const Layout& layout, const Source& logs, const LogScale& scale, std::uint64_t special,
+                   const std::uint64_t* signs, int threads, const Target& field) override {
+        const Layout row(layout.dtype, 1, &layout.values); // long runs
+        from_logs_box(row, logs.pointer, scale, special, signs, threads, whole(row, field.pointer));
+    }
+
+    void from_logs_box(const Layout& layout, const void* logs, const LogScale& scale, std::uint64_t special,
+                       const std::uint64_t* signs, int threads, const Selection& box) override {
         const auto from = [&]<class T>(const LogKernels<T>& log_kernels) {
             const Rows rows(layout, box, log_run);
             const Parts parts(rows.number, threads);
@@ -240,7 +248,7 @@ public:
     void copy(void* target, const void* source, std::size_t bytes) override { std::memcpy(target, source, bytes); }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = spline_ ? spline_->scratch_bytes() : 0;
+        std::size_t bytes = logs_.bytes() + (spline_ ? spline_->scratch_bytes() : 0);
         for (const Worker& worker : workers_) bytes += worker.bytes();
         return bytes;
     }
@@ -248,6 +256,7 @@ public:
     void release_scratch() override {
         workers_.clear();
         spline_.reset();
+        logs_.release();
     }
 
 private:
@@ -456,6 +465,7 @@ private:
     }
 
     std::vector<Worker> workers_;
+    Buffer logs_;
     std::unique_ptr<SplineEngine> spline_;
 };
 

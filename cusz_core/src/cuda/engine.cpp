@@ -13,6 +13,7 @@
 #include "device.hpp"
 #include "huffman_model.hpp"
 #include "kernels.hpp"
+#include "logarithms.hpp"
 #include "memory.hpp"
 #include "spline_engine.hpp"
 
@@ -246,6 +247,68 @@ public:
         }
     }
 
+    ExponentRange exponent_range(const Layout& layout, const Source& field, std::uint64_t special,
+                                 int threads) override {
+        if (!field.on_device()) return cpu_->exponent_range(layout, field, special, threads);
+        require_aligned(field, layout.value_bytes());
+        return on_stream([&] {
+            return layout.dtype == CUSZ_F32
+                       ? exponents_of<float>(field, layout.values, static_cast<std::uint32_t>(special))
+                       : exponents_of<double>(field, layout.values, special);
+        });
+    }
+
+    Target log_memory(const Source& near, std::size_t bytes) override {
+        if (!near.on_device()) return cpu_->log_memory(near, bytes);
+        return on_stream([&] { return Target{logs_.reserve<std::byte>(source_, bytes), near.device, near.name}; });
+    }
+
+    bool to_logs(const Layout& layout, const Source& field, const LogScale& scale, std::uint64_t special, int threads,
+                 const Target& logs, std::uint64_t* signs) override {
+        if (!field.on_device()) return cpu_->to_logs(layout, field, scale, special, threads, logs, signs);
+        return on_stream([&] {
+            const std::uint64_t words = (layout.values + 63) / 64 * 2;
+            auto* const found = cleared<std::uint32_t>(signs_, words);
+            auto* const any = cleared<std::uint32_t>(result_, 1);
+            if (layout.dtype == CUSZ_F32)
+                cuda::to_logs(ToLogsArguments<float>{field.as<float>(), layout.values, scale,
+                                                     static_cast<std::uint32_t>(special), logs.pointer, found, any},
+                              stream());
+            else
+                cuda::to_logs(ToLogsArguments<double>{field.as<double>(), layout.values, scale, special, logs.pointer,
+                                                      found, any},
+                              stream());
+            done("to_logs");
+            if (fetched(any) == 0) return false;
+            staging_.copy(signs, found, static_cast<std::size_t>(words) * 4, stream());
+            return true;
+        });
+    }
+
+    void from_logs(const Layout& layout, const Source& logs, const LogScale& scale, std::uint64_t special,
+                   const std::uint64_t* signs, int threads, const Target& field) override {
+        if (!field.on_device()) return cpu_->from_logs(layout, logs, scale, special, signs, threads, field);
+        require_aligned(field, layout.value_bytes());
+        on_stream([&] {
+            std::uint32_t* given = nullptr;
+            if (signs != nullptr) {
+                const std::uint64_t words = (layout.values + 63) / 64 * 2;
+                given = signs_.reserve<std::uint32_t>(source_, words);
+                staging_.copy(given, signs, static_cast<std::size_t>(words) * 4, stream());
+            }
+            if (layout.dtype == CUSZ_F32)
+                cuda::from_logs(FromLogsArguments<float>{logs.pointer, layout.values, scale,
+                                                         static_cast<std::uint32_t>(special), given, field.as<float>()},
+                                stream());
+            else
+                cuda::from_logs(
+                    FromLogsArguments<double>{logs.pointer, layout.values, scale, special, given, field.as<double>()},
+                    stream());
+            done("from_logs");
+            wait();
+        });
+    }
+
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
         if (!data.on_device() && !target.on_device()) return cpu_->piece_checksum(data, bytes, threads, target);
         return on_stream([&] {
@@ -280,7 +343,8 @@ public:
     void release_scratch() override {
         try {
             const CurrentDevice current(device_);
-            for (DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_})
+            for (DeviceBuffer* buffer :
+                 {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_, &logs_, &signs_})
                 buffer->release(source_);
             for (DeviceBuffer* buffer : spline_.buffers()) buffer->release(source_);
         } catch (const Error&) { // the device is lost, and its memory with it
@@ -296,8 +360,8 @@ private:
     void done(const char* stage) const {
         if (observer_) observer_(stage);
     }
-    std::array<const DeviceBuffer*, 7> buffers() const {
-        return {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_};
+    std::array<const DeviceBuffer*, 9> buffers() const {
+        return {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_, &logs_, &signs_};
     }
 
     // Runs work on the device. If it fails, none of it is still running: the caller may free the memory it passed.
@@ -356,6 +420,22 @@ private:
             range.n_valid += partial.n_valid;
         }
         return range;
+    }
+
+    template <class T>
+    ExponentRange exponents_of(const Source& field, std::uint64_t n, typename Traits<T>::Bits special) {
+        using D = Digits<T>;
+        using Result = typename ExponentArguments<T>::Result;
+        std::vector<Result> results(most_warps());
+        const ExponentArguments<T> arguments{field.as<T>(), n, special,
+                                             result_.reserve<Result>(source_, results.size())};
+        find_exponents(arguments, stream());
+        done("find_exponents");
+        fetch(arguments.results, results.size(), results.data());
+        Result all{D::infinity, 0};
+        for (const Result& own : results) all = {std::min(all.least, own.least), std::max(all.most, own.most)};
+        return {static_cast<int>(all.least >> D::mantissa) - D::bias,
+                static_cast<int>(all.most >> D::mantissa) - D::bias};
     }
 
     // The batch's values on the device: in place, or copied there. kept: the batch already in the buffer.
@@ -592,6 +672,7 @@ private:
     int device_ = 0;
     MemorySource source_;
     DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
+    DeviceBuffer logs_, signs_; // of bounds relative to every value
     Staging staging_;
     StageObserver observer_;
     SplineEngine spline_{source_, staging_, observer_};

@@ -174,6 +174,7 @@ def bounds_of(
             described = [placed.block for placed in blocks]
             are_known = not any(math.isnan(block.range.min) for block in described)
             bounds[name] = _bound_of(described[0], _range_over(described), are_known)
+    _require_one_goal(told, where)
     return bounds
 
 
@@ -240,6 +241,22 @@ def _require_same(blocks: Sequence[_Placed], what: str) -> None:
             if here != there:
                 raise ParameterError(
                     f"{what} has {which} {here} on rank {rank} and {there} on rank {first_rank}: they must be the same"
+                )
+
+
+def _require_one_goal(told: Sequence[Sequence[Description]], where: str) -> None:
+    """Variables that are to reach a goal together have the same one."""
+    of_group: dict[str, _Placed] = {}
+    for rank, blocks in enumerate(told):
+        for block in blocks:
+            if block.wanted is None:
+                continue
+            other = of_group.setdefault(block.wanted.group, _Placed(rank, block))
+            if other.block.wanted is not None and str(other.block.wanted) != str(block.wanted):
+                raise ParameterError(
+                    f"{where}: variable {block.name!r} is to reach {block.wanted} on rank {rank}, together with "
+                    f"{other.block.name!r}, which is to reach {other.block.wanted} on rank {other.rank}: they must be "
+                    "the same"
                 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,10 @@ from .representation import given_back
 __all__ = ["Controller"]
 
 _LEAST = 2.0**-60  # of the value range: the smallest bound that is tried, besides 0
+_PSNR_MARGIN = 1e-6  # dB: whoever adds up the errors in another order must reach it, too
+_SAMPLE, _WHOLE, _DONE = "sample", "whole", "done"  # what rank 0 tells the others
+_Trial = Callable[[float], tuple[float, float]]  # what a fraction gives: PSNR and ratio
+_MOST_TRIALS = 4  # of whole blocks at a step: beyond that, a goal that is surpassed by far will do
 _LEAST_SAMPLE = 1 << 16  # values of a block: what the sample gets wrong is corrected by the whole
 
 
@@ -65,7 +69,7 @@ class _Group:
     """Variables that reach a goal together.
 
     Attributes:
-        wanted: the goal.
+        wanted: the goal; its limits are those of one variable.
         members: its variables, by name.
         numbers: of this rank's blocks.
     """
@@ -85,10 +89,10 @@ class _Group:
         smallest, largest = math.inf, 0.0
         for block, found in self.members.values():
             width = embedding.absolute_bound(1.0, found.min, found.max)
-            if width > 0:
+            if width > 0 and block.wanted is not None:
                 unit = 1.0 if block.parameters.mode == "rel" else width
-                smallest = min(smallest, self.wanted.eb_min / unit)
-                largest = max(largest, min(self.wanted.eb_max / unit, 1.0))
+                smallest = min(smallest, block.wanted.eb_min / unit)
+                largest = max(largest, min(block.wanted.eb_max / unit, 1.0))
         return (max(smallest, _LEAST), largest) if smallest < math.inf else (0.0, 0.0)
 
 
@@ -159,14 +163,35 @@ class Controller:
         if target is None or smallest >= largest or raw_bytes == 0:
             on_whole(largest)
         else:
-            search = tuning.Search(target, wanted.kind == "psnr", largest, on_sample, smallest)
-            latest = self._latest.get(wanted.group)
-            first = min(max(latest, smallest), largest) if latest else search.estimate()
-            best = search.find(on_whole, first, wanted.eb_min == 0)
+            best = self._seek(wanted, target, (smallest, largest), {_SAMPLE: on_sample, _WHOLE: on_whole})
         if best is not None and best != tried[-1].fraction:
             on_whole(best)  # these archives are no longer there
         self._latest[wanted.group] = tried[-1].fraction
         return _missed(group, tried[-1], raw_bytes, besides)
+
+    def _seek(
+        self, wanted: Wanted, target: float, limits: tuple[float, float], trials: Mapping[str, _Trial]
+    ) -> float | None:
+        """The best fraction; None if none reaches the goal (collective). Rank 0 searches, and tells the others what to
+        try: arithmetic may differ between processors."""
+        if self._ranks.rank > 0:
+            while True:
+                what, fraction = self._ranks.of_first(None)
+                if what == _DONE:
+                    found: float | None = fraction
+                    return found
+                trials[what](fraction)
+
+        def together(what: str) -> _Trial:
+            return lambda fraction: trials[what](self._ranks.of_first((what, fraction))[1])
+
+        smallest, largest = limits
+        search = tuning.Search(target, wanted.kind == "psnr", largest, together(_SAMPLE), smallest)
+        latest = self._latest.get(wanted.group)
+        first = min(max(latest, smallest), largest) if latest else search.estimate()
+        best = search.find(together(_WHOLE), first, wanted.eb_min == 0, _MOST_TRIALS)
+        self._ranks.of_first((_DONE, best))
+        return best
 
     def _figures(self, group: _Group, fraction: float, parts: Iterable[_Figures], where: str) -> _Tried:
         """Adds up what ranks find (collective)."""
@@ -182,7 +207,7 @@ class Controller:
         psnr = math.nan
         if group.wanted.kind == "psnr":
             (member,) = group.members.values()
-            psnr = total.squares.psnr(*member.range)
+            psnr = total.squares.psnr(*member.range) - _PSNR_MARGIN
         return _Tried(fraction, psnr, ratio, total.archive_bytes)
 
     def _of_block(self, group: _Group, work: StepWork, number: int, fraction: float) -> _Figures:
@@ -262,7 +287,8 @@ def _missed(group: _Group, chosen: _Tried, raw_bytes: int, besides: tuple[int, i
         reached = f"{together:.0f} bytes"
         if wanted.kind == "ratio":
             reached = f"ratio is {(raw_bytes + besides[0]) / together:.4g}"
-        limit = "eb_max allows" if wanted.eb_max < math.inf else "makes sense"
+        limits = [block.wanted.eb_max for block, _ in group.members.values() if block.wanted is not None]
+        limit = "eb_max allows" if min(limits) < math.inf else "makes sense"
         reached += f" with the largest bound that {limit}"
     what = "of the step" if wanted.group == STEP else f"of {wanted.group!r}"
     return [f"{wanted} {what} is missed: {reached}"]

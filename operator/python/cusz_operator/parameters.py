@@ -129,7 +129,7 @@ def parameter_problems(given: Mapping[str, str]) -> list[str]:
     if not bounds:
         problems.append("no error bound is given (parameter 'accuracy'): blocks are stored raw")
     elif len({bound for bound in bounds.values() if bound is not None}) > 1:
-        problems.append("the error bound is given more than once, and the smallest one is used")
+        problems.append("the error bound is given more than once, and the strictest one is used")
     return problems
 
 

@@ -78,6 +78,10 @@ class Ranks:
         items: list[Any] = self.comm.allgather(item)
         return items
 
+    def of_first(self, item: Any) -> Any:
+        """The item of rank 0 (collective)."""
+        return item if self.comm is None else self.comm.bcast(item)
+
     def gather(self, item: Any) -> list[Any]:
         """The items of all ranks, on rank 0; nothing on the others (collective)."""
         if self.comm is None:

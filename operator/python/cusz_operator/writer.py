@@ -122,7 +122,7 @@ class Writer:
                 a fraction of its value range (mode "rel") or of every value ("pw_rel"). 0 is lossless.
             mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min) of the whole variable at the step, over all
                 ranks and over values that are finite and not `fill`. A range of 0 means lossless. "pw_rel":
-                |d - d'| <= eb * |d|, with signs and zeros kept (compressed on the CPU; see `cusz_core.Parameters`).
+                |d - d'| <= eb * |d|, with signs and zeros kept (see `cusz_core.Parameters`).
             variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
                 `options`. A bound or a goal there replaces the Writer's.
             engine: "BP5", "BP4" or "SST".

@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "spline": {"ratio": 30, "predictor": "spline"},
     "ranks disagree": {"ratio": 15},
+    "disagree apart": {"ratio": 15},
     "fails": {"ratio": 15},
 }
 
@@ -52,7 +53,7 @@ def field(name: str, step: int) -> NDArray[np.float32]:
 def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
     options = dict(CASES[case])
     is_last = comm.rank == comm.size - 1
-    if case == "ranks disagree" and is_last and comm.size > 1:
+    if "disagree" in case and is_last and comm.size > 1:
         options["ratio"] = 16
     # Rank 1 of several has nothing, the first one two blocks.
     cuts = np.linspace(0, SHAPE[0], max(comm.size, 2)).astype(int) if comm.size > 1 else np.array([0, 48])
@@ -62,10 +63,13 @@ def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
         with cz.Writer(folder / f"{case}.bp", comm, fill=float(FILL), progress=False, **options) as out:
             for step in range(STEPS):
                 with out.step():
-                    for name in ("U", "V", "W", "X") if comm.rank in parts else ():
+                    puts = comm.rank in parts and case != "disagree apart"
+                    for name in ("U", "V", "W", "X") if puts else ():
                         low, high = parts[comm.rank]
                         for first, last in ((low, low + 3), (low + 3, high)):
                             out.put(name, field(name, step)[first:last], SHAPE, (first, 0, 0))
+                    if case == "disagree apart":
+                        out.put(f"of rank {comm.rank}", field("U", step))
                     out.put("ids", np.arange(10), (10 * comm.size,), (10 * comm.rank,))
                     if case == "fails" and step == 1 and comm.rank == 0:
 
