@@ -144,8 +144,7 @@ double Search::estimate() {
     return surplus(eb) >= 0 ? eb : 0;
 }
 
-std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless,
-                                   std::size_t most_whole_trials) {
+std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless, std::size_t most_whole_trials) {
     std::optional<double> best;
     double reached = -infinity, missed = infinity, stride = narrow; // positions; the best one reached
     double eb = first;

@@ -82,13 +82,14 @@ Parameters parse_parameters(std::span<const Parameter> given) {
                 malformed = true;
                 continue;
             }
-            if (smallest && (*smallest != trial.eb || *largest != trial.eb)) {
+            const double low = smallest.value_or(trial.eb), high = largest.value_or(trial.eb);
+            if (low != trial.eb || high != trial.eb) {
                 report_once("several bounds",
-                            "the error bound is given more than once, as %g and %g; the stricter one is used",
-                            *smallest, trial.eb);
+                            "the error bound is given more than once, as %g and %g; the stricter one is used", low,
+                            trial.eb);
             }
-            smallest = std::min(smallest.value_or(trial.eb), trial.eb);
-            largest = std::max(largest.value_or(trial.eb), trial.eb);
+            smallest = std::min(low, trial.eb);
+            largest = std::max(high, trial.eb);
         } else if (known != nullptr) {
             if (set(parameters.compression, known->key, value)) continue;
             const bool costs_values = known->decides == CUSZ_DECIDES_VALUES;
