@@ -31,6 +31,16 @@ double number(std::string_view text) {
     return value;
 }
 
+// An integer as text. (std::to_string would make the library export a table of digits.)
+std::string whole(long value) {
+    std::string text(24, ' ');
+    char* const end =
+        std::to_chars(text.data(), text.data() + text.size(), static_cast<double>(value), std::chars_format::fixed, 0)
+            .ptr;
+    text.resize(static_cast<std::size_t>(end - text.data()));
+    return text;
+}
+
 // The largest position found at which a function that falls, by and large, is not negative; `low` if none is. surplus:
 // the function; a position is good enough if it is 0 to 1 there. slope: how much it may fall from a position to the
 // next, for the first steps.
@@ -87,7 +97,7 @@ double rounded_bound(double eb, int digits, bool up) {
         mantissa *= 10;
         --unit;
     }
-    return number(std::to_string(mantissa + (up ? 1 : -1)) + 'e' + std::to_string(unit));
+    return number(whole(mantissa + (up ? 1 : -1)) + 'e' + whole(unit));
 }
 
 std::optional<double> exact_bound(std::vector<double> values, double lowest, double highest) {
