@@ -525,12 +525,6 @@ cusz::Trial trial_in_python(nb::callable call) {
     };
 }
 
-nb::dict tried(const std::map<double, cusz::Tried>& by_bound) {
-    nb::dict result;
-    for (const auto& [eb, found] : by_bound) result[nb::float_(eb)] = nb::make_tuple(found.psnr, found.ratio);
-    return result;
-}
-
 // (number of CUDA devices, why there is none).
 std::tuple<int32_t, const char*> device_count() {
     const char* reason = "";
@@ -608,8 +602,7 @@ NB_MODULE(_native, m) {
         .def("find",
              [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t most_whole_trials) {
                  return self.find(trial_in_python(std::move(on_whole)), first, lossless, most_whole_trials);
-             })
-        .def_prop_ro("on_sample", [](const cusz::Search& self) { return tried(self.on_sample()); });
+             });
     m.def("exact_bound", &cusz::exact_bound);
     m.def("rounded_bound", &cusz::rounded_bound);
 
