@@ -13,8 +13,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -383,6 +385,36 @@ nb::object name_of(const char* (*name)(int32_t), int32_t stage) {
     return stage == CUSZ_NO_STAGE ? nb::object(nb::none()) : nb::object(nb::str(name(stage)));
 }
 
+// Compresses into `out`, which has room for every archive, or, if it is None, into new bytes. Returns the archive, or
+// its size; checksum, outliers, eb_abs and predictor, as `inspect`; and, with `ranges`, minimum, maximum and number of
+// the values, as `value_range`, else (nan, nan, 0).
+nb::tuple compress_described(nb::handle object, const cusz_params& params, nb::handle out, bool ranges,
+                             const nb::tuple& place) {
+    const Field field(object, false);
+    const size_t max_bytes = max_archive_bytes_of(field);
+    std::optional<View> target;
+    if (!out.is_none()) {
+        target.emplace(out, true);
+        if (target->overlaps(field.view)) raise(CUSZ_ERROR_PARAMETER, "out overlaps the field: pass separate memory");
+        if (target->bytes() < max_bytes) raise(CUSZ_ERROR_PARAMETER, "out is smaller than max_archive_bytes");
+    }
+    const Lease lease(place);
+    void* const archive = target ? target->data() : lease.worker().stage(max_bytes);
+    cusz_info info{};
+    info.struct_bytes = sizeof info;
+    double min = std::numeric_limits<double>::quiet_NaN(), max = min;
+    uint64_t n_valid = 0;
+    lease.check(run([&] {
+        return cusz_compress_and_describe(lease.context(), &params, field.dtype, field.ndim, field.shape.data(),
+                                          field.view.data(), archive, target ? target->bytes() : max_bytes, &info,
+                                          ranges ? &min : nullptr, ranges ? &max : nullptr, &n_valid);
+    }));
+    nb::object made = target ? nb::object(nb::int_(info.archive_bytes))
+                             : nb::object(nb::bytes(static_cast<const char*>(archive), info.archive_bytes));
+    return nb::make_tuple(made, info.checksum, info.n_out_of_range + info.n_unpredictable, info.eb_abs,
+                          name_of(cusz_predictor_name, info.predictor), min, max, n_valid);
+}
+
 nb::dict inspect(nb::handle object, const nb::tuple& place) {
     const Archive archive(object);
     const Lease lease(place);
@@ -579,6 +611,7 @@ NB_MODULE(_native, m) {
     // The last argument of these, `place`: see Place.
     m.def("compress", &compress);
     m.def("compress_into", &compress_into);
+    m.def("compress_described", &compress_described, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
     m.def("layout", &layout);
     m.def("inspect", &inspect);
     m.def("check", &check);

@@ -52,6 +52,14 @@ struct Target {
 struct ValueRange {
     double min = 0, max = 0;
     std::uint64_t n_valid = 0;
+
+    // Widens it by the range of other values.
+    void add(const ValueRange& other) {
+        if (other.n_valid == 0) return;
+        min = n_valid == 0 || other.min < min ? other.min : min;
+        max = n_valid == 0 || other.max > max ? other.max : max;
+        n_valid += other.n_valid;
+    }
 };
 
 // Exponents of the smallest and the largest value; least > most: there is none.
@@ -109,9 +117,11 @@ public:
 
     // Encodes a non-empty field with error bound coding.eb > 0 into the body of a tiled archive; coding provides
     // predictor, mode, r, eb and special, and bound and step if they are known. Returns nothing if that takes more than
-    // `capacity` bytes or the bound requires a raw archive; the memory may have been written to.
+    // `capacity` bytes or the bound requires a raw archive; the memory may have been written to. range: if not null,
+    // gets the field's value range if that can be found on the way.
     virtual std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
-                                            const Target& body, std::uint64_t capacity) = 0;
+                                            const Target& body, std::uint64_t capacity,
+                                            std::optional<ValueRange>* range) = 0;
 
     // Body (of a tiled archive, before the lossless stage) to field. Without a field, only the payload checksum is
     // verified, provided the frame's checksum is taken over tiles. Throws CORRUPT.

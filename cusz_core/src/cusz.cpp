@@ -344,104 +344,143 @@ cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, uint64_t c
     });
 }
 
-cusz_status cusz_compress(cusz_context* context, const cusz_params* given, cusz_dtype dtype, int32_t ndim,
+namespace {
+
+// cusz_inspect, whose info is not null.
+void describe(cusz_context* context, const void* archive, std::size_t archive_bytes, cusz_info* info) {
+    const std::size_t struct_bytes = info->struct_bytes;
+    check_struct_bytes("info", struct_bytes, first_info_bytes, "set it to sizeof(cusz_info)");
+    // Without a context, an archive is taken to be in host memory if CUDA cannot tell.
+    Source from = source(archive, "archive", context != nullptr ? CUSZ_BACKEND_AUTO : CUSZ_BACKEND_CPU);
+    if (from.on_device()) need(context, "context");
+    const Frame outer =
+        from.on_device() ? parse(*context, from, archive_bytes) : cusz::parse(archive, archive, archive_bytes);
+    const Frame frame = outer.has_logs ? parse_logs(outer) : outer;
+    const Layout& layout = outer.layout;
+    cusz_info i{};
+    i.struct_bytes = static_cast<std::uint32_t>(std::min(struct_bytes, sizeof i));
+    i.version = static_cast<std::int32_t>(outer.version);
+    i.kind = frame.kind;
+    i.dtype = layout.dtype;
+    i.ndim = layout.ndim;
+    i.checksum = outer.payload_checksum;
+    for (std::size_t d = 0; d < CUSZ_MAX_NDIM; ++d) i.shape[d] = layout.shape[d];
+    i.raw_bytes = layout.bytes();
+    i.archive_bytes = archive_bytes;
+    i.header_bytes = frame.header_bytes;
+    if (outer.has_logs) i.header_bytes += archive_bytes - static_cast<std::size_t>(outer.logs.archive_bytes);
+    i.payload_bytes = i.raw_bytes;
+    i.predictor = i.coder = CUSZ_NO_STAGE;
+    if (frame.kind == CUSZ_KIND_TILED) {
+        const Coding& c = frame.coding;
+        i.mode = c.mode;
+        i.predictor = c.predictor;
+        i.coder = c.coder;
+        i.lossless = c.lossless;
+        i.bins = 2 << c.r;
+        i.has_fill = c.has_fill;
+        i.eb = c.eb;
+        i.eb_abs = c.eb_abs;
+        i.step = c.step;
+        i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
+        i.codebook_bytes = frame.model_bytes;
+        if (frame.version == 1) {
+            const Tiling tiling(layout.ndim, layout.shape.data());
+            i.n_tiles = tiling.n_tiles();
+            tiling.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
+        } else {
+            const Pyramid pyramid(layout.ndim, layout.shape.data(), c.spline.halved);
+            i.n_tiles = pyramid.n_tiles;
+            pyramid.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
+        }
+        i.index_bytes = (i.n_tiles + 1) / 2 * 4;
+        i.payload_bytes = c.body_bytes - i.index_bytes;
+        i.n_special = c.n_special;
+        i.n_out_of_range = c.n_out_of_range;
+        i.n_unpredictable = c.n_unpredictable;
+    }
+    if (outer.has_logs) {
+        i.mode = CUSZ_PW_REL;
+        i.eb = outer.logs.eb;
+        i.eb_abs = i.step = std::numeric_limits<double>::quiet_NaN(); // every value has its own
+        i.has_fill = outer.logs.has_fill;
+        i.fill = outer.logs.has_fill ? as_double(layout.dtype, outer.logs.special) : 0;
+    }
+    put(info, struct_bytes, i);
+}
+
+// cusz_compress without its result. range: if not null, gets the field's value range.
+std::size_t compress(cusz_context* context, const cusz_params* given, cusz_dtype dtype, int32_t ndim,
+                     const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
+                     std::optional<ValueRange>* range) {
+    need(context, "context");
+    need(given, "params");
+    need(archive, "archive");
+    const cusz_params params = checked(*given);
+    const Layout layout(dtype, ndim, shape);
+    if (layout.values > 0) need(field, "field");
+    const std::uint64_t needed = layout.bytes() + raw_header_bytes;
+    if (archive_capacity < needed)
+        fail(CUSZ_ERROR_PARAMETER, "archive_capacity is ", archive_capacity, " bytes; this field needs ", needed,
+             " (cusz_max_archive_bytes)");
+    const Source from = source(field, "field", params.backend);
+    const Target to = target(archive, "archive", params.backend);
+    Workers workers = workers_for(*context, params.backend, params.threads, layout, {from, to});
+    if (params.lossless != CUSZ_LOSSLESS_NONE && to.on_device())
+        fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage runs on the CPU: it needs an archive in host memory");
+
+    Coding coding;
+    coding.predictor = static_cast<cusz_predictor>(params.predictor);
+    coding.mode = static_cast<cusz_mode>(params.mode);
+    coding.lossless = static_cast<cusz_lossless>(params.lossless);
+    coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params.bins))) - 2;
+    coding.has_fill = params.has_fill != 0;
+    coding.special = special_bits(dtype, coding.has_fill, params.fill);
+    coding.eb = coding.eb_abs = params.eb;
+    const auto write = coding.mode == CUSZ_PW_REL                              ? write_pointwise
+                       : coding.mode == CUSZ_PSNR || coding.mode == CUSZ_RATIO ? write_for_goal
+                                                                               : write_archive;
+    const bool in_passing = coding.mode == CUSZ_ABS || coding.mode == CUSZ_REL; // the others code something else, too
+    if (in_passing) workers.range = range;
+    const std::size_t bytes = write(workers, layout, coding, from, to);
+    if (range != nullptr && !*range)
+        *range = workers.backend.value_range(dtype, layout.values, from, coding.special, workers.threads);
+    return bytes;
+}
+
+} // namespace
+
+cusz_status cusz_compress(cusz_context* context, const cusz_params* params, cusz_dtype dtype, int32_t ndim,
                           const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
                           size_t* archive_bytes) {
     return guarded(context, [&] {
-        need(context, "context");
-        need(given, "params");
-        need(archive, "archive");
         need(archive_bytes, "archive_bytes");
-        const cusz_params params = checked(*given);
-        const Layout layout(dtype, ndim, shape);
-        if (layout.values > 0) need(field, "field");
-        const std::uint64_t needed = layout.bytes() + raw_header_bytes;
-        if (archive_capacity < needed)
-            fail(CUSZ_ERROR_PARAMETER, "archive_capacity is ", archive_capacity, " bytes; this field needs ", needed,
-                 " (cusz_max_archive_bytes)");
-        const Source from = source(field, "field", params.backend);
-        const Target to = target(archive, "archive", params.backend);
-        const Workers workers = workers_for(*context, params.backend, params.threads, layout, {from, to});
-        if (params.lossless != CUSZ_LOSSLESS_NONE && to.on_device())
-            fail(CUSZ_ERROR_UNSUPPORTED, "the lossless stage runs on the CPU: it needs an archive in host memory");
+        *archive_bytes = compress(context, params, dtype, ndim, shape, field, archive, archive_capacity, nullptr);
+    });
+}
 
-        Coding coding;
-        coding.predictor = static_cast<cusz_predictor>(params.predictor);
-        coding.mode = static_cast<cusz_mode>(params.mode);
-        coding.lossless = static_cast<cusz_lossless>(params.lossless);
-        coding.r = static_cast<int>(std::bit_width(static_cast<unsigned>(params.bins))) - 2;
-        coding.has_fill = params.has_fill != 0;
-        coding.special = special_bits(dtype, coding.has_fill, params.fill);
-        coding.eb = coding.eb_abs = params.eb;
-        const auto write = coding.mode == CUSZ_PW_REL                              ? write_pointwise
-                           : coding.mode == CUSZ_PSNR || coding.mode == CUSZ_RATIO ? write_for_goal
-                                                                                   : write_archive;
-        *archive_bytes = write(workers, layout, coding, from, to);
+cusz_status cusz_compress_and_describe(cusz_context* context, const cusz_params* params, cusz_dtype dtype, int32_t ndim,
+                                       const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
+                                       cusz_info* info, double* min, double* max, uint64_t* n_valid) {
+    return guarded(context, [&] {
+        need(info, "info");
+        check_struct_bytes("info", info->struct_bytes, first_info_bytes, "set it to sizeof(cusz_info)");
+        if ((min == nullptr) != (max == nullptr)) fail(CUSZ_ERROR_PARAMETER, "only one of min and max is NULL");
+        std::optional<ValueRange> range;
+        const std::size_t bytes = compress(context, params, dtype, ndim, shape, field, archive, archive_capacity,
+                                           min != nullptr ? &range : nullptr);
+        describe(context, archive, bytes, info);
+        if (!range) return;
+        *min = range->min;
+        *max = range->max;
+        if (n_valid != nullptr) *n_valid = range->n_valid;
     });
 }
 
 cusz_status cusz_inspect(cusz_context* context, const void* archive, size_t archive_bytes, cusz_info* info) {
     return guarded(context, [&] {
         need(info, "info");
-        const std::size_t struct_bytes = info->struct_bytes;
-        check_struct_bytes("info", struct_bytes, first_info_bytes, "set it to sizeof(cusz_info)");
-        // Without a context, an archive is taken to be in host memory if CUDA cannot tell.
-        Source from = source(archive, "archive", context != nullptr ? CUSZ_BACKEND_AUTO : CUSZ_BACKEND_CPU);
-        if (from.on_device()) need(context, "context");
-        const Frame outer =
-            from.on_device() ? parse(*context, from, archive_bytes) : cusz::parse(archive, archive, archive_bytes);
-        const Frame frame = outer.has_logs ? parse_logs(outer) : outer;
-        const Layout& layout = outer.layout;
-        cusz_info i{};
-        i.struct_bytes = static_cast<std::uint32_t>(std::min(struct_bytes, sizeof i));
-        i.version = static_cast<std::int32_t>(outer.version);
-        i.kind = frame.kind;
-        i.dtype = layout.dtype;
-        i.ndim = layout.ndim;
-        i.checksum = outer.payload_checksum;
-        for (std::size_t d = 0; d < CUSZ_MAX_NDIM; ++d) i.shape[d] = layout.shape[d];
-        i.raw_bytes = layout.bytes();
-        i.archive_bytes = archive_bytes;
-        i.header_bytes = frame.header_bytes;
-        if (outer.has_logs) i.header_bytes += archive_bytes - static_cast<std::size_t>(outer.logs.archive_bytes);
-        i.payload_bytes = i.raw_bytes;
-        i.predictor = i.coder = CUSZ_NO_STAGE;
-        if (frame.kind == CUSZ_KIND_TILED) {
-            const Coding& c = frame.coding;
-            i.mode = c.mode;
-            i.predictor = c.predictor;
-            i.coder = c.coder;
-            i.lossless = c.lossless;
-            i.bins = 2 << c.r;
-            i.has_fill = c.has_fill;
-            i.eb = c.eb;
-            i.eb_abs = c.eb_abs;
-            i.step = c.step;
-            i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
-            i.codebook_bytes = frame.model_bytes;
-            if (frame.version == 1) {
-                const Tiling tiling(layout.ndim, layout.shape.data());
-                i.n_tiles = tiling.n_tiles();
-                tiling.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
-            } else {
-                const Pyramid pyramid(layout.ndim, layout.shape.data(), c.spline.halved);
-                i.n_tiles = pyramid.n_tiles;
-                pyramid.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
-            }
-            i.index_bytes = (i.n_tiles + 1) / 2 * 4;
-            i.payload_bytes = c.body_bytes - i.index_bytes;
-            i.n_special = c.n_special;
-            i.n_out_of_range = c.n_out_of_range;
-            i.n_unpredictable = c.n_unpredictable;
-        }
-        if (outer.has_logs) {
-            i.mode = CUSZ_PW_REL;
-            i.eb = outer.logs.eb;
-            i.eb_abs = i.step = std::numeric_limits<double>::quiet_NaN(); // every value has its own
-            i.has_fill = outer.logs.has_fill;
-            i.fill = outer.logs.has_fill ? as_double(layout.dtype, outer.logs.special) : 0;
-        }
-        put(info, struct_bytes, i);
+        describe(context, archive, archive_bytes, info);
     });
 }
 

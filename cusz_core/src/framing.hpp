@@ -33,6 +33,7 @@ struct Workers {
     HostBackend& cpu; // runs the lossless stage, and codes the tops of pyramids
     Scratch& scratch;
     int threads;
+    std::optional<ValueRange>* range = nullptr; // gets that of a field which is compressed, if it is found on the way
 };
 
 // Field to archive; `coding` provides predictor, mode, r, eb, special and the requested lossless stage. The target must

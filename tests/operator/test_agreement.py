@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import support
 from cusz_core import Parameters
 from cusz_operator import agreement, blocktable
 from cusz_operator.agreement import Description, Opening, Report
+from cusz_operator.goals import Wanted
 from cusz_operator.progress import Tally, VariableSummary
 from cusz_operator.ranks import Failure
 
@@ -24,16 +26,33 @@ ABS, REL = Parameters(0.1), Parameters(1e-3, "rel")
 UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
 
 
-def block(name: str = "U", start: int = 0, count: int = 10, **other: Any) -> Description:
-    made = Description(name, "float32", (100,), (start,), (count,), "float32", (), ABS, UNKNOWN)
-    return made._replace(**other)
+class Block(NamedTuple):
+    """A block, and the range of its values."""
+
+    of: Description
+    range: cusz_core.ValueRange
 
 
-def bounds(*ranks: list[Description], known: dict[str, str] | None = None, **options: Any) -> dict[str, float]:
-    return agreement.bounds_of(ranks, known or {}, "step 7", **options)
+def block(name: str = "U", start: int = 0, count: int = 10, range: Any = UNKNOWN, **other: Any) -> Block:
+    place = np.array([[start]]), np.array([[count]])
+    return Block(Description(name, "float32", "float32", (), (100,), ABS, None, *place)._replace(**other), range)
 
 
-def refused(*ranks: list[Description], **options: Any) -> str:
+def structure(
+    *ranks: list[Block], known: dict[str, str] | None = None, before: agreement.Structure | None = None
+) -> agreement.Structure:
+    return agreement.structure_of([[one.of for one in blocks] for blocks in ranks], known or {}, "step 7", before)
+
+
+def ranges_of(ranks: Sequence[list[Block]]) -> list[np.ndarray]:
+    return [np.array([one.range for one in blocks], np.float64).reshape(-1, 3) for blocks in ranks]
+
+
+def bounds(*ranks: list[Block], **options: Any) -> dict[str, float]:
+    return agreement.agreed(structure(*ranks, **options), ranges_of(ranks)).bounds
+
+
+def refused(*ranks: list[Block], **options: Any) -> str:
     with pytest.raises(cusz_core.ParameterError) as raised:
         bounds(*ranks, **options)
     return str(raised.value)
@@ -67,7 +86,7 @@ def test_an_absolute_bound_is_the_one_that_was_asked_for() -> None:
 
 
 def test_no_values_make_a_bound_of_zero() -> None:
-    assert bounds([block(parameters=REL)]) == {"U": 0.0}
+    assert bounds([block(parameters=REL, range=cusz_core.ValueRange(0.0, 0.0, 0))]) == {"U": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -79,6 +98,7 @@ def test_no_values_make_a_bound_of_zero() -> None:
         ({"shape": (101,)}, r"shape (101,) on rank 2 and (100,) on rank 1"),
         ({"parameters": dataclasses.replace(ABS, bins=128)}, "on rank 1: they must be the same"),
         ({"parameters": dataclasses.replace(ABS, fill=0.0)}, "fill=0.0, predictor='lorenzo' on rank 2"),
+        ({"wanted": Wanted("U", "psnr", 80.0, 0.0, math.inf)}, "goal psnr=80 on rank 2"),
     ],
 )
 def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: str) -> None:
@@ -92,9 +112,14 @@ def test_a_fill_value_that_is_nan_is_equal_to_itself() -> None:
     assert bounds([block(parameters=one)], [block(start=10, parameters=other)])
 
 
+def test_fill_values_that_are_equal_may_differ() -> None:
+    one, other = (dataclasses.replace(ABS, fill=fill) for fill in (0.0, -0.0))
+    assert "fill=-0.0" in refused([block(parameters=one)], [block(start=10, parameters=other)])
+
+
 def test_a_variable_keeps_its_type() -> None:
-    first = [[block(), block("V", dtype="float64", given="float64")], [block(start=20)]]
-    kinds = agreement.kinds_of(first)
+    first = structure([block(), block("V", dtype="float64", given="float64")], [block(start=20)])
+    kinds = {name: agreement.kind_of(array) for name, array in first.arrays.items()}
     assert kinds == {"U": "float32, 1 dimensions", "V": "float64, 1 dimensions"}
     assert bounds([block(shape=(7,), count=3)], known=kinds), "its shape may change"
     assert refused([block("V")], known=kinds) == (
@@ -109,7 +134,6 @@ def test_blocks_must_not_overlap() -> None:
         "step 7: variable 'U': the block at (0,) with extents (10,) of rank 0 overlaps that at (9,) with extents (10,) "
         "of rank 1"
     )
-    assert bounds(*told, overlaps=False) == {"U": 0.1, "V": 0.1}
 
 
 @given(
@@ -127,12 +151,38 @@ def test_overlaps_are_those_of_sets_of_indices(ranks: list[list[tuple[int, int]]
         assert "overlaps" in refused(*told)
 
 
-def test_the_geometry_is_all_that_overlaps_depend_on() -> None:
-    told = [[block(parameters=REL, range=cusz_core.ValueRange(0, 1, 2))], [block(start=10)]]
-    again = [[block(parameters=ABS)], [block(start=10)]]
-    assert agreement.geometry_of(told) == agreement.geometry_of(again)
-    for other in ([[block()], []], [[block(), block(start=10)], []], [[block()], [block(start=11)]]):
-        assert agreement.geometry_of(told) != agreement.geometry_of(other)
+def test_overlaps_are_looked_for_where_blocks_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+
+    def first_overlap(start: np.ndarray, count: np.ndarray) -> None:
+        looked.append((start.ravel().tolist(), count.ravel().tolist()))
+
+    monkeypatch.setattr(agreement, "first_overlap", first_overlap)
+    first = structure([block(parameters=REL), block("V")], [block(start=10, parameters=REL)])
+    assert looked == [([0, 10], [10, 10]), ([0], [10])]
+    looked.clear()
+    structure([block(), block("V")], [block(start=10)], before=first)
+    assert not looked, "other settings"
+    for other, expected in (
+        ([[block()], []], [([0], [10])]),
+        ([[block(), block(start=10)], [block("W")]], [([0], [10])]),
+        ([[block()], [block(start=11)]], [([0, 11], [10, 10])]),
+    ):
+        looked.clear()
+        structure(*other, before=first)
+        assert looked == expected
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("UV"), st.integers(-3, 3)), max_size=4), max_size=4))
+def test_ranges_are_those_of_all_blocks_of_a_variable(ranks: list[list[tuple[str, int]]]) -> None:
+    told = [
+        [block(name, 20 * rank + 5 * i, 5, cusz_core.ValueRange(low, low + 1, 3)) for i, (name, low) in enumerate(of)]
+        for rank, of in enumerate(ranks)
+    ]
+    found = agreement.agreed(structure(*told), ranges_of(told)).ranges
+    lows = {name: [low for of in ranks for own, low in of if own == name] for name in found}
+    assert found == {name: (min(own), max(own) + 1, 3 * len(own)) for name, own in lows.items()}
+    assert found.keys() == {name for of in ranks for name, _ in of}
 
 
 # ------------------------------------------------------------------------------------------------ opening and closing
@@ -159,7 +209,7 @@ def test_ranks_must_open_the_same(other: dict[str, Any]) -> None:
 
 
 def test_a_rank_that_closes_while_others_end_a_step() -> None:
-    step, close = Report("step", None, ()), Report("close", None, ())
+    step, close = Report("step", None), Report("close", None)
     error = agreement.out_of_order([step, close, close], "here")
     assert isinstance(error, cusz_core.ParameterError)
     assert str(error) == "here: rank 1 closed the Writer while others ended a step"

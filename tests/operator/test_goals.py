@@ -187,13 +187,13 @@ def test_engines(engine: Any, tmp_path: Path) -> None:
 
 def test_later_steps_begin_with_the_bound_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    whole = cusz_core.compress_with
+    whole = cusz_core.compress_described
 
     def counted(*arguments: Any, **options: Any) -> Any:
         calls.append(0)
         return whole(*arguments, **options)
 
-    monkeypatch.setattr(cusz_core, "compress_with", counted)
+    monkeypatch.setattr(cusz_core, "compress_described", counted)
     counts = []
     with cz.Writer(tmp_path / "run.bp", ratio=10) as out:
         for _ in range(3):

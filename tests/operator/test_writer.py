@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core.backends import lossless_stages
+from cusz_operator import blocks
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from cases import values
@@ -383,17 +386,40 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         write_one(tmp_path / "run.bp", np.ones(5), eb=1)
 
 
-def test_first_overlap() -> None:
-    from cusz_operator.blocks import first_overlap
+Boxes = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
-    grid = [((i, j), (3, 4)) for i in range(0, 30, 3) for j in range(0, 40, 4)]
+
+def first_overlap(boxes: Boxes) -> tuple[int, int] | None:
+    return blocks.first_overlap(*(np.array([box[i] for box in boxes], np.int64) for i in range(2)))
+
+
+def test_first_overlap() -> None:
+    grid: Boxes = [((3 * i, 4 * j), (3, 4)) for i in range(10) for j in range(10)]
     assert first_overlap(grid) is None
     assert first_overlap([*grid, ((7, 7), (0, 5))]) is None, "an empty box overlaps nothing"
     assert first_overlap([*grid, ((29, 39), (1, 1))]) == (99, 100)
     assert first_overlap([((0,), (5,)), ((5,), (5,)), ((4,), (1,))]) == (0, 2)
-    flat = [((0, j, i), (5, 4, 3)) for i in range(0, 30, 3) for j in range(0, 40, 4)]
+    flat: Boxes = [((0, 0, k), (8, 8, 1)) for k in range(300)]
     assert first_overlap(flat) is None
-    assert first_overlap([((4, 3, 28), (1, 2, 1)), *flat]) == (0, 91)
+    assert first_overlap([((4, 3, 28), (1, 2, 1)), *flat]) == (0, 29)
+    assert first_overlap([((0, 0), (9, 9))] * 300) == (0, 1)
+    nested: Boxes = [((0, 0), (1, 200)), *(((i, i), (1, 200)) for i in range(1, 200))]
+    assert first_overlap(nested) is None, "no cut leaves them whole"
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), ndim=st.integers(1, 3), n=st.integers(0, 200), room=st.sampled_from([20, 300]))
+def test_overlaps_are_those_that_comparing_all_boxes_finds(seed: int, ndim: int, n: int, room: int) -> None:
+    rng = np.random.default_rng(seed)
+    start, count = rng.integers(0, room, (n, ndim)), rng.integers(0, 4, (n, ndim))
+    end = start + count
+    meet = ((start[:, None] < end) & (end[:, None] > start)).all(axis=2) & (count > 0).all(axis=1)
+    meet &= meet.T & ~np.eye(n, dtype=bool)
+    found = first_overlap(
+        [(tuple(s), tuple(c)) for s, c in zip(start.tolist(), count.tolist(), strict=True)] or [((0,), (0,))]
+    )
+    assert (found is not None) == meet.any()
+    assert found is None or meet[found]
 
 
 # ---------------------------------------------------------------------------------------------- ranks that fail

@@ -281,6 +281,15 @@ CUSZ_API cusz_status cusz_compress(cusz_context* context, const cusz_params* par
                                    const uint64_t* shape, const void* field, void* archive, size_t archive_capacity,
                                    size_t* archive_bytes);
 
+/* As cusz_compress, and tells what has been made of which values, mostly in the same pass over them.
+ *   info               of the archive, as from cusz_inspect; struct_bytes set by the caller
+ *   min, max, n_valid  of the field, as from cusz_value_range; min and max NULL: they are not looked for
+ * Errors: as cusz_compress. */
+CUSZ_API cusz_status cusz_compress_and_describe(cusz_context* context, const cusz_params* params, cusz_dtype dtype,
+                                                int32_t ndim, const uint64_t* shape, const void* field, void* archive,
+                                                size_t archive_capacity, cusz_info* info, double* min, double* max,
+                                                uint64_t* n_valid);
+
 /* Reads and validates an archive's header; touches nothing beyond it.
  *   archive        host memory, any alignment; or device memory
  *   archive_bytes  exactly the archive's length

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from . import _native, errors, tuning
 from .backends import BackendInfo, default_threads, devices
 from .codec import (
+    Described,
     ValueRange,
     check,
     compress,
+    compress_described,
     compress_with,
     decompress,
     decompress_box,
@@ -49,6 +51,7 @@ __all__ = [
     "BoundError",
     "CorruptArchiveError",
     "CuszError",
+    "Described",
     "DeviceError",
     "OutOfMemoryError",
     "ParameterError",
@@ -60,6 +63,7 @@ __all__ = [
     "__version__",
     "check",
     "compress",
+    "compress_described",
     "compress_with",
     "decompress",
     "decompress_box",

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backend",
+    "Described",
     "Device",
     "Lossless",
     "Mode",
     "ValueRange",
     "check",
     "compress",
+    "compress_described",
     "compress_with",
     "decompress",
     "decompress_box",
@@ -148,6 +150,50 @@ def compress_with(
     _require_output_buffer(out)
     size = _native.compress_into(field, native, out, device_memory.place(array))
     return np.frombuffer(target_array, dtype=np.uint8)[:size].data
+
+
+class Described(NamedTuple):
+    """An archive, and what is known about it once it has been made.
+
+    Attributes:
+        archive: as from `compress`.
+        checksum, outliers, eb_abs, predictor: as in `ArchiveInfo`.
+        range: as from `value_range`; NaN if it was not asked for.
+    """
+
+    archive: bytes | memoryview
+    checksum: int
+    outliers: int
+    eb_abs: float
+    predictor: str | None
+    range: ValueRange
+
+
+def compress_described(
+    x: NDArray[Any] | DeviceArray,
+    parameters: Parameters,
+    *,
+    out: NDArray[np.uint8] | None = None,
+    ranges: bool = True,
+) -> Described:
+    """`compress_with`, `inspect` and `value_range` in one, with most often one pass over the field.
+
+    Args:
+        x, parameters: as for `compress_with`.
+        out: in host memory, with room for `max_archive_bytes`; None: the archive is new bytes.
+        ranges: False: the value range is not asked for.
+
+    Raises:
+        As `compress`.
+    """
+    if isinstance(x, np.ndarray):
+        made = _native.compress_described(arguments.field(x), parameters.native, out, ranges, device_memory.HERE)
+    else:
+        array = device_memory.field(x)
+        memory, place = device_memory.memory(array), device_memory.place(array)
+        made = _native.compress_described(memory, parameters.native, out, ranges, place)
+    archive: Any = made[0]
+    return Described(archive if out is None else out[:archive].data, *made[1:5], ValueRange(*made[5:]))
 
 
 @overload

@@ -82,33 +82,33 @@ class CpuBackend final : public HostBackend {
 public:
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                            int threads) override {
+        constexpr std::uint64_t batch = 1 << 16;
         const Parts parts(values, threads);
         std::vector<ValueRange> ranges(parts.number);
         parallel(threads, parts.number, [&](std::uint64_t part, int) {
             const auto [begin, end] = parts[part];
-            ranges[part] = dtype == CUSZ_F32
-                               ? kernels().value_range_f32(field.as<float>() + begin, end - begin,
-                                                           static_cast<std::uint32_t>(special))
-                               : kernels().value_range_f64(field.as<double>() + begin, end - begin, special);
+            for (std::uint64_t at = begin; at < end; at += batch) {
+                const std::uint64_t n = std::min(batch, end - at);
+                ranges[part].add(dtype == CUSZ_F32 ? kernels().value_range_f32(field.as<float>() + at, n,
+                                                                               static_cast<std::uint32_t>(special))
+                                                   : kernels().value_range_f64(field.as<double>() + at, n, special));
+            }
         });
         ValueRange range;
-        for (const ValueRange& partial : ranges) {
-            if (partial.n_valid == 0) continue;
-            range.min = range.n_valid == 0 ? partial.min : std::min(range.min, partial.min);
-            range.max = range.n_valid == 0 ? partial.max : std::max(range.max, partial.max);
-            range.n_valid += partial.n_valid;
-        }
+        for (const ValueRange& partial : ranges) range.add(partial);
         return range;
     }
 
     std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
-                                    const Target& body, std::uint64_t capacity) override {
+                                    const Target& body, std::uint64_t capacity,
+                                    std::optional<ValueRange>* range) override {
         resolve_bound(*this, layout, coding, field, threads);
         if (coding.step == 0) return std::nullopt;
         const auto& stages = kernels().of(coding.predictor);
         return layout.dtype == CUSZ_F32
-                   ? compress_as(stages.f32, layout, coding, field.as<float>(), threads, body.bytes(), capacity)
-                   : compress_as(stages.f64, layout, coding, field.as<double>(), threads, body.bytes(), capacity);
+                   ? compress_as(stages.f32, layout, coding, field.as<float>(), threads, body.bytes(), capacity, range)
+                   : compress_as(stages.f64, layout, coding, field.as<double>(), threads, body.bytes(), capacity,
+                                 range);
     }
 
     void decompress(const Frame& frame, const Source& body, int threads, const Target& field) override {
@@ -311,7 +311,8 @@ private:
 
     template <class Coder, class T>
     std::optional<Encoded> compress_as(const TileKernels<T, Coder>& stages, const Layout& layout, Coding coding,
-                                       const T* field, int threads, std::byte* body, std::uint64_t capacity) {
+                                       const T* field, int threads, std::byte* body, std::uint64_t capacity,
+                                       std::optional<ValueRange>* range) {
         const Tiling tiling(layout.ndim, layout.shape.data());
         Quantiser<T> quantiser = Quantiser<T>::from_bound(coding.eb_abs);
         quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
@@ -345,6 +346,7 @@ private:
         };
         const Parts parts(n_tiles, threads);
         std::vector<Written> written(parts.number);
+        std::vector<ValueRange> ranges(static_cast<std::size_t>(threads));
         std::uint64_t next_of_caller = 0;
         std::atomic<std::uint64_t> taken_by_others = 0;
         parallel(threads, parts.number, [&](std::uint64_t, int thread) {
@@ -358,6 +360,9 @@ private:
                 const bool is_cached = !cached.empty() && cached[t] != nullptr;
                 const PreparedTile prepared =
                     is_cached ? *cached[t] : prepare(stages, coder, model.writing.reach(), t, field, tile);
+                if (range != nullptr) // while the values are in the cache
+                    ranges[static_cast<std::size_t>(thread)].add(
+                        stages.value_range(field, tiling.box(t), quantiser.special));
                 const std::uint32_t n =
                     stages.write_payload(coder, model.writing, t, field, prepared, words, segment.counts);
                 const auto entry = static_cast<std::uint16_t>(n);
@@ -381,6 +386,10 @@ private:
             const Written& run = written[part];
             worker(run.thread).segment.copy_to(payloads + place[part] * 4, run.from, run.words);
         });
+        if (range != nullptr) {
+            range->emplace();
+            for (const ValueRange& of_thread : ranges) (*range)->add(of_thread);
+        }
         coding.body_bytes = coding.stored_bytes = index_bytes + total * 4;
         coding.n_special = counts.special;
         coding.n_out_of_range = counts.out_of_range;

@@ -44,6 +44,9 @@ struct TileKernels {
     // CORRUPT, never having written outside the tile.
     void (*read_payload)(const TileCoder<T>& coder, const typename Coder::Reading& model, std::uint64_t number,
                          const std::uint32_t* words, std::uint32_t n_words, Tile<T>& tile, T* field);
+
+    // Range of the tile's values that are finite and not the special pattern.
+    ValueRange (*value_range)(const T* field, const TileBox& box, typename Traits<T>::Bits special);
 };
 
 template <class Coder>
@@ -83,7 +86,7 @@ struct Kernels {
     // weigh of checksum.hpp.
     std::uint64_t (*weigh)(const void* data, std::size_t words);
 
-    // Range of n values that are finite and not the special pattern.
+    // Range of those of n < 2^32 values that are finite and not the special pattern.
     ValueRange (*value_range_f32)(const float* field, std::uint64_t n, std::uint32_t special);
     ValueRange (*value_range_f64)(const double* field, std::uint64_t n, std::uint64_t special);
 

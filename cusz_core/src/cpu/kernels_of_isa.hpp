@@ -42,7 +42,7 @@ template <class OfTile>
 constexpr PipelineKernels<typename OfTile::Model> kernels_of() {
     const auto of = []<class T>() {
         return TileKernels<T, typename OfTile::Model>{&OfTile::template prepare<T>, &OfTile::template write_payload<T>,
-                                                      &OfTile::template read_payload<T>};
+                                                      &OfTile::template read_payload<T>, &value_range_of_tile<T>};
     };
     return {of.template operator()<float>(), of.template operator()<double>()};
 }

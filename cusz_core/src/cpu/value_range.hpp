@@ -2,50 +2,90 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 #include "../backend.hpp"
 #include "isa.hpp"
+#include "rows.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
 
+// One minimum, maximum and count per lane, so that loops vectorise. plain: there are no infinities, and the special
+// pattern is a NaN.
+template <class T, bool plain>
+struct RangeLanes {
+    using Bits = typename Traits<T>::Bits;
+    static constexpr std::size_t number = 64 / sizeof(T) * 2;
+    static constexpr T infinity = std::numeric_limits<T>::infinity();
+    T low[number], high[number];
+    Bits valid[number];
+
+    RangeLanes() {
+        std::fill_n(low, number, infinity);
+        std::fill_n(high, number, -infinity);
+        std::fill_n(valid, number, 0);
+    }
+
+    void take(T value, std::size_t lane, Bits special) {
+        const bool counts = plain ? value == value : (std::abs(value) < infinity) & (bits_of(value) != special);
+        const T a = plain || counts ? value : infinity, b = plain || counts ? value : -infinity;
+        low[lane] = a < low[lane] ? a : low[lane]; // not if it is NaN
+        high[lane] = b > high[lane] ? b : high[lane];
+        valid[lane] += counts ? 1 : 0;
+    }
+
+    // ahead: how far to prefetch, in bytes.
+    template <std::size_t ahead>
+    void take_row(const T* values, std::uint64_t n, Bits special) {
+        const std::uint64_t in_lanes = n - n % number;
+        for (std::uint64_t i = 0; i < in_lanes; i += number) {
+            for (std::size_t line = 0; ahead > 0 && line < number * sizeof(T); line += 64)
+                __builtin_prefetch(reinterpret_cast<const char*>(values + i) + ahead + line);
+            for (std::size_t lane = 0; lane < number; ++lane) take(values[i + lane], lane, special);
+        }
+        for (std::uint64_t i = in_lanes; i < n; ++i) take(values[i], i - in_lanes, special);
+    }
+
+    ValueRange range() const {
+        const auto n_valid = std::accumulate(valid, valid + number, std::uint64_t{0});
+        if (n_valid == 0) return {};
+        // + 0.0 turns -0 into +0
+        return {static_cast<double>(*std::min_element(low, low + number)) + 0.0,
+                static_cast<double>(*std::max_element(high, high + number)) + 0.0, n_valid};
+    }
+};
+
+// take(lanes): has lanes take all values.
+template <class T, class Take>
+ValueRange range_by_lanes(typename Traits<T>::Bits special, const Take& take) {
+    if (std::isnan(std::bit_cast<T>(special))) {
+        RangeLanes<T, true> lanes;
+        take(lanes);
+        const ValueRange range = lanes.range();
+        if (std::isfinite(range.min) && std::isfinite(range.max)) return range;
+    }
+    RangeLanes<T, false> lanes;
+    take(lanes);
+    return lanes.range();
+}
+
 template <class T>
 ValueRange value_range(const T* field, std::uint64_t n, typename Traits<T>::Bits special) {
-    // One minimum, maximum and count per lane, so that the loop vectorises.
-    constexpr std::size_t lanes = 64 / sizeof(T) * 2;
-    constexpr std::size_t prefetch_bytes = 2048; // distance; further than the hardware prefetcher looks
-    constexpr T infinity = std::numeric_limits<T>::infinity();
-    T low[lanes], high[lanes];
-    typename Traits<T>::Bits valid[lanes];
-    std::fill_n(low, lanes, infinity);
-    std::fill_n(high, lanes, -infinity);
-    std::uint64_t n_valid = 0;
-    constexpr std::uint64_t batch = lanes << 16;
-    for (std::uint64_t begin = 0; begin < n; begin += batch) {
-        const std::uint64_t end = std::min(n, begin + batch);
-        std::fill_n(valid, lanes, 0);
-        const auto take = [&](T value, std::size_t lane) {
-            const bool counts = (std::abs(value) < infinity) & (bits_of(value) != special);
-            const T a = counts ? value : infinity, b = counts ? value : -infinity;
-            low[lane] = a < low[lane] ? a : low[lane];
-            high[lane] = b > high[lane] ? b : high[lane];
-            valid[lane] += counts ? 1 : 0;
-        };
-        std::uint64_t i = begin;
-        for (; i + lanes <= end; i += lanes) {
-            for (std::size_t line = 0; line < lanes * sizeof(T); line += 64)
-                __builtin_prefetch(reinterpret_cast<const char*>(field + i) + prefetch_bytes + line);
-            for (std::size_t lane = 0; lane < lanes; ++lane) take(field[i + lane], lane);
-        }
-        for (; i < end; ++i) take(field[i], 0);
-        for (std::size_t lane = 0; lane < lanes; ++lane) n_valid += valid[lane];
-    }
-    if (n_valid == 0) return {};
-    // + 0.0 turns -0 into +0
-    return {static_cast<double>(*std::min_element(low, low + lanes)) + 0.0,
-            static_cast<double>(*std::max_element(high, high + lanes)) + 0.0, n_valid};
+    constexpr std::size_t ahead = 2048; // further than the hardware prefetcher looks
+    return range_by_lanes<T>(special, [&](auto& lanes) { lanes.template take_row<ahead>(field, n, special); });
+}
+
+template <class T>
+ValueRange value_range_of_tile(const T* field, const TileBox& box, typename Traits<T>::Bits special) {
+    return range_by_lanes<T>(special, [&](auto& lanes) {
+        with_row_length(box.edge[0], [&](auto n) {
+            for (RowWalk at(box); at.inside(); at.next()) lanes.template take_row<0>(field + at.offset, n, special);
+        });
+    });
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -171,7 +171,7 @@ public:
     }
 
     std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
-                                    const Target& body, std::uint64_t capacity) override {
+                                    const Target& body, std::uint64_t capacity, std::optional<ValueRange>*) override {
         if (!field.on_device()) { // scanning it on the host is faster than copying it
             resolve_bound(*this, layout, coding, field, threads);
             if (coding.step == 0) return std::nullopt;

@@ -1,12 +1,13 @@
-"""What ranks conclude from the messages of all ranks: the same on every rank, so that none waits for another.
+"""What follows from the messages of all ranks: rank 0 concludes it, and tells the others.
 
 Everything here is a function of these messages, in rank order; nothing communicates.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,19 +23,20 @@ from .ranks import Failure
 from .representation import float16_bound, is_exact, is_packed
 
 __all__ = [
+    "Agreed",
     "Description",
     "Opening",
     "Report",
+    "Structure",
     "Value",
+    "agreed",
     "bound_within",
-    "bounds_of",
     "bytes_needed",
-    "geometry_of",
+    "kind_of",
     "kind_of_value",
-    "kinds_of",
     "out_of_order",
-    "range_of",
     "statistics_agreed",
+    "structure_of",
     "values_of",
 ]
 
@@ -63,18 +65,29 @@ class Opening(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What ranks tell each other about a block before it is compressed."""
+    """What a rank tells about its blocks of a variable, except for their values.
+
+    Attributes:
+        start, extents: int64, of shape (blocks, dimensions).
+    """
 
     name: str
     dtype: str
-    shape: Extents
-    start: Extents
-    extents: Extents
     given: str
     dimensions: tuple[str, ...]
+    shape: Extents
     parameters: Parameters
-    range: cusz_core.ValueRange
-    wanted: Wanted | None = None
+    wanted: Wanted | None
+    start: NDArray[np.int64]
+    extents: NDArray[np.int64]
+
+    def is_like(self, other: Description) -> bool:
+        """Whether what cannot differ between blocks of a variable is the same."""
+        # Zeros of either sign are equal, but not the same fill value.
+        return self[:7] == other[:7] and repr(self.parameters.fill) == repr(other.parameters.fill)
+
+    def is_same(self, other: Description) -> bool:
+        return self.is_like(other) and all(map(np.array_equal, self[7:], other[7:]))
 
 
 class Value(NamedTuple):
@@ -89,19 +102,54 @@ class Value(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a rank tells the others at the end of a step ("step"), or when it closes the Writer ("close")."""
+    """What a rank tells at the end of a step ("step"), or when it closes the Writer ("close").
+
+    Attributes:
+        blocks: by variable; None: the same as in the step before.
+        ranges: of their values, in this order: float64 of shape (blocks, 3), as `cusz_core.ValueRange`.
+    """
 
     what: str
     failure: Failure | None
-    blocks: tuple[Description, ...] = ()
+    blocks: tuple[Description, ...] | None = ()
+    ranges: NDArray[np.float64] = np.empty((0, 3))
     values: tuple[Value, ...] = ()
 
 
-class _Placed(NamedTuple):
-    """A block, and the rank that puts it."""
+class _OfRank(NamedTuple):
+    """Blocks of a variable, and the rank that puts them."""
 
     rank: int
-    block: Description
+    blocks: Description
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """The blocks that all ranks put at a step, except for their values.
+
+    Attributes:
+        arrays: every variable, without its blocks.
+        blocks: start and extents of its blocks, in the order of ranks.
+        variable: to which each block belongs, in the order of the ranks' reports: an index into `arrays`.
+    """
+
+    arrays: dict[str, Description]
+    blocks: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    variable: NDArray[np.int64]
+
+
+class Agreed(NamedTuple):
+    """What ranks have agreed on for a step before they compress.
+
+    Attributes:
+        arrays: every variable, without its blocks.
+        ranges: of their values, over all ranks, as far as they have been looked for.
+        bounds: the absolute bound of every variable, if it is not to be sought.
+    """
+
+    arrays: dict[str, Description]
+    ranges: dict[str, cusz_core.ValueRange]
+    bounds: dict[str, float]
 
 
 # ------------------------------------------------------------------------------------------------ opening and closing
@@ -135,64 +183,89 @@ def out_of_order(told: Sequence[Report], where: str) -> CuszError:
 # ------------------------------------------------------------------------------------------------------------ a step
 
 
-def geometry_of(told: Sequence[Sequence[Description]]) -> list[list[tuple[Any, ...]]]:
-    """Which blocks there are, and where. If it has not changed, overlaps need not be looked for again."""
-    return [[block[:5] for block in blocks] for blocks in told]
-
-
-def kinds_of(told: Sequence[Sequence[Description]]) -> dict[str, str]:
-    """The properties of every variable that cannot change from step to step."""
-    return {block.name: _kind(block) for blocks in told for block in blocks}
-
-
-def bounds_of(
-    told: Sequence[Sequence[Description]], known: Mapping[str, str], where: str, *, overlaps: bool = True
-) -> dict[str, float]:
-    """The absolute bound of every variable of a step, except of those whose bounds are to be sought.
+def structure_of(
+    told: Sequence[Sequence[Description]], known: Mapping[str, str], where: str, before: Structure | None
+) -> Structure:
+    """The blocks of all ranks.
 
     Args:
-        told: the blocks of every rank.
-        known: `kinds_of` earlier steps.
+        told: those of every rank.
+        known: the kinds of variables in earlier steps.
         where: what was being done, for messages.
-        overlaps: False: blocks are known not to overlap.
+        before: that of an earlier step, whose blocks do not overlap; None: there is none.
 
     Raises:
-        ParameterError: blocks of a variable are inconsistent, on one rank or on several.
+        ParameterError: blocks of a variable are inconsistent, on one rank or on several, or overlap.
     """
-    bounds = {}
-    for name, blocks in _by_name(told).items():
+    of_name: dict[str, list[_OfRank]] = {}
+    for rank, blocks in enumerate(told):
+        for block in blocks:
+            of_name.setdefault(block.name, []).append(_OfRank(rank, block))
+    made = Structure({}, {}, np.empty(0, np.int64))
+    for name, parts in of_name.items():
         what = f"{where}: variable {name!r}"
-        _require_same(blocks, what)
-        kind = _kind(blocks[0].block)
+        _require_same(parts, what)
+        first = parts[0].blocks
+        kind = kind_of(first)
         if known.get(name, kind) != kind:
             raise ParameterError(
                 f"{what} is {kind}, and was {known[name]} in earlier steps: a variable cannot change its type"
             )
-        if overlaps:
-            _require_no_overlap(blocks, what)
-        if blocks[0].block.wanted is None:
-            described = [placed.block for placed in blocks]
-            are_known = not any(math.isnan(block.range.min) for block in described)
-            bounds[name] = _bound_of(described[0], _range_over(described), are_known)
+        place = (np.concatenate([of.blocks.start for of in parts]), np.concatenate([of.blocks.extents for of in parts]))
+        if before is None or not all(map(np.array_equal, place, before.blocks.get(name, ((), ())))):
+            _require_no_overlap(parts, place, what)
+        made.arrays[name] = first._replace(start=first.start[:0], extents=first.extents[:0])
+        made.blocks[name] = place
     _require_one_goal(told, where)
-    return bounds
+    numbers = {name: number for number, name in enumerate(made.arrays)}
+    variable = [np.full(len(block.start), numbers[block.name]) for blocks in told for block in blocks]
+    return dataclasses.replace(made, variable=np.concatenate(variable) if variable else made.variable)
+
+
+def agreed(structure: Structure, ranges: Sequence[NDArray[np.float64]]) -> Agreed:
+    """What follows from all ranks' reports.
+
+    Args:
+        ranges: those of every rank's report.
+    """
+    found = _ranges_of(structure, np.concatenate([np.empty((0, 3)), *ranges]))
+    bounds = {name: _bound_of(block, found[name]) for name, block in structure.arrays.items() if block.wanted is None}
+    return Agreed(structure.arrays, found, bounds)
+
+
+def _ranges_of(structure: Structure, ranges: NDArray[np.float64]) -> dict[str, cusz_core.ValueRange]:
+    """The value range of every variable; NaN if it was not looked for."""
+    n = len(structure.arrays)
+    low, high, values, unknown = np.full(n, math.inf), np.full(n, -math.inf), np.zeros(n), np.zeros(n, bool)
+    counted = ranges[:, 2] > 0
+    variable = structure.variable[counted]
+    np.minimum.at(low, variable, ranges[counted, 0])
+    np.maximum.at(high, variable, ranges[counted, 1])
+    np.add.at(values, variable, ranges[counted, 2])
+    unknown[structure.variable[np.isnan(ranges[:, 0])]] = True
+    found = {}
+    for number, name in enumerate(structure.arrays):
+        some = cusz_core.ValueRange(float(low[number]), float(high[number]), int(values[number]))
+        if unknown[number]:
+            some = cusz_core.ValueRange(math.nan, math.nan, 0)
+        found[name] = some if values[number] or unknown[number] else cusz_core.ValueRange(0.0, 0.0, 0)
+    return found
 
 
 def values_of(
-    told: Sequence[Sequence[Value]], blocks: Sequence[Sequence[Description]], known: Mapping[str, str], where: str
+    told: Sequence[Sequence[Value]], arrays: Collection[str], known: Mapping[str, str], where: str
 ) -> dict[str, Value]:
     """The single values of a step: that of the first rank that puts one.
 
     Args:
         told: those of every rank.
-        blocks: of every rank.
-        known: `kinds_of` earlier steps.
+        arrays: names of variables that are none.
+        known: the kinds of variables in earlier steps.
         where: what was being done, for messages.
 
     Raises:
         ParameterError: ranks disagree about a value's type, or the name is that of an array.
     """
-    arrays = {block.name for of_rank in blocks for block in of_rank}
     found: dict[str, tuple[int, Value]] = {}
     for rank, values in enumerate(told):
         for value in values:
@@ -215,28 +288,23 @@ def kind_of_value(value: Value) -> str:
     return f"one value of {value.dtype}"
 
 
-def _by_name(told: Sequence[Sequence[Description]]) -> dict[str, list[_Placed]]:
-    of_name: dict[str, list[_Placed]] = {}
-    for rank, blocks in enumerate(told):
-        for block in blocks:
-            of_name.setdefault(block.name, []).append(_Placed(rank, block))
-    return of_name
-
-
-def _kind(block: Description) -> str:
+def kind_of(block: Description) -> str:
+    """The properties of an array that cannot change from step to step."""
     packed = ", packed" if is_exact(np.dtype(block.dtype)) and is_packed(block.parameters) else ""
     return f"{block.given}, {len(block.shape)} dimensions{packed}"
 
 
-def _require_same(blocks: Sequence[_Placed], what: str) -> None:
-    first_rank, first = blocks[0]
-    for rank, block in blocks:
+def _require_same(parts: Sequence[_OfRank], what: str) -> None:
+    first_rank, first = parts[0]
+    for rank, blocks in parts:
+        if blocks.is_like(first):
+            continue
         for which, here, there in (
-            ("dtype", block.given, first.given),
-            ("shape", block.shape, first.shape),
-            ("dims", block.dimensions, first.dimensions),
-            ("goal", block.wanted, first.wanted),
-            ("settings", block.parameters.of_archive(), first.parameters.of_archive()),
+            ("dtype", blocks.given, first.given),
+            ("shape", blocks.shape, first.shape),
+            ("dims", blocks.dimensions, first.dimensions),
+            ("goal", blocks.wanted, first.wanted),
+            ("settings", blocks.parameters.of_archive(), first.parameters.of_archive()),
         ):
             if here != there:
                 raise ParameterError(
@@ -246,48 +314,37 @@ def _require_same(blocks: Sequence[_Placed], what: str) -> None:
 
 def _require_one_goal(told: Sequence[Sequence[Description]], where: str) -> None:
     """Variables that are to reach a goal together have the same one."""
-    of_group: dict[str, _Placed] = {}
+    of_group: dict[str, tuple[int, Description, Wanted]] = {}
     for rank, blocks in enumerate(told):
         for block in blocks:
             if block.wanted is None:
                 continue
-            other = of_group.setdefault(block.wanted.group, _Placed(rank, block))
-            if other.block.wanted is not None and str(other.block.wanted) != str(block.wanted):
+            other_rank, other, wanted = of_group.setdefault(block.wanted.group, (rank, block, block.wanted))
+            if str(wanted) != str(block.wanted):
                 raise ParameterError(
                     f"{where}: variable {block.name!r} is to reach {block.wanted} on rank {rank}, together with "
-                    f"{other.block.name!r}, which is to reach {other.block.wanted} on rank {other.rank}: they must be "
-                    "the same"
+                    f"{other.name!r}, which is to reach {wanted} on rank {other_rank}: they must be the same"
                 )
 
 
-def _require_no_overlap(blocks: Sequence[_Placed], what: str) -> None:
-    pair = first_overlap((block.start, block.extents) for _, block in blocks)
-    if pair is not None:
-        (rank, one), (other_rank, two) = blocks[pair[0]], blocks[pair[1]]
-        raise ParameterError(
-            f"{what}: the block at {one.start} with extents {one.extents} of rank {rank} overlaps that at {two.start} "
-            f"with extents {two.extents} of rank {other_rank}"
-        )
+def _require_no_overlap(
+    parts: Sequence[_OfRank], place: tuple[NDArray[np.int64], NDArray[np.int64]], what: str
+) -> None:
+    pair = first_overlap(*place)
+    if pair is None:
+        return
+    ranks = np.repeat([rank for rank, _ in parts], [len(blocks.start) for _, blocks in parts])
+    one, two = (
+        f"at {tuple(place[0][i].tolist())} with extents {tuple(place[1][i].tolist())} of rank {ranks[i]}" for i in pair
+    )
+    raise ParameterError(f"{what}: the block {one} overlaps that {two}")
 
 
-def range_of(told: Sequence[Sequence[Description]], name: str) -> cusz_core.ValueRange:
-    """The value range of a variable at a step, over all blocks."""
-    return _range_over([block for blocks in told for block in blocks if block.name == name])
-
-
-def _range_over(blocks: Sequence[Description]) -> cusz_core.ValueRange:
-    """That of no values, 0 to 0, if it was not looked for."""
-    counted = [block.range for block in blocks if block.range.values > 0]
-    low = min((found.min for found in counted), default=0.0)
-    high = max((found.max for found in counted), default=0.0)
-    return cusz_core.ValueRange(low, high, sum(found.values for found in counted))
-
-
-def _bound_of(block: Description, found: cusz_core.ValueRange, is_known: bool) -> float:
+def _bound_of(block: Description, found: cusz_core.ValueRange) -> float:
     parameters = block.parameters
     if parameters.mode == "pw_rel":  # rounding to float16 adds at most as much again
         return parameters.eb / 2 if block.given == "float16" else parameters.eb
-    return _for_type(block, found if is_known else None, _absolute(parameters.eb, parameters.mode, found))
+    return _for_type(block, found, _absolute(parameters.eb, parameters.mode, found))
 
 
 def bound_within(block: Description, found: cusz_core.ValueRange, fraction: float) -> float:
@@ -304,11 +361,9 @@ def _absolute(eb: float, mode: str, found: cusz_core.ValueRange) -> float:
     return embedding.absolute_bound(eb, found.min, found.max) if mode == "rel" else eb
 
 
-def _for_type(block: Description, found: cusz_core.ValueRange | None, bound: float) -> float:
+def _for_type(block: Description, found: cusz_core.ValueRange, bound: float) -> float:
     """The bound for what stores the type that was given."""
-    if block.given != "float16":
-        return bound
-    return float16_bound(bound, max(abs(found.min), abs(found.max)) if found else math.nan)
+    return float16_bound(bound, max(abs(found.min), abs(found.max))) if block.given == "float16" else bound
 
 
 def bytes_needed(tables: Sequence[Mapping[str, NDArray[Any]]]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = ["Extents", "PreparedBlock", "field_shape", "first_overlap", "prepare"
 
 Extents = tuple[int, ...]
 _MOST_FIELD_DIMENSIONS = 4
+_COMPARED = 128  # boxes that are compared with each other at once
 
 
 @dataclasses.dataclass
@@ -141,25 +142,56 @@ def field_shape(count: Sequence[int]) -> Extents:
     return (math.prod(kept[:n_merged]), *kept[n_merged:])
 
 
-def first_overlap(boxes: Iterable[tuple[Extents, Extents]]) -> tuple[int, int] | None:
-    """Indices of two boxes, given as (start, count), that have elements in common; None if there are none."""
-    listed = list(boxes)
-    if len(listed) < 2:
-        return None
-    starts = np.array([start for start, _ in listed], np.int64)
-    counts = np.array([count for _, count in listed], np.int64)
-    numbers = np.flatnonzero((counts > 0).all(axis=1))
-    starts, ends = starts[numbers], starts[numbers] + counts[numbers]
-    # Sorted by start along an axis, a box can only overlap those that start before it ends. These are fewest along the
-    # axis with the most distinct starts.
-    axis = int(np.argmax([len(np.unique(starts[:, a])) for a in range(starts.shape[1])]))
-    order = np.argsort(starts[:, axis], kind="stable")
-    numbers, starts, ends = numbers[order], starts[order], ends[order]
-    last: NDArray[np.int64] = np.searchsorted(starts[:, axis], ends[:, axis])
-    for i in range(len(numbers)):
-        others = slice(i + 1, int(last[i]))
-        met = ((starts[others] < ends[i]) & (starts[i] < ends[others])).all(axis=1)
-        if met.any():
-            first, second = sorted((int(numbers[i]), int(numbers[i + 1 + int(np.argmax(met))])))
+def first_overlap(start: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[int, int] | None:
+    """Indices of two boxes that have elements in common; None if there are none.
+
+    Args:
+        start, count: of shape (boxes, dimensions).
+    """
+    filled = np.flatnonzero((count > 0).all(axis=1))
+    to_do = [(filled, start[filled], start[filled] + count[filled])]
+    while to_do:
+        numbers, low, high = to_do.pop()
+        halves = _halves(low, high) if len(numbers) > _COMPARED else ()
+        to_do += [(numbers[half], low[half], high[half]) for half in halves]
+        pair = _first_of(low, high) if not halves else None
+        if pair is not None:
+            first, second = sorted(int(numbers[i]) for i in pair)
             return first, second
+    return None
+
+
+def _halves(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[NDArray[np.bool_], ...]:
+    """Boxes on either side of a cut, those that it crosses on both; none if no cut makes both sides smaller."""
+    best: tuple[NDArray[np.bool_], ...] = ()
+    fewest = len(low)
+    for axis in np.argsort(low.min(axis=0) - low.max(axis=0), kind="stable"):  # the longest first
+        starts = low[:, axis]
+        cut = np.partition(starts, len(starts) // 2)[len(starts) // 2]
+        if cut == starts.min():
+            if (starts == cut).all():
+                continue
+            cut = starts[starts > cut].min()
+        sides = (starts < cut, high[:, axis] > cut)
+        larger = max(int(np.count_nonzero(side)) for side in sides)
+        if larger < fewest:
+            best, fewest = sides, larger
+        if larger < 0.6 * len(low):
+            break
+    return best
+
+
+def _first_of(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[int, int] | None:
+    """As `first_overlap`, by comparing every box with every other."""
+    for i in range(0, len(low), _COMPARED):
+        for j in range(i, len(low), _COMPARED):
+            these, others = slice(i, i + _COMPARED), slice(j, j + _COMPARED)
+            meet = low[these, None, 0] < high[others, 0]
+            for axis in range(low.shape[1]):
+                meet &= low[these, None, axis] < high[others, axis]
+                meet &= high[these, None, axis] > low[others, axis]
+            if np.count_nonzero(meet) == (len(meet) if i == j else 0):
+                continue  # a box only meets itself
+            a, b = np.argwhere(np.triu(meet, 1) if i == j else meet)[0].tolist()
+            return i + a, j + b
     return None

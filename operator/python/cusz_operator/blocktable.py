@@ -16,6 +16,7 @@ from cusz_core.errors import CorruptArchiveError
 
 if TYPE_CHECKING:
     from .blocks import PreparedBlock
+    from .compression import Compressed
 
 __all__ = [
     "TABLE_PREFIX",
@@ -91,18 +92,29 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
     return table
 
 
-def tables_of(blocks: Sequence[PreparedBlock], rank: int) -> tuple[dict[str, NDArray[Any]], list[NDArray[Any]]]:
-    """A rank's part of the table of every variable, to be filled in; and for every block its row, an array of one."""
-    numbers: dict[str, int] = {}
-    row_of = []
-    for block in blocks:
-        row_of.append(numbers.setdefault(block.name, 0))
-        numbers[block.name] += 1
-    ndims = {block.name: len(block.shape) for block in blocks}
-    tables = {name: np.zeros(n, table_dtype(ndims[name])) for name, n in numbers.items()}
-    for table in tables.values():
+def tables_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, NDArray[Any]]:
+    """A rank's part of the table of every variable.
+
+    Args:
+        blocks, made: of the rank, in the order in which they were put.
+    """
+    of_name: dict[str, list[int]] = {}
+    for number, block in enumerate(blocks):
+        of_name.setdefault(block.name, []).append(number)
+    tables = {}
+    for name, numbers in of_name.items():
+        table = tables[name] = np.zeros(len(numbers), table_dtype(len(blocks[numbers[0]].shape)))
+        some = [(blocks[i], made[i]) for i in numbers]
         table["rank"] = rank
-    return tables, [tables[block.name][row : row + 1] for block, row in zip(blocks, row_of, strict=True)]
+        table["device"] = [block.device for block, _ in some]
+        table["start"] = [block.start for block, _ in some]
+        table["count"] = [block.count for block, _ in some]
+        table["archive_bytes"] = [len(compressed.archive) for _, compressed in some]
+        table["min"] = [compressed.range.min for _, compressed in some]
+        table["max"] = [compressed.range.max for _, compressed in some]
+        for column in ("raw_bytes", "eb_abs", "outliers", "checksum", "seconds"):
+            table[column] = [getattr(compressed, column) for _, compressed in some]
+    return tables
 
 
 def merged(tables: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

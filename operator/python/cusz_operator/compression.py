@@ -13,17 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core import embedding
+from cusz_core import Parameters, embedding
+from cusz_core.parameters import Mode
 
 from .agreement import Description
-from .blocks import PreparedBlock, field_shape
+from .blocks import PreparedBlock
+from .inspection import RAW_OVERHEAD_BYTES
 from .representation import is_exact, is_packed
 
-__all__ = ["Compressed", "Compressor", "StepWork"]
+__all__ = ["Compressed", "Compressor", "StepWork", "described"]
+
+_MOST_BOUNDED = 1000
+_UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
 
 
 class Compressed(NamedTuple):
-    """A block that was compressed.
+    """A block that was compressed, with its row of the block table.
 
     Attributes:
         archive: valid until the next step.
@@ -32,64 +37,89 @@ class Compressed(NamedTuple):
 
     archive: bytes | memoryview
     predictor: str | None
+    raw_bytes: int
+    eb_abs: float
+    range: cusz_core.ValueRange
+    outliers: int
+    checksum: int
+    seconds: float
+
+
+def described(blocks: Sequence[PreparedBlock]) -> tuple[tuple[Description, ...], list[int]]:
+    """What to tell about a rank's blocks, by variable; and the numbers of the blocks in this order."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, block in enumerate(blocks):
+        # Blocks of a variable that differ in what they must agree on are told apart, so that it is seen.
+        alike = (block.name, block.dtype, block.given, block.dimensions, block.shape, block.wanted)
+        groups.setdefault((*alike, id(block.parameters)), []).append(number)
+    told = []
+    for numbers in groups.values():
+        first = blocks[numbers[0]]
+        what = (first.name, first.dtype.name, first.given, first.dimensions, first.shape)
+        start, count = (
+            np.array([getattr(blocks[i], name) for i in numbers], np.int64).reshape(len(numbers), -1)
+            for name in ("start", "count")
+        )
+        told.append(Description(*what, first.parameters, first.wanted, start, count))
+    return tuple(told), [number for numbers in groups.values() for number in numbers]
 
 
 class Compressor:
-    """Compresses the blocks of every step into the same memory."""
+    """Compresses the blocks of every step into the same memory.
 
-    def __init__(self) -> None:
+    Args:
+        ranges: value ranges are wanted, even where the bound does not depend on them.
+    """
+
+    def __init__(self, ranges: bool) -> None:
+        self._ranges = ranges
         self._archives: dict[int, NDArray[np.uint8]] = {}  # by numbers of blocks
+        self._bounded: dict[tuple[int, float], tuple[Parameters, Parameters]] = {}  # by identity and bound
 
-    def describe(self, block: PreparedBlock, ranges: bool) -> Description:
-        """What to tell other ranks about a block; with its value range if the bound depends on it, or with `ranges`."""
-        found = cusz_core.ValueRange(math.nan, math.nan, 0)
-        parameters = block.parameters
+    def range_before(self, block: PreparedBlock) -> cusz_core.ValueRange:
+        """The value range of a block if it must be known before it is compressed; else NaN."""
         if is_exact(block.dtype):
-            if ranges and block.field.size:
-                found = cusz_core.ValueRange(float(block.field.min()), float(block.field.max()), block.field.size)
-        elif ranges or parameters.mode == "rel" or block.wanted is not None:
-            found = cusz_core.value_range(block.field, parameters.fill, threads=parameters.threads)
-        where = (block.shape, block.start, block.count)
-        return Description(
-            block.name, block.dtype.name, *where, block.given, block.dimensions, parameters, found, block.wanted
-        )
+            if self._ranges and block.field.size:
+                return cusz_core.ValueRange(float(block.field.min()), float(block.field.max()), block.field.size)
+            return _UNKNOWN
+        parameters = block.parameters
+        is_needed = parameters.mode == "rel" or block.wanted is not None or (self._ranges and block.given == "float16")
+        if not is_needed:
+            return _UNKNOWN
+        return cusz_core.value_range(block.field, parameters.fill, threads=parameters.threads)
 
-    def compress(
-        self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float, row: NDArray[Any]
-    ) -> Compressed:
+    def compress(self, number: int, block: PreparedBlock, found: cusz_core.ValueRange, bound: float) -> Compressed:
         """Compresses a block; one that is stored exactly is packed, or stays as it is.
 
         Args:
             number: of the block in the step.
-            found: the range of its values.
+            found: the range of its values, if it is known.
             bound: the absolute bound; in mode "pw_rel" that relative to every value.
-            row: of the block table, to be filled.
         """
-        row["device"] = block.device
-        row["start"], row["count"] = block.start, block.count
-        row["eb_abs"], row["min"], row["max"] = bound, found.min, found.max
         started = time.perf_counter()
         if is_exact(block.dtype):
             values = memoryview(block.field.reshape(-1).view(np.uint8))
             stored = embedding.packed(block.field, "zstd") if is_packed(block.parameters) else values
-            row["raw_bytes"], row["archive_bytes"] = values.nbytes, len(stored)
-            row["checksum"], row["seconds"] = zlib.crc32(values), time.perf_counter() - started
-            return Compressed(stored, None)
-        is_pointwise = block.parameters.mode == "pw_rel"
-        parameters = dataclasses.replace(block.parameters, eb=bound, mode="pw_rel" if is_pointwise else "abs")
-        archive: bytes | memoryview = cusz_core.compress_with(block.field, parameters, out=self._memory(number, block))
+            checksum = zlib.crc32(values)
+            seconds = time.perf_counter() - started
+            return Compressed(stored, None, values.nbytes, bound, found, 0, checksum, seconds)
+        ranges = self._ranges and math.isnan(found.min)
+        made = cusz_core.compress_described(
+            block.field, self._with_bound(block.parameters, bound), out=self._memory(number, block), ranges=ranges
+        )
         seconds = time.perf_counter() - started
-        info = cusz_core.inspect(archive)
-        row["raw_bytes"], row["archive_bytes"] = info.raw_bytes, info.archive_bytes
-        if is_pointwise:
-            row["eb_abs"] = info.eb_abs  # NaN, or 0 for a block stored raw
-        row["outliers"], row["checksum"], row["seconds"] = info.outliers, info.checksum, seconds
-        return Compressed(archive, info.predictor)
+        if block.parameters.mode == "pw_rel":
+            bound = made.eb_abs  # NaN, or 0 for a block stored raw
+        if ranges:
+            found = made.range
+        return Compressed(
+            made.archive, made.predictor, block.raw_bytes, bound, found, made.outliers, made.checksum, seconds
+        )
 
     def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
         """Memory for an archive, kept from step to step: fresh pages cost more than the copy. Pages beyond the archive
         are never touched and take no physical memory. None if address space is limited."""
-        needed = cusz_core.max_archive_bytes(field_shape(block.count), block.dtype)
+        needed = block.raw_bytes + RAW_OVERHEAD_BYTES
         kept = self._archives.get(number)
         if kept is not None and kept.nbytes >= needed:
             return kept
@@ -99,35 +129,38 @@ class Compressor:
             return None
         return self._archives[number]
 
+    def _with_bound(self, parameters: Parameters, bound: float) -> Parameters:
+        """The parameters with an absolute bound, or one relative to every value."""
+        key = (id(parameters), bound)
+        known = self._bounded.get(key)
+        if known is None or known[0] is not parameters:
+            if len(self._bounded) > _MOST_BOUNDED:
+                self._bounded.clear()
+            mode: Mode = "pw_rel" if parameters.mode == "pw_rel" else "abs"
+            known = self._bounded[key] = parameters, dataclasses.replace(parameters, eb=bound, mode=mode)
+        return known[1]
+
 
 class StepWork:
     """A rank's blocks at a step, and what is made of them.
 
     Attributes:
-        blocks, descriptions: in the order in which they were put.
+        blocks: in the order in which they were put.
+        ranges: of their values, as far as they are known before they are compressed.
     """
 
     def __init__(
-        self,
-        compressor: Compressor,
-        blocks: Sequence[PreparedBlock],
-        descriptions: Sequence[Description],
-        rows: Sequence[NDArray[Any]],
+        self, compressor: Compressor, blocks: Sequence[PreparedBlock], ranges: Sequence[cusz_core.ValueRange]
     ) -> None:
-        """
-        Args:
-            rows: of the block table, one for each block, to be filled.
-        """
-        self.blocks, self.descriptions = blocks, descriptions
-        self._compressor, self._rows = compressor, rows
+        self.blocks, self.ranges = blocks, ranges
+        self._compressor = compressor
         self._made: dict[int, Compressed] = {}
         self._on_host: dict[int, NDArray[Any]] = {}
 
     def compress(self, number: int, bound: float) -> Compressed:
         """Compresses a block, in place of what has been made of it before."""
-        block, found = self.blocks[number], self.descriptions[number].range
-        self._made[number] = self._compressor.compress(number, block, found, bound, self._rows[number])
-        return self._made[number]
+        self._made[number] = made = self._compressor.compress(number, self.blocks[number], self.ranges[number], bound)
+        return made
 
     def on_host(self, number: int) -> NDArray[Any]:
         """A block's field in host memory."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core import embedding, tuning
 
-from .agreement import Description, bound_within, range_of
+from .agreement import Description, bound_within
 from .compression import StepWork
 from .goals import STEP, Wanted
 from .ranks import Failure, Ranks, failure_of, raise_first
@@ -58,7 +58,7 @@ class _Tried(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A variable of a group: a block of it, of any rank, and its value range over all ranks."""
+    """A variable of a group, and its value range over all ranks."""
 
     block: Description
     range: cusz_core.ValueRange
@@ -105,14 +105,18 @@ class Controller:
         self._samples: dict[int, tuning.Sample] = {}  # of this step's blocks
 
     def compress(
-        self, work: StepWork, arrays: Mapping[str, Description], told: Sequence[Sequence[Description]], where: str
+        self,
+        work: StepWork,
+        arrays: Mapping[str, Description],
+        ranges: Mapping[str, cusz_core.ValueRange],
+        where: str,
     ) -> list[str]:
         """Compresses the blocks of variables with goals (collective); all others have been compressed.
 
         Args:
             work: this rank's.
-            arrays: a block of every variable, of any rank.
-            told: the blocks of every rank.
+            arrays: every variable.
+            ranges: of their values, over all ranks.
             where: what was being done, for messages.
 
         Returns:
@@ -126,7 +130,7 @@ class Controller:
             if block.wanted is not None:
                 numbers = [number for number, own in enumerate(work.blocks) if own.name == name]
                 group = groups.setdefault(block.wanted.group, _Group(block.wanted, {}, []))
-                group.members[name] = _Member(block, range_of(told, name))
+                group.members[name] = _Member(block, ranges[name])
                 group.numbers.extend(numbers)
         missed = []
         try:
@@ -239,7 +243,7 @@ class Controller:
         tried = tuning.try_bound(found, parameters, compared=group.wanted.kind == "psnr")
         squares = tried.squares
         if found.limits.values:
-            squares.scaled_sum *= work.descriptions[number].range.values / found.limits.values
+            squares.scaled_sum *= work.ranges[number].values / found.limits.values
         return _Figures(None, block.raw_bytes, tried.archive_bytes, squares)
 
 

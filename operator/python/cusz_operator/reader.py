@@ -337,10 +337,7 @@ class _Blocks:
         """Whether blocks have elements in common. Then one alone cannot be fetched."""
         if self.has_table:
             return False  # a Writer refuses that
-        return (
-            first_overlap(zip(map(_tuple, self.table["start"]), map(_tuple, self.table["count"]), strict=True))
-            is not None
-        )
+        return first_overlap(self.table["start"], self.table["count"]) is not None
 
 
 class ReaderStep:

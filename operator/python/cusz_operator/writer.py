@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cusz_core import embedding
@@ -19,29 +20,31 @@ from cusz_core.parameters import TABLE, WORK, Mode, Parameters
 
 from . import blocktable, checks, statistics
 from .agreement import (
+    Agreed,
     Description,
     Opening,
     Report,
+    Structure,
     Value,
-    bounds_of,
-    geometry_of,
+    agreed,
+    kind_of,
     kind_of_value,
-    kinds_of,
     out_of_order,
     statistics_agreed,
+    structure_of,
     values_of,
 )
 from .blocks import PreparedBlock, prepare
-from .compression import Compressor, StepWork
+from .compression import Compressed, Compressor, StepWork, described
 from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
-from .goals import GOALS, LIMITS, STEP, PutOptions, WriterOptions, layered, wanted_of
+from .goals import GOALS, LIMITS, STEP, PutOptions, Wanted, WriterOptions, layered, wanted_of
 from .inspection import import_adios2
 from .output import Output, require_room
 from .plugin import plugin_path, without_colours
 from .progress import Tally, VariableSummary, print_step, print_summary
-from .ranks import Ranks, failure_of, raise_first
-from .representation import is_exact, one_value
+from .ranks import Failure, Ranks, failure_of, raise_first
+from .representation import Stored, is_exact, one_value
 from .representation import stored as as_stored
 
 if TYPE_CHECKING:
@@ -50,27 +53,22 @@ if TYPE_CHECKING:
 __all__ = ["VariableSummary", "Writer", "WriterStep"]
 
 #: Parameters that can be set per variable: those that its archives depend on.
+_MOST_SETTINGS = 10_000
 _OF_VARIABLES = (*(key for key, row in TABLE.items() if row.decides != WORK), *GOALS, *LIMITS)
 
 
-class _Agreed(NamedTuple):
-    """What ranks have agreed on for a step before they compress.
+class _Conclusion(NamedTuple):
+    """What rank 0 concludes from all ranks' reports.
 
     Attributes:
-        own: this rank's blocks.
-        arrays: a block of every array, of any rank.
-        values: the single values.
-        bounds: the absolute bound of every array, if it is not to be sought.
-        kinds: the properties of every variable that cannot change from step to step.
-        told: the blocks of all ranks.
+        failure: the error to raise on all ranks.
+        is_closing: whether a rank closes the Writer.
+        agreed: for the step, if neither.
     """
 
-    own: tuple[Description, ...]
-    arrays: dict[str, Description]
-    values: dict[str, Value]
-    bounds: dict[str, float]
-    kinds: dict[str, str]
-    told: list[tuple[Description, ...]]
+    failure: Failure | None
+    is_closing: bool = False
+    agreed: Agreed = Agreed({}, {}, {})
 
 
 class _Made(NamedTuple):
@@ -167,8 +165,13 @@ class Writer:
         self._closing_agreed = False
         self._blocks: list[PreparedBlock] = []  # of the open step
         self._values: list[Value] = []
+        self._settings: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}  # of puts
+        self._told: tuple[Description, ...] | None = None  # this rank's blocks, as rank 0 knows them
+        # On rank 0:
+        self._heard: list[tuple[Description, ...]] = []  # all ranks' blocks
+        self._structure: Structure | None = None  # of these, if they are consistent
+        self._step_values: dict[str, Value] = {}  # the single values of the step
         self._kinds: dict[str, str] = {}  # of variables, in all steps
-        self._geometry: Any = None  # of the last step whose blocks were found not to overlap
         self._steps = 0
         self._seconds = 0.0  # at the ends of steps
         self._tally = Tally()
@@ -183,7 +186,6 @@ class Writer:
             self._controller = Controller(self._ranks)
             for own in self._of_variable.values():
                 _merged(self._defaults, **own)
-            self._compressor = Compressor()
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
             adios2 = import_adios2()
@@ -211,7 +213,7 @@ class Writer:
             output = Output(adios2, self._path, engine, self._ranks.comm)
             self._ranks.agree(_error_of(output.prepare), where)
             wanted = wanted and self._can_have_statistics(bool(told[0].has_statistics), where)
-            self._ranges = ranges or wanted
+            self._compressor = Compressor(ranges or wanted)
             opened = _error_of(lambda: output.open(of_engine, wanted, append, record_checks=self._ranks.rank == 0))
             self._ranks.agree_after_adios2(opened, where)
             self._output = output
@@ -302,21 +304,8 @@ class Writer:
             self._values.append(Value(name, value))
             return
         for stored in as_stored(name, array):
-            merged = _merged(self._defaults, **own)
-            if is_exact(getattr(stored.array, "dtype", None)):
-                refused = [key for key in own if key != "lossless"]
-                if refused:
-                    raise UnsupportedError(
-                        f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
-                    )
-                merged = {"eb": 0.0, "lossless": merged.get("lossless", "none")}
-            group = stored.name if "psnr" in merged else name if any(key in own for key in GOALS) else STEP
-            wanted = wanted_of(merged, group)
-            if wanted is None and "eb" not in merged:
-                raise ParameterError(
-                    f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
-                )
-            self._blocks.append(prepare(stored, shape, start, dims, _parameters(merged), wanted))
+            parameters, wanted = self._settings_of(stored, name, own)
+            self._blocks.append(prepare(stored, shape, start, dims, parameters, wanted))
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
@@ -356,6 +345,37 @@ class Writer:
 
     # ----------------------------------------------------------------------------------------------------- inside
 
+    def _settings_of(self, stored: Stored, name: str, own: Mapping[str, Any]) -> tuple[Parameters, Wanted | None]:
+        """How an array is compressed: parameters, and the goal that its bound is to reach; the same objects again for
+        the same variable and options."""
+        is_integer = is_exact(getattr(stored.array, "dtype", None))
+        # Texts, because equal numbers may differ: zeros of either sign, for example.
+        key = (stored.name, is_integer, *((option, repr(value)) for option, value in own.items()))
+        if key not in self._settings:
+            self._settings[key] = self._new_settings(stored, name, own, is_integer)
+        return self._settings[key]
+
+    def _new_settings(
+        self, stored: Stored, name: str, own: Mapping[str, Any], is_integer: bool
+    ) -> tuple[Parameters, Wanted | None]:
+        merged = _merged(self._defaults, **own)
+        if is_integer:
+            refused = [key for key in own if key != "lossless"]
+            if refused:
+                raise UnsupportedError(
+                    f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
+                )
+            merged = {"eb": 0.0, "lossless": merged.get("lossless", "none")}
+        group = stored.name if "psnr" in merged else name if any(key in own for key in GOALS) else STEP
+        wanted = wanted_of(merged, group)
+        if wanted is None and "eb" not in merged:
+            raise ParameterError(
+                f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
+            )
+        if len(self._settings) > _MOST_SETTINGS:  # bounds may change from step to step
+            self._settings.clear()
+        return _parameters(merged), wanted
+
     def _require_open(self) -> Output:
         if self._output is None:
             raise ParameterError(f"the Writer of {self._path!r} is closed")
@@ -369,11 +389,10 @@ class Writer:
             self._finish(output)
             return
         # A rank that closes while others end a step has failed in between.
-        failure = failure_of(error) if error is not None else None
-        told: list[Report] = self._ranks.allgather(Report("close", failure, ()))
+        concluded = self._conclude(Report("close", failure_of(error) if error is not None else None))
         self._finish(output)
-        if error is None and any(report.what != "close" for report in told):
-            raise out_of_order(told, self._not_written())
+        if error is None and concluded.failure is not None:
+            raise concluded.failure.error()
 
     def _finish(self, output: Output) -> None:
         def close() -> None:
@@ -401,12 +420,11 @@ class Writer:
     def _end_step(self, error: Exception | None) -> None:
         (blocks, self._blocks), (values, self._values) = (self._blocks, []), (self._values, [])
         clock = [time.perf_counter()]
-        agreed = self._agree(blocks, values, error)
+        work, agreed = self._agree(blocks, values, error)
         clock.append(time.perf_counter())
-        archives, made = self._compress(blocks, agreed)
-        self._kinds.update(agreed.kinds)
+        compressed, made = self._compress(work, agreed)
         clock.append(time.perf_counter())
-        written = self._write(blocks, agreed, archives, made)
+        written = self._write(blocks, agreed, compressed, made)
         clock.append(time.perf_counter())
         self._steps += 1
         self._seconds += clock[-1] - clock[0]
@@ -414,47 +432,72 @@ class Writer:
         if self._progress:
             print_step(self._path, self._steps - 1, [of_rank.tables for of_rank in made], clock)
 
-    def _agree(self, blocks: Sequence[PreparedBlock], values: Sequence[Value], error: Exception | None) -> _Agreed:
+    def _agree(
+        self, blocks: Sequence[PreparedBlock], values: Sequence[Value], error: Exception | None
+    ) -> tuple[StepWork, Agreed]:
         """Finds the bounds of the step (collective).
 
         Args:
             blocks, values: of this rank.
             error: with which this rank failed before, if it did.
         """
-        own: tuple[Description, ...] = ()
+        work = StepWork(self._compressor, blocks, ())
+        report = Report("step", None)
         try:
             if error is None:
-                own = tuple(self._compressor.describe(block, self._ranges) for block in blocks)
+                ranges = [self._compressor.range_before(block) for block in blocks]
+                work = StepWork(self._compressor, blocks, ranges)
+                own, order = described(blocks)
+                is_known = self._told is not None and len(own) == len(self._told)
+                is_known = is_known and all(map(Description.is_same, own, self._told or ()))
+                self._told = own
+                in_order = np.array([ranges[number] for number in order], np.float64).reshape(-1, 3)
+                report = Report("step", None, None if is_known else own, in_order, tuple(values))
         except Exception as caught:
             error = caught
-        failure = failure_of(error) if error is not None else None
-        told: list[Report] = self._ranks.allgather(Report("step", failure, own, tuple(values)))
-        if any(other.what != "step" for other in told):
-            self._closing_agreed = True  # by the rank that is closing
-            raise out_of_order(told, self._not_written()) from error
-        raise_first([other.failure for other in told], self._not_written(), error)
-        of_ranks = [other.blocks for other in told]
-        geometry = geometry_of(of_ranks)
-        where = self._not_written()
-        bounds = bounds_of(of_ranks, self._kinds, where, overlaps=geometry != self._geometry)
-        single = values_of([other.values for other in told], of_ranks, self._kinds, where)
-        self._geometry = geometry
-        arrays = {block.name: block for of_rank in of_ranks for block in of_rank}
-        kinds = kinds_of(of_ranks) | {name: kind_of_value(value) for name, value in single.items()}
-        return _Agreed(own, arrays, single, bounds, kinds, of_ranks)
+        if error is not None:
+            self._told = None
+            report = Report("step", failure_of(error))
+        concluded = self._conclude(report)
+        self._closing_agreed = concluded.is_closing
+        if concluded.failure is not None:
+            raise concluded.failure.error() from error
+        return work, concluded.agreed
 
-    def _compress(
-        self, blocks: Sequence[PreparedBlock], agreed: _Agreed
-    ) -> tuple[list[bytes | memoryview], list[_Made]]:
+    def _conclude(self, report: Report) -> _Conclusion:
+        """What rank 0 concludes from the reports of all ranks (collective)."""
+        told: list[Report] = self._ranks.gather(report)
+        concluded = None
+        if self._ranks.rank == 0:
+            try:
+                concluded = self._conclusion_of(told)
+            except Exception as error:
+                concluded = _Conclusion(failure_of(error))
+        made: _Conclusion = self._ranks.of_first(concluded)
+        return made
+
+    def _conclusion_of(self, told: Sequence[Report]) -> _Conclusion:
+        where = self._not_written()
+        closing = [report.what == "close" for report in told]
+        if any(closing):
+            return _Conclusion(None if all(closing) else failure_of(out_of_order(told, where)), is_closing=True)
+        is_new = self._structure is None or any(report.blocks is not None for report in told)
+        before = self._heard or [()] * len(told)
+        self._heard = [old if new.blocks is None else new.blocks for old, new in zip(before, told, strict=True)]
+        raise_first([report.failure for report in told], where)
+        if is_new or self._structure is None:
+            last, self._structure = self._structure, None
+            self._structure = structure_of(self._heard, self._kinds, where, last)
+        arrays = self._structure.arrays
+        self._step_values = values_of([report.values for report in told], arrays, self._kinds, where)
+        return _Conclusion(None, agreed=agreed(self._structure, [report.ranges for report in told]))
+
+    def _compress(self, work: StepWork, agreed: Agreed) -> tuple[list[Compressed], list[_Made]]:
         """The archives of this rank's blocks; on rank 0 also what every rank has made of its own (collective)."""
         own = _Made({}, Counter())
-        work = StepWork(self._compressor, (), (), ())
         error: Exception | None = None
         try:
-            tables, rows = blocktable.tables_of(blocks, self._ranks.rank)
-            own = _Made(tables, Counter())
-            work = StepWork(self._compressor, blocks, agreed.own, rows)
-            for number, block in enumerate(blocks):
+            for number, block in enumerate(work.blocks):
                 if block.wanted is None:
                     work.compress(number, agreed.bounds[block.name])
         except Exception as caught:
@@ -462,11 +505,18 @@ class Writer:
         missed: list[str] = []
         if len(agreed.bounds) < len(agreed.arrays):
             self._ranks.agree(error, self._not_written())
-            missed = self._controller.compress(work, agreed.arrays, agreed.told, self._not_written())
-        if error is None:
-            for block, compressed in zip(blocks, work.made(), strict=True):
-                if compressed.predictor is not None:
-                    own.predictors[block.name, compressed.predictor] += 1
+            missed = self._controller.compress(work, agreed.arrays, agreed.ranges, self._not_written())
+        try:
+            if error is None:
+                compressed = work.made()
+                own = _Made(blocktable.tables_of(work.blocks, compressed, self._ranks.rank), Counter())
+                own.predictors.update(
+                    (block.name, one.predictor)
+                    for block, one in zip(work.blocks, compressed, strict=True)
+                    if one.predictor is not None
+                )
+        except Exception as caught:
+            error = caught
         made = self._ranks.gather(own)
         try:
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
@@ -474,8 +524,10 @@ class Writer:
         except Exception as caught:
             error = caught
         self._ranks.agree(error, self._not_written())
+        self._kinds |= {name: kind_of(block) for name, block in agreed.arrays.items()}
+        self._kinds |= {name: kind_of_value(value) for name, value in self._step_values.items()}
         self._say(missed)
-        return [compressed.archive for compressed in work.made()], made
+        return work.made(), made
 
     def _say(self, missed: Sequence[str]) -> None:
         """Tells which goals the step misses."""
@@ -487,8 +539,8 @@ class Writer:
     def _write(
         self,
         blocks: Sequence[PreparedBlock],
-        agreed: _Agreed,
-        archives: Sequence[bytes | memoryview],
+        agreed: Agreed,
+        compressed: Sequence[Compressed],
         made: Sequence[_Made],
     ) -> dict[str, NDArray[Any]]:
         """Makes ADIOS2 write the step (collective). Returns the merged block tables of all ranks, on rank 0."""
@@ -499,10 +551,10 @@ class Writer:
             output.begin_step()
             for description in agreed.arrays.values():
                 output.describe(description)
-            for block, description, archive in zip(blocks, agreed.own, archives, strict=True):
-                output.put(block, archive, description.range)
+            for block, one in zip(blocks, compressed, strict=True):
+                output.put(block, one.archive, one.range)
             if self._ranks.rank == 0:
-                for value in agreed.values.values():
+                for value in self._step_values.values():
                     output.put_value(value)
             together.update(blocktable.merged([of_rank.tables for of_rank in made]))
             predictors: dict[str, Counter[str]] = {name: Counter() for name in together}

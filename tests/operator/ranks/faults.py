@@ -209,6 +209,12 @@ def exhaust_memory(out: cz.Writer, ranks: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+def fail_to_find_a_range(out: cz.Writer, ranks: int) -> Callable[[], None]:
+    """Of a variable whose bound depends on it."""
+    out.put("relative", np.ones(5, np.float32), eb=1e-3, mode="rel")
+    return raising(cusz_core, "value_range", cusz_core.DeviceError("the device is gone"))(out, ranks)
+
+
 class WrongArray:
     """Says that it lies on a device, and does not."""
 
@@ -229,9 +235,9 @@ def put(array: Any) -> Callable[[Any, int], Callable[[], None]]:
 
 SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "memory": exhaust_memory,
-    "range": raising(cusz_core, "value_range", cusz_core.DeviceError("the device is gone")),
-    "device": raising(cusz_core, "compress_with", cusz_core.DeviceError("the device is gone")),
-    "bare memory": raising(cusz_core, "compress_with", MemoryError("no memory for this")),
+    "range": fail_to_find_a_range,
+    "device": raising(cusz_core, "compress_described", cusz_core.DeviceError("the device is gone")),
+    "bare memory": raising(cusz_core, "compress_described", MemoryError("no memory for this")),
     "table": raising(cz.blocktable, "tables_of", MemoryError("no memory for this")),
     "not an array": put(["text"]),
     "not on a device": put(WrongArray()),

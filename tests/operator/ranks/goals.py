@@ -76,7 +76,7 @@ def write(comm: Any, folder: Path, case: str) -> dict[str, Any]:
                         def fail(*_: Any, **__: Any) -> bytes:
                             raise cusz_core.OutOfMemoryError("no memory for this")
 
-                        cusz_core.compress_with = fail  # type: ignore[assignment]
+                        cusz_core.compress_described = fail  # type: ignore[assignment]
             report["missed"] = out.missed_goals
     except cusz_core.CuszError as error:
         report["error"] = f"{type(error).__name__}: {error}"

@@ -38,7 +38,7 @@ def bad_step(out: cz.Writer, kind: str) -> None:
         def fail(*_: Any, **__: Any) -> bytes:
             raise cusz_core.OutOfMemoryError("no memory for this")
 
-        cusz_core.compress_with = fail  # type: ignore[assignment]
+        cusz_core.compress_described = fail  # type: ignore[assignment]
     if kind == "hand-over" and is_wrong:
         out._output.plugin.hand_over = lambda *_: (_ for _ in ()).throw(cz.PluginError("not stored"))  # type: ignore
     with out.step():
@@ -88,7 +88,7 @@ def write(kind: str) -> None:
                 errors.append([type(error).__name__, str(error)])
             if errors and kind not in ("hand-over", "between steps"):
                 if kind == "compression" and is_wrong:
-                    sys.modules["cusz_core"].compress_with = keep  # type: ignore[attr-defined]
+                    sys.modules["cusz_core"].compress_described = keep  # type: ignore[attr-defined]
                 good_step(out)
             if errors and kind == "between steps":
                 raise ValueError("after that")
@@ -99,6 +99,6 @@ def write(kind: str) -> None:
         print(json.dumps(told), flush=True)
 
 
-keep = cusz_core.compress_with
+keep = cusz_core.compress_described
 for kind in kinds:
     write(kind)
