@@ -136,10 +136,10 @@ def archive(a: object) -> object:
 def extents(values: Any, what: str) -> tuple[int, ...]:
     """A tuple of non-negative integers, from a sequence or a single integer."""
     try:
-        result = tuple(operator.index(value) for value in ([values] if isinstance(values, int) else values))
+        result = tuple(map(operator.index, (values,) if isinstance(values, int) else values))
     except TypeError:
         raise ParameterError(f"{what} is {describe(values)}; it must be an integer or a sequence of integers") from None
-    if any(value < 0 or value >= 2**63 for value in result):
+    if result and (min(result) < 0 or max(result) >= 2**63):
         raise ParameterError(f"{what} is {result}; its numbers must be from 0 to 2**63 - 1")
     return result
 

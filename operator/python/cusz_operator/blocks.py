@@ -16,7 +16,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 
 from .goals import Wanted
 from .plugin import MAX_NDIM
-from .representation import CONVERTED, Stored, is_exact
+from .representation import CONVERTED, Stored, is_exact, type_name
 
 __all__ = ["Extents", "PreparedBlock", "field_shape", "first_overlap", "prepare"]
 
@@ -90,7 +90,7 @@ def prepare(
                 f"global shape {whole}"
             )
     names = _names_of_dimensions(dimensions, len(count), name)
-    given = given if given in CONVERTED else dtype.name  # arrays on a device may have no dtype, or one of their own
+    given = given if given in CONVERTED else type_name(dtype)  # arrays on a device may have no dtype, or one of their own
     return PreparedBlock(name, field, dtype, given, names, whole, first, count, parameters, device, wanted)
 
 

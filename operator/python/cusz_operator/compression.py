@@ -17,8 +17,7 @@ from cusz_core import Parameters, embedding
 from cusz_core.parameters import Mode
 
 from .agreement import Description
-from .blocks import PreparedBlock
-from .inspection import RAW_OVERHEAD_BYTES
+from .blocks import PreparedBlock, field_shape
 from .representation import is_exact, is_packed
 
 __all__ = ["Compressed", "Compressor", "StepWork", "described"]
@@ -73,7 +72,7 @@ class Compressor:
 
     def __init__(self, ranges: bool) -> None:
         self._ranges = ranges
-        self._archives: dict[int, NDArray[np.uint8]] = {}  # by numbers of blocks
+        self._archives: dict[int, tuple[int, NDArray[np.uint8]]] = {}  # by numbers of blocks, with raw bytes
         self._bounded: dict[tuple[int, float], tuple[Parameters, Parameters]] = {}  # by identity and bound
 
     def range_before(self, block: PreparedBlock) -> cusz_core.ValueRange:
@@ -119,15 +118,14 @@ class Compressor:
     def _memory(self, number: int, block: PreparedBlock) -> NDArray[np.uint8] | None:
         """Memory for an archive, kept from step to step: fresh pages cost more than the copy. Pages beyond the archive
         are never touched and take no physical memory. None if address space is limited."""
-        needed = block.raw_bytes + RAW_OVERHEAD_BYTES
-        kept = self._archives.get(number)
-        if kept is not None and kept.nbytes >= needed:
-            return kept
-        try:
-            self._archives[number] = np.empty(needed, np.uint8)
-        except MemoryError:
-            return None
-        return self._archives[number]
+        raw_bytes, kept = self._archives.get(number, (-1, None))
+        if raw_bytes < block.raw_bytes:
+            try:
+                kept = np.empty(cusz_core.max_archive_bytes(field_shape(block.count), block.dtype), np.uint8)
+            except MemoryError:
+                return None
+            self._archives[number] = block.raw_bytes, kept
+        return kept
 
     def _with_bound(self, parameters: Parameters, bound: float) -> Parameters:
         """The parameters with an absolute bound, or one relative to every value."""

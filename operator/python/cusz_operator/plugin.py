@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import re
@@ -199,6 +200,9 @@ class Plugin:
             _SetExtents,
         ]
         self._library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
+        self._select: Callable[[], object] | None = None  # for the put in progress
+        self._failed: list[BaseException] = []  # in it
+        self._set_extents = _SetExtents(self._selected)
         _refuse_several_copies()
 
     @property
@@ -240,6 +244,16 @@ class Plugin:
             return None
         return buffer[: captured.value]
 
+    def _selected(self) -> int:
+        """Selects extents, for the library. It cannot raise: exceptions are kept."""
+        try:
+            assert self._select is not None
+            self._select()
+        except BaseException as error:
+            self._failed.append(error)
+            return 1 - _EXTENTS_SET
+        return _EXTENTS_SET
+
     def hand_over(
         self,
         variable: str,
@@ -263,25 +277,27 @@ class Plugin:
             PluginError: the archive was not stored: ADIOS2 loaded another copy of the plugin, or did something else
                 with the address. If a block was put, it is then lost.
         """
-        data = np.frombuffer(archive, np.uint8)
+        n_bytes = len(archive)
+        data = np.frombuffer(archive, np.uint8).ctypes.data
         type_id = _INTEGERS + dtype.itemsize if dtype.kind in "iu" else embedding.dtype_id_of(dtype)
         block = (type_id, len(count), _extents(count), variable.encode())
-        failed: list[BaseException] = []
+        failed = self._failed
+        failed.clear()
         if put_range is None:
-            key = self._library.cusz_operator_offer(data.ctypes.data, data.nbytes, *block)
+            key = self._library.cusz_operator_offer(data, n_bytes, *block)
         else:
-            set_extents = _setter_of(put_range.select, count, failed)  # must live until the put has ended
+            self._select = functools.partial(put_range.select, count)
             key = self._library.cusz_operator_offer_with_range(
-                data.ctypes.data,
-                data.nbytes,
+                data,
+                n_bytes,
                 *block,
                 put_range.range.ctypes.data,
                 _extents(put_range.put_count),
-                set_extents,
+                self._set_extents,
             )
         if key == 0:
             raise PluginError(
-                f"variable {variable!r}: the plugin does not take {data.nbytes} bytes for a block of {dtype.name} "
+                f"variable {variable!r}: the plugin does not take {n_bytes} bytes for a block of {dtype.name} "
                 f"with extents {tuple(count)} (names have at most 1023 bytes, blocks at most {MAX_NDIM} extents, and "
                 "archives 48 bytes more than their blocks)"
             )
@@ -311,20 +327,6 @@ def without_colours(error: Exception) -> str:
 
 def _extents(count: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
     return (ctypes.c_uint64 * len(count))(*count)
-
-
-def _setter_of(select: Callable[[Sequence[int]], object], count: Sequence[int], failed: list[BaseException]) -> Any:
-    """A C callback that selects extents. It cannot raise: exceptions of `select` are appended to `failed`."""
-
-    def set_extents() -> int:
-        try:
-            select(count)
-        except BaseException as error:
-            failed.append(error)
-            return 1 - _EXTENTS_SET
-        return _EXTENTS_SET
-
-    return _SetExtents(set_extents)
 
 
 def keep_for_ever(adios: Any) -> None:

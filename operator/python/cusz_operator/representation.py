@@ -13,6 +13,7 @@ What a variable was is the attribute `cusz/as/NAME`, where it is not what ADIOS2
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ __all__ = [
     "is_packed",
     "one_value",
     "stored",
+    "type_name",
 ]
 
 #: The types that are stored as others.
@@ -59,6 +61,12 @@ class Stored(NamedTuple):
 def attribute_name(variable: str) -> str:
     """The attribute that says what a variable was."""
     return f"cusz/as/{variable}"
+
+
+@functools.cache
+def type_name(dtype: np.dtype[Any]) -> str:
+    """numpy's name of a type, which takes long to find."""
+    return dtype.name
 
 
 def is_exact(dtype: Any) -> bool:
@@ -94,7 +102,7 @@ def one_value(value: Any) -> Any:
 def stored(name: str, array: Any) -> list[Stored]:
     """An array in host or device memory as what stores it; anything that is not accepted is returned as it is."""
     dtype = getattr(array, "dtype", None)
-    given = getattr(dtype, "name", "")
+    given = type_name(dtype) if isinstance(dtype, np.dtype) else getattr(dtype, "name", "")
     if given == "bool":
         return [Stored(name, array.view(np.uint8), given)]
     if given == "float16":
