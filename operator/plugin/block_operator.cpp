@@ -4,12 +4,11 @@
 #include "contexts.hpp"
 #include "cusz_operator.h"
 #include "handover.hpp"
+#include "output.hpp"
 #include "readable.hpp"
 #include "report.hpp"
 
 #include <cusz/cusz.h>
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -56,15 +55,6 @@ Shape block_shape(const Dims& count, bool column_major) noexcept {
         shape.extents[0] = 1;
     }
     return shape;
-}
-
-// ADIOS2 allocates its buffer anew for every step: where it is large, huge pages save most of the page faults. (An
-// advice: without them nothing changes.)
-void advise_huge_pages(char* out, std::size_t bytes) noexcept {
-    constexpr std::uintptr_t huge_page = 1 << 21;
-    const auto begin = (reinterpret_cast<std::uintptr_t>(out) + huge_page - 1) & ~(huge_page - 1);
-    const auto end = (reinterpret_cast<std::uintptr_t>(out) + bytes) & ~(huge_page - 1);
-    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
 struct Free {
@@ -198,7 +188,7 @@ std::size_t BlockOperator::compress(const char* field, const Dims& count, DataTy
                                     bool has_room) const noexcept {
     const char* const variable = m_variable.data();
     const std::size_t field_bytes = size_of_block(count, type);
-    advise_huge_pages(out, field_bytes);
+    prepare_output(out, field_bytes);
     if (!accepts(type)) {
         return store_plain(variable, field, field_bytes, out, "type",
                            format("its ADIOS2 data type is %d", static_cast<int>(type)));

@@ -1,6 +1,7 @@
 #include "handover.hpp"
 
 #include "cusz_operator.h"
+#include "output.hpp"
 
 #include <cusz/cusz.h>
 
@@ -160,6 +161,7 @@ HandOver take_posted(const void* address, const char* variable, std::int32_t typ
         lock.lock();
         if (!are_set) return HandOver::refused;
     }
+    prepare_output(out, posted->archive_bytes);
     std::memcpy(out, posted->archive, posted->archive_bytes);
     *archive_bytes = posted->archive_bytes;
     posted->state = CUSZ_OPERATOR_USED;

@@ -90,7 +90,8 @@ def prepare(
                 f"global shape {whole}"
             )
     names = _names_of_dimensions(dimensions, len(count), name)
-    given = given if given in CONVERTED else type_name(dtype)  # arrays on a device may have no dtype, or one of their own
+    if given not in CONVERTED:  # arrays on a device may have no dtype, or one of their own
+        given = type_name(dtype)
     return PreparedBlock(name, field, dtype, given, names, whole, first, count, parameters, device, wanted)
 
 

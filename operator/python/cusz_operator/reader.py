@@ -10,7 +10,6 @@ import math
 import os
 import threading
 import zlib
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +24,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 
 from . import blocktable, checks
 from .blocks import Extents, field_shape, first_overlap
+from .datafiles import DataFiles, Place, StoredVariable, places_of
 from .input import DTYPES, Box, Input, Placed
 from .inspection import INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
 from .representation import PARTS, attribute_name, given_back
@@ -33,6 +33,7 @@ __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
 
 Engine = Literal["BP5", "BP4", "SST"]
 
+_MOST_TABLES = 16  # that are read for the sake of another one
 _NOT_COMPRESSED = "not compressed by cusz"
 
 
@@ -94,6 +95,8 @@ class Reader:
         self._lock = threading.RLock()  # of what is kept here, and for fetching an archive once
         self._checks = {} if is_stream else checks.verify(Path(self._path))
         self._input = Input(self._path, comm, engine, parameters)
+        self._data = DataFiles(Path(self._path)) if self._checks else None
+        self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it
         self._known: dict[tuple[str, int], _Blocks] = {}
         self._known_entries: dict[str, _Entry] | None = None
 
@@ -158,6 +161,8 @@ class Reader:
         if self._input.is_open:
             self._cache.clear()
             self._input.close()
+            if self._data is not None:
+                self._data.close()
 
     # ----------------------------------------------------------------------------------------------------- inside
 
@@ -220,13 +225,17 @@ class Reader:
     def _found(self, name: str, step: int) -> _Blocks:
         if self._input.shape(name, step) == ():
             raise ParameterError(f"variable {name!r} is one value: it has no blocks")
-        placed = self._input.placed(name, step)
         rows = self._rows(name, step)
         if rows is None:
+            placed = self._input.placed(name, step)
             return _Blocks(_table_of_others(placed, step, self._entry(name).dtype), has_table=False)
-        if zlib.crc32(rows.data) != self._checks.get((step, name), zlib.crc32(rows.data)):
+        is_checked = (step, name) in self._checks
+        if is_checked and zlib.crc32(rows.data) != self._checks[step, name]:
             raise CorruptArchiveError(f"{self._path!r}: the block table of {name!r} at step {step} is damaged")
         table = blocktable.table_of(rows, name)
+        if is_checked:  # and so is ADIOS2's metadata
+            return _Blocks(table, has_table=True)
+        placed = self._input.placed(name, step)
         # If ADIOS2 says that blocks lie elsewhere, one of the two is damaged.
         known, in_table = (np.hstack(both) for both in ((placed.start, placed.count), (table["start"], table["count"])))
         if known.shape[1] != in_table.shape[1] or (
@@ -261,13 +270,68 @@ class Reader:
 
     def _archive(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
         """The archive of a block, by its number; None if it is not compressed by this plugin."""
+        key = (name, step, number)
         with self._lock:
-            known = self._cache.get((name, step, number))
+            known = self._cache.get(key)
+            place = None if known is not None else self._place(*key, dtype)
+        if place is not None and self._data is not None:
+            found = self._data.archive(place, int(self._blocks(name, step).table["archive_bytes"][number]))
+            known = found if found is not None and self._is_block(found, *key, dtype) else None
+        with self._lock:
             if known is None:
+                if place is not None:
+                    self._places[name, step] = None  # it is not where it was expected
                 known = self._fetch(name, step, number, dtype)
-                if known is not None:
-                    self._cache.put((name, step, number), known)
+            if known is not None:
+                self._cache.put(key, known)
             return known
+
+    def _place(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> Place | None:
+        """Where the archive of a block must lie in a data file; None if that is not known."""
+        starts = self._data.starts(step) if self._data is not None else None
+        if starts is None:
+            return None
+        if (name, step) not in self._places:
+            self._places = {
+                (name, step): self._places_of(name, step, len(starts[1])),
+                **dict(list(self._places.items())[:63]),
+            }
+        relative = self._places[name, step]
+        if relative is None:
+            return None
+        rank = int(self._blocks(name, step).table["rank"][number])
+        return Place(int(starts[0][rank]), int(starts[1][rank] + relative[number]))
+
+    def _places_of(self, name: str, step: int, ranks: int) -> NDArray[np.int64] | None:
+        """Where the archives of a variable lie among the data of their ranks; None if the variable was not put by a
+        Writer, or it would take the block tables of too many others to know."""
+        before = sorted(other for at, other in self._checks if at == step and other <= name)
+        unknown = sum((other, step) not in self._known for other in before)
+        if name not in before or unknown > _MOST_TABLES:
+            return None
+        variables = []
+        for other in before:
+            table = self._blocks(other, step).table
+            dtype = DTYPES[self._input.types()[other]]
+            is_coded = dtype.kind == "f" or not np.array_equal(table["archive_bytes"], table["raw_bytes"])
+            rank = table["rank"]
+            if (np.diff(rank) < 0).any() or (rank < 0).any() or (rank >= ranks).any():
+                return None
+            variables.append(StoredVariable(rank, table["archive_bytes"], dtype.itemsize, is_coded))
+        return places_of(variables, ranks)[-1]
+
+    def _is_block(self, archive: NDArray[np.uint8], name: str, step: int, number: int, dtype: np.dtype[Any]) -> bool:
+        """Whether this is the archive that the block table describes."""
+        row = self._blocks(name, step).table[number]
+        try:
+            info = cusz_core.inspect(archive)
+        except CuszError:
+            return False
+        return (info.shape, info.dtype, info.checksum) == (
+            field_shape(row["count"].tolist()),
+            dtype,
+            int(row["checksum"]),
+        )
 
     def _fetch(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
         blocks = self._blocks(name, step)
@@ -331,6 +395,21 @@ class _Blocks:
     table: NDArray[Any]
     has_table: bool
     may_be_archives: bool = True
+
+    @functools.cached_property
+    def _edges(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Where blocks begin and end along each axis; rows of a table are too far apart to look at many of them."""
+        start, end = self.table["start"], self.table["start"] + self.table["count"]
+        return [(start[:, axis].copy(), end[:, axis].copy()) for axis in range(start.shape[1])]
+
+    def meeting(self, box: Box) -> NDArray[np.int64]:
+        """The numbers of the blocks that have elements in common with a box."""
+        numbers: NDArray[np.int64] | None = None
+        for (start, end), first, count in zip(self._edges, *box, strict=True):
+            own = (start, end) if numbers is None else (start[numbers], end[numbers])
+            meets = np.flatnonzero(np.minimum(own[1], first + count) > np.maximum(own[0], first))
+            numbers = meets if numbers is None else numbers[meets]
+        return np.arange(len(self.table)) if numbers is None else numbers
 
     @functools.cached_property
     def overlap(self) -> bool:
@@ -579,33 +658,34 @@ class ReaderStep:
         Args:
             clear: sets values that no block covers to 0.
         """
-        table = blocks.table
-        starts = np.maximum(table["start"], box[0])  # of the overlaps of blocks and the box
-        counts = np.minimum(table["start"] + table["count"], np.add(*box)) - starts
         needed = []
-        for number in np.flatnonzero((counts > 0).all(axis=1)).tolist():
-            block = _tuple(table["start"][number]), _tuple(table["count"][number])
-            needed.append((number, block, (_tuple(starts[number]), _tuple(counts[number]))))
+        for number in blocks.meeting(box).tolist():
+            row = blocks.table[number]
+            block = _tuple(row["start"]), _tuple(row["count"])
+            starts = np.maximum(block[0], box[0])
+            needed.append((number, block, (_tuple(starts), _tuple(np.minimum(np.add(*block), np.add(*box)) - starts))))
         if clear and sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
             result[...] = 0
-        if not needed:
-            return True
         workers = min(self._reader._threads, len(needed))
-        threads = max(self._reader._threads // workers, 1)
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            pending: deque[concurrent.futures.Future[None]] = deque()
-            for number, block, common in needed:
-                if len(pending) > 2 * workers:  # waiting archives take memory
-                    pending.popleft().result()
-                archive = self._reader._archive(name, self.index, number, dtype)
-                if archive is None:
-                    blocks.may_be_archives = False
-                    break
-                what = self._reader._block_in_words(name, self.index, block[0])
-                target = result[_slices(common, box[0])]
-                pending.append(pool.submit(_decode, archive, block, common, target, threads, what))
-            while pending:
-                pending.popleft().result()
+        threads = max(self._reader._threads // max(workers, 1), 1)
+
+        def decode(number: int, block: Box, common: Box) -> None:
+            if not blocks.may_be_archives:
+                return
+            archive = self._reader._archive(name, self.index, number, dtype)
+            if archive is None:
+                blocks.may_be_archives = False
+                return
+            what = self._reader._block_in_words(name, self.index, block[0])
+            _decode(archive, block, common, result[_slices(common, box[0])], threads, what)
+
+        if workers <= 1:
+            for one in needed:
+                decode(*one)
+        else:
+            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+                for done in [pool.submit(decode, *one) for one in needed]:
+                    done.result()
         return blocks.may_be_archives
 
     def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:

@@ -551,8 +551,8 @@ class Writer:
             output.begin_step()
             for description in agreed.arrays.values():
                 output.describe(description)
-            for block, one in zip(blocks, compressed, strict=True):
-                output.put(block, one.archive, one.range)
+            for block, one in sorted(zip(blocks, compressed, strict=True), key=lambda both: both[0].name):
+                output.put(block, one.archive, one.range)  # in an order that a Reader knows (datafiles.py)
             if self._ranks.rank == 0:
                 for value in self._step_values.values():
                     output.put_value(value)

@@ -1,0 +1,159 @@
+"""Archives in the data files of a BP5 file that a Writer wrote, read without ADIOS2.
+
+ADIOS2 has no call that returns a block as it is stored: its plugin has to be asked to decode it, into memory of the
+block's size that ADIOS2 fills with zeros first, one block at a time. But a Writer puts the blocks of a rank one after
+the other, those of variables in the order of their names; so where an archive lies follows from where the rank's data
+begin, which ADIOS2's index says, and from lengths in block tables. How ADIOS2 2.10 to 2.12 arrange data is not
+documented: what is read is compared with what must be there, and where it differs, ADIOS2 has to be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+
+__all__ = ["DataFiles", "Place", "StoredVariable", "places_of"]
+
+_INDEX = "md.idx"
+_HEADER_BYTES = 64
+_MOST_OPEN = 64  # data files
+_ALIGNED = 64  # where archives begin in memory: decoding is faster if they are aligned
+_LITTLE_ENDIAN, _BP_VERSION = (36, 0), (37, 5)  # bytes of the header, and what they must be
+
+
+def _parameter(key: str, value: str) -> bytes:
+    return b"".join(struct.pack("B", len(text)) + text.encode() for text in (key, value))
+
+
+#: What ADIOS2 puts before an archive.
+_PREFIX = b"5\x01\0\0\x02" + _parameter("PluginLibrary", PLUGIN_LIBRARY) + _parameter("PluginName", PLUGIN_NAME)
+
+
+class Place(NamedTuple):
+    """Where bytes lie: the number of a data file, and an offset in it."""
+
+    file: int
+    offset: int
+
+
+class StoredVariable(NamedTuple):
+    """A variable's blocks at a step, in the order of its block table.
+
+    Attributes:
+        rank: that put each block, ascending.
+        stored_bytes: of each block.
+        value_bytes: of its type.
+        has_operator: whether these are the plugin's.
+    """
+
+    rank: NDArray[np.int64]
+    stored_bytes: NDArray[np.int64]
+    value_bytes: int
+    has_operator: bool
+
+
+def places_of(variables: Iterable[StoredVariable], ranks: int) -> list[NDArray[np.int64]]:
+    """Where the blocks of variables begin, relative to where the data of the rank that put them do.
+
+    Args:
+        variables: those of a step, in the order in which they are put.
+        ranks: their number.
+    """
+    ends = np.zeros(ranks, np.int64)
+    places = []
+    for rank, stored_bytes, value_bytes, has_operator in variables:
+        taken = stored_bytes + (len(_PREFIX) if has_operator else 0)
+        # Every block is aligned to its type, relative to where the rank's data begin.
+        aligned = -(-taken // value_bytes) * value_bytes
+        before = np.cumsum(aligned) - aligned
+        is_first = np.r_[True, rank[1:] != rank[:-1]][: len(rank)]
+        of_first = np.maximum.accumulate(np.where(is_first, np.arange(len(rank)), 0))
+        begin = -(-ends[rank] // value_bytes) * value_bytes
+        places.append(begin + before - before[of_first])
+        ends[rank] = places[-1] + taken  # in order: the last block of a rank counts
+    return places
+
+
+class DataFiles:
+    """The data files of a BP5 file. Threads may read at the same time."""
+
+    def __init__(self, folder: Path) -> None:
+        """A folder that is not such a file has no data."""
+        self._folder = folder
+        self._steps = _steps_of(folder / _INDEX)
+        self._lock = threading.Lock()
+        self._opened: dict[int, int] = {}  # descriptors
+
+    def starts(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Where the data of every rank begin at a step: numbers of files, and offsets; None if that is not known."""
+        return self._steps[step] if 0 <= step < len(self._steps) else None
+
+    def archive(self, place: Place, archive_bytes: int) -> NDArray[np.uint8] | None:
+        """The archive at a place; None if there is no block of the plugin's."""
+        memory = np.empty(_ALIGNED + archive_bytes, np.uint8)
+        stored = memory[_ALIGNED - len(_PREFIX) :]
+        try:
+            descriptor, is_kept = self._descriptor(place.file)
+            try:
+                n = os.preadv(descriptor, [stored.data], place.offset)
+            finally:
+                if not is_kept:
+                    os.close(descriptor)
+        except OSError:
+            return None
+        is_there = n == stored.nbytes and stored[: len(_PREFIX)].tobytes() == _PREFIX
+        return memory[_ALIGNED:] if is_there else None
+
+    def close(self) -> None:
+        with self._lock:
+            self._steps = []
+            while self._opened:
+                os.close(self._opened.popitem()[1])
+
+    def _descriptor(self, file: int) -> tuple[int, bool]:
+        """A descriptor of a data file, and whether it is kept open."""
+        with self._lock:
+            if file in self._opened:
+                return self._opened[file], True
+            opened = os.open(self._folder / f"data.{file}", os.O_RDONLY | os.O_CLOEXEC)
+            is_kept = len(self._opened) < _MOST_OPEN
+            if is_kept:
+                self._opened[file] = opened
+            return opened, is_kept
+
+
+def _steps_of(index: Path) -> list[Any]:
+    """Where the data of every rank begin, for every step in ADIOS2's index; nothing if that is of another kind."""
+    try:
+        content = index.read_bytes()
+    except OSError:
+        return []
+    if len(content) < _HEADER_BYTES or any(content[at] != value for at, value in (_LITTLE_ENDIAN, _BP_VERSION)):
+        return []
+    steps: list[Any] = []
+    files = np.empty(0, np.int64)
+    at = _HEADER_BYTES
+    while at + 9 <= len(content):
+        kind, length = content[at : at + 1], int.from_bytes(content[at + 1 : at + 9], "little")
+        numbers = np.frombuffer(content[at + 9 : at + 9 + length // 8 * 8], "<i8").astype(np.int64)
+        at += 9 + length
+        if at > len(content) or len(numbers) < 3:
+            break
+        if kind == b"w":  # which file each rank writes to
+            files = numbers[3:]
+        elif kind == b"s":
+            # The ranks' data may have been written in several pieces: then one has to know which block is in which.
+            is_whole = numbers[2] == 0 and len(numbers) == 3 + len(files)
+            steps.append((files, numbers[3:]) if is_whole else None)
+        else:
+            break
+    return steps
