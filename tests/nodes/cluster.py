@@ -105,13 +105,16 @@ class Cluster:
         namespaces: of PIDs, by which the processes of a node are known.
     """
 
-    def __init__(self, n: int, environment: Mapping[str, str], seed: int = 0, limit: int = MOST_BYTES) -> None:
+    def __init__(
+        self, n: int, environment: Mapping[str, str], seed: int = 0, limit: int = MOST_BYTES, pids: int = 1000
+    ) -> None:
         """
         Args:
             n: number of nodes.
             environment: of a login, in addition to that of this process.
             seed: of the frames that are lost.
             limit: bytes after which the network is dead.
+            pids: processes of a node are numbered from `pids` times its own number; 0: alike on all nodes.
 
         Raises:
             NoNodesError: this machine or user may not have such nodes.
@@ -127,7 +130,7 @@ class Cluster:
             self.local.mkdir()
             self._write_files(environment)
             self._n_outputs = 0
-            self._processes, interfaces = self._start_nodes()
+            self._processes, self._sockets, interfaces = self._start_nodes(pids)
             self._control = self._start_switch(interfaces, seed, limit)
         except BaseException:
             self.close()
@@ -147,16 +150,17 @@ class Cluster:
         }
         (self.folder / "environment").write_text(json.dumps(self.environment), encoding="utf-8")
 
-    def _start_nodes(self) -> tuple[list[subprocess.Popen[bytes]], list[int]]:
-        """The processes that hold the nodes, and file descriptors of their interfaces."""
+    def _start_nodes(self, pids: int) -> tuple[list[subprocess.Popen[bytes]], list[socket.socket], list[int]]:
+        """The processes and sockets that hold the nodes, and file descriptors of their interfaces."""
         namespaces = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        node = [sys.executable, "-I", "-S", str(HERE / "node.py")]
         if os.geteuid() != 0:
             namespaces[:0] = ["--user", "--map-root-user"]
         processes, sockets, interfaces = [], [], []
         for name in self.names:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._stack.callback(ours.close)
-            command = ["unshare", *namespaces, sys.executable, "-I", "-S", HERE / "node.py", name, self.folder, PREFIX]
+            command = ["unshare", *namespaces, *node, name, str(self.folder), PREFIX, str(pids)]
             log = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
             with theirs:
                 process = subprocess.Popen(
@@ -180,7 +184,7 @@ class Cluster:
             interfaces += files
             self._stack.callback(os.close, files[0])
         self.namespaces = [os.readlink(f"/proc/{process.pid}/ns/pid_for_children") for process in processes]
-        return processes, interfaces
+        return processes, sockets, interfaces
 
     def _start_switch(self, interfaces: Sequence[int], seed: int, limit: int) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -205,8 +209,8 @@ class Cluster:
         """Ends a node and all of its processes, as a power failure does: not even the end of its connections is heard
         of."""
         self.link(node, is_cut=True)
-        self._processes[node].kill()  # which is the signal for node.py as well: unshare --kill-child
-        self._processes[node].wait(START_S)
+        self._sockets[node].close()  # node.py ends, and with it all processes of the node
+        _end(self._processes[node])
 
     def start(self, node: int, words: Iterable[str | Path], env: Mapping[str, str] | None = None) -> Command:
         """Starts a command on a node, in the cluster's folder."""
@@ -282,11 +286,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(START_S)
 
 
-def wait_until(condition: Any, timeout: float, what: str) -> Any:
-    """What the condition returns, when it is true."""
+def wait_until(condition: Any, timeout: float, what: str, *commands: Command) -> Any:
+    """What the condition returns, when it is true; otherwise fails, with what commands have said."""
     give_up = time.monotonic() + timeout
     while not (found := condition()):
-        assert time.monotonic() < give_up, f"not within {timeout} s: {what}"
+        if time.monotonic() > give_up:
+            raise AssertionError("\n".join([f"not within {timeout} s: {what}", *(one.output for one in commands)]))
         time.sleep(0.01)
     return found
 

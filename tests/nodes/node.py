@@ -1,4 +1,4 @@
-"""Process 1 of a node: python node.py NAME FOLDER PREFIX, in namespaces of its own (see cluster.py).
+"""Process 1 of a node: python node.py NAME FOLDER PREFIX PIDS, in namespaces of its own (see cluster.py).
 
 It sets up the node's name, network interface and local disk, and then starts what login.py asks for, as a daemon of ssh
 would. Its standard input is a socket: through it goes the interface's file descriptor, and its end is that of the node,
@@ -21,7 +21,6 @@ from pathlib import Path
 
 INTERFACE = "eth0"
 MTU = 9000
-PIDS_OF_NODE = 1000  # of the processes of a test, more or less
 #: From <linux/if_tun.h>.
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 MOST_BYTES_OF_COMMAND = 1 << 18
@@ -39,11 +38,11 @@ def _run(*words: str) -> None:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip() or f'exit status {done.returncode}'}")
 
 
-def set_up(number: int, folder: Path, prefix: str) -> int:
+def set_up(number: int, folder: Path, prefix: str, pids: int) -> int:
     """Gives the node its name, interface and disk. Returns the file descriptor of the interface's other end."""
     socket.sethostname(f"node{number}")
     # SST tells processes of several nodes apart by their numbers, and by the second in which they began.
-    Path("/proc/sys/kernel/ns_last_pid").write_text(str(PIDS_OF_NODE * number + 100), encoding="ascii")
+    Path("/proc/sys/kernel/ns_last_pid").write_text(str(pids * number + 100), encoding="ascii")
     Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1", encoding="ascii")
     interface = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     request = struct.pack("16sH22x", INTERFACE.encode(), _IFF_TAP | _IFF_NO_PI)
@@ -96,8 +95,8 @@ class Sessions:
         self._close(pid)
         os.killpg(pid, signal.SIGKILL)
 
-    def reap(self) -> None:
-        """Takes note of processes that have ended, orphans among them, and tells those who wait."""
+    def reap(self, signals: bytes) -> None:
+        """After such signals: takes note of processes that have ended, orphans among them, and tells those who wait."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -117,10 +116,10 @@ class Sessions:
 
 
 def main() -> None:
-    name, folder, prefix = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    name, folder, prefix, pids = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     outside = socket.socket(fileno=0)
     try:
-        interface = set_up(int(name.removeprefix("node")), folder, prefix)
+        interface = set_up(int(name.removeprefix("node")), folder, prefix, pids)
     except OSError as error:
         outside.send(f"{name}: {error}".encode())
         raise SystemExit(1) from error
@@ -134,7 +133,7 @@ def main() -> None:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     sessions = Sessions(listener)
-    sessions.events.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096) and sessions.reap())
+    sessions.events.register(woken, selectors.EVENT_READ, lambda: sessions.reap(os.read(woken, 4096)))
     sessions.events.register(outside, selectors.EVENT_READ, sys.exit)
     while True:
         for key, _ in sessions.events.select():

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def test_a_cluster_ends_with_its_process(start: Callable, tmp_path: Path) -> Non
 def test_why_there_are_no_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The reason is said, and nothing is left of the attempt."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(clusters.tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(clusters, "PROGRAMS", ("no-such-program", "ip"))
     with pytest.raises(clusters.NoNodesError, match="not on this machine: no-such-program"):
         clusters.Cluster(2, {})
