@@ -7,6 +7,7 @@ environment of a login (the file "environment") and not in that of the caller, a
 
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -20,8 +21,9 @@ def main() -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as session:
         session.connect(f"{folder}/{name}.socket")
         socket.send_fds(session, [json.dumps(asked).encode()], [0, 1, 2])
-        status = session.recv(1)  # nothing if the node has died
-    return status[0] if status else 255
+        while not (status := session.recv(1)):
+            signal.pause()  # the node has died: nobody says so to ssh
+    return status[0]
 
 
 if __name__ == "__main__":
