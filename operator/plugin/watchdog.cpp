@@ -110,10 +110,13 @@ bool start_thread(Watch& watch) noexcept {
 std::uint64_t state_of_folder(const char* folder) noexcept {
     DIR* const listing = ::opendir(folder);
     if (listing == nullptr) return 0;
+    const int descriptor = ::dirfd(listing);
     std::uint64_t sum = 1; // of all files, in whatever order they are listed
     while (const dirent* const entry = ::readdir(listing)) {
+        if (std::strcmp(entry->d_name, "..") == 0 || descriptor < 0)
+            continue; // it changes with what is beside the folder
         struct stat found{};
-        if (::fstatat(::dirfd(listing), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (::fstatat(descriptor, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0) continue;
         std::uint64_t hash = mixed(0xcbf29ce484222325U, entry->d_name, std::strlen(entry->d_name));
         hash = mixed(hash, &found.st_size, sizeof found.st_size);
         hash = mixed(hash, &found.st_mtim.tv_sec, sizeof found.st_mtim.tv_sec);

@@ -231,7 +231,11 @@ def test_a_watch_lets_work_go_on(patience: str, beside: str, python: Callable, t
     assert python(WATCH, tmp_path, patience, seconds, beside, timeout=30).stdout == "came back\n"
 
 
-@pytest.mark.parametrize("beside", ["true", "echo once > file", "mkdir new; cd new; " + GROWS, "rm -rf $PWD"])
+@pytest.mark.parametrize(
+    "beside",
+    ["true", "echo once > file", f"mkdir new; cd new; {GROWS}", "rm -rf $PWD", f"cd ..; {APPEARS}"],
+    ids=["nothing", "once", "in a folder", "removed", "beside the folder"],
+)
 def test_a_watch_ends_the_process(beside: str, python: Callable, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
