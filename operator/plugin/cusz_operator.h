@@ -6,9 +6,13 @@
  * Writing: ADIOS2 has no call that takes bytes which are already compressed. An archive posted here gets a key, and a
  * Put with that key as the block's address makes the plugin store the archive.
  *
+ * Watching: a collective call of ADIOS2 that fails on one rank may never come back on any. A thread here notices, which
+ * also runs while the call is holding the interpreter's lock of a Python program.
+ *
  * The functions act on the copy of the library that they are called in: it must be the one that ADIOS2 loaded.
  *
- * All functions may be called from any thread; none throws or aborts.
+ * All functions may be called from any thread; none throws or aborts,
+ * except for what cusz_operator_watch_begin() is there for.
  */
 #ifndef CUSZ_OPERATOR_H
 #define CUSZ_OPERATOR_H
@@ -29,7 +33,7 @@ extern "C" {
 /* ---- The plugin */
 
 /* Changes whenever a function below changes its meaning. */
-#define CUSZ_OPERATOR_INTERFACE 4
+#define CUSZ_OPERATOR_INTERFACE 5
 CUSZ_OPERATOR_API int32_t cusz_operator_interface(void);
 
 /* "major.minor.patch" of the library. */
@@ -105,6 +109,19 @@ CUSZ_OPERATOR_API uintptr_t cusz_operator_offer_with_range(const void* archive, 
 
 /* Withdraws a posted archive, used or not, and returns what became of it. The archive is not accessed afterwards. */
 CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t key);
+
+/* ---- Watching over calls */
+
+/* Ends the process with exit status 1, after writing `message` to stderr, when no file in a folder has appeared, grown
+ * or been changed for a while. A folder that cannot be read, as it is not there yet, does not change. folder    looked
+ * into at most every `patience` / 16 and at least every 10 seconds; its own folders are not. Copied patience  seconds
+ * without a change, > 0; time for which the process was stopped does not count message   with the new line at its end;
+ * copied Returns what cusz_operator_watch_end() takes. Returns 0, and does not watch, if an argument makes no sense
+ * (such as an infinite `patience`), or no thread can be started. */
+CUSZ_OPERATOR_API uintptr_t cusz_operator_watch_begin(const char* folder, double patience, const char* message);
+
+/* Ends a watch; nothing happens if `watch` is 0. */
+CUSZ_OPERATOR_API void cusz_operator_watch_end(uintptr_t watch);
 
 /* ---- Memory */
 

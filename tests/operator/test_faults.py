@@ -171,10 +171,7 @@ def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_
 def test_a_disk_that_is_fuller_than_it_says(
     engine: str, ranks: int, program: Callable, python: Callable, tmp_path: Path
 ) -> None:
-    """Where ADIOS2 itself fails, the error is told, and a job with ranks that it leaves waiting ends.
-
-    Not so in BP5 with several ranks on a node: there the rank that fails never comes back from ADIOS2.
-    """
+    """Where ADIOS2 itself fails, the error is told, and a job with ranks that it leaves waiting ends."""
     command = in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", str(ranks), engine, "unchecked")
     done = program(command, check=False)
     assert done.returncode not in (0, 124)
@@ -186,6 +183,71 @@ def test_a_disk_that_is_fuller_than_it_says(
     if ranks > 1:
         assert "ADIOS2 left other ranks waiting: the job is aborted" in text
     assert require_right(python, tmp_path / "run.bp", len(complete)) == len(complete)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("how", ["unchecked", "unchecked, asynchronous"])
+def test_a_rank_that_does_not_come_back(how: str, program: Callable, python: Callable, tmp_path: Path) -> None:
+    """In BP5, with several ranks on a node, a rank whose write fails stays in ADIOS2, and waits there for ranks that
+    wait for it. The job ends all the same, and says so."""
+    done = program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "8m", "3", "BP5", how), check=False)
+    assert done.returncode not in (0, 124)
+    told = logs(tmp_path / "run.bp", 3)
+    n = sum(line.startswith("step") for line in told[0])
+    assert all(line.startswith("step") for lines in told for line in lines), told
+    assert (
+        f"disk/run.bp': writing step {n} of this Writer: ADIOS2 does not come back, and nothing in the folder has "
+        "changed for 5 s: it has failed on a rank, and left all of them waiting"
+    ) in done.stderr
+    complete = n - how.endswith("asynchronous")
+    assert require_right(python, tmp_path / "run.bp", complete) >= complete
+
+
+#: A watch over a call that keeps the interpreter's lock, beside a process that does something in the folder.
+WATCH = """
+import ctypes, subprocess, sys, time
+from cusz_operator.plugin import Plugin
+folder, patience, seconds, beside = sys.argv[1:]
+with subprocess.Popen(["sh", "-c", beside], cwd=folder) as other:
+    with Plugin().watch(folder, float(patience), "nothing has changed"):
+        ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6))
+    print("came back", flush=True)
+    other.kill()
+"""
+GROWS = "while sleep 0.1; do echo more >> grows; done"
+CHANGES = "echo 1234567 > file; while sleep 0.1; do echo other | dd of=file conv=notrunc status=none; done"
+APPEARS = "for i in $(seq 100); do sleep 0.1; : > file$i; done"
+STOPS = "sleep 0.3; kill -STOP $PPID; sleep 2; kill -CONT $PPID"
+
+
+@pytest.mark.parametrize(
+    ("patience", "beside"),
+    [("1", GROWS), ("1", CHANGES), ("1", APPEARS), ("1.5", STOPS), ("inf", "true"), ("0", "true"), ("100", "true")],
+    ids=["grows", "changes", "appears", "stopped", "infinite", "none", "long"],
+)
+def test_a_watch_lets_work_go_on(patience: str, beside: str, python: Callable, tmp_path: Path) -> None:
+    """As long as something is written, however slowly; and time for which the process was stopped does not count."""
+    seconds = "1" if beside == STOPS else "3"
+    assert python(WATCH, tmp_path, patience, seconds, beside, timeout=30).stdout == "came back\n"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    ["true", "echo once > file", f"mkdir new; cd new; {GROWS}", "rm -rf $PWD", f"cd ..; {APPEARS}"],
+    ids=["nothing", "once", "in a folder", "removed", "beside the folder"],
+)
+def test_a_watch_ends_the_process(beside: str, python: Callable, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = python(WATCH, folder, "0.5", "20", f"({beside}) & sleep 3; kill $! 2> /dev/null", timeout=15, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "nothing has changed\n")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "soon", ""])
+def test_a_patience_that_makes_no_sense(text: str, python: Callable) -> None:
+    done = python("import cusz_operator", env={"CUSZ_PATIENCE": text}, check=False)
+    assert done.returncode == 1
+    assert f"CUSZ_PATIENCE is {text!r}; it must be a number of seconds > 0, or inf" in done.stderr
 
 
 ON_A_READ_ONLY_DISK = f"""
@@ -391,9 +453,10 @@ except cusz_core.CuszError as error:
 
 
 def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_path: Path) -> None:
-    """No plugin at all; none where ADIOS2 looks for it; another copy of it."""
-    path = tmp_path / "run.bp"
-    mpirun(1, "faults.py", "steps", path, "BP5", "1", timeout=60)
+    """No plugin at all; none where ADIOS2 looks for it; another copy of it. Archives in BP5 are read without it."""
+    path, other = tmp_path / "run.bp", tmp_path / "bp5.bp"
+    mpirun(1, "faults.py", "steps", path, "BP4", "1", timeout=60)
+    mpirun(1, "faults.py", "steps", other, "BP5", "1", timeout=60)
     package = Path(cz.__file__).parent
     for folder in ("site", "empty", "copy"):
         (tmp_path / folder).mkdir()
@@ -406,6 +469,7 @@ def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_pat
     assert table == "[[12, 500]]"
     assert "CuszError: " in error
     assert "operator plugin named cusz" in error
+    assert python(READ_WITH, other, tmp_path / "empty").stdout == "[[12, 500]]\n"
     core = {"LD_LIBRARY_PATH": str(Path(cusz_core.__file__).parent)}
     table, error = python(READ_WITH, path, tmp_path / "copy", env=core).stdout.split("\n", 1)
     assert table == "[[12, 500]]"

@@ -137,6 +137,8 @@ def test_the_library_has_no_symbols_of_adios2(program: Callable) -> None:
         "cusz_operator_offer",
         "cusz_operator_offer_with_range",
         "cusz_operator_withdraw",
+        "cusz_operator_watch_begin",
+        "cusz_operator_watch_end",
         "cusz_operator_version",
         "cusz_operator_capture_begin",
         "cusz_operator_capture_end",

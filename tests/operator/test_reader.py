@@ -170,7 +170,7 @@ def test_archives_are_kept(file: tuple[Path, np.ndarray]) -> None:
     with cz.Reader(path) as run:
         before = run[0].read("T", (0, 0))
     for limit, fetched in [(2**28, 2), (sum(sizes), 2), (sum(sizes) - 1, 4), (max(sizes) - 1, 3), (0, 4)]:
-        with cz.Reader(path, cache_bytes=limit) as run:
+        with cz.Reader(path, cache_bytes=limit, threads=1) as run:
             count = []
             fetch = run._fetch
             run._fetch = lambda *args, fetch=fetch, count=count: count.append(args) or fetch(*args)  # type: ignore

@@ -24,7 +24,10 @@ QUOTES = [line for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.
 #: What precedes a message: the class of an exception, or who prints it.
 PREFIX = re.compile(r"\w+Error: |cusz: error: |cusz_operator: |PROBLEM +|\[ADIOS2 \w+\] ")
 #: Provoked elsewhere, by a program that has to be compiled.
-ELSEWHERE = {"Span does not support Operations": "test_adios2_examples.py"}
+ELSEWHERE = {
+    "Span does not support Operations": "test_adios2_examples.py",
+    "ORTE has lost communication with a remote daemon.": "../nodes/test_runs.py",
+}
 GAP = "\0"  # stands where a message has a value
 
 

@@ -144,10 +144,10 @@ def _steps_of(index: Path) -> list[Any]:
     at = _HEADER_BYTES
     while at + 9 <= len(content):
         kind, length = content[at : at + 1], int.from_bytes(content[at + 1 : at + 9], "little")
-        numbers = np.frombuffer(content[at + 9 : at + 9 + length // 8 * 8], "<i8").astype(np.int64)
-        at += 9 + length
-        if at > len(content) or len(numbers) < 3:
+        begin, at = at + 9, at + 9 + length
+        if at > len(content) or length % 8 or length < 24:
             break
+        numbers = np.frombuffer(content[begin:at], "<i8").astype(np.int64)
         if kind == b"w":  # which file each rank writes to
             files = numbers[3:]
         elif kind == b"s":

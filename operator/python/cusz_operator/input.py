@@ -5,6 +5,7 @@ ADIOS2's engines are not thread-safe: every call here waits for the one before i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from cusz_core.errors import CuszError, ParameterError
 from .blocks import Extents
 from .inspection import INTEGERS, blocks_info, extents_of, import_adios2
 from .plugin import Plugin, without_colours
+from .streams import told_apart
 
 __all__ = ["DTYPES", "Box", "Input", "Placed"]
 
@@ -84,7 +86,10 @@ class Input:
         self._parameters = given if self.is_stream else {"OpenTimeoutSecs": "1", **given}
         self._io = self._declare("cusz_reader")
         mode = adios2.Mode.Read if self.is_stream else adios2.Mode.ReadRandomAccess
-        self._engine: Any = self._attempt("open", lambda: self._io.open(path, mode, *together))
+        with contextlib.ExitStack() as stack:
+            for stream_comm in together:
+                stack.enter_context(told_apart(adios2, stream_comm, self._parameters))
+            self._engine: Any = self._attempt("open", lambda: self._io.open(path, mode, *together))
         self.n_steps = 0 if self.is_stream else int(self._engine.steps())
         self._types: dict[str, str] | None = None
         self._own_steps: dict[str, dict[int, int]] = {}

@@ -6,9 +6,11 @@ Of these calls, only those that ADIOS2 makes collective communicate: constructin
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,13 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from . import blocktable, checks, statistics
+from . import blocktable, checks, ranks, statistics
 from .agreement import Description, Value, bytes_needed
 from .blocks import PreparedBlock
 from .parameters import define_operator
 from .plugin import Plugin, keep_for_ever, without_colours
 from .representation import PARTS, attribute_name, is_exact, is_packed
+from .streams import told_apart
 
 __all__ = ["Output", "require_room"]
 
@@ -51,6 +54,7 @@ class Output:
         self._table_checks: dict[str, int] = {}  # of the open step
         self._records: dict[str, checks.VariableRecord] = {}  # of the open step
         self._step = 0
+        self._is_drained = False  # from a burst buffer, where files grow first
         self.has_statistics = False
 
     @property
@@ -80,14 +84,41 @@ class Output:
             CuszError: ADIOS2 cannot open it.
         """
         self.has_statistics = has_statistics
+        self._is_drained = any(key.lower() == "burstbufferpath" and value for key, value in parameters.items())
         self._io.set_parameters({**parameters, "StatsLevel": str(int(has_statistics))})
         mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
         try:
-            self._engine = self._io.open(self._path, mode, *self._comm)
+            with contextlib.ExitStack() as stack:
+                for comm in [] if self.is_file else self._comm:
+                    stack.enter_context(told_apart(self._adios2, comm, parameters))
+                self._engine = self._io.open(self._path, mode, *self._comm)
             if record_checks and self.is_file:
                 self._checks = checks.Recorder(Path(self._path), append)
         except Exception as error:
             raise CuszError(f"ADIOS2 cannot open it: {without_colours(error)}") from error
+
+    def watch(self, what: str, others: int) -> AbstractContextManager[None]:
+        """While all ranks are in a call of ADIOS2: ends this process, and so the job, if it does not come back.
+
+        Where a rank's write fails, ADIOS2 may leave all ranks waiting for each other, without a message. That is taken
+        for granted when nothing in the folder has changed for `ranks.PATIENCE` and a tenth of it, or 2 s, which is left
+        to a rank that has an error to tell (`Ranks.agree_after_adios2`). One rank watches, rank 0, so that the folder
+        of a large job is not asked for by all of its ranks.
+
+        Args:
+            what: it does, for the message.
+            others: number of ranks that this one may wait for.
+        """
+        if others == 0 or not self.is_file or self._is_drained:
+            return contextlib.nullcontext()
+        patience = ranks.PATIENCE + max(ranks.PATIENCE / 10, 2.0)
+        return self.plugin.watch(
+            self._path,
+            patience,
+            f"cusz_operator: {self._path!r}: {what}: ADIOS2 does not come back, and nothing in the folder has changed "
+            f"for {patience:g} s: it has failed on a rank, and left all of them waiting. (Is the disk full, or a "
+            "quota? CUSZ_PATIENCE sets how many seconds to wait.) The job is ended; complete steps are in the file.",
+        )
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute.

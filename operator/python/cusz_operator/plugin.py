@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -10,7 +11,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ _FILE_NAME = f"lib{PLUGIN_LIBRARY}.so"
 _SEARCH_VARIABLE = "ADIOS2_PLUGIN_PATH"
 #: The value before `add_to_plugin_path`: what programs that do not import this package see.
 _SEARCHED_BY_OTHERS = os.environ.get(_SEARCH_VARIABLE, "")
-_INTERFACE = 4  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
+_INTERFACE = 5  # CUSZ_OPERATOR_INTERFACE of cusz_operator.h
 _OK = 0
 _WAITING, _USED, _REFUSED = 0, 1, 2  # what became of a posted archive
 MAX_NDIM = 32  # CUSZ_OPERATOR_MAX_NDIM
@@ -200,6 +201,9 @@ class Plugin:
             _SetExtents,
         ]
         self._library.cusz_operator_withdraw.argtypes = [ctypes.c_size_t]
+        self._library.cusz_operator_watch_begin.restype = ctypes.c_size_t
+        self._library.cusz_operator_watch_begin.argtypes = [ctypes.c_char_p, ctypes.c_double, ctypes.c_char_p]
+        self._library.cusz_operator_watch_end.argtypes = [ctypes.c_size_t]
         self._select: Callable[[], object] | None = None  # for the put in progress
         self._failed: list[BaseException] = []  # in it
         self._set_extents = _SetExtents(self._selected)
@@ -210,6 +214,21 @@ class Plugin:
         """ "major.minor.patch" of the library."""
         version: bytes = self._library.cusz_operator_version()
         return version.decode()
+
+    @contextlib.contextmanager
+    def watch(self, folder: str, patience: float, message: str) -> Iterator[None]:
+        """Ends the process, with a message on stderr, if nothing in a folder changes for a while in the `with` block.
+
+        Args:
+            folder: where files grow.
+            patience: seconds; infinity: for ever.
+            message: what to say, without the end of the line.
+        """
+        key = self._library.cusz_operator_watch_begin(os.fsencode(folder), patience, f"{message}\n".encode())
+        try:
+            yield
+        finally:
+            self._library.cusz_operator_watch_end(key)
 
     def capture(self, variable: str, capacity: int, get: Callable[[], object]) -> NDArray[np.uint8] | None:
         """The archive of the block that `get` makes ADIOS2 read; None if that block is not compressed by this plugin.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from cusz_core import errors
-from cusz_core.errors import CuszError, OutOfMemoryError
+from cusz_core.errors import CuszError, OutOfMemoryError, ParameterError
 
 from .errors import PluginError
 from .plugin import without_colours
@@ -18,8 +20,20 @@ __all__ = ["Failure", "Ranks", "failure_of", "raise_first"]
 _ERRORS: dict[str, type[CuszError]] = {name: getattr(errors, name) for name in errors.__all__}
 _ERRORS[PluginError.__name__] = PluginError
 
-#: Seconds that a rank on which ADIOS2 failed waits for the others.
-PATIENCE = 300.0
+
+def _patience() -> float:
+    text = os.environ.get("CUSZ_PATIENCE", "300")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise ParameterError(f"CUSZ_PATIENCE is {text!r}; it must be a number of seconds > 0, or inf")
+    return seconds
+
+
+#: Seconds that ranks wait for each other when ADIOS2 has failed on one of them.
+PATIENCE = _patience()
 
 
 class Failure(NamedTuple):
@@ -70,6 +84,11 @@ class Ranks:
         self.comm = comm.Dup() if comm is not None else None
         self.rank: int = self.comm.rank if self.comm is not None else 0
         self.size: int = self.comm.size if self.comm is not None else 1
+
+    @property
+    def watched(self) -> int:
+        """How many other ranks this one has to watch over: rank 0 all of them, and others none."""
+        return self.size - 1 if self.rank == 0 else 0
 
     def allgather(self, item: Any) -> list[Any]:
         """The items of all ranks (collective)."""

@@ -273,20 +273,28 @@ class Reader:
         key = (name, step, number)
         with self._lock:
             known = self._cache.get(key)
-            place = None if known is not None else self._place(*key, dtype)
-        if place is not None and self._data is not None:
-            found = self._data.archive(place, int(self._blocks(name, step).table["archive_bytes"][number]))
-            known = found if found is not None and self._is_block(found, *key, dtype) else None
-        with self._lock:
-            if known is None:
-                if place is not None:
-                    self._places[name, step] = None  # it is not where it was expected
-                known = self._fetch(name, step, number, dtype)
+        if known is None:
+            known = self._fetch(name, step, number, dtype)
             if known is not None:
-                self._cache.put(key, known)
-            return known
+                with self._lock:
+                    self._cache.put(key, known)
+        return known
 
-    def _place(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> Place | None:
+    def _fetch(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
+        with self._lock:
+            place = self._place(name, step, number)
+            row = self._blocks(name, step).table[number]
+        if place is not None and self._data is not None:
+            found = self._data.archive(place, int(row["archive_bytes"]))
+            with contextlib.suppress(CuszError):
+                if found is not None and _is_block(cusz_core.inspect(found), row, dtype):
+                    return found
+            with self._lock:
+                self._places[name, step] = None  # it is not where it was expected
+        with self._lock:
+            return self._captured(name, step, number, dtype)
+
+    def _place(self, name: str, step: int, number: int) -> Place | None:
         """Where the archive of a block must lie in a data file; None if that is not known."""
         starts = self._data.starts(step) if self._data is not None else None
         if starts is None:
@@ -320,20 +328,8 @@ class Reader:
             variables.append(StoredVariable(rank, table["archive_bytes"], dtype.itemsize, is_coded))
         return places_of(variables, ranks)[-1]
 
-    def _is_block(self, archive: NDArray[np.uint8], name: str, step: int, number: int, dtype: np.dtype[Any]) -> bool:
-        """Whether this is the archive that the block table describes."""
-        row = self._blocks(name, step).table[number]
-        try:
-            info = cusz_core.inspect(archive)
-        except CuszError:
-            return False
-        return (info.shape, info.dtype, info.checksum) == (
-            field_shape(row["count"].tolist()),
-            dtype,
-            int(row["checksum"]),
-        )
-
-    def _fetch(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
+    def _captured(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
+        """The archive of a block, from ADIOS2."""
         blocks = self._blocks(name, step)
         row = blocks.table[number]
         start, count = row["start"].tolist(), row["count"].tolist()
@@ -349,10 +345,8 @@ class Reader:
             return None
         with _in_words(what):
             info = cusz_core.inspect(archive)
-        if blocks.has_table:
-            fits = (info.shape, info.dtype, info.checksum) == (field_shape(count), dtype, int(row["checksum"]))
-        else:  # whose extents may be in another order, such as Fortran's
-            fits = (info.raw_bytes, info.dtype) == (raw_bytes, dtype)
+        # Without a table, extents may be in another order, such as Fortran's.
+        fits = _is_block(info, row, dtype) if blocks.has_table else (info.raw_bytes, info.dtype) == (raw_bytes, dtype)
         if not fits:
             raise CorruptArchiveError(
                 f"{what} is not the one that {'the block table' if blocks.has_table else 'the metadata'} describes"
@@ -857,6 +851,12 @@ class Cache:
     def clear(self) -> None:
         self._kept.clear()
         self._bytes = 0
+
+
+def _is_block(info: cusz_core.ArchiveInfo, row: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether an archive is the one that a row of the block table describes."""
+    there = field_shape(row["count"].tolist()), dtype, int(row["checksum"])
+    return (info.shape, info.dtype, info.checksum) == there
 
 
 def _table_of_others(placed: Placed, step: int, dtype: np.dtype[Any] | None) -> NDArray[Any]:

@@ -214,8 +214,9 @@ class Writer:
             self._ranks.agree(_error_of(output.prepare), where)
             wanted = wanted and self._can_have_statistics(bool(told[0].has_statistics), where)
             self._compressor = Compressor(ranges or wanted)
-            opened = _error_of(lambda: output.open(of_engine, wanted, append, record_checks=self._ranks.rank == 0))
-            self._ranks.agree_after_adios2(opened, where)
+            with output.watch("opening it", self._ranks.watched):
+                opened = _error_of(lambda: output.open(of_engine, wanted, append, record_checks=self._ranks.rank == 0))
+                self._ranks.agree_after_adios2(opened, where)
             self._output = output
         except BaseException:
             self._ranks.free()
@@ -401,7 +402,8 @@ class Writer:
                 print_summary(self._path, self._steps, self._seconds, self.summary())
 
         try:
-            self._ranks.agree_after_adios2(_error_of(close, of_adios2=True), f"cannot close {self._path!r}")
+            with output.watch("closing it", self._ranks.watched):
+                self._ranks.agree_after_adios2(_error_of(close, of_adios2=True), f"cannot close {self._path!r}")
         except CuszError:
             output.keep_for_ever()
             raise
@@ -424,7 +426,8 @@ class Writer:
         clock.append(time.perf_counter())
         compressed, made = self._compress(work, agreed)
         clock.append(time.perf_counter())
-        written = self._write(blocks, agreed, compressed, made)
+        with self._require_open().watch(f"writing step {self._steps} of this Writer", self._ranks.watched):
+            written = self._write(blocks, agreed, compressed, made)
         clock.append(time.perf_counter())
         self._steps += 1
         self._seconds += clock[-1] - clock[0]

@@ -159,11 +159,11 @@ def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
 
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
     """Writes until the disk is full, and then a step that still fits."""
-    if check == "unchecked":
+    if check.startswith("unchecked"):
         cz.writer.require_room = nothing  # type: ignore[assignment, attr-defined]
         cz.ranks.PATIENCE = 3.0  # type: ignore[attr-defined]
     noise = support.random_bits((1, COLUMNS_OF_NOISE), support.F64, seed=comm.rank)
-    with cz.Writer(path, comm, eb=EB, engine=engine) as out:
+    with cz.Writer(path, comm, eb=EB, engine=engine, asynchronous=check.endswith("asynchronous")) as out:
         for step in range(100):
             try:
                 with out.step():

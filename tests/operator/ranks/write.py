@@ -1,4 +1,4 @@
-"""Writes the variables of cases.py: mpirun python write.py FOLDER ENGINE,STATSLEVEL,PUT..."""
+"""Writes the variables of cases.py: mpirun python write.py FOLDER ENGINE,STATSLEVEL,PUT[,PARAMETER=VALUE...]..."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def write(path: str, engine_type: str, stats_level: str, put: str, parameters: d
 
 if __name__ == "__main__":
     for kind in sys.argv[2:]:
-        engine, stats, mode = kind.split(",")
+        engine, stats, mode, *given = kind.split(",")
         sst = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60"} if engine == "SST" else {}
-        write(str(Path(sys.argv[1]) / f"{engine}_{stats}_{mode}.bp"), engine, stats, mode, sst)
+        parameters = {**sst, **dict(one.split("=") for one in given)}
+        write(str(Path(sys.argv[1]) / f"{engine}_{stats}_{mode}.bp"), engine, stats, mode, parameters)

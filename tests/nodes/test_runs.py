@@ -1,0 +1,306 @@
+"""Runs over nodes with a network between them: aggregators, streams, slow and lossy links, nodes that fail.
+
+Every run ends with files that are right, or with an error on every rank that is left, within the time that its test
+says.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import Cluster, wait_until
+from support import cases
+
+pytest.importorskip("adios2")
+pytestmark = pytest.mark.mpi
+
+HERE = Path(__file__).resolve().parent
+RANKS = HERE.parent / "operator" / "ranks"
+#: How soon Open MPI's daemons miss each other: 4 s without a word, and then three questions, 1 s apart.
+NOTICE = {"oob_tcp_keepalive_time": 4, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 3}
+NOTICE_S = 30.0  # for that, on a busy machine
+#: The same of sockets for which programs say nothing (SST), and how often TCP sends again what nobody answers.
+KERNEL = {
+    "net.ipv4.tcp_keepalive_time": 4,
+    "net.ipv4.tcp_keepalive_intvl": 1,
+    "net.ipv4.tcp_keepalive_probes": 3,
+    "net.ipv4.tcp_retries2": 5,
+}
+
+
+def script(name: str, *arguments: str | Path) -> list[str | Path]:
+    return [sys.executable, RANKS / name, *arguments]
+
+
+def said(log: Path, rank: int = 0) -> list[str]:
+    """What a rank of faults.py has said so far."""
+    path = Path(f"{log}.rank{rank}")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def steps_of(log: Path, rank: int = 0) -> int:
+    return sum(line.startswith("step ") for line in said(log, rank))
+
+
+CHECK = f"""
+import sys
+sys.path.insert(0, {str(RANKS)!r})
+import faults
+n, found = faults.check(sys.argv[1], int(sys.argv[2]))
+print(n, *found, sep="\\n")
+"""
+
+
+def require_right(cluster: Cluster, path: Path, steps: int) -> int:
+    """Reads all that is there, by the Reader and by plain ADIOS2, on node0; returns the steps."""
+    n, *found = cluster.run(0, [sys.executable, "-c", CHECK, path, str(steps)]).splitlines()
+    assert not found, found
+    return int(n)
+
+
+# ------------------------------------------------------------------------------------------------ all is well
+
+AGGREGATION = {
+    "one a node": ["AggregationType=TwoLevelShm", "NumAggregators=4"],
+    "two a node": ["AggregationType=TwoLevelShm", "NumAggregators=8"],
+    "every rank": ["AggregationType=EveryoneWrites"],
+    "two, one after the other": ["AggregationType=EveryoneWritesSerial", "NumAggregators=2"],
+}
+
+
+@cases("name", AGGREGATION, few=[("one a node",), ("every rank",)])
+def test_aggregators_on_four_nodes(name: str, start: Callable, tmp_path: Path) -> None:
+    """The plugin in plain ADIOS2, by ranks of four nodes; read by one process, and by ranks of three nodes. 120 s."""
+    cluster = start(4)
+    kind = ",".join(["BP5,0,Sync", *AGGREGATION[name]])
+    cluster.mpirun(script("write.py", tmp_path, kind)).require(60)
+    file = tmp_path / "BP5_0_Sync.bp"
+    expected = {"one a node": 4, "two a node": 8, "every rank": 4, "two, one after the other": 2}
+    assert len(list(file.glob("data.*"))) == expected[name]
+    assert "selections" in cluster.run(1, script("read.py", f"random,BP5,{file}"))
+    reading = cluster.mpirun(script("read.py", f"stream,BP5,{file}"), nodes=[1, 2, 3], ranks=1)
+    assert "selections" in reading.require(60)
+    assert cluster.link()["bytes"] > 100_000, "the ranks did not talk to each other over the network"
+
+
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_the_writer_on_four_nodes(engine: str, start: Callable, tmp_path: Path) -> None:
+    """60 s."""
+    cluster = start(4)
+    path = tmp_path / "run.bp"
+    cluster.mpirun(script("faults.py", "steps", path, engine, "4")).require(60)
+    assert require_right(cluster, path, 4) == 4
+
+
+@pytest.mark.parametrize(
+    "link", [{"delay": 0.05}, {"rate": 500_000}, {"delay": 0.005, "loss": 0.01}], ids=["late", "narrow", "lossy"]
+)
+def test_a_slow_node(link: dict[str, Any], start: Callable, tmp_path: Path) -> None:
+    """One node is behind a worse link than the others: what is written is the same. 120 s."""
+    cluster = start(4)
+    cluster.link(2, **link)
+    path = tmp_path / "run.bp"
+    cluster.mpirun(script("faults.py", "steps", path, "BP5", "4")).require(120)
+    assert require_right(cluster, path, 4) == 4
+
+
+def streaming(
+    cluster: Cluster, folder: Path, steps: int, writers: list[int], readers: list[int], **options: Any
+) -> Any:
+    """A stream from the Writer on some nodes to the Reader on others; log files are folder/sent and folder/got."""
+    stream = folder / "sent"
+    sending = cluster.mpirun(script("faults.py", "steps", stream, "SST", str(steps)), nodes=writers, **options)
+    log = {"LOG": str(folder / "got")}
+    command = script("faults.py", "receive", stream, "SST")
+    return sending, cluster.mpirun(command, nodes=readers, env=log, **options)
+
+
+def test_a_stream_over_a_slow_and_lossy_network(start: Callable, tmp_path: Path) -> None:
+    """From four nodes to three, 20 ms one way and 1% of frames lost; receivers check every value. 120 s."""
+    cluster = start(7)
+    for node in range(7):
+        cluster.link(node, delay=0.01, loss=0.005)
+    sending, receiving = streaming(cluster, tmp_path, 5, [0, 1, 2, 3], [4, 5, 6], ranks=1)
+    receiving.require(120)
+    sending.require(30)
+    for rank in range(3):
+        assert [line for line in said(tmp_path / "got", rank) if "step" in line] == [f"step {i}" for i in range(5)]
+    assert cluster.link()["lost"] > 0
+
+
+def test_a_stream_between_processes_with_the_same_numbers(start: Callable, tmp_path: Path) -> None:
+    """On four nodes and three, as in containers: SST would take them for one another, and crash. 120 s."""
+    cluster = start(7, pids=0)
+    sending, receiving = streaming(cluster, tmp_path, 3, [0, 1, 2, 3], [4, 5, 6], ranks=1)
+    receiving.require(120)
+    sending.require(30)
+    assert len({said(tmp_path / "sent", rank)[0] for rank in range(4)}) < 4, "their numbers differ"
+
+
+# ------------------------------------------------------------------------------------------------ clocks that differ
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that shifts the time of day, node by node."""
+    library = tmp_path_factory.mktemp("clock") / "libclock.so"
+    done = subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, HERE / "clock.c", "-ldl"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+def test_clocks_that_differ(clock: Path, start: Callable, tmp_path: Path) -> None:
+    """By days and seconds, in a file that is written, read and appended to, and in a stream. 180 s."""
+    cluster = start(4)
+    env = {"LD_PRELOAD": str(clock), "CLOCKS": "node0=0 node1=-86400 node2=7 node3=400000000"}
+    told = [cluster.run(node, ["date", "+%s"], env=env) for node in range(4)]
+    now = time.time()
+    for shift, text in zip([0, -86400, 7, 400_000_000], told, strict=True):
+        assert abs(int(text) - now - shift) < 60
+    path = tmp_path / "run.bp"
+    cluster.mpirun(script("faults.py", "steps", path, "BP5", "2"), env=env).require(60)
+    cluster.mpirun(script("faults.py", "steps", path, "BP5", "2", "2"), nodes=[3, 1], env=env).require(60)
+    assert require_right(cluster, path, 4) == 4
+    stream = tmp_path / "sent"
+    sending = cluster.mpirun(script("faults.py", "steps", stream, "SST", "3"), nodes=[0, 1], ranks=1, env=env)
+    env["LOG"] = str(tmp_path / "got")
+    cluster.mpirun(script("faults.py", "receive", stream, "SST"), nodes=[3, 2], ranks=1, env=env).require(60)
+    sending.require(30)
+
+
+# ------------------------------------------------------------------------------------------------ devices
+
+PRETEND = """
+import dataclasses, sys
+import cusz_core
+from cusz_core import cli
+from cusz_operator import device
+
+found = [
+    dataclasses.replace(backend, available=True, devices=("GPU A", "GPU B")) if backend.name == "cuda" else backend
+    for backend in cusz_core.devices()
+]
+cusz_core.devices = lambda: found
+device._make_current = lambda number: None
+sys.exit(cli.main(["devices", "--mpi", "--json"]))
+"""
+
+
+def test_ranks_take_the_devices_of_their_node(start: Callable, tmp_path: Path) -> None:
+    """Three ranks on each of three nodes with two devices: they are counted node by node. 60 s."""
+    cluster = start(3)
+    program = tmp_path / "pretend.py"
+    program.write_text(PRETEND, encoding="utf-8")
+    command = cluster.mpirun([sys.executable, program], ranks=3)
+    command.require(60)
+    lines = command.output.splitlines()
+    bindings = json.loads("".join(lines[lines.index("[") : lines.index("]") + 1]))
+    assert [(b["rank"], b["node"], b["node_rank"], b["node_size"], b["device"], b["sharing"]) for b in bindings] == [
+        (3 * node + place, f"node{node}", place, 3, place % 2, 2 - place % 2) for node in range(3) for place in range(3)
+    ]
+    for node in range(3):
+        assert command.output.count(f"3 ranks on node{node} share 2 CUDA devices") == 1
+
+
+# ------------------------------------------------------------------------------------------------ nodes that fail
+
+
+def cut(cluster: Cluster, node: int, log: Path) -> None:
+    cluster.link(node, is_cut=True)
+
+
+def die(cluster: Cluster, node: int, log: Path) -> None:
+    cluster.die(node)
+
+
+def kill_rank(cluster: Cluster, node: int, log: Path) -> None:
+    """One process of the node: rank 4, with two ranks on every node."""
+    cluster.run(node, ["kill", "-9", said(log, 2 * node)[0].split()[1]])
+
+
+FAILURES = {"cut": cut, "die": die, "rank": kill_rank}
+
+
+def no_rank_is_left(cluster: Cluster) -> bool:
+    return not any("faults.py" in words for node in range(len(cluster.names)) for words in cluster.processes(node))
+
+
+@cases("engine, fail", ["BP5", "BP4"], FAILURES, few=[("BP5", "cut"), ("BP5", "die"), ("BP4", "rank")])
+def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable, tmp_path: Path) -> None:
+    """All ranks end, also those of the node that is cut off, within NOTICE_S; complete steps are right, and a run on
+    the nodes that are left goes on from there. 180 s."""
+    cluster = start(4)
+    path = tmp_path / "run.bp"
+    writing = cluster.mpirun(script("faults.py", "steps", path, engine, "1000000"), mca=NOTICE)
+    wait_until(lambda: steps_of(path) >= 3, 60, "three steps are written", writing)
+    FAILURES[fail](cluster, 2, path)
+    assert writing.wait(NOTICE_S) != 0
+    assert (fail == "rank") != ("ORTE has lost communication with a remote daemon." in writing.output)
+    wait_until(lambda: no_rank_is_left(cluster), NOTICE_S, "all ranks have ended", writing)
+    n = require_right(cluster, path, steps_of(path))
+    cluster.mpirun(script("faults.py", "steps", path, engine, "2", str(n)), nodes=[0, 1, 3], ranks=1).require(60)
+    assert require_right(cluster, path, n + 2) == n + 2
+
+
+@cases("fail", ["cut", "die"], few=[("die",)])
+def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_path: Path) -> None:
+    """Both nodes at once. The writer waits for them while its queue is full, and goes on when their connections are
+    given up: within NOTICE_S, with KERNEL. 120 s."""
+    cluster = start(4)
+    for name, value in KERNEL.items():
+        cluster.set_kernel(name, value)
+    sending, receiving = streaming(cluster, tmp_path, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
+    wait_until(lambda: steps_of(tmp_path / "got", 1) >= 3, 60, "three steps are received", sending, receiving)
+    for node in (2, 3):
+        cluster.link(node, is_cut=True)
+        if fail == "die":
+            cluster.die(node)
+    sent = steps_of(tmp_path / "sent")
+    wait_until(lambda: steps_of(tmp_path / "sent") > sent + 20, NOTICE_S, "the writer goes on", sending)
+    sending.kill()
+    assert receiving.wait(NOTICE_S) != 0
+
+
+@cases("fail", ["cut", "die"], few=[("cut",)])
+def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_path: Path) -> None:
+    """One of two nodes: its own job ends with an error, and the writer goes on. 120 s."""
+    cluster = start(4)
+    for name, value in KERNEL.items():
+        cluster.set_kernel(name, value)
+    sending, receiving = streaming(cluster, tmp_path, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
+    wait_until(lambda: steps_of(tmp_path / "got", 1) >= 3, 60, "three steps are received", sending, receiving)
+    cluster.link(3, is_cut=True)
+    if fail == "die":
+        cluster.die(3)
+    assert receiving.wait(NOTICE_S) != 0
+    sent = steps_of(tmp_path / "sent")
+    wait_until(lambda: steps_of(tmp_path / "sent") > sent + 20, NOTICE_S, "the writer goes on", sending)
+    sending.kill()
+
+
+@cases("fail", ["cut", "die"], few=[("cut",)])
+def test_the_writer_disappears_while_it_sends(fail: str, start: Callable, tmp_path: Path) -> None:
+    """Both of its nodes at once: the readers end with an error, within NOTICE_S, with KERNEL. 120 s."""
+    cluster = start(4)
+    for name, value in KERNEL.items():
+        cluster.set_kernel(name, value)
+    sending, receiving = streaming(cluster, tmp_path, 100_000, [0, 1], [2, 3], ranks=1, mca=NOTICE)
+    wait_until(lambda: steps_of(tmp_path / "got", 1) >= 3, 60, "three steps are received", sending, receiving)
+    for node in (0, 1):
+        cluster.link(node, is_cut=True)
+        if fail == "die":
+            cluster.die(node)
+    assert receiving.wait(NOTICE_S) != 0, receiving.output

@@ -1,0 +1,253 @@
+"""Archives are read from the data files of a Writer's BP5 file, without ADIOS2 (datafiles.py)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import cusz_operator as cz
+import support
+from cusz_operator import datafiles, reader
+from cusz_operator.datafiles import DataFiles, Place, StoredVariable, places_of
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The blocks for which ADIOS2 was asked."""
+    blocks: list[tuple[Any, ...]] = []
+    ask = cz.Reader._captured
+
+    def asked(self: cz.Reader, *block: Any) -> Any:
+        blocks.append(block)
+        return ask(self, *block)
+
+    monkeypatch.setattr(cz.Reader, "_captured", asked)
+    return blocks
+
+
+def plain(path: Path, name: str, step: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """A variable as ADIOS2 reads it."""
+    adios2 = pytest.importorskip("adios2")
+    if math.prod(shape) == 0:
+        return np.zeros(shape, dtype)
+    with adios2.FileReader(str(path)) as run:
+        variable = run.inquire_variable(name)
+        variable.set_step_selection([step, 1])
+        variable.set_selection([[0] * len(shape), list(shape)])
+        return run.read(variable).reshape(shape).astype(dtype)
+
+
+def require_the_same(path: Path, names: set[str]) -> None:
+    with cz.Reader(path) as run:
+        for index, step in enumerate(run):
+            for name in names & set(step.variables):
+                dtype = step.dtype(name)
+                if dtype.kind == "c":
+                    continue  # its parts are there, too
+                own = step.read(name)
+                assert np.array_equal(
+                    own, plain(path, name, run[name].steps.index(index), own.shape, dtype), equal_nan=True
+                )
+
+
+# ------------------------------------------------------------------------------------------------- where archives lie
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=12).map(sorted),
+            st.sampled_from([1, 2, 4, 8]),
+            st.booleans(),
+        ),
+        max_size=5,
+    )
+)
+def test_places_are_those_of_blocks_put_one_by_one(told: list[tuple[list[tuple[int, int]], int, bool]]) -> None:
+    variables = []
+    ends = [0] * 5
+    expected = []
+    for blocks, value_bytes, has_operator in told:
+        rank, stored = (np.array([block[i] for block in blocks], np.int64) for i in range(2))
+        variables.append(StoredVariable(rank, stored, value_bytes, has_operator))
+        expected.append([])
+        for of, n in blocks:
+            begin = math.ceil(ends[of] / value_bytes) * value_bytes
+            expected[-1].append(begin)
+            ends[of] = begin + n + (len(datafiles._PREFIX) if has_operator else 0)
+    assert [places.tolist() for places in places_of(variables, 5)] == expected
+
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "f32": lambda n: support.smooth((n, 7), support.F32),
+    "f64": lambda n: support.smooth((n, 7), support.F64, seed=1),
+    "noise": lambda n: support.random_bits((n, 7), support.F32, seed=2),
+    "half": lambda n: support.smooth((n, 7), support.F32).astype(np.float16),
+    "complex": lambda n: support.smooth((n, 7), support.F64) * (1 - 2j),
+    "ids": lambda n: np.arange(7 * n, dtype=np.int16).reshape(n, 7),
+    "bytes": lambda n: np.arange(7 * n).astype(np.uint8).reshape(n, 7),
+    "flags": lambda n: np.arange(7 * n).reshape(n, 7) % 3 == 0,
+}
+Steps = list[list[tuple[str, str, list[int]]]]
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from("abcde"),
+                st.sampled_from(sorted(KINDS)),
+                st.lists(st.integers(0, 90), min_size=1, max_size=4),
+            ),
+            min_size=1,
+            max_size=5,
+            unique_by=lambda variable: variable[0],
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    packed=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_whatever_is_put_in_whatever_order(
+    steps: Steps, packed: bool, seed: int, captured: list[Any], tmp_path: Path
+) -> None:
+    """ADIOS2 is not asked for any archive, and values are those that it reads."""
+    path = tmp_path / "run.bp"
+    names = set()
+    with cz.Writer(path, eb=1e-3, progress=False) as out:
+        for variables in steps:
+            puts = []
+            for name, kind, sizes in variables:
+                x = KINDS[kind](sum(sizes))
+                edges = np.cumsum([0, *sizes]).tolist()
+                for a, b in itertools.pairwise(edges):
+                    puts.append((f"{name}_{kind}", x[a:b], x.shape, (a, 0)))
+            random.Random(seed).shuffle(puts)
+            with out.step():
+                out.put("time", 0.5)
+                for name, *block in puts:
+                    lossless: Any = {"lossless": "zstd"} if packed else {}
+                    out.put(name, *block, **lossless)
+                    names.add(name)
+    captured.clear()
+    require_the_same(path, names)
+    assert captured == []
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_ranks_steps_and_appended_ones(engine: str, mpirun: Callable, captured: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    for _ in range(2):
+        mpirun(3, "faults.py", "steps", path, engine, "3", timeout=60)
+    require_the_same(path, {"U", "V", "W"})
+    assert bool(captured) == (engine == "BP4")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("parameters", ["NumAggregators=1", "NumSubFiles=3", "AggregationType=EveryoneWrites"])
+def test_aggregators(parameters: str, mpirun: Callable, captured: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    mpirun(4, "write_with.py", path, parameters, timeout=60)
+    require_the_same(path, {"A", "B"})
+    assert captured == []
+
+
+# --------------------------------------------------------------------------------------- where they are not as expected
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> tuple[Path, np.ndarray]:
+    x = support.smooth((40, 50), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        for i in range(18):
+            for half in (0, 20):
+                out.put(f"T{i:02}", x[half : half + 20], x.shape, (half, 0))
+    return tmp_path / "run.bp", x
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 49, 10**9, -(10**9)])
+def test_another_place(
+    shift: int, file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if ADIOS2 arranged data in another way: it is asked, then."""
+    path, x = file
+    monkeypatch.setattr(reader, "places_of", lambda *told: [places + shift for places in places_of(*told)])
+    with cz.Reader(path, cache_bytes=0) as run:
+        assert not support.violations(x, run[0].read("T03"), 1e-3)
+    assert len(captured) == 2
+
+
+def test_the_archive_of_another_block(
+    file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, x = file
+    monkeypatch.setattr(reader, "places_of", lambda *told: [places[::-1] for places in places_of(*told)])
+    with cz.Reader(path) as run:
+        assert not support.violations(x, run[0].read("T00"), 1e-3)
+    assert len(captured) == 2
+
+
+def test_many_tables_are_not_read_for_one_variable(file: tuple[Path, np.ndarray], captured: list[Any]) -> None:
+    path, x = file
+    with cz.Reader(path) as run:
+        assert not support.violations(x, run[0].read("T17"), 1e-3)
+        assert len(captured) == 2, "18 tables would have to be read"
+        captured.clear()
+        for i in range(17):
+            assert not support.violations(x, run[0].read(f"T{i:02}"), 1e-3)
+        assert captured == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda index: b"",
+        lambda index: index[:63],
+        lambda index: index[:-1],
+        lambda index: index[:37] + b"\4" + index[38:],
+        lambda index: index[:36] + b"\1" + index[37:],
+        lambda index: index[:64] + b"x" + index[65:],
+    ],
+)
+def test_an_index_of_another_kind(damage: Callable[[bytes], bytes], file: tuple[Path, np.ndarray]) -> None:
+    path, _ = file
+    index = path / "md.idx"
+    assert DataFiles(path).starts(0) is not None
+    assert DataFiles(path).starts(1) is None
+    index.write_bytes(damage(index.read_bytes()))
+    assert DataFiles(path).starts(0) is None
+    index.unlink()
+    assert DataFiles(path).starts(0) is None
+
+
+def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = file
+    for i in range(1, 5):
+        (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
+    monkeypatch.setattr(datafiles, "_MOST_OPEN", 2)
+    before = len(os.listdir("/proc/self/fd"))
+    data = DataFiles(path)
+    with cz.Reader(path) as run:
+        archive_bytes = int(run[0].blocks("T00")["archive_bytes"][0])
+    archives = {data.archive(Place(i, 0), archive_bytes).tobytes() for i in (*range(5), *range(5))}  # type: ignore[union-attr]
+    assert len(archives) == 1
+    assert len(os.listdir("/proc/self/fd")) == before + 2
+    assert data.archive(Place(7, 0), 10) is None, "no such file"
+    assert data.archive(Place(0, -5), 10) is None
+    data.close()
+    data.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert data.starts(0) is None
