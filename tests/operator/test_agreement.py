@@ -44,8 +44,8 @@ def structure(
     return agreement.structure_of([[one.of for one in blocks] for blocks in ranks], known or {}, "step 7", before)
 
 
-def ranges_of(ranks: Sequence[list[Block]]) -> list[np.ndarray]:
-    return [np.array([one.range for one in blocks], np.float64).reshape(-1, 3) for blocks in ranks]
+def ranges_of(ranks: Sequence[list[Block]]) -> list[bytes]:
+    return [np.array([one.range for one in blocks], np.float64).tobytes() for blocks in ranks]
 
 
 def bounds(*ranks: list[Block], **options: Any) -> dict[str, float]:
@@ -228,22 +228,27 @@ def table(rank: int, *sizes: int) -> np.ndarray:
     return made
 
 
-TABLES = [{"U": table(0, 10, 20), "V": table(0, 1)}, {}, {"V": table(2, 2), "U": table(2, 30)}]
+def part(rank: int, *sizes: int) -> blocktable.Part:
+    return 1, table(rank, *sizes).tobytes()
+
+
+PARTS = [{"U": part(0, 10, 20), "V": part(0, 1)}, {}, {"V": part(2, 2), "U": part(2, 30)}]
 
 
 def test_room_is_needed_for_archives_blocks_and_ranks() -> None:
-    nothing = agreement.bytes_needed([])
+    nothing = agreement.bytes_needed({}, 0)
     assert nothing > 0
-    per_rank = agreement.bytes_needed([{}]) - nothing
-    per_block = agreement.bytes_needed([{"U": table(0, 0)}]) - nothing - per_rank
-    assert agreement.bytes_needed(TABLES) == nothing + 3 * per_rank + 5 * per_block + 63
+    per_rank = agreement.bytes_needed({}, 1) - nothing
+    per_block = agreement.bytes_needed({"U": table(0, 0)}, 1) - nothing - per_rank
+    assert agreement.bytes_needed(blocktable.merged(PARTS), 3) == nothing + 3 * per_rank + 5 * per_block + 63
 
 
 def test_tables_of_ranks_make_one_in_their_order() -> None:
-    whole = blocktable.merged(TABLES)
+    whole = blocktable.merged(PARTS)
     assert list(whole) == ["U", "V"]
     assert whole["U"]["archive_bytes"].tolist() == [10, 20, 30]
     assert whole["V"]["rank"].tolist() == [0, 2]
+    assert whole["U"].flags.writeable
     assert blocktable.merged([]) == {}
 
 
@@ -251,7 +256,7 @@ def test_what_is_written_adds_up() -> None:
     tally = Tally()
     assert tally.summaries(0.0) == []
     for _ in range(2):
-        tally.add(blocktable.merged(TABLES))
+        tally.add(blocktable.merged(PARTS))
     tally.add({"V": table(0, 5)})
     assert tally.summaries(10.0) == [
         VariableSummary("U", 2, 6, 600, 120, 3.0, 0.3),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,13 +106,13 @@ class Report(NamedTuple):
 
     Attributes:
         blocks: by variable; None: the same as in the step before.
-        ranges: of their values, in this order: float64 of shape (blocks, 3), as `cusz_core.ValueRange`.
+        ranges: of their values, in this order: the bytes of float64s of shape (blocks, 3), as `cusz_core.ValueRange`.
     """
 
     what: str
     failure: Failure | None
     blocks: tuple[Description, ...] | None = ()
-    ranges: NDArray[np.float64] = np.empty((0, 3))
+    ranges: bytes = b""
     values: tuple[Value, ...] = ()
 
 
@@ -222,13 +222,13 @@ def structure_of(
     return dataclasses.replace(made, variable=np.concatenate(variable) if variable else made.variable)
 
 
-def agreed(structure: Structure, ranges: Sequence[NDArray[np.float64]]) -> Agreed:
+def agreed(structure: Structure, ranges: Iterable[bytes]) -> Agreed:
     """What follows from all ranks' reports.
 
     Args:
         ranges: those of every rank's report.
     """
-    found = _ranges_of(structure, np.concatenate([np.empty((0, 3)), *ranges]))
+    found = _ranges_of(structure, np.frombuffer(b"".join(ranges)).reshape(-1, 3))
     bounds = {name: _bound_of(block, found[name]) for name, block in structure.arrays.items() if block.wanted is None}
     return Agreed(structure.arrays, found, bounds)
 
@@ -366,9 +366,8 @@ def _for_type(block: Description, found: cusz_core.ValueRange, bound: float) -> 
     return float16_bound(bound, max(abs(found.min), abs(found.max))) if block.given == "float16" else bound
 
 
-def bytes_needed(tables: Sequence[Mapping[str, NDArray[Any]]]) -> int:
-    """Upper limit on the bytes that a step takes on the disk, from the block tables of all ranks."""
-    of_ranks = [list(of_rank.values()) for of_rank in tables]
-    archive_bytes = sum(int(table["archive_bytes"].sum()) for of_rank in of_ranks for table in of_rank)
-    n_blocks = sum(len(table) for of_rank in of_ranks for table in of_rank)
-    return archive_bytes + _BYTES_BESIDES + _BYTES_OF_A_BLOCK * (n_blocks + len(tables))
+def bytes_needed(tables: Mapping[str, NDArray[Any]], ranks: int) -> int:
+    """Upper limit on the bytes that a step takes on the disk, from its block tables and the number of ranks."""
+    archive_bytes = sum(int(table["archive_bytes"].sum()) for table in tables.values())
+    n_blocks = sum(map(len, tables.values()))
+    return archive_bytes + _BYTES_BESIDES + _BYTES_OF_A_BLOCK * (n_blocks + ranks)

@@ -20,20 +20,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLE_PREFIX",
+    "Part",
     "columns_of",
     "is_table",
     "merged",
+    "parts_of",
     "rows_of",
     "table_dtype",
     "table_name",
     "table_of",
-    "tables_of",
 ]
 
+#: Rows of a table as ranks send them to each other, which is much faster than arrays: number of dimensions, and bytes.
+Part = tuple[int, bytes]
 #: Prefix of the names of block tables.
 TABLE_PREFIX = "cusz/blocks/"
 _BEFORE = ("rank", "step", "device")
 _AFTER = ("raw_bytes", "archive_bytes", "eb_abs", "min", "max", "outliers", "checksum", "seconds")
+_ROWS = 4096  # of a table, at once
 _INTEGERS = ("rank", "step", "device", "raw_bytes", "archive_bytes", "outliers", "checksum")
 
 
@@ -81,18 +85,24 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
     whole = [
         i for i, name in enumerate(columns_of(max(ndim, 0))) if name[:5] in ("start", "count") or name in _INTEGERS
     ]
-    if ndim < 1 or odd or not (np.abs(rows[:, whole]) < 2.0**63).all() or (rows[:, whole] % 1 != 0).any():
-        raise CorruptArchiveError(f"the block table of {variable!r} is damaged, or not one of this package")
+    damaged = CorruptArchiveError(f"the block table of {variable!r} is damaged, or not one of this package")
+    if ndim < 1 or odd:
+        raise damaged
     table = np.empty(len(rows), table_dtype(ndim))
-    at = 0
-    for name in table.dtype.names or ():
-        width = ndim if name in ("start", "count") else 1
-        table[name] = rows[:, at : at + width].reshape(table[name].shape)
-        at += width
+    for begin in range(0, len(rows), _ROWS):  # that stay in the cache, for one column after the other
+        part, into = rows[begin : begin + _ROWS], table[begin : begin + _ROWS]
+        integers = part[:, whole]
+        if not (np.abs(integers) < 2.0**63).all() or (np.floor(integers) != integers).any():
+            raise damaged
+        at = 0
+        for name in table.dtype.names or ():
+            width = ndim if name in ("start", "count") else 1
+            into[name] = part[:, at : at + width].reshape(into[name].shape)
+            at += width
     return table
 
 
-def tables_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, NDArray[Any]]:
+def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, Part]:
     """A rank's part of the table of every variable.
 
     Args:
@@ -101,9 +111,10 @@ def tables_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank:
     of_name: dict[str, list[int]] = {}
     for number, block in enumerate(blocks):
         of_name.setdefault(block.name, []).append(number)
-    tables = {}
+    parts = {}
     for name, numbers in of_name.items():
-        table = tables[name] = np.zeros(len(numbers), table_dtype(len(blocks[numbers[0]].shape)))
+        ndim = len(blocks[numbers[0]].shape)
+        table = np.zeros(len(numbers), table_dtype(ndim))
         some = [(blocks[i], made[i]) for i in numbers]
         table["rank"] = rank
         table["device"] = [block.device for block, _ in some]
@@ -114,13 +125,16 @@ def tables_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank:
         table["max"] = [compressed.range.max for _, compressed in some]
         for column in ("raw_bytes", "eb_abs", "outliers", "checksum", "seconds"):
             table[column] = [getattr(compressed, column) for _, compressed in some]
-    return tables
+        parts[name] = ndim, table.tobytes()
+    return parts
 
 
-def merged(tables: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def merged(ranks: Sequence[Mapping[str, Part]]) -> dict[str, NDArray[Any]]:
     """The whole table of every variable, from the parts of all ranks."""
-    parts: dict[str, list[NDArray[Any]]] = {}
-    for of_rank in tables:
-        for name, part in of_rank.items():
-            parts.setdefault(name, []).append(part)
-    return {name: np.concatenate(of_name) for name, of_name in parts.items()}
+    rows: dict[str, list[bytes]] = {}
+    ndims: dict[str, int] = {}
+    for parts in ranks:
+        for name, (ndim, part) in parts.items():
+            rows.setdefault(name, []).append(part)
+            ndims[name] = ndim
+    return {name: np.frombuffer(bytearray(b"".join(of)), table_dtype(ndims[name])) for name, of in rows.items()}

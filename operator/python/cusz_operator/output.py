@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -234,9 +234,9 @@ def _range_of(block: PreparedBlock, found: cusz_core.ValueRange) -> NDArray[Any]
     return np.array([found.min, found.max] if found.values > 0 else [np.nan, np.nan])
 
 
-def require_room(path: str, tables: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+def require_room(path: str, tables: Mapping[str, NDArray[Any]], ranks: int) -> None:
     """Refuses a step that does not fit on the disk: ADIOS2 would fail on one rank and leave the others waiting."""
-    needed = bytes_needed(tables)
+    needed = bytes_needed(tables, ranks)
     disk = os.statvfs(path)
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks > 0 and free < needed:  # some file systems do not report it

@@ -73,11 +73,12 @@ class Tally:
         ]
 
 
-def print_step(path: str, number: int, tables: Sequence[Mapping[str, NDArray[Any]]], clock: Sequence[float]) -> None:
-    """Prints a line for a step, from the block tables of all ranks and the times when it began and its parts ended."""
-    parts = [table for of_rank in tables for table in of_rank.values()]
-    raw, archives = (sum(int(table[size].sum()) for table in parts) for size in ("raw_bytes", "archive_bytes"))
-    names, blocks = len({name for of_rank in tables for name in of_rank}), sum(len(table) for table in parts)
+def print_step(path: str, number: int, tables: Mapping[str, NDArray[Any]], clock: Sequence[float]) -> None:
+    """Prints a line for a step, from its block tables and the times when it began and its parts ended."""
+    raw, archives = (
+        sum(int(table[size].sum()) for table in tables.values()) for size in ("raw_bytes", "archive_bytes")
+    )
+    names, blocks = len(tables), sum(map(len, tables.values()))
     agreeing, compressing, writing = np.diff(clock)
     print(
         f"{path}: step {number}: variables {names}, blocks {blocks}, {raw / 1e6:.1f} MB -> "

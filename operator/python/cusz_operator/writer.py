@@ -75,12 +75,24 @@ class _Made(NamedTuple):
     """What a rank has made of its blocks.
 
     Attributes:
-        tables: its part of the block table of every variable.
+        parts: of the block table of every variable.
         predictors: the number of its blocks by variable and predictor, without those stored raw.
     """
 
-    tables: dict[str, NDArray[Any]]
+    parts: dict[str, blocktable.Part]
     predictors: Counter[tuple[str, str]]
+
+
+class _Together(NamedTuple):
+    """What all ranks have made of a step, on rank 0.
+
+    Attributes:
+        tables: the block table of every variable.
+        predictors: the number of blocks by predictor, for every variable.
+    """
+
+    tables: dict[str, NDArray[Any]]
+    predictors: dict[str, Counter[str]]
 
 
 class Writer:
@@ -424,16 +436,16 @@ class Writer:
         clock = [time.perf_counter()]
         work, agreed = self._agree(blocks, values, error)
         clock.append(time.perf_counter())
-        compressed, made = self._compress(work, agreed)
+        compressed, together = self._compress(work, agreed)
         clock.append(time.perf_counter())
         with self._require_open().watch(f"writing step {self._steps} of this Writer", self._ranks.watched):
-            written = self._write(blocks, agreed, compressed, made)
+            self._write(blocks, agreed, compressed, together)
         clock.append(time.perf_counter())
         self._steps += 1
         self._seconds += clock[-1] - clock[0]
-        self._tally.add(written)
+        self._tally.add(together.tables)
         if self._progress:
-            print_step(self._path, self._steps - 1, [of_rank.tables for of_rank in made], clock)
+            print_step(self._path, self._steps - 1, together.tables, clock)
 
     def _agree(
         self, blocks: Sequence[PreparedBlock], values: Sequence[Value], error: Exception | None
@@ -454,7 +466,7 @@ class Writer:
                 is_known = self._told is not None and len(own) == len(self._told)
                 is_known = is_known and all(map(Description.is_same, own, self._told or ()))
                 self._told = own
-                in_order = np.array([ranges[number] for number in order], np.float64).reshape(-1, 3)
+                in_order = np.array([ranges[number] for number in order], np.float64).tobytes()
                 report = Report("step", None, None if is_known else own, in_order, tuple(values))
         except Exception as caught:
             error = caught
@@ -495,8 +507,8 @@ class Writer:
         self._step_values = values_of([report.values for report in told], arrays, self._kinds, where)
         return _Conclusion(None, agreed=agreed(self._structure, [report.ranges for report in told]))
 
-    def _compress(self, work: StepWork, agreed: Agreed) -> tuple[list[Compressed], list[_Made]]:
-        """The archives of this rank's blocks; on rank 0 also what every rank has made of its own (collective)."""
+    def _compress(self, work: StepWork, agreed: Agreed) -> tuple[list[Compressed], _Together]:
+        """The archives of this rank's blocks; on rank 0 also what all ranks have made of theirs (collective)."""
         own = _Made({}, Counter())
         error: Exception | None = None
         try:
@@ -512,7 +524,7 @@ class Writer:
         try:
             if error is None:
                 compressed = work.made()
-                own = _Made(blocktable.tables_of(work.blocks, compressed, self._ranks.rank), Counter())
+                own = _Made(blocktable.parts_of(work.blocks, compressed, self._ranks.rank), Counter())
                 own.predictors.update(
                     (block.name, one.predictor)
                     for block, one in zip(work.blocks, compressed, strict=True)
@@ -521,16 +533,19 @@ class Writer:
         except Exception as caught:
             error = caught
         made = self._ranks.gather(own)
+        together = _Together({}, {})
         try:
+            if self._ranks.rank == 0:
+                together = _put_together(made)
             if error is None and self._ranks.rank == 0 and self._require_open().is_file:
-                require_room(self._path, [of_rank.tables for of_rank in made])
+                require_room(self._path, together.tables, self._ranks.size)
         except Exception as caught:
             error = caught
         self._ranks.agree(error, self._not_written())
         self._kinds |= {name: kind_of(block) for name, block in agreed.arrays.items()}
         self._kinds |= {name: kind_of_value(value) for name, value in self._step_values.items()}
         self._say(missed)
-        return work.made(), made
+        return work.made(), together
 
     def _say(self, missed: Sequence[str]) -> None:
         """Tells which goals the step misses."""
@@ -544,11 +559,10 @@ class Writer:
         blocks: Sequence[PreparedBlock],
         agreed: Agreed,
         compressed: Sequence[Compressed],
-        made: Sequence[_Made],
-    ) -> dict[str, NDArray[Any]]:
-        """Makes ADIOS2 write the step (collective). Returns the merged block tables of all ranks, on rank 0."""
+        together: _Together,
+    ) -> None:
+        """Makes ADIOS2 write the step (collective)."""
         output = self._require_open()
-        together: dict[str, NDArray[Any]] = {}
 
         def put() -> None:
             output.begin_step()
@@ -559,13 +573,9 @@ class Writer:
             if self._ranks.rank == 0:
                 for value in self._step_values.values():
                     output.put_value(value)
-            together.update(blocktable.merged([of_rank.tables for of_rank in made]))
-            predictors: dict[str, Counter[str]] = {name: Counter() for name in together}
-            for of_rank in made:
-                for (name, predictor), n in of_rank.predictors.items():
-                    predictors[name][predictor] += n
-            for name, table in together.items():
-                output.put_table(name, table, checks.VariableRecord(*_asked(agreed.arrays[name]), predictors[name]))
+            for name, table in together.tables.items():
+                record = checks.VariableRecord(*_asked(agreed.arrays[name]), together.predictors[name])
+                output.put_table(name, table, record)
 
         try:
             self._ranks.agree(_error_of(put, of_adios2=True), self._not_written())
@@ -578,7 +588,6 @@ class Writer:
             output.keep_for_ever()
             self._abandon(output)
             raise
-        return together
 
 
 class WriterStep:
@@ -601,6 +610,15 @@ class WriterStep:
         if error is not None and not isinstance(error, Exception):
             return
         self._writer._end_step(error)
+
+
+def _put_together(made: Sequence[_Made]) -> _Together:
+    tables = blocktable.merged([of_rank.parts for of_rank in made])
+    predictors: dict[str, Counter[str]] = {name: Counter() for name in tables}
+    for of_rank in made:
+        for (name, predictor), n in of_rank.predictors.items():
+            predictors[name][predictor] += n
+    return _Together(tables, predictors)
 
 
 def _asked(block: Description) -> tuple[float, str]:

@@ -238,7 +238,7 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "range": fail_to_find_a_range,
     "device": raising(cusz_core, "compress_described", cusz_core.DeviceError("the device is gone")),
     "bare memory": raising(cusz_core, "compress_described", MemoryError("no memory for this")),
-    "table": raising(cz.blocktable, "tables_of", MemoryError("no memory for this")),
+    "table": raising(cz.blocktable, "parts_of", MemoryError("no memory for this")),
     "not an array": put(["text"]),
     "not on a device": put(WrongArray()),
     "big-endian": put(np.zeros(5, ">f4")),

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Measures what many blocks cost: a file of a million of them, and what rank 0 has to do for 100,000 ranks.
+
+    .venv/bin/python scripts/bench/metadata.py                                    # about 6 minutes, and 2 GB of memory
+    .venv/bin/python scripts/bench/metadata.py --blocks 20000 --ranks 2000        # a small part of it
+
+The file is written by one process, as many small blocks, and read by another, to --folder. The ranks are a model: their
+reports are made here, pickled as mpi4py does, and concluded from as rank 0 does; nothing is sent, and ADIOS2 has no
+part in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+EDGE = 4  # cells of a block along each axis
+VARIABLES = 5
+SHAPE = (1 << 20, 64, 64)  # of the model's variables
+
+
+def seconds_since(began: list[float]) -> float:
+    """Since it was last asked."""
+    now = time.perf_counter()
+    passed, began[0] = now - began[0], now
+    return passed
+
+
+def write(path: Path, blocks: int) -> dict[str, float]:
+    import cusz_operator
+
+    n = round(blocks ** (1 / 3))
+    x = np.cumsum(np.random.default_rng(0).standard_normal((EDGE,) * 3), 0).astype(np.float32)
+    clock = [time.perf_counter()]
+    with cusz_operator.Writer(path, eb=1e-2, threads=1, progress=False) as out:
+        for step in ("first", "later"):
+            with out.step():
+                for i in np.ndindex(n, n, n):
+                    out.put("T", x, (n * EDGE,) * 3, tuple(EDGE * j for j in i))
+            if step == "first":
+                first = seconds_since(clock)
+    sizes = {file.name: file.stat().st_size for file in path.iterdir()}
+    return {
+        "blocks": n**3,
+        "first_seconds": first,
+        "later_seconds": seconds_since(clock),
+        "metadata_bytes": sum(size for name, size in sizes.items() if name.startswith("m")) / 2,
+        "data_bytes": sizes["data.0"] / 2,
+    }
+
+
+def read(path: Path) -> dict[str, float]:
+    import cusz_operator
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    clock = [time.perf_counter()]
+    with cusz_operator.Reader(path, threads=1) as run:
+        row = {"open_seconds": seconds_since(clock)}
+        step = run[0]
+        row["shape"] = step.shape("T")[0]
+        step.read("T", (0, 0, 0), (EDGE,) * 3)
+        row["first_box_seconds"] = seconds_since(clock)
+        others = []
+        for i in range(1, 8):
+            corner = (row["shape"] * i // 8 // EDGE * EDGE,) * 3
+            seconds_since(clock)
+            step.read("T", corner, (EDGE,) * 3)
+            others.append(seconds_since(clock))
+        row["box_seconds"] = float(np.median(others))
+        seconds_since(clock)
+        step.blocks("T")
+        row["table_seconds"] = seconds_since(clock)
+    row["kilobytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return row
+
+
+def model(ranks: int) -> dict[str, float]:
+    """Rank 0's part in a step of `ranks` ranks, with a block of each of some variables each."""
+    from cusz_core import Parameters
+    from cusz_operator import agreement, blocktable
+    from cusz_operator.agreement import Description, Report
+
+    parameters = Parameters(1e-3, "rel")
+    names = [f"variable{i}" for i in range(VARIABLES)]
+    ranges = np.tile([-1.0, 1.0, 64**3], VARIABLES).tobytes()
+
+    def report(rank: int, is_new: bool) -> bytes:
+        place = np.array([[rank, 0, 0]]), np.array([[1, 64, 64]])
+        blocks = tuple(Description(n, "float32", "float32", (), SHAPE, parameters, None, *place) for n in names)
+        return pickle.dumps(Report("step", None, blocks if is_new else None, ranges), pickle.HIGHEST_PROTOCOL)
+
+    row: dict[str, float] = {"ranks": ranks, "variables": VARIABLES}
+    structure, heard = None, []
+    for step in ("first", "later"):
+        sent = [report(rank, step == "first") for rank in range(ranks)]
+        row[f"{step}_bytes"] = len(sent[0])
+        clock = [time.perf_counter()]
+        told = [pickle.loads(message) for message in sent]
+        row[f"{step}_unpickle_seconds"] = seconds_since(clock)
+        if step == "first":
+            heard = [one.blocks for one in told]
+            structure = agreement.structure_of(heard, {}, "step", None)
+        assert structure is not None
+        found = agreement.agreed(structure, [one.ranges for one in told])
+        assert found.bounds == dict.fromkeys(names, 2e-3)
+        row[f"{step}_conclude_seconds"] = seconds_since(clock)
+    part = 3, np.zeros(1, blocktable.table_dtype(3)).tobytes()
+    made = pickle.dumps(dict.fromkeys(names, part), pickle.HIGHEST_PROTOCOL)
+    clock = [time.perf_counter()]
+    whole = blocktable.merged([pickle.loads(made) for _ in range(ranks)])
+    row["table_bytes"] = sum(blocktable.rows_of(of_one).nbytes for of_one in whole.values())
+    row["tables_seconds"] = seconds_since(clock)
+    return row
+
+
+def apart(options: argparse.Namespace, *words: str | Path) -> dict[str, float]:
+    """A part in a process of its own, so that its memory is its own."""
+    done = subprocess.run([sys.executable, __file__, *map(str, words)], check=True, stdout=subprocess.PIPE, text=True)
+    row: dict[str, float] = json.loads(done.stdout)
+    return row
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=10**6, help="of the file, about (default: 1000000)")
+    parser.add_argument("--ranks", type=int, default=10**5, help="of the model (default: 100000)")
+    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="for the file (default: /dev/shm)")
+    parser.add_argument("--part", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.part:
+        part, of = options.part
+        path = options.folder / "many.bp"
+        rows = {"write": lambda: write(path, int(of)), "read": lambda: read(path), "model": lambda: model(int(of))}
+        print(json.dumps(rows[part]()))
+        return 0
+    folder = Path(tempfile.mkdtemp(prefix="cusz-metadata-", dir=options.folder))
+    try:
+        for blocks in (options.blocks // 100, options.blocks // 10, options.blocks):
+            file = apart(options, "--folder", folder, "--part", "write", str(blocks))
+            file |= apart(options, "--folder", folder, "--part", "read", "0")
+            print(json.dumps(file), flush=True)
+            shutil.rmtree(folder / "many.bp")
+    finally:
+        shutil.rmtree(folder)
+    for ranks in (options.ranks // 100, options.ranks // 10, options.ranks):
+        print(json.dumps(apart(options, "--part", "model", str(ranks))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
