@@ -79,7 +79,8 @@ std::size_t write_tiles(const Workers& workers, const Layout& layout, const Codi
         layout.bytes() + raw_header_bytes - 1; // a tiled archive has to be shorter than a raw one
     if (coding.eb == 0 || body_at > most) return write_raw(workers, layout, field, archive);
     const Target body = archive.at(body_at);
-    auto encoded = workers.backend.compress(layout, coding, field, workers.threads, body, most - body_at, workers.range);
+    auto encoded =
+        workers.backend.compress(layout, coding, field, workers.threads, body, most - body_at, workers.range);
     if (!encoded) return write_raw(workers, layout, field, archive);
     encoded->coding.lossless = CUSZ_LOSSLESS_NONE;
     if (coding.lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, body);

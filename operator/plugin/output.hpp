@@ -10,7 +10,7 @@ namespace cusz_operator {
 
 // ADIOS2 allocates its buffer anew for every step: where it is large, huge pages save most of the page faults. (This is
 // advice: without such pages nothing changes.)
-inline void prepare_output(char* out, std::size_t bytes) noexcept {
+inline void prepare_output(const char* out, std::size_t bytes) noexcept {
     constexpr std::uintptr_t huge_page = 1 << 21;
     const auto begin = (reinterpret_cast<std::uintptr_t>(out) + huge_page - 1) & ~(huge_page - 1);
     const auto end = (reinterpret_cast<std::uintptr_t>(out) + bytes) & ~(huge_page - 1);

@@ -334,10 +334,11 @@ def _require_no_overlap(
     if pair is None:
         return
     ranks = np.repeat([rank for rank, _ in parts], [len(blocks.start) for _, blocks in parts])
-    one, two = (
-        f"at {tuple(place[0][i].tolist())} with extents {tuple(place[1][i].tolist())} of rank {ranks[i]}" for i in pair
+    (start, count), (other_start, other_count) = ([tuple(of[i].tolist()) for of in place] for i in pair)
+    raise ParameterError(
+        f"{what}: the block at {start} with extents {count} of rank {ranks[pair[0]]} overlaps that at {other_start} "
+        f"with extents {other_count} of rank {ranks[pair[1]]}"
     )
-    raise ParameterError(f"{what}: the block {one} overlaps that {two}")
 
 
 def _bound_of(block: Description, found: cusz_core.ValueRange) -> float:
