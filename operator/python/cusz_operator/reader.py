@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -33,7 +34,7 @@ __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
 
 Engine = Literal["BP5", "BP4", "SST"]
 
-_MOST_TABLES = 16  # that are read for the sake of another one
+_BYTES_PER_TABLE = 1 << 21  # of blocks that ADIOS2 fetches in the time that it takes to read a block table
 _NOT_COMPRESSED = "not compressed by cusz"
 
 
@@ -97,6 +98,9 @@ class Reader:
         self._input = Input(self._path, comm, engine, parameters)
         self._data = DataFiles(Path(self._path)) if self._checks else None
         self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it
+        self._names_by_step: dict[int, list[str]] = {}  # of a Writer's variables, in the order in which it puts them
+        for step, name in sorted(self._checks):
+            self._names_by_step.setdefault(step, []).append(name)
         self._known: dict[tuple[str, int], _Blocks] = {}
         self._known_entries: dict[str, _Entry] | None = None
 
@@ -312,10 +316,13 @@ class Reader:
 
     def _places_of(self, name: str, step: int, ranks: int) -> NDArray[np.int64] | None:
         """Where the archives of a variable lie among the data of their ranks; None if the variable was not put by a
-        Writer, or it would take the block tables of too many others to know."""
-        before = sorted(other for at, other in self._checks if at == step and other <= name)
+        Writer, or if it takes longer to read the block tables of others, which tell, than to ask ADIOS2."""
+        names = self._names_by_step.get(step, [])
+        before = names[: bisect.bisect_right(names, name)]
+        if not before or before[-1] != name:
+            return None
         unknown = sum((other, step) not in self._known for other in before)
-        if name not in before or unknown > _MOST_TABLES:
+        if unknown * _BYTES_PER_TABLE > int(self._blocks(name, step).table["raw_bytes"].sum()):
             return None
         variables = []
         for other in before:

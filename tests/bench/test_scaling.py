@@ -1,0 +1,76 @@
+"""`scripts/bench/scaling.py` and `scripts/bench/metadata.py`: the model, and small runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts/bench"
+SPEEDS = {"ratio": 5.0, "compress": 1e9, "decompress": 2e9}
+
+
+@pytest.fixture
+def scaling(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return pytest.importorskip("scaling")
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_stream_takes_what_its_slowest_stage_takes(scaling: Any) -> None:
+    def seconds(rate: float, compressed: bool) -> float:
+        return float(scaling.stream_seconds(1e9, rate, SPEEDS, compressed))
+
+    assert [seconds(rate, False) for rate in (1e8, 1e9)] == [10.0, 1.0]
+    assert [seconds(rate, True) for rate in (1e8, 1e9)] == [2.0, 1.0]
+
+
+def test_compression_saves_time_up_to_a_bandwidth(scaling: Any) -> None:
+    even = 4 * SPEEDS["compress"] * (1 - 1 / SPEEDS["ratio"])
+    assert scaling.saved(even, 4, SPEEDS) == pytest.approx(1.0)
+    assert scaling.saved(even / 2, 4, SPEEDS) > 1 > scaling.saved(even * 2, 4, SPEEDS)
+    assert scaling.saved(1.0, 4, SPEEDS) == pytest.approx(SPEEDS["ratio"])
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_small_run(scaling: Any, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    words = ["--nodes", "1", "2", "--rates", "50", "--size", "32", "--steps", "2", "--repeat", "1", "--json", rows]
+    done = run(SCRIPTS / "scaling.py", *words)
+    if "NoNodesError" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    document = json.loads(rows.read_text())
+    assert [(row["nodes"], row["ranks"]) for row in document["files"]] == [(1, 2), (1, 2), (2, 4), (2, 4)] * 2
+    raw = 4 * 32**3
+    assert [row["raw_bytes"] for row in document["files"]] == [raw] * 4 + [2 * raw] * 2 + [4 * raw] * 2
+    assert [row["method"] for row in document["streams"]] == list(scaling.METHODS)
+    assert all(row["step_seconds"] > 0 for row in document["files"] + document["streams"])
+    scaling.draw(document, tmp_path / "picture.svg")
+    assert "<svg" in (tmp_path / "picture.svg").read_text()
+
+
+def rows_of(output: str) -> Sequence[dict[str, float]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_what_many_blocks_cost(tmp_path: Path) -> None:
+    pytest.importorskip("adios2")
+    done = run(SCRIPTS / "metadata.py", "--blocks", "1000", "--ranks", "200", "--folder", tmp_path)
+    assert done.returncode == 0, done.stderr
+    *files, small, middle, large = rows_of(done.stdout)
+    assert [row["blocks"] for row in files] == [8, 125, 1000]
+    assert [row["ranks"] for row in (small, middle, large)] == [2, 20, 200]
+    assert large["table_bytes"] == 200 * 5 * 17 * 8
+    assert large["later_bytes"] < large["first_bytes"] / 2, "what has not changed is not told again"
+    assert not list(tmp_path.iterdir())
