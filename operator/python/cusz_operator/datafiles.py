@@ -99,6 +99,8 @@ class DataFiles:
 
     def archive(self, place: Place, archive_bytes: int) -> NDArray[np.uint8] | None:
         """The archive at a place; None if there is no block of the plugin's."""
+        if place.offset < 0:  # of which preadv has an idea of its own
+            return None
         memory = np.empty(_ALIGNED + archive_bytes, np.uint8)
         stored = memory[_ALIGNED - len(_PREFIX) :]
         try:
