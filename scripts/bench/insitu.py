@@ -682,16 +682,17 @@ def report(document: dict[str, Any]) -> str:
             "as a plain variable; a step with the operator, and with a Writer, which do both. The time beyond the sum "
             "of the two is the median over steps; the figure in brackets is the same for CPU time, which depends less "
             "on what else the machine does (not given for several ranks, because there it includes waiting for each "
-            "other). A Writer first finds the range of every block, for relative bounds and the block table (with "
-            "`ranges=False` for the former alone); compressing alone does so if the bound is relative."
+            "other). A Writer also finds the range of every block, before it compresses if the bound is relative, "
+            "else meanwhile (with `ranges=False` not at all); compressing alone does so if the bound is relative."
         )
         parts += ["### What a Writer adds", filled(text), overhead_table(document["overhead"])]
     if "read" in document:
         text = (
             f"A file of {WRITERS * BLOCKS_EACH} blocks: all of it, and boxes of {BOX}^3 at random positions. On the "
             "disk, nothing of the file is in memory beforehand. Fetching alone has ADIOS2 read every archive and "
-            "decodes none (ADIOS2 still fills a temporary buffer of the block's raw size); decoding alone is from "
-            "memory. Box again: from a block whose archive the Reader has kept; it keeps none in the other columns."
+            "decodes none (it fills a temporary buffer of the block's raw size; the Reader reads the file itself); "
+            "decoding alone is from memory. Box again: from a block whose archive the Reader has kept; it keeps none in "
+            "the other columns."
         )
         parts += ["### Reading", filled(text), read_table(document["read"])]
     if "blocks" in document:
