@@ -157,7 +157,7 @@ void time_all(const Layout& layout, const Coding& coding, const Source& field, c
     std::optional<Encoded> encoded;
     clock.time([&] {
         encoded = clock.engine().compress(layout, coding, field, 1, archive.at(in_front),
-                                          layout.bytes() + raw_header_bytes - 1 - in_front);
+                                          layout.bytes() + raw_header_bytes - 1 - in_front, nullptr);
     });
     if (!encoded) return;
     std::vector<std::byte> header(in_front);

@@ -691,8 +691,8 @@ def report(document: dict[str, Any]) -> str:
             f"A file of {WRITERS * BLOCKS_EACH} blocks: all of it, and boxes of {BOX}^3 at random positions. On the "
             "disk, nothing of the file is in memory beforehand. Fetching alone has ADIOS2 read every archive and "
             "decodes none (it fills a temporary buffer of the block's raw size; the Reader reads the file itself); "
-            "decoding alone is from memory. Box again: from a block whose archive the Reader has kept; it keeps none in "
-            "the other columns."
+            "decoding alone is from memory. Box again: from a block whose archive the Reader has kept; it keeps none "
+            "in the other columns."
         )
         parts += ["### Reading", filled(text), read_table(document["read"])]
     if "blocks" in document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import os
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import cusz_core
 import cusz_operator as cz
 import support
 from cusz_operator import datafiles, reader
@@ -206,7 +208,7 @@ def test_tables_are_read_for_another_variable_if_that_pays(
     file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, x = file
-    for bytes_per_table, asked in ((x.nbytes // 17, 0), (x.nbytes // 17 + 1, 2)):
+    for bytes_per_table, asked in ((x.nbytes // 18, 0), (x.nbytes // 18 + 1, 2)):
         monkeypatch.setattr(reader, "_BYTES_PER_TABLE", bytes_per_table)
         with cz.Reader(path) as run:
             assert not support.violations(x, run[0].read("T17"), 1e-3)
@@ -275,3 +277,48 @@ def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPa
     data.close()
     assert len(os.listdir("/proc/self/fd")) == before
     assert data.starts(0) is None
+
+
+def test_a_reader_that_is_forgotten(file: tuple[Path, np.ndarray]) -> None:
+    """Not closed: its descriptors do not stay."""
+    path, _ = file
+    cz.Reader(path)[0].read("T00")
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        cz.Reader(path)[0].read("T00")
+        gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_damaged_table_of_another_variable(
+    file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, x = file
+    found = cz.Reader._found
+
+    def damaged(self: cz.Reader, name: str, step: int) -> Any:
+        if name == "T00":
+            raise cusz_core.CorruptArchiveError("damaged")
+        return found(self, name, step)
+
+    monkeypatch.setattr(cz.Reader, "_found", damaged)
+    with cz.Reader(path) as run:
+        assert not support.violations(x, run[0].read("T01"), 1e-3)
+        assert run[0].verify("T01") == 2
+        with pytest.raises(cusz_core.CorruptArchiveError):
+            run[0].read("T00")
+    assert len(captured) == 2
+
+
+@pytest.mark.mpi
+def test_steps_appended_by_other_ranks(mpirun: Callable, tmp_path: Path) -> None:
+    """ADIOS2 crashes when it reads such a file as a stream, to tell which steps have a variable."""
+    path = tmp_path / "run.bp"
+    mpirun(3, "appending.py", path, timeout=60)
+    with cz.Reader(path) as run:
+        assert [step.variables for step in run] == [["a", "b"], ["a"], ["b"]]
+        assert [run[name].steps for name in ("a", "b")] == [[0, 1], [0, 2]]
+        for name, step, ranks in (("a", 0, 3), ("b", 0, 3), ("a", 1, 1), ("b", 2, 2)):
+            assert len(run[step].blocks(name)) == ranks
+            assert not support.violations(support.smooth((4, 5), support.F32), run[step].read(name)[4:8], 1e-3)

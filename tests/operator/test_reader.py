@@ -13,6 +13,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_operator import reader
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from layer import written_by_layer
@@ -179,6 +180,15 @@ def test_archives_are_kept(file: tuple[Path, np.ndarray]) -> None:
             assert len(count) == fetched, limit
     with pytest.raises(cusz_core.ParameterError, match="cache_bytes is -1"):
         cz.Reader(path, cache_bytes=-1)
+
+
+def test_an_archive_that_two_threads_have_fetched() -> None:
+    cache = reader.Cache(100)
+    for _ in range(10):
+        cache.put(("U", 0, 0), np.zeros(30, np.uint8))
+        cache.put(("U", 0, 1), np.zeros(30, np.uint8))
+    assert [cache.get(("U", 0, number)) is None for number in range(3)] == [False, False, True]
+    assert cache._bytes == 60
 
 
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])

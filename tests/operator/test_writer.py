@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -493,3 +494,53 @@ def test_opening_fails_on_all_ranks(mpirun: Callable, tmp_path: Path) -> None:
         assert told[0][0][0] == name
         assert message in told[0][0][1]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.mpi
+def test_a_rank_closes_and_others_go_on(mpirun: Callable, tmp_path: Path) -> None:
+    """They are told again, and do not wait for it."""
+    done = mpirun(3, "closing.py", tmp_path / "run.bp", timeout=60)
+    first, second = done.stdout.splitlines()
+    assert "rank 1 closed the Writer while others ended a step" in first
+    assert "another rank has closed the Writer" in second
+    assert len(cz.Reader(tmp_path / "run.bp")) == 2
+
+
+def test_a_step_that_is_interrupted(tmp_path: Path) -> None:
+    """What it had put does not get into the next one."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        with contextlib.suppress(KeyboardInterrupt), out.step():
+            out.put("stale", np.ones(5, np.float32))
+            out.put("time", 0.5)
+            raise KeyboardInterrupt
+        with out.step():
+            out.put("U", np.ones(5, np.float32))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert list(run.variables) == ["U"]
+
+
+def test_bounds_that_look_alike(tmp_path: Path) -> None:
+    """Numbers of other types may show fewer digits than they have."""
+    x = support.smooth((50, 60), support.F32)
+    close = np.float16(0.001)
+    with np.printoptions(legacy="1.25"), cz.Writer(tmp_path / "run.bp") as out:
+        assert repr(close) == repr(0.001)
+        for eb in (close, 0.001):
+            with out.step():
+                out.put("U", x, eb=eb)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [step.blocks("U")["eb_abs"][0] for step in run] == [float(close), 0.001]
+
+
+def test_blocks_without_values_have_no_range(tmp_path: Path) -> None:
+    x = np.full((20, 30), 5.0, np.float32)
+    x[:10] = np.nan
+    for mode in ("abs", "rel", "pw_rel"):
+        with cz.Writer(tmp_path / "run.bp", eb=1e-3, mode=mode) as out, out.step():
+            for name, field in (("U", x), ("N", x[:10])):
+                for start in range(0, len(field), 10):
+                    out.put(name, field[start : start + 10], field.shape, (start, 0))
+        with cz.Reader(tmp_path / "run.bp") as run:
+            assert run[0].value_range("U") == (5.0, 5.0)
+            assert run[0].value_range("N") is None
+            assert np.isnan(run[0].blocks("U")["min"]).tolist() == [True, False]

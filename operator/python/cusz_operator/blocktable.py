@@ -123,6 +123,8 @@ def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: 
         table["archive_bytes"] = [len(compressed.archive) for _, compressed in some]
         table["min"] = [compressed.range.min for _, compressed in some]
         table["max"] = [compressed.range.max for _, compressed in some]
+        table["min"][[compressed.range.values == 0 for _, compressed in some]] = np.nan
+        table["max"][np.isnan(table["min"])] = np.nan
         for column in ("raw_bytes", "eb_abs", "outliers", "checksum", "seconds"):
             table[column] = [getattr(compressed, column) for _, compressed in some]
         parts[name] = ndim, table.tobytes()

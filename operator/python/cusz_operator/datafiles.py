@@ -83,6 +83,17 @@ def places_of(variables: Iterable[StoredVariable], ranks: int) -> list[NDArray[n
     return places
 
 
+class _File:
+    """An open file, which is closed when nobody needs it any more: a read may go on while a Reader is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
 class DataFiles:
     """The data files of a BP5 file. Threads may read at the same time."""
 
@@ -91,7 +102,7 @@ class DataFiles:
         self._folder = folder
         self._steps = _steps_of(folder / _INDEX)
         self._lock = threading.Lock()
-        self._opened: dict[int, int] = {}  # descriptors
+        self._opened: dict[int, _File] = {}
 
     def starts(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Where the data of every rank begin at a step: numbers of files, and offsets; None if that is not known."""
@@ -99,38 +110,33 @@ class DataFiles:
 
     def archive(self, place: Place, archive_bytes: int) -> NDArray[np.uint8] | None:
         """The archive at a place; None if there is no block of the plugin's."""
-        if place.offset < 0:  # of which preadv has an idea of its own
-            return None
         memory = np.empty(_ALIGNED + archive_bytes, np.uint8)
         stored = memory[_ALIGNED - len(_PREFIX) :]
         try:
-            descriptor, is_kept = self._descriptor(place.file)
-            try:
-                n = os.preadv(descriptor, [stored.data], place.offset)
-            finally:
-                if not is_kept:
-                    os.close(descriptor)
+            file = self._file(place.file)
+            read = 0
+            while read < stored.nbytes:  # in pieces of at most 2 GiB
+                n = os.preadv(file.descriptor, [stored[read:].data], place.offset + read)
+                if n <= 0 or place.offset < 0:  # of which preadv has an idea of its own
+                    return None
+                read += n
         except OSError:
             return None
-        is_there = n == stored.nbytes and stored[: len(_PREFIX)].tobytes() == _PREFIX
-        return memory[_ALIGNED:] if is_there else None
+        return memory[_ALIGNED:] if stored[: len(_PREFIX)].tobytes() == _PREFIX else None
 
     def close(self) -> None:
         with self._lock:
             self._steps = []
-            while self._opened:
-                os.close(self._opened.popitem()[1])
+            self._opened = {}
 
-    def _descriptor(self, file: int) -> tuple[int, bool]:
-        """A descriptor of a data file, and whether it is kept open."""
+    def _file(self, number: int) -> _File:
         with self._lock:
-            if file in self._opened:
-                return self._opened[file], True
-            opened = os.open(self._folder / f"data.{file}", os.O_RDONLY | os.O_CLOEXEC)
-            is_kept = len(self._opened) < _MOST_OPEN
-            if is_kept:
-                self._opened[file] = opened
-            return opened, is_kept
+            if number not in self._opened:
+                file = _File(self._folder / f"data.{number}")
+                if len(self._opened) >= _MOST_OPEN or not self._steps:
+                    return file
+                self._opened[number] = file
+            return self._opened[number]
 
 
 def _steps_of(index: Path) -> list[Any]:

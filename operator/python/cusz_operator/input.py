@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cusz_core.errors import CuszError, ParameterError
 
 from .blocks import Extents
+from .blocktable import table_name
 from .inspection import INTEGERS, blocks_info, extents_of, import_adios2
 from .plugin import Plugin, without_colours
 from .streams import told_apart
@@ -153,6 +154,20 @@ class Input:
             if self._types is None or self.is_stream:  # ADIOS2 looks at every block of every variable
                 self._types = {name: told["Type"] for name, told in sorted(self._io.available_variables().items())}
             return self._types
+
+    def add_steps(self, known: Iterable[tuple[int, str]]) -> None:
+        """Tells which steps have which variables, where that is known: ADIOS2 (2.12) crashes when it reads a file as a
+        stream, which would tell, if its steps were written by several programs, and not by the same ranks in each.
+
+        Args:
+            known: all steps of variables that have block tables, and their names.
+        """
+        having: dict[str, list[int]] = {}
+        for step, name in sorted(known):
+            having.setdefault(name, []).append(step)
+        for name, steps in having.items():
+            self._own_steps[name] = {step: own for own, step in enumerate(steps)}
+            self._own_steps[table_name(name)] = self._own_steps[name]
 
     def steps_of(self, name: str) -> dict[int, int]:
         """The steps that have a variable, with ADIOS2's number for each, which counts only those."""

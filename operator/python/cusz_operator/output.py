@@ -44,6 +44,7 @@ class Output:
         """
         self._adios2 = adios2
         self._path = path
+        self._absolute = os.path.abspath(path)  # the program may go to another folder
         self._engine_name = engine
         self._comm = [] if comm is None else [comm]
         self._engine: Any = None
@@ -113,7 +114,7 @@ class Output:
             return contextlib.nullcontext()
         patience = ranks.PATIENCE + max(ranks.PATIENCE / 10, 2.0)
         return self.plugin.watch(
-            self._path,
+            self._absolute,
             patience,
             f"cusz_operator: {self._path!r}: {what}: ADIOS2 does not come back, and nothing in the folder has changed "
             f"for {patience:g} s: it has failed on a rank, and left all of them waiting. (Is the disk full, or a "

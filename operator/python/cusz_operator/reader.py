@@ -93,14 +93,17 @@ class Reader:
         self._size: int = comm.size if comm is not None else 1
         self._threads = embedding.threads(threads) or cusz_core.default_threads()
         self._cache = Cache(embedding.bytes_limit(cache_bytes, "cache_bytes"))
-        self._lock = threading.RLock()  # of what is kept here, and for fetching an archive once
+        self._lock = threading.RLock()  # of what is kept here
         self._checks = {} if is_stream else checks.verify(Path(self._path))
         self._input = Input(self._path, comm, engine, parameters)
         self._data = DataFiles(Path(self._path)) if self._checks else None
         self._places: dict[tuple[str, int], NDArray[np.int64] | None] = {}  # of archives in it
+        self._stored: dict[tuple[str, int], StoredVariable] = {}  # of one step
         self._names_by_step: dict[int, list[str]] = {}  # of a Writer's variables, in the order in which it puts them
         for step, name in sorted(self._checks):
             self._names_by_step.setdefault(step, []).append(name)
+        if len(self._names_by_step) == self._input.n_steps:
+            self._input.add_steps(self._checks)
         self._known: dict[tuple[str, int], _Blocks] = {}
         self._known_entries: dict[str, _Entry] | None = None
 
@@ -164,9 +167,9 @@ class Reader:
         """Closes the file or stream. A second call does nothing."""
         if self._input.is_open:
             self._cache.clear()
-            self._input.close()
             if self._data is not None:
                 self._data.close()
+            self._input.close()
 
     # ----------------------------------------------------------------------------------------------------- inside
 
@@ -321,19 +324,25 @@ class Reader:
         before = names[: bisect.bisect_right(names, name)]
         if not before or before[-1] != name:
             return None
-        unknown = sum((other, step) not in self._known for other in before)
-        if unknown * _BYTES_PER_TABLE > int(self._blocks(name, step).table["raw_bytes"].sum()):
+        unknown = [other for other in before if (other, step) not in self._stored]
+        if len(unknown) * _BYTES_PER_TABLE > int(self._blocks(name, step).table["raw_bytes"].sum()):
             return None
-        variables = []
-        for other in before:
-            table = self._blocks(other, step).table
-            dtype = DTYPES[self._input.types()[other]]
+        for other in unknown:
+            try:
+                table = self._blocks(other, step).table
+                dtype = DTYPES[self._input.types()[other]]
+            except (CuszError, KeyError):
+                return None  # which is an error of the other variable
             is_coded = dtype.kind == "f" or not np.array_equal(table["archive_bytes"], table["raw_bytes"])
-            rank = table["rank"]
+            rank, stored_bytes = table["rank"].copy(), table["archive_bytes"].copy()
             if (np.diff(rank) < 0).any() or (rank < 0).any() or (rank >= ranks).any():
                 return None
-            variables.append(StoredVariable(rank, table["archive_bytes"], dtype.itemsize, is_coded))
-        return places_of(variables, ranks)[-1]
+            if any(at != step for _, at in self._stored):  # one step at a time: they take memory
+                self._stored.clear()
+            self._stored[other, step] = StoredVariable(rank, stored_bytes, dtype.itemsize, is_coded)
+        if any((other, step) not in self._stored for other in before):  # another step's thread came between
+            return None
+        return places_of([self._stored[other, step] for other in before], ranks)[-1]
 
     def _captured(self, name: str, step: int, number: int, dtype: np.dtype[Any]) -> NDArray[np.uint8] | None:
         """The archive of a block, from ADIOS2."""
@@ -670,8 +679,10 @@ class ReaderStep:
         workers = min(self._reader._threads, len(needed))
         threads = max(self._reader._threads // max(workers, 1), 1)
 
+        failed = threading.Event()
+
         def decode(number: int, block: Box, common: Box) -> None:
-            if not blocks.may_be_archives:
+            if failed.is_set() or not blocks.may_be_archives:
                 return
             archive = self._reader._archive(name, self.index, number, dtype)
             if archive is None:
@@ -685,8 +696,12 @@ class ReaderStep:
                 decode(*one)
         else:
             with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-                for done in [pool.submit(decode, *one) for one in needed]:
-                    done.result()
+                try:
+                    for done in [pool.submit(decode, *one) for one in needed]:
+                        done.result()
+                except BaseException:
+                    failed.set()  # what has not begun is left
+                    raise
         return blocks.may_be_archives
 
     def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:
@@ -849,6 +864,8 @@ class Cache:
 
     def put(self, key: tuple[str, int, int], archive: NDArray[np.uint8]) -> None:
         if archive.nbytes > self._most_bytes:
+            return
+        if key in self._kept:  # two threads have fetched it
             return
         self._kept[key] = archive
         self._bytes += archive.nbytes

@@ -362,8 +362,11 @@ class Writer:
         """How an array is compressed: parameters, and the goal that its bound is to reach; the same objects again for
         the same variable and options."""
         is_integer = is_exact(getattr(stored.array, "dtype", None))
-        # Texts, because equal numbers may differ: zeros of either sign, for example.
+        # Texts, because equal numbers may differ: zeros of either sign, for example. And of Python's own numbers and
+        # texts alone: others may not tell all of their digits.
         key = (stored.name, is_integer, *((option, repr(value)) for option, value in own.items()))
+        if any(type(value) not in (int, float, str) for value in own.values()):
+            return self._new_settings(stored, name, own, is_integer)
         if key not in self._settings:
             self._settings[key] = self._new_settings(stored, name, own, is_integer)
         return self._settings[key]
@@ -392,6 +395,8 @@ class Writer:
     def _require_open(self) -> Output:
         if self._output is None:
             raise ParameterError(f"the Writer of {self._path!r} is closed")
+        if self._closing_agreed:
+            raise ParameterError(f"another rank has closed the Writer of {self._path!r}: close it here, too")
         return self._output
 
     def _close(self, error: BaseException | None) -> None:
@@ -446,6 +451,10 @@ class Writer:
         self._tally.add(together.tables)
         if self._progress:
             print_step(self._path, self._steps - 1, together.tables, clock)
+
+    def _forget(self) -> None:
+        """Drops what has been put into the open step."""
+        self._blocks, self._values = [], []
 
     def _agree(
         self, blocks: Sequence[PreparedBlock], values: Sequence[Value], error: Exception | None
@@ -608,6 +617,7 @@ class WriterStep:
     ) -> None:
         self._writer._in_step = False
         if error is not None and not isinstance(error, Exception):
+            self._writer._forget()  # the process is being stopped, or the user of a notebook has had enough
             return
         self._writer._end_step(error)
 
