@@ -11,6 +11,7 @@ import math
 import os
 import threading
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -678,30 +679,36 @@ class ReaderStep:
             result[...] = 0
         workers = min(self._reader._threads, len(needed))
         threads = max(self._reader._threads // max(workers, 1), 1)
+        # ADIOS2 is asked by the caller's thread alone: MPI may allow no other (MPI_THREAD_FUNNELED).
+        fetch_here = self._reader._data is None or workers <= 1
 
-        failed = threading.Event()
-
-        def decode(number: int, block: Box, common: Box) -> None:
-            if failed.is_set() or not blocks.may_be_archives:
-                return
-            archive = self._reader._archive(name, self.index, number, dtype)
+        def fetched(number: int) -> NDArray[np.uint8] | None:
+            archive = self._reader._archive(name, self.index, number, dtype) if blocks.may_be_archives else None
             if archive is None:
                 blocks.may_be_archives = False
-                return
-            what = self._reader._block_in_words(name, self.index, block[0])
-            _decode(archive, block, common, result[_slices(common, box[0])], threads, what)
+            return archive
 
-        if workers <= 1:
-            for one in needed:
-                decode(*one)
-        else:
-            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-                try:
-                    for done in [pool.submit(decode, *one) for one in needed]:
-                        done.result()
-                except BaseException:
-                    failed.set()  # what has not begun is left
-                    raise
+        def decode(number: int, block: Box, common: Box, archive: NDArray[np.uint8] | None) -> None:
+            if archive is None:
+                archive = fetched(number)
+            if archive is not None:
+                what = self._reader._block_in_words(name, self.index, block[0])
+                _decode(archive, block, common, result[_slices(common, box[0])], threads, what)
+
+        with concurrent.futures.ThreadPoolExecutor(max(workers, 1)) as pool:
+            pending: deque[concurrent.futures.Future[None]] = deque()
+            for number, block, common in needed:
+                archive = fetched(number) if fetch_here else None
+                if not blocks.may_be_archives:
+                    break
+                if workers <= 1:
+                    decode(number, block, common, archive)
+                    continue
+                if len(pending) > 2 * workers:  # waiting archives take memory, and an error is to be told soon
+                    pending.popleft().result()
+                pending.append(pool.submit(decode, number, block, common, archive))
+            while pending:
+                pending.popleft().result()
         return blocks.may_be_archives
 
     def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:
