@@ -325,13 +325,23 @@ def report(document: dict[str, Any]) -> str:
             times.append(row["step_seconds"])
             line.append(f"{significant(1e3 * row['step_seconds'])} ({significant(1e3 * modelled)})")
         lines.append([*line, significant(times[0] / times[1])])
+    beyond = [
+        row["step_seconds"] - stream_seconds(row["raw_bytes"], row["rate"], speeds, row["method"] == "Writer")
+        for row in document["streams"]
+    ]
+    text += (
+        f" The model leaves out what a step costs besides, here {1e3 * min(beyond):.0f} to {1e3 * max(beyond):.0f} ms: "
+        "ADIOS2's messages about it, and the switch, which is a program."
+    )
     streams = table(["network, MB/s", *METHODS, "times as fast"], lines)
     even = {cores: cores * speeds["compress"] * (1 - 1 / speeds["ratio"]) for cores in (1, 8, 32, 128)}
     model = (
         "**The model.** Written as it is, a node's step takes its bytes over the node's share of the network or the "
         "file system; compressed, what its cores take to compress, and a ratio-th of that time. Compression saves time "
         "while the share is below cores x speed x (1 - 1 / ratio), with the speeds above: "
-        + ", ".join(f"{value / 1e9:.1f} GB/s for {cores} cores" for cores, value in even.items())
+        + ", ".join(
+            f"{value / 1e9:.1f} GB/s for {cores} {'core' if cores == 1 else 'cores'}" for cores, value in even.items()
+        )
         + ". (All cores at the speed of one, which memory does not sustain on every machine.)"
     )
     texts += [textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False) for part in (text, model)]
