@@ -208,7 +208,7 @@ def test_tables_are_read_for_another_variable_if_that_pays(
     file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, x = file
-    for bytes_per_table, asked in ((x.nbytes // 18, 0), (x.nbytes // 18 + 1, 2)):
+    for bytes_per_table, asked in ((x.nbytes // 17, 0), (x.nbytes // 17 + 1, 2)):
         monkeypatch.setattr(reader, "_BYTES_PER_TABLE", bytes_per_table)
         with cz.Reader(path) as run:
             assert not support.violations(x, run[0].read("T17"), 1e-3)

@@ -326,7 +326,8 @@ class Reader:
         if not before or before[-1] != name:
             return None
         unknown = [other for other in before if (other, step) not in self._stored]
-        if len(unknown) * _BYTES_PER_TABLE > int(self._blocks(name, step).table["raw_bytes"].sum()):
+        others = sum(other != name for other in unknown)
+        if others * _BYTES_PER_TABLE > int(self._blocks(name, step).table["raw_bytes"].sum()):
             return None
         for other in unknown:
             try:
