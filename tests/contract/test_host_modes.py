@@ -142,10 +142,12 @@ def codes() -> Iterator[tuple[str, np.ndarray, int]]:
 def expected_instruction_set(wanted: str) -> str:
     """What has to be taken here, by what the kernel says of the processor."""
     with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
-        flags = set(next(line for line in cpuinfo if line.startswith("flags")).split())
+        lines = cpuinfo.read().splitlines()
+    flags = set(next(line for line in lines if line.startswith("flags")).split())
+    amd = any(line.startswith("vendor_id") and "AuthenticAMD" in line for line in lines)
     has_avx2 = {"avx2", "abm", "bmi1", "bmi2"} <= flags
     has_avx512 = has_avx2 and {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")} <= flags
-    if has_avx512 and (wanted == "avx512" or ("avx512_fp16" in flags and wanted == "")):
+    if has_avx512 and (wanted == "avx512" or (("avx512_fp16" in flags or amd) and wanted == "")):
         return "avx512"
     return "avx2" if has_avx2 and wanted != "baseline" else "baseline"
 

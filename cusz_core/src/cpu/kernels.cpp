@@ -37,6 +37,19 @@ bool gathers_fast() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1) != 0;
 }
+
+// The spline pipeline gains more by side-by-side coding than slow gathers cost; the Lorenzo pipeline does not
+// (docs/performance.md). Measured on AMD's Zen 4 alone.
+const Kernels& kernels_for_slow_gathers() {
+    static const Kernels chosen = [] {
+        Kernels mixed = avx512_kernels;
+#ifdef CUSZ_HAVE_AVX2
+        mixed.lorenzo = avx2_kernels.lorenzo;
+#endif
+        return mixed;
+    }();
+    return chosen;
+}
 #endif
 
 const Kernels& choose() {
@@ -44,7 +57,10 @@ const Kernels& choose() {
     const std::string_view wanted = set != nullptr ? set : "";
     if (wanted == "baseline") return baseline_kernels;
 #ifdef CUSZ_HAVE_AVX512
-    if (has_avx512() && (gathers_fast() || wanted == "avx512") && wanted != "avx2") return avx512_kernels;
+    if (has_avx512() && wanted != "avx2") {
+        if (gathers_fast() || wanted == "avx512") return avx512_kernels;
+        if (__builtin_cpu_is("amd")) return kernels_for_slow_gathers();
+    }
 #endif
 #ifdef CUSZ_HAVE_AVX2
     if (has_avx2()) return avx2_kernels;

@@ -30,17 +30,17 @@ inline Marks first_lanes(std::uint32_t n) {
 }
 
 // Four rows of four times four bytes: the fours that are in a column become a row.
-inline void transpose_fours(const std::uint8_t* from, std::size_t from_apart, std::uint8_t* to, std::size_t to_apart) {
+inline void transpose_fours(const std::uint8_t* from, std::size_t apart, Marks (&to)[4]) {
     typedef std::uint32_t Fours __attribute__((vector_size(16)));
     Fours row[4];
-    for (std::size_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * from_apart, sizeof row[i]);
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * apart, sizeof row[i]);
     const auto a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5),
                b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5),
                c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
                d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
     const Fours column[4] = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
                              __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
-    for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * to_apart, &column[i], sizeof column[i]);
+    for (std::size_t i = 0; i < 4; ++i) to[i] = reinterpret_cast<Marks>(column[i]);
 }
 
 // As many bytes as the instruction set's vectors hold.
@@ -66,20 +66,24 @@ struct ByteLanes {
         return sum | reinterpret_cast<Bytes>(sum < a);
 #endif
     }
+    // The highest bit of every byte.
+    static std::uint64_t highest_bits(Bytes v) {
+#if defined(__AVX512BW__)
+        return _mm512_movepi8_mask(reinterpret_cast<__m512i>(v));
+#elif defined(__AVX2__)
+        return static_cast<std::uint32_t>(_mm256_movemask_epi8(reinterpret_cast<__m256i>(v)));
+#elif defined(__SSE2__)
+        return static_cast<std::uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(v)));
+#else
+        std::uint64_t bits = 0;
+        for (std::uint32_t i = 0; i < n; ++i) bits |= std::uint64_t{v[i] > 127} << i;
+        return bits;
+#endif
+    }
     // Whether one of the first `count` bytes has its highest bit set.
     static bool any(Bytes v, std::uint32_t count) {
         const std::uint64_t first = ~std::uint64_t{0} >> (64 - std::min(count, std::uint32_t{n}));
-#if defined(__AVX512BW__)
-        return (_mm512_movepi8_mask(reinterpret_cast<__m512i>(v)) & first) != 0;
-#elif defined(__AVX2__)
-        return (static_cast<std::uint32_t>(_mm256_movemask_epi8(reinterpret_cast<__m256i>(v))) & first) != 0;
-#elif defined(__SSE2__)
-        return (static_cast<std::uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(v))) & first) != 0;
-#else
-        bool any = false;
-        for (std::uint32_t i = 0; i < n; ++i) any = any || ((first >> i & 1) != 0 && v[i] > 127);
-        return any;
-#endif
+        return (highest_bits(v) & first) != 0;
     }
     // Bytes number `at` (below 16) of 16.
     static Bytes look_up_16(const std::uint8_t* bytes, Bytes at) {
@@ -398,7 +402,7 @@ void predict_rows(SplineTile<T>& tile, std::uint32_t c, T inv) {
         }
         const std::size_t n = all_memory ? rows * box.stride[1] / lane_room + (odd_rows ? 0 : 1) : rows;
         predict_run<n_odd, cubic, with_spread>(v0, apart, n, all_memory ? lane_room : box.stride[1], inv,
-                                               tile.value + box.offset + at, tile.spread + box.offset + at);
+                                               tile.value + box.offset + at, tile.scratch.spread + box.offset + at);
     };
     for (std::uint32_t w = 0; w < box.padded[3]; ++w)
         for (std::uint32_t z = 0; z < box.padded[2]; ++z) {
@@ -452,7 +456,7 @@ template <Geometry geometry, class T>
                 }
                 const auto special = reinterpret_cast<typename L::Bytes>((p == 255) | (q == 255));
                 activity = (activity & ~special) | (special & 8);
-                L::store(tile.context + box.first + at, L::load(tile.spread + box.first + at) << 4 | activity);
+                L::store(tile.scratch.context + box.first + at, L::load(tile.scratch.spread + box.first + at) << 4 | activity);
             }
         }
 }
@@ -495,6 +499,26 @@ inline constexpr std::uint8_t not_direct = 64;
 inline Marks direct_of(const Codes& codes) {
     const Codes shifted = codes + 32;
     return __builtin_convertvector((shifted & ~63) == 0 ? shifted : Codes{} + not_direct, Marks);
+}
+// Magnitudes of codes that are kept so.
+inline ByteLanes::Bytes magnitudes_of_direct(ByteLanes::Bytes direct) {
+    using Bytes = ByteLanes::Bytes;
+    const Bytes size = direct < 32 ? 32 - direct : direct - 32;
+    Bytes bits{};
+    for (int j = 0; j < 6; ++j) {
+        const auto least = static_cast<std::uint8_t>(1 << j); // named, as sanitizers see an int otherwise
+        bits -= reinterpret_cast<Bytes>(size >= least);
+    }
+    return bits;
+}
+// A bit for each of 64 symbols that is not a code kept so.
+inline std::uint64_t not_direct_bits(const std::uint8_t* symbol) {
+    std::uint64_t bits = 0;
+    for (std::uint32_t x = 0; x < 64; x += ByteLanes::n) {
+        const auto v = ByteLanes::load(symbol + x);
+        bits |= ByteLanes::highest_bits(v | (v + v)) << x;
+    }
+    return bits;
 }
 inline constexpr std::int32_t largest_code = 1048575;
 

@@ -25,6 +25,7 @@ namespace {
 // One thread's memory, reused by later calls.
 struct Worker {
     std::tuple<SplineTiles<float>, SplineTiles<double>> all_tiles;
+    std::unique_ptr<SplineScratch> scratch; // of these tiles
     std::unique_ptr<RansCounts> counts;
     Buffer around;  // points of lattice 1 around a tile of the sample
     Buffer payload; // one tile's, aligned and padded
@@ -36,8 +37,9 @@ struct Worker {
     template <class T>
     SplineTiles<T>& tiles(std::uint32_t n) {
         auto& tiles = std::get<SplineTiles<T>>(all_tiles);
+        if (!scratch) scratch = std::make_unique<SplineScratch>();
         for (std::uint32_t j = 0; j < n; ++j)
-            if (!tiles[j]) tiles[j] = std::make_unique<SplineTile<T>>();
+            if (!tiles[j]) tiles[j] = std::make_unique<SplineTile<T>>(*scratch);
         return tiles;
     }
     template <class T>
@@ -51,6 +53,7 @@ struct Worker {
     std::size_t bytes() const {
         std::size_t bytes = (counts ? sizeof *counts : 0) + around.bytes() + payload.bytes() + segment.bytes() +
                             outputs.bytes() + patches.capacity() * sizeof(Patch);
+        if (scratch) bytes += sizeof *scratch + scratch->bytes();
         const auto& [f32, f64] = all_tiles;
         for (const auto& tile : f32) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         for (const auto& tile : f64) bytes += tile ? sizeof *tile + tile->bytes() : 0;

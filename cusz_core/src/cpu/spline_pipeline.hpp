@@ -102,8 +102,11 @@ struct SplinePipeline {
             for_classes(tile, phase, [&](std::uint32_t c) {
                 const ClassBox box = box_of<geometry>(tile, c);
                 for (std::uint32_t y = 0; y < box.n[1]; y += 4, to += 4 * most_of_group)
-                    for (std::uint32_t z = 0; z < 4; ++z)
-                        transpose_fours(from + box.at(0, y, z, 0), box.stride[1], to + 16 * z, most_of_group);
+                    for (std::uint32_t z = 0; z < 4; ++z) {
+                        Marks of_group[4];
+                        transpose_fours(from + box.at(0, y, z, 0), box.stride[1], of_group);
+                        for (std::size_t g = 0; g < 4; ++g) store_marks(to + 16 * z + g * most_of_group, of_group[g]);
+                    }
             });
         } else if constexpr (geometry == Geometry::full_2d) { // the same with rows of eight
             for_classes(tile, phase, [&](std::uint32_t c) {
@@ -234,8 +237,8 @@ struct SplinePipeline {
         const std::size_t step = known_step > 0 ? known_step : rows.step;
         // Not the members, which stores of bytes might change, as far as C++ knows.
         T* const values = tile.value;
-        std::int32_t* const codes = tile.code;
-        std::uint8_t *const direct = tile.direct, *const magnitude = tile.magnitude;
+        std::int32_t* const codes = tile.scratch.code;
+        std::uint8_t *const direct = tile.scratch.direct, *const magnitude = tile.magnitude;
         const std::ptrdiff_t later = tile.later;
         const RowQuantiser<T> q(quantiser);
         for (std::uint32_t w = 0; w < box.n[3]; ++w)
@@ -275,12 +278,12 @@ struct SplinePipeline {
             const std::size_t at = tile.box[c].at(x, h[1], h[2], h[3]);
             const T of = row[x * 2 * step];
             if (bits_of(of) == q.special) {
-                tile.code[at] = missing_code;
+                tile.scratch.code[at] = missing_code;
                 tile.has_special = true;
                 continue;
             }
             const CodedValue<T> result = quantise_value(of, tile.value[at], q);
-            tile.code[at] = result.code;
+            tile.scratch.code[at] = result.code;
             tile.value[at] = result.value;
             if (result.verbatim) add_verbatim(tile, position(tile, c, x, h[1], h[2], h[3]), bits_of(of));
         }
@@ -294,7 +297,7 @@ struct SplinePipeline {
             for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) {
                 const std::size_t at = tile.box[c].at(x, y, z, w);
                 keep_value(q, tile, at, bits_of(rows.row(y, z, w)[x * 2 * rows.step]));
-                tile.magnitude[at] = tile.code[at] == missing_code ? special_magnitude : std::uint8_t{0};
+                tile.magnitude[at] = tile.scratch.code[at] == missing_code ? special_magnitude : std::uint8_t{0};
             }
         });
     }
@@ -302,7 +305,7 @@ struct SplinePipeline {
     // A value that is stored as it is.
     static void keep_value(const Quantiser<T>& q, SplineTile<T>& tile, std::size_t at, typename Traits<T>::Bits bits) {
         const T value = std::bit_cast<T>(bits);
-        tile.code[at] = bits == q.special ? missing_code : 0;
+        tile.scratch.code[at] = bits == q.special ? missing_code : 0;
         tile.has_special = tile.has_special || bits == q.special;
         if (bits != q.special && std::abs(value) <= std::numeric_limits<T>::max()) tile.value[at] = value;
     }
@@ -418,7 +421,7 @@ struct SplinePipeline {
         RansSequence::Run flags{}, values{};
         std::uint16_t* const entry = output != nullptr ? output->sequence.entry : nullptr;
         if (output != nullptr) output->sequence.n_runs = output->n_significant = output->n_special = 0;
-        BitWriter extra(tile.extra);
+        BitWriter extra(tile.scratch.extra);
         sum_parents(tile);
         for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
             for_classes(tile, phase, [&](std::uint32_t c) {
@@ -427,8 +430,8 @@ struct SplinePipeline {
                 if (phase < tile.n_active) continue_rows(lattice, tile, c);
             });
             for_classes(tile, phase, [&](std::uint32_t c) { find_contexts<geometry>(tile, c); });
-            put_in_order<geometry>(lattice, tile, phase, tile.context, tile.in_order.place);
-            put_in_order<geometry>(lattice, tile, phase, tile.direct, tile.in_order.direct);
+            put_in_order<geometry>(lattice, tile, phase, tile.scratch.context, tile.scratch.in_order.place);
+            put_in_order<geometry>(lattice, tile, phase, tile.scratch.direct, tile.scratch.in_order.direct);
             if (counts == nullptr) {
                 flags = {next_run(values.first + values.n), 0};
                 values = {next_run(flags.first + count_groups<geometry>(lattice, tile, phase)), 0};
@@ -437,8 +440,8 @@ struct SplinePipeline {
             const std::uint32_t row = row_of(i, phase) / n_places;
             for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
                 const std::uint32_t n = g.values();
-                const std::uint8_t* const place = tile.in_order.place + first;
-                const std::uint8_t* const direct = tile.in_order.direct + first;
+                const std::uint8_t* const place = tile.scratch.in_order.place + first;
+                const std::uint8_t* const direct = tile.scratch.in_order.direct + first;
                 first += n;
                 const std::uint32_t context = context_of_group(place, n);
                 const auto [significant, all_direct] = look_at_group(direct, n);
@@ -476,7 +479,7 @@ struct SplinePipeline {
                                    std::int32_t* codes) {
         std::uint32_t at = 0;
         for_rows_of(box, g, [&](std::size_t row, auto n) {
-            copy_row(codes + at, tile.code + row, n);
+            copy_row(codes + at, tile.scratch.code + row, n);
             at += n;
         });
         std::fill_n(codes + at, lane_room, 0);
@@ -702,7 +705,7 @@ struct SplinePipeline {
         if (n_extra > 0) {
             header |= 1u << 5;
             payload[at++] = static_cast<std::uint16_t>(n_extra);
-            std::memcpy(payload + at, tile.extra, n_extra * 2);
+            std::memcpy(payload + at, tile.scratch.extra, n_extra * 2);
             at += n_extra;
         }
         payload[0] = static_cast<std::uint16_t>(header);
@@ -757,7 +760,7 @@ struct SplinePipeline {
         for (std::uint32_t c = 1; c < tile.classes(); ++c)
             for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
                 const std::size_t at = tile.box[c].at(0, y, z, w);
-                for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) all = all && tile.code[at + x] == missing_code;
+                for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) all = all && tile.scratch.code[at + x] == missing_code;
             });
         return all;
     }
@@ -781,26 +784,23 @@ struct SplinePipeline {
         // Reads up to RansDecoder::margin units beyond the end.
         BitReader(const std::uint16_t* units, const std::uint16_t* end)
             : units_(units), end_(static_cast<std::size_t>(end - units) * 16) {}
-        // Codes from symbols; those beyond the end are 0, and good() becomes false.
-        void codes(const std::uint8_t* symbol, std::uint32_t n, std::int32_t* code) {
-            constexpr std::uint32_t at_once = RansDecoder::margin * 16 / 32; // of at most 20 bits each
-            std::size_t at = at_;
-            for (std::uint32_t from = 0; from < n; from += at_once) {
-                const std::uint32_t to = std::min(from + at_once, n);
-                for (std::uint32_t j = from; j < to; ++j) {
-                    const auto [first, bits] = symbol_tables.meaning[symbol[j]];
-                    std::uint64_t here;
-                    std::memcpy(&here, units_ + at / 16, sizeof here);
-                    code[j] = first | static_cast<std::int32_t>(here >> at % 16 & ((1u << bits) - 1));
-                    at += bits;
-                }
-                if (at <= end_) continue;
+        // The code of a symbol. At most 32 in turn, of at most 20 bits each; then good() tells whether there were so many.
+        [[gnu::always_inline]] std::int32_t code(std::uint8_t symbol) {
+            const auto [first, bits] = symbol_tables.meaning[symbol];
+            std::uint64_t here;
+            std::memcpy(&here, units_ + at_ / 16, sizeof here);
+            const auto code = first | static_cast<std::int32_t>(here >> at_ % 16 & ((1u << bits) - 1));
+            at_ += bits;
+            return code;
+        }
+        static constexpr std::uint32_t most_in_turn = RansDecoder::margin * 16 / 32;
+        // To be asked before any more are read.
+        bool good() {
+            if (at_ > end_) {
                 good_ = false;
-                at = end_;
-                std::fill(code + from, code + n, 0);
-                break;
+                at_ = end_;
             }
-            at_ = at;
+            return good_;
         }
         bool finished() const {
             return good_ && (at_ + 15) / 16 * 16 == end_ && (at_ == end_ || units_[at_ / 16] >> at_ % 16 == 0);
@@ -812,39 +812,98 @@ struct SplinePipeline {
         bool good_ = true;
     };
 
-    // Values of class c from its codes and predictions, and magnitudes; those that are stored verbatim follow.
-    template <Geometry geometry>
-    [[gnu::always_inline]] static void reconstruct_class(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c) {
+    // Codes are added to what is predicted at `at` and behind.
+    [[gnu::always_inline]] static void add_codes(const Quantiser<T>& q, SplineTile<T>& tile, std::size_t at,
+                                                 const Codes& codes) {
         using L = Lanes<T>;
         using Values = typename L::Values;
-        const ClassBox box = box_of<geometry>(tile, c);
-        for_rows(box.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-            const std::size_t row = box.at(0, y, z, w);
-            for (std::uint32_t x = 0; x < box.n[0]; x += lane_room) {
-                const std::size_t at = row + x;
-                const std::uint32_t here = std::min(box.n[0] - x, lane_room);
-                Codes codes;
-                if (tile.has_large)
-                    std::memcpy(&codes, tile.code + at, sizeof codes);
-                else
-                    codes = __builtin_convertvector(load_marks(tile.direct + at), Codes) - 32;
-                Codes special{};
-                if (tile.has_special) {
-                    special = codes == missing_code;
-                    codes = codes & ~special;
+        std::int32_t k[lane_room];
+        std::memcpy(k, &codes, sizeof k);
+        for (std::uint32_t lane = 0; lane < lane_room; lane += L::n) {
+            const auto of_lanes = L::template load<typename L::Codes>(k + lane);
+            const auto p = L::template load<Values>(tile.value + at + lane);
+            L::store(tile.value + at + lane, p + __builtin_convertvector(of_lanes, Values) * q.step);
+        }
+    }
+    [[gnu::always_inline]] static void widen(Marks direct, Codes& codes) {
+        codes = __builtin_convertvector(direct, Codes) - static_cast<std::int32_t>(alphabet.zero());
+    }
+
+    // Values of a phase from codes, which are in coding order, and predictions; and magnitudes. Those that are stored
+    // verbatim follow. wide: codes are in code_in_order, otherwise in in_order.direct.
+    template <Geometry geometry, bool wide>
+    [[gnu::noinline]] static void reconstruct(const Lattice& lattice, const Quantiser<T>& q, SplineTile<T>& tile,
+                                              std::uint32_t phase) {
+        const InOrder& in_order = tile.scratch.in_order;
+        const std::int32_t* const codes = tile.scratch.code_in_order;
+        if constexpr (geometry == Geometry::any) {
+            for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t at, std::uint32_t place, auto n) {
+                copy_row(tile.magnitude + at, in_order.magnitude + place, n);
+                for (std::uint32_t x = 0; x < n; x += lane_room) {
+                    Codes some;
+                    if constexpr (wide) {
+                        std::memcpy(&some, codes + place + x, sizeof some);
+                        some &= ~(some == missing_code);
+                    } else {
+                        widen(load_marks(in_order.direct + place + x), some);
+                    }
+                    keep_first(some, n - x); // so that what follows stays as it is
+                    add_codes(q, tile, at + x, some);
                 }
-                keep_first(codes, here); // so that what follows the row stays as it is
-                keep_first(special, here);
-                store_marks(tile.magnitude + at, magnitudes_of(codes) | __builtin_convertvector(special, Marks));
-                std::int32_t k[lane_room];
-                std::memcpy(k, &codes, sizeof k);
-                for (std::uint32_t lane = 0; lane < here; lane += L::n) {
-                    const auto of_lanes = L::template load<typename L::Codes>(k + lane);
-                    const auto p = L::template load<Values>(tile.value + at + lane);
-                    L::store(tile.value + at + lane, p + __builtin_convertvector(of_lanes, Values) * q.step);
-                }
+            });
+        } else { // a row of the class has a part in each of four groups
+            std::uint32_t place = 0;
+            for_classes(tile, phase, [&](std::uint32_t c) {
+                const ClassBox box = box_of<geometry>(tile, c);
+                constexpr std::uint32_t edge = group_edges(active_axes(geometry))[0], parts = lane_room / edge;
+                for (std::uint32_t y = 0; y < box.n[1]; y += edge, place += 4 * most_of_group)
+                    for (std::uint32_t piece = 0; piece < 4; ++piece) { // lane_room values of each group
+                        const std::uint32_t first = place + piece * lane_room;
+                        Marks direct[4], magnitude[4];
+                        if constexpr (!wide) rows_of_groups<edge>(in_order.direct + first, direct);
+                        rows_of_groups<edge>(in_order.magnitude + first, magnitude);
+                        for (std::uint32_t r = 0; r < 4; ++r) {
+                            const std::size_t at = geometry == Geometry::full_3d
+                                                       ? box.at(0, y + r, piece, 0)
+                                                       : box.at(r % 2 * lane_room, y + 2 * piece + r / 2, 0, 0);
+                            store_marks(tile.magnitude + at, magnitude[r]);
+                            Codes some;
+                            if constexpr (wide) {
+                                const std::uint32_t group = geometry == Geometry::full_3d ? 0 : r % 2 * parts,
+                                                    row = geometry == Geometry::full_3d ? r : r / 2;
+                                std::int32_t joined[lane_room];
+                                for (std::uint32_t part = 0; part < parts; ++part)
+                                    std::memcpy(joined + part * edge,
+                                                codes + first + (group + part) * most_of_group + row * edge,
+                                                edge * sizeof *codes);
+                                std::memcpy(&some, joined, sizeof some);
+                                some &= ~(some == missing_code);
+                            } else {
+                                widen(direct[r], some);
+                            }
+                            add_codes(q, tile, at, some);
+                        }
+                    }
+            });
+        }
+    }
+
+    // lane_room bytes of each of four groups, which are rows of `edge`, as rows of all four: 4 of 16 or 2 of 32.
+    template <std::uint32_t edge>
+    [[gnu::always_inline]] static void rows_of_groups(const std::uint8_t* from, Marks (&row)[4]) {
+        if constexpr (edge == 4) {
+            transpose_fours(from, most_of_group, row);
+        } else {
+            static_assert(edge == 8);
+            Marks group[4];
+            for (std::size_t g = 0; g < 4; ++g) group[g] = load_marks(from + g * most_of_group);
+            for (std::size_t half = 0; half < 2; ++half) {
+                const Marks a = group[2 * half], b = group[2 * half + 1];
+                row[half] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+                row[2 + half] =
+                    __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
             }
-        });
+        }
     }
 
     // As with codes that are all 0: a prediction of -0 gives 0.
@@ -1060,19 +1119,19 @@ struct SplinePipeline {
             predict<true>(coder, coder.quantiser[i], tile, c);
             find_contexts<geometry>(tile, c);
         });
-        put_in_order<geometry>(lattice, tile, phase, tile.context, tile.in_order.place);
+        put_in_order<geometry>(lattice, tile, phase, tile.scratch.context, tile.scratch.in_order.place);
         of.n_groups = list_groups<geometry>(lattice, tile, phase);
         std::uint32_t first = 0;
         for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++])
-            tile.group_context[j] =
-                static_cast<std::uint8_t>(context_of_group(tile.in_order.place + first, tile.group_size[j]));
-        of.decoder.flags(tile.group_context, of.n_groups, tile.flag);
+            tile.scratch.group_context[j] =
+                static_cast<std::uint8_t>(context_of_group(tile.scratch.in_order.place + first, tile.group_size[j]));
+        of.decoder.flags(tile.scratch.group_context, of.n_groups, tile.flag);
         if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
         first = of.n_values = 0;
         for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
             for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n)
                 ByteLanes::store(tile.table + of.n_values + x,
-                                 ByteLanes::look_up_128(table_of, ByteLanes::load(tile.in_order.place + first + x)));
+                                 ByteLanes::look_up_128(table_of, ByteLanes::load(tile.scratch.in_order.place + first + x)));
             of.n_values += tile.flag[j] != 0 ? tile.group_size[j] : 0u;
         }
     }
@@ -1084,53 +1143,80 @@ struct SplinePipeline {
         if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
         std::uint8_t bits_set = 0;
         for (std::uint32_t v = 0; v < of.n_values; ++v) bits_set |= tile.symbol[v];
-        tile.has_large = tile.has_special || (bits_set & (256 - n_direct)) != 0;
-        if (tile.has_large)
-            spread_large<geometry>(lattice, tile, phase, of.n_groups, of.n_values, of.extra);
-        else
-            spread_direct<geometry>(lattice, tile, phase, of.n_groups);
-        for_classes(tile, phase, [&](std::uint32_t c) { reconstruct_class<geometry>(q, tile, c); });
+        const bool wide = (bits_set & (256 - n_direct)) != 0;
+        if (wide) {
+            wide_in_order(tile, of);
+            reconstruct<geometry, true>(lattice, q, tile, phase);
+        } else {
+            direct_in_order(tile, of.n_groups);
+            reconstruct<geometry, false>(lattice, q, tile, phase);
+        }
         if (!put_verbatim(tile, q, phase)) corrupt_tile(of.number, "a verbatim value has a code");
         if (phase < tile.n_active) for_classes(tile, phase, [&](std::uint32_t c) { continue_rows(lattice, tile, c); });
     }
 
     // Codes that have symbols of their own.
-    template <Geometry geometry>
-    static void spread_direct(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase,
-                              std::uint32_t n_groups) {
+    static void direct_in_order(SplineTile<T>& tile, std::uint32_t n_groups) {
+        InOrder& in_order = tile.scratch.in_order;
         std::uint32_t first = 0, n_values = 0;
         for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
             if (tile.flag[j] != 0) {
-                std::memcpy(tile.in_order.direct + first, tile.symbol + n_values, most_of_group);
+                for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n) {
+                    const auto direct = ByteLanes::load(tile.symbol + n_values + x);
+                    ByteLanes::store(in_order.direct + first + x, direct);
+                    ByteLanes::store(in_order.magnitude + first + x, magnitudes_of_direct(direct));
+                }
                 n_values += tile.group_size[j];
             } else {
-                std::memset(tile.in_order.direct + first, alphabet.zero(), most_of_group);
+                std::memset(in_order.direct + first, alphabet.zero(), most_of_group);
+                std::memset(in_order.magnitude + first, 0, most_of_group);
             }
         }
-        for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t to, std::uint32_t from, auto n) {
-            copy_row(tile.direct + to, tile.in_order.direct + from, n);
-        });
     }
 
     // Codes from symbols some of which have extra bits, or stand for special values.
-    template <Geometry geometry>
-    [[gnu::noinline]] static void spread_large(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t phase,
-                                               std::uint32_t n_groups, std::uint32_t n_values, BitReader& extra) {
-        extra.codes(tile.symbol, n_values, tile.decoded);
-        for (std::uint32_t v = 0; v < n_values; ++v) tile.has_special |= tile.symbol[v] == alphabet.missing();
-        std::uint32_t first = 0;
-        n_values = 0;
-        for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
-            if (tile.flag[j] != 0) {
-                std::memcpy(tile.code_in_order + first, tile.decoded + n_values, most_of_group * 4);
-                n_values += tile.group_size[j];
+    [[gnu::noinline]] static void wide_in_order(SplineTile<T>& tile, Reading& of) {
+        std::int32_t* const codes = tile.scratch.code_in_order;
+        std::uint8_t* const magnitudes = tile.scratch.in_order.magnitude;
+        BitReader extra = of.extra; // not the one in memory, which stores might change, as far as C++ knows
+        bool special = false;
+        std::uint32_t first = 0, n_values = 0;
+        for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
+            const std::uint8_t* const symbol = tile.symbol + n_values;
+            if (tile.flag[j] == 0) {
+                std::memset(codes + first, 0, most_of_group * sizeof *codes);
+                std::memset(magnitudes + first, 0, most_of_group);
+                continue;
+            }
+            const std::uint32_t n = tile.group_size[j];
+            n_values += n;
+            for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
+                Codes direct;
+                widen(load_marks(symbol + x), direct);
+                std::memcpy(codes + first + x, &direct, sizeof direct);
+            }
+            const auto read_code = [&](std::uint32_t x) {
+                codes[first + x] = extra.code(symbol[x]);
+                special |= symbol[x] == alphabet.missing();
+            };
+            std::uint64_t large = not_direct_bits(symbol) & ~std::uint64_t{0} >> (64 - n);
+            if (std::popcount(large) > 16) { // then one after the other is faster; measured
+                for (std::uint32_t x = 0; x < n && extra.good();)
+                    for (const std::uint32_t end = std::min(x + BitReader::most_in_turn, n); x < end; ++x) read_code(x);
             } else {
-                std::memset(tile.code_in_order + first, 0, most_of_group * 4);
+                for (; large != 0; large &= large - 1) read_code(static_cast<std::uint32_t>(std::countr_zero(large)));
+            }
+            extra.good();
+            for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
+                Codes some;
+                std::memcpy(&some, codes + first + x, sizeof some);
+                const Codes missing = some == missing_code;
+                store_marks(magnitudes + first + x,
+                            magnitudes_of(some & ~missing) | __builtin_convertvector(missing, Marks));
             }
         }
-        for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t to, std::uint32_t from, auto n) {
-            copy_row(tile.code + to, tile.code_in_order + from, n);
-        });
+        tile.has_special |= special;
+        of.extra = extra;
     }
 
     // n of each, and up to a vector more.
@@ -1173,23 +1259,31 @@ struct SplinePipeline {
         const std::uint32_t n = tile.box[0].n[0];
         const bool in_place = to.stride[0] == 1 && end[0] - first[0] == 2 * n && n % Lanes<T>::n == 0;
         T line_of_its_own[max_tile_values + 2 * lane_room];
+        // What a coordinate adds to where a row lies.
+        struct Row {
+            std::size_t inside = 0, in_coarse = 0; // from the first point of a class; in the coarser lattice
+            std::uint32_t c = 0;
+            std::uint64_t target = 0;
+            Row operator+(const Row& other) const {
+                return {inside + other.inside, in_coarse + other.in_coarse, c | other.c, target + other.target};
+            }
+        };
+        const auto part = [&](std::uint32_t a, std::uint64_t x) {
+            const bool active = lattice.is_active(a);
+            const auto from_origin = static_cast<std::size_t>(x - tile.place.origin[a]);
+            return Row{(active ? from_origin / 2 : from_origin) * tile.box[0].stride[a],
+                       static_cast<std::size_t>((active ? x / 2 : x) * lattice.coarse_stride[a]),
+                       active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0,
+                       (x - to.start[a]) * to.stride[a]};
+        };
+        const Row origin{0, static_cast<std::size_t>(tile.place.origin[0] / 2 * lattice.coarse_stride[0]), 0,
+                         (first[0] - to.start[0]) * to.stride[0]};
         for (std::uint64_t w = first[3]; w < end[3]; ++w)
-            for (std::uint64_t z = first[2]; z < end[2]; ++z)
+            for (std::uint64_t z = first[2]; z < end[2]; ++z) {
+                const Row plane = origin + part(3, w) + part(2, z);
                 for (std::uint64_t y = first[1]; y < end[1]; ++y) {
-                    const std::array<std::uint64_t, 4> x{0, y, z, w};
-                    std::size_t inside = 0; // of the row, from the first point of a class
-                    std::uint32_t c = 0;
-                    auto in_coarse = static_cast<std::size_t>(tile.place.origin[0] / 2 * lattice.coarse_stride[0]);
-                    T* target = to.field;
-                    for (std::size_t a = 1; a < 4; ++a) {
-                        const bool active = lattice.is_active(a);
-                        const auto from_origin = static_cast<std::size_t>(x[a] - tile.place.origin[a]);
-                        inside += (active ? from_origin / 2 : from_origin) * tile.box[0].stride[a];
-                        c |= active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0;
-                        in_coarse += static_cast<std::size_t>((active ? x[a] / 2 : x[a]) * lattice.coarse_stride[a]);
-                        target += (x[a] - to.start[a]) * to.stride[a];
-                    }
-                    target += (first[0] - to.start[0]) * to.stride[0];
+                    const auto [inside, in_coarse, c, target_offset] = plane + part(1, y);
+                    T* const target = to.field + target_offset;
                     T* const line = in_place ? target : line_of_its_own;
                     const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
                     interleave(tile.value + even, tile.value + odd, n, line);
@@ -1207,6 +1301,7 @@ struct SplinePipeline {
                     else
                         for (std::uint64_t v = 0; v < end[0] - first[0]; ++v) target[v * to.stride[0]] = from[v];
                 }
+            }
     }
 };
 

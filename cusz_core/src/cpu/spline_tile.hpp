@@ -80,10 +80,49 @@ constexpr std::uint32_t active_axes(Geometry geometry) { return geometry == Geom
 struct InOrder {
     std::uint8_t place[max_tile_values + vector_room];  // of the context in its row
     std::uint8_t direct[max_tile_values + vector_room]; // the code, in a byte
+    std::uint8_t magnitude[max_tile_values + vector_room];
+};
+
+// What a tile needs only while one of its phases is worked on. Tiles that are decoded side by side share it, as all that
+// is kept for each of them should fit into a processor's cache.
+struct SplineScratch {
+    // All in one buffer; by position, as ClassBox has it.
+    std::int32_t* code = nullptr;    // missing_code: special
+    std::uint8_t* direct = nullptr;  // the code in a byte, for those that fit
+    std::uint8_t* spread = nullptr;  // S
+    std::uint8_t* context = nullptr; // its place in its row
+
+    InOrder in_order;
+    std::uint8_t group_context[max_tile_values]; // in coding order
+    std::int32_t code_in_order[max_tile_values + vector_room];
+    std::uint16_t extra[max_tile_values * 2 + 8]; // extra bits
+
+    // Room for so many positions. What was there is lost if it was less.
+    [[gnu::always_inline]] void reserve(std::size_t size) {
+        if (size > size_) allocate(size);
+    }
+    std::size_t bytes() const { return memory_.bytes(); }
+
+private:
+    void allocate(std::size_t size) {
+        size_ = (size + 63) / 64 * 64;
+        const std::size_t bytes = size_ * (sizeof *code + 3);
+        auto* const at = static_cast<std::byte*>(memory_.reserve(bytes));
+        std::memset(at, 0, bytes); // rows are worked on in whole vectors, beyond what was written
+        code = reinterpret_cast<std::int32_t*>(at);
+        direct = reinterpret_cast<std::uint8_t*>(code + size_);
+        spread = direct + size_;
+        context = spread + size_;
+    }
+
+    Buffer memory_;
+    std::size_t size_ = 0;
 };
 
 template <class T>
 struct SplineTile {
+    explicit SplineTile(SplineScratch& shared) : scratch(shared) {}
+
     std::uint32_t n_active = 0;
     LatticeTile place{};
     Geometry geometry = Geometry::any;
@@ -92,22 +131,15 @@ struct SplineTile {
     std::array<ClassBox, n_classes> box;
     std::uint32_t classes() const { return 1u << n_active; }
 
-    // All in one buffer; by position, as ClassBox has it.
-    T* value = nullptr;             // to predict from
-    std::int32_t* code = nullptr;   // missing_code: special
-    std::uint8_t* direct = nullptr; // the code in a byte, for those that fit
+    SplineScratch& scratch;
+    // In one buffer; by position, as ClassBox has it.
+    T* value = nullptr; // to predict from
     std::uint8_t* magnitude = nullptr;
-    std::uint8_t* spread = nullptr;  // S
-    std::uint8_t* context = nullptr; // its place in its row
 
-    InOrder in_order;
     // Of the groups of a phase, in coding order.
-    std::uint8_t group_size[max_tile_values];
-    std::uint8_t group_context[max_tile_values], flag[max_tile_values];
+    std::uint8_t group_size[max_tile_values], flag[max_tile_values];
     // Of values in significant groups, in coding order.
     std::uint8_t table[max_tile_values + vector_room], symbol[max_tile_values + vector_room];
-    std::int32_t decoded[max_tile_values + vector_room], code_in_order[max_tile_values + vector_room];
-    std::uint16_t extra[max_tile_values * 2 + 8]; // extra bits
 
     // Verbatim values, by position in the tile.
     std::uint32_t n_verbatim = 0;
@@ -116,14 +148,13 @@ struct SplineTile {
     bool has_special = false;         // among the tile's coded points
     bool has_parents = false;         // a magnitude of the coarser lattice, in the tile or around it, is not 0
     bool has_special_parents = false; // one of them is special
-    bool has_large = false;           // a code without a symbol of its own, or a special value
 
     [[gnu::always_inline]] void begin(const Lattice& lattice, const LatticeTile& at) {
         place = at;
         n_active = lattice.n_active;
         later = later_coarse = 0;
         n_verbatim = 0;
-        has_special = has_parents = has_special_parents = has_large = false;
+        has_special = has_parents = has_special_parents = false;
         geometry = place.edge != tile_edges(n_active) ? Geometry::any
                    : n_active == 3                    ? Geometry::full_3d
                    : n_active == 2                    ? Geometry::full_2d
@@ -131,6 +162,7 @@ struct SplineTile {
         const TileBoxes boxes(n_active, place.edge);
         box = boxes.box;
         const std::size_t size = classes() * boxes.class_size + vector_room;
+        scratch.reserve(size);
         if (size > size_) allocate(size);
         std::memset(magnitude, 0, size);
     }
@@ -139,19 +171,11 @@ struct SplineTile {
 private:
     void allocate(std::size_t size) {
         size_ = (size + 63) / 64 * 64;
-        const std::size_t bytes = size_ * (sizeof(T) + 4 + 4);
-        auto* at = static_cast<std::byte*>(memory_.reserve(bytes));
-        std::memset(at, 0, bytes); // rows are worked on in whole vectors, beyond what was written
-        const auto take = [&](auto*& pointer) {
-            pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(at);
-            at += size_ * sizeof *pointer;
-        };
-        take(value);
-        take(code);
-        take(direct);
-        take(magnitude);
-        take(spread);
-        take(context);
+        const std::size_t bytes = size_ * (sizeof *value + 1);
+        auto* const at = static_cast<std::byte*>(memory_.reserve(bytes));
+        std::memset(at, 0, bytes); // as in the scratch
+        value = reinterpret_cast<T*>(at);
+        magnitude = reinterpret_cast<std::uint8_t*>(value + size_);
     }
 
     Buffer memory_;
