@@ -456,7 +456,8 @@ template <Geometry geometry, class T>
                 }
                 const auto special = reinterpret_cast<typename L::Bytes>((p == 255) | (q == 255));
                 activity = (activity & ~special) | (special & 8);
-                L::store(tile.scratch.context + box.first + at, L::load(tile.scratch.spread + box.first + at) << 4 | activity);
+                L::store(tile.scratch.context + box.first + at,
+                         L::load(tile.scratch.spread + box.first + at) << 4 | activity);
             }
         }
 }

@@ -760,7 +760,8 @@ struct SplinePipeline {
         for (std::uint32_t c = 1; c < tile.classes(); ++c)
             for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
                 const std::size_t at = tile.box[c].at(0, y, z, w);
-                for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) all = all && tile.scratch.code[at + x] == missing_code;
+                for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x)
+                    all = all && tile.scratch.code[at + x] == missing_code;
             });
         return all;
     }
@@ -784,7 +785,8 @@ struct SplinePipeline {
         // Reads up to RansDecoder::margin units beyond the end.
         BitReader(const std::uint16_t* units, const std::uint16_t* end)
             : units_(units), end_(static_cast<std::size_t>(end - units) * 16) {}
-        // The code of a symbol. At most 32 in turn, of at most 20 bits each; then good() tells whether there were so many.
+        // The code of a symbol. At most 32 in turn, of at most 20 bits each; then good() tells whether there were so
+        // many.
         [[gnu::always_inline]] std::int32_t code(std::uint8_t symbol) {
             const auto [first, bits] = symbol_tables.meaning[symbol];
             std::uint64_t here;
@@ -1130,8 +1132,9 @@ struct SplinePipeline {
         first = of.n_values = 0;
         for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
             for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n)
-                ByteLanes::store(tile.table + of.n_values + x,
-                                 ByteLanes::look_up_128(table_of, ByteLanes::load(tile.scratch.in_order.place + first + x)));
+                ByteLanes::store(
+                    tile.table + of.n_values + x,
+                    ByteLanes::look_up_128(table_of, ByteLanes::load(tile.scratch.in_order.place + first + x)));
             of.n_values += tile.flag[j] != 0 ? tile.group_size[j] : 0u;
         }
     }
@@ -1273,8 +1276,7 @@ struct SplinePipeline {
             const auto from_origin = static_cast<std::size_t>(x - tile.place.origin[a]);
             return Row{(active ? from_origin / 2 : from_origin) * tile.box[0].stride[a],
                        static_cast<std::size_t>((active ? x / 2 : x) * lattice.coarse_stride[a]),
-                       active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0,
-                       (x - to.start[a]) * to.stride[a]};
+                       active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0, (x - to.start[a]) * to.stride[a]};
         };
         const Row origin{0, static_cast<std::size_t>(tile.place.origin[0] / 2 * lattice.coarse_stride[0]), 0,
                          (first[0] - to.start[0]) * to.stride[0]};

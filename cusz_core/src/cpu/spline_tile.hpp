@@ -83,8 +83,8 @@ struct InOrder {
     std::uint8_t magnitude[max_tile_values + vector_room];
 };
 
-// What a tile needs only while one of its phases is worked on. Tiles that are decoded side by side share it, as all that
-// is kept for each of them should fit into a processor's cache.
+// What a tile needs only while one of its phases is worked on. Tiles that are decoded side by side share it, as all
+// that is kept for each of them should fit into a processor's cache.
 struct SplineScratch {
     // All in one buffer; by position, as ClassBox has it.
     std::int32_t* code = nullptr;    // missing_code: special
