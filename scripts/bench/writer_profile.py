@@ -104,51 +104,56 @@ def blocks_of(part: Part, small: bool) -> list[Block]:
 
 
 def rank_rows(part: Part) -> list[Row]:
-    """Medians over steps, on rank 0, of every part of a step; and of what it has to be compared with."""
+    """Medians over steps, on rank 0, of every part of a step; and of what it has to be compared with, which takes turns
+    with it."""
     comm, options = part.comm, part.options
-    cases = [(small, mode) for small in (False, True) for mode in ("abs", "rel")]
-    alone: dict[tuple[bool, str], list[dict[str, float]]] = {case: [] for case in cases}
-    for small, mode in cases:
-        blocks = blocks_of(part, small)
-        eb = part.eb if mode == "abs" else REL
-        archives = [np.frombuffer(bytearray(cusz_core.compress(b.array, part.eb, threads=1)), np.uint8) for b in blocks]
-        n = sum(comm.allgather(sum(map(len, archives))))
-        at = sum(comm.allgather(sum(map(len, archives)))[: comm.rank]) if comm.size > 1 else 0
-        as_bytes = []
-        for archive in archives:
-            as_bytes.append(Block("bytes", archive, (n,), (at,)))
-            at += len(archive)
-        path = options.tmpfs / "bytes.bp"
-        file = Plain(path, comm)
-        for _ in range(options.repeat + 1):
-
-            def compress(blocks: list[Block] = blocks, eb: float = eb, mode: Any = mode) -> None:
-                for block in blocks:
-                    cusz_core.compress(block.array, eb, mode, threads=1)
-
-            found = {"compress": part.seconds(compress)}
-            found["bytes"] = part.seconds(lambda file=file, as_bytes=as_bytes: file.step(as_bytes))
-            alone[small, mode].append(found)
-        file.close()
-        part.remove(path)
     clock = taken()
     rows = []
-    for small, mode in cases:
-        blocks = blocks_of(part, small)
-        path = options.tmpfs / "profile.bp"
-        out = Layer(path, comm, part.eb if mode == "abs" else REL, mode)
-        steps = []
-        for _ in range(options.repeat + 1):
-            clock.seconds.clear()
-            whole = part.seconds(lambda out=out, blocks=blocks: out.step(blocks))
-            steps.append({"whole": whole, **clock.seconds})
-        out.close()
-        part.remove(path)
-        row: Row = {"ranks": comm.size, "blocks": len(blocks), "cells": blocks[0].array.shape[0], "mode": mode}
-        for name, all_steps in (("alone", alone[small, mode]), ("seconds", steps)):
-            row[name] = {key: statistics.median(step.get(key, 0.0) for step in all_steps[1:]) for key in all_steps[1]}
-        rows.append(row)
+    for small in (False, True):
+        for mode in ("abs", "rel"):
+            blocks = blocks_of(part, small)
+            eb = part.eb if mode == "abs" else REL
+            as_bytes = archives_of(part, blocks)
+            plain = Plain(options.tmpfs / "bytes.bp", comm)
+            out = Layer(options.tmpfs / "profile.bp", comm, eb, mode)
+            calls: dict[str, Callable[[], object]] = {
+                "compress": functools.partial(compress, blocks, eb, mode),
+                "bytes": functools.partial(plain.step, as_bytes),
+                "whole": functools.partial(out.step, blocks),
+            }
+            steps: list[dict[str, float]] = []
+            for _ in range(options.repeat + 1):
+                found = {}
+                for name, call in calls.items():
+                    clock.seconds.clear()
+                    found[name] = part.seconds(call)
+                steps.append({**found, **clock.seconds})
+            for name, file in (("bytes", plain), ("profile", out)):
+                file.close()
+                part.remove(options.tmpfs / f"{name}.bp")
+            medians = {key: statistics.median(step.get(key, 0.0) for step in steps[1:]) for key in steps[1]}
+            cells = blocks[0].array.shape[0]
+            beyond = statistics.median(step["whole"] / (step["compress"] + step["bytes"]) - 1 for step in steps[1:])
+            row: Row = {"ranks": comm.size, "blocks": len(blocks), "cells": cells, "mode": mode, "beyond": beyond}
+            rows.append({**row, "seconds": medians})
     return rows
+
+
+def compress(blocks: list[Block], eb: float, mode: Any) -> None:
+    for block in blocks:
+        cusz_core.compress(block.array, eb, mode, threads=1)
+
+
+def archives_of(part: Part, blocks: list[Block]) -> list[Block]:
+    """The archives of all ranks' blocks, one behind the other, as blocks of one variable."""
+    archives = [np.frombuffer(bytearray(cusz_core.compress(b.array, part.eb, threads=1)), np.uint8) for b in blocks]
+    lengths = part.comm.allgather(sum(map(len, archives)))
+    at = sum(lengths[: part.comm.rank])
+    found = []
+    for archive in archives:
+        found.append(Block("bytes", archive, (sum(lengths),), (at,)))
+        at += len(archive)
+    return found
 
 
 def collect(options: argparse.Namespace) -> dict[str, Any]:
@@ -175,10 +180,9 @@ def report(document: dict[str, Any]) -> str:
     names = [f"{row['cells']}^3, {row['blocks']} on each of {row['ranks']}, {row['mode']}" for row in rows]
     lines = [[part, *(us(row, row["seconds"].get(part, 0.0)) for row in rows)] for part in PARTS]
     lines.append(["**the step**", *(f"**{us(row, row['seconds']['whole'])}**" for row in rows)])
-    lines.append(["compressing alone", *(us(row, row["alone"]["compress"]) for row in rows)])
-    lines.append(["the archives' bytes by ADIOS2 alone", *(us(row, row["alone"]["bytes"]) for row in rows)])
-    beyond = [row["seconds"]["whole"] / sum(row["alone"].values()) - 1 for row in rows]
-    lines.append(["the step beyond these two", *(f"{100 * more:.0f}%" for more in beyond)])
+    lines.append(["compressing alone", *(us(row, row["seconds"]["compress"]) for row in rows)])
+    lines.append(["the archives' bytes by ADIOS2 alone", *(us(row, row["seconds"]["bytes"]) for row in rows)])
+    lines.append(["the step beyond these two", *(f"{100 * row['beyond']:.0f}%" for row in rows)])
     return f"{filled(text)}\n\n{table(['', *names], lines)}"
 
 
