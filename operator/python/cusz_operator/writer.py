@@ -262,7 +262,9 @@ class Writer:
     # ------------------------------------------------------------------------------------------------- for users
 
     def step(self) -> WriterStep:
-        """The next step, for `with`; when the block ends, what was put is written (collective; `overlap`: later).
+        """The next step, for `with`; when the block ends (collective), what was put is written.
+
+        With `overlap`, what was put in the step before is written then.
 
         Raises:
             ParameterError: a step is already open, or the Writer is closed.
