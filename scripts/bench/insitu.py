@@ -512,13 +512,13 @@ RUNS = [
 ]
 
 
-def rank_main(options: argparse.Namespace) -> int:
+def run_part(part: Callable[[Part], list[Row]], options: argparse.Namespace) -> int:
     """The work of a rank; rank 0 writes the rows."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
     try:
-        rows = PARTS[options.part](Part(comm, options))
+        rows = part(Part(comm, options))
         if comm.rank == 0:
             options.json.write_text(json.dumps(rows))
     except BaseException:
@@ -532,7 +532,21 @@ def rank_main(options: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------------------------------------ the command
 
 
-def mpirun(part: str, ranks: int, threads: int, options: argparse.Namespace, folders: Sequence[Path]) -> list[Row]:
+def mpirun(
+    part: str,
+    ranks: int,
+    threads: int,
+    options: argparse.Namespace,
+    folders: Sequence[Path],
+    script: Path = Path(__file__),
+    others: Sequence[object] = (),
+) -> list[Row]:
+    """The rows of a part, run by ranks of a script.
+
+    Args:
+        folders: on a tmpfs, and on a disk.
+        others: options of the script.
+    """
     result = folders[0] / "rows.json"
     environment = {
         **os.environ,
@@ -548,8 +562,8 @@ def mpirun(part: str, ranks: int, threads: int, options: argparse.Namespace, fol
         "OMP_NUM_THREADS": str(threads),
     }
     words = ["--part", part, "--threads", threads, "--tmpfs", folders[0], "--disk", folders[1], "--json", result]
-    words += ["--repeat", options.repeat, "--work", options.work, "--blocks", options.blocks]
-    command = ["mpirun", "-n", str(ranks), sys.executable, __file__, *map(str, words)]
+    words += ["--repeat", options.repeat, "--work", options.work, *others]
+    command = ["mpirun", "-n", str(ranks), sys.executable, str(script), *map(str, words)]
     subprocess.run(command, env=environment, check=True, timeout=TIMEOUT_S)
     rows: list[Row] = json.loads(result.read_text())
     return rows
@@ -580,7 +594,8 @@ def collect(options: argparse.Namespace) -> dict[str, Any]:
             if options.only and part not in options.only and not (part == "make" and "read" in options.only):
                 continue
             print(f"{time.perf_counter() - began:4.0f} s: {part}, {ranks} ranks", file=sys.stderr, flush=True)
-            document.setdefault(part, []).extend(mpirun(part, ranks, threads, options, folders))
+            blocks = ["--blocks", options.blocks]
+            document.setdefault(part, []).extend(mpirun(part, ranks, threads, options, folders, others=blocks))
     document["head"]["seconds"] = time.perf_counter() - began
     return document
 
@@ -734,7 +749,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.part:
-        return rank_main(options)
+        return run_part(PARTS[options.part], options)
     document = collect(options)
     text = report(document)
     print(text)

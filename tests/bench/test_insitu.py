@@ -44,3 +44,34 @@ def test_a_small_run(insitu, tmp_path):
     assert [row["blocks"] for row in rows["blocks"]] == [60] * 3
     assert len(re.findall(r"^### ", done.stdout, flags=re.MULTILINE)) == 4
     assert os.listdir(tmp_path) == ["rows.json"]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_small_run_with_overlap(tmp_path):
+    command = [sys.executable, SCRIPT.with_name("overlap.py"), "--size", "40", "--repeat", "1", "--steps", "2",
+               "--work", "2", "--json", tmp_path / "rows.json", "--tmpfs", tmp_path]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["ranks"], row["work"]) for row in rows] == [
+        (ranks, work) for ranks in (1, 2, 4) for work in ("on these cores", "elsewhere")
+    ]
+    for row in rows:
+        assert list(row["methods"]) == ["ADIOS2 alone", "Writer", "Writer, overlap"]
+    assert os.listdir(tmp_path) == ["rows.json"]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_small_profile(tmp_path):
+    command = [sys.executable, SCRIPT.with_name("writer_profile.py"), "--size", "40", "--repeat", "1", "--blocks", "30",
+               "--json", tmp_path / "rows.json", "--tmpfs", tmp_path]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["ranks"], row["blocks"]) for row in rows] == [(ranks, n) for ranks in (1, 2) for n in (1, 1, 30, 30)]
+    for row in rows:
+        whole, *_ = (row["seconds"].pop(name) for name in ("whole", "compress", "bytes"))
+        assert 0.3 * whole < sum(row["seconds"].values()) < 3 * whole, "medians of parts need not add up"
+    assert os.listdir(tmp_path) == ["rows.json"]

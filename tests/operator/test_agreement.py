@@ -189,7 +189,7 @@ def test_ranges_are_those_of_all_blocks_of_a_variable(ranks: list[list[tuple[str
 
 
 def opening(**other: Any) -> Opening:
-    return Opening(None, "run.bp", "BP5", False, False, True, None)._replace(**other)
+    return Opening(None, "run.bp", "BP5", False, False, False, True, None)._replace(**other)
 
 
 @pytest.mark.parametrize("in_file", [None, False, True])
@@ -200,10 +200,12 @@ def test_statistics_are_for_all_ranks_or_none(wanted: tuple[bool, bool], in_file
     assert agreement.statistics_agreed(told, "here") is (all(wanted) if in_file is None else in_file)
 
 
-@pytest.mark.parametrize("other", [{"path": "b.bp"}, {"engine": "BP4"}, {"append": True}, {"asynchronous": True}])
+@pytest.mark.parametrize(
+    "other", [{"path": "b.bp"}, {"engine": "BP4"}, {"append": True}, {"asynchronous": True}, {"overlap": True}]
+)
 def test_ranks_must_open_the_same(other: dict[str, Any]) -> None:
     with pytest.raises(
-        cusz_core.ParameterError, match=r"^here: rank 0 opens \('run.bp', 'BP5', False, False\) .* rank 2"
+        cusz_core.ParameterError, match=r"^here: rank 0 opens \('run.bp', 'BP5', False, False, False\) .* rank 2"
     ):
         agreement.statistics_agreed([opening(), opening(), opening(**other)], "here")
 

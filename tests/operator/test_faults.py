@@ -361,6 +361,33 @@ def test_ranks_are_killed_25_times(engine: str, python: Callable, start_ranks: C
     assert len(set(found)) > 5, "they were not killed at different moments"
 
 
+# ------------------------------------------------------------------------------------------------ a reader that fails
+
+
+@pytest.mark.mpi
+def test_a_rank_fails_while_others_receive(
+    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks that read the stream end with an error that names the rank; the writer goes on."""
+    stream, log = tmp_path / "stream", tmp_path / "received"
+    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "30")
+    monkeypatch.setenv("LOG", str(log))
+    reading = start_ranks(3, "faults.py", "receive", stream, "SST", "2")
+    try:
+        output, _ = reading.communicate(timeout=60)
+        assert reading.returncode != 0, output
+        assert writing.wait(60) == 0
+    finally:
+        for job in (reading, writing):
+            job.kill()
+            job.communicate()
+    steps, error = ["step 0", "step 1", "step 2"], "before its end: ValueError: of the monitor"
+    *others, last = logs(log, 3)
+    assert last == [*steps, "error ValueError: of the monitor"]
+    for lines in others:
+        assert lines == [*steps, f"error CuszError: rank 2 has left the stream {str(stream)!r} {error}"]
+
+
 # ------------------------------------------------------------------------------------------------ damaged files
 
 

@@ -50,7 +50,7 @@ class Opening(NamedTuple):
 
     Attributes:
         failure: why it cannot; None if it can.
-        path, engine, append, asynchronous: as given to the Writer.
+        path, engine, append, asynchronous, overlap: as given to the Writer.
         wants_statistics: whether ADIOS2 is to keep minimum and maximum of blocks.
         has_statistics: whether the file to append to has them; None for a new file, or on ranks other than 0.
     """
@@ -60,6 +60,7 @@ class Opening(NamedTuple):
     engine: str
     append: bool
     asynchronous: bool
+    overlap: bool
     wants_statistics: bool
     has_statistics: bool | None
 
@@ -162,10 +163,10 @@ def statistics_agreed(told: Sequence[Opening], where: str) -> bool:
         ParameterError: ranks open with different arguments.
     """
     for rank, other in enumerate(told):
-        if other[1:5] != told[0][1:5]:
+        if other[1:6] != told[0][1:6]:
             raise ParameterError(
-                f"{where}: rank 0 opens {told[0][1:5]} (path, engine, append, asynchronous), and rank {rank} opens "
-                f"{other[1:5]}"
+                f"{where}: rank 0 opens {told[0][1:6]} (path, engine, append, asynchronous, overlap), and rank {rank} "
+                f"opens {other[1:6]}"
             )
     in_file = told[0].has_statistics
     return all(rank.wants_statistics for rank in told) if in_file is None else in_file

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,6 +165,18 @@ class StepWork:
         if number not in self._on_host:
             self._on_host[number] = embedding.on_host(self.blocks[number].field)
         return self._on_host[number]
+
+    def compress_all(self, bounds: Mapping[str, float]) -> None:
+        """Compresses the blocks that have not been compressed yet, and whose bounds are known."""
+        for number, block in enumerate(self.blocks):
+            if block.wanted is None and number not in self._made:
+                self.compress(number, bounds[block.name])
+
+    def with_blocks(self, blocks: Sequence[PreparedBlock]) -> StepWork:
+        """The same of other blocks, which have the same values."""
+        other = StepWork(self._compressor, blocks, self.ranges)
+        other._made.update(self._made)
+        return other
 
     def made(self) -> list[Compressed]:
         """What has been made of the blocks."""

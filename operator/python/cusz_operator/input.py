@@ -81,6 +81,7 @@ class Input:
         self._plugin = Plugin()
         self._adios2 = adios2 = import_adios2()
         together = [] if comm is None or not self.is_stream else [comm]
+        self._comm = comm if together and comm.size > 1 else None  # of ranks that have not left the stream
         self._adios = adios2.Adios(comm=comm) if together else adios2.Adios()
         self._engine_name = engine or ("BP5" if (Path(path) / "mmd.0").exists() else "BP4")
         given = {str(key): str(value) for key, value in (parameters or {}).items()}
@@ -100,11 +101,19 @@ class Input:
     def is_open(self) -> bool:
         return self._engine is not None
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
+        """Closes it; a stream that has not ended is left by all ranks together (collective).
+
+        Args:
+            error: why this rank leaves it.
+        """
         with self._lock:
             engine, self._engine = self._engine, None
             if engine is None:
                 return
+            comm, self._comm = self._comm, None
+            if comm is not None and (error is None or isinstance(error, Exception)):  # else the process is stopped
+                comm.allgather("it has closed it" if error is None else f"{type(error).__name__}: {error}")
             if self.current is not None:
                 engine.end_step()
             if self.is_stream or self.n_steps:  # ADIOS2's Close crashes on a file that is still empty
@@ -115,11 +124,14 @@ class Input:
         statuses = self._adios2.StepStatus
         self._require_open()
         while self._engine is not None:
+            self._require_all()
+            comm, self._comm = self._comm, None
             status = self._engine.begin_step()
             if status == statuses.EndOfStream:
                 return
             if status != statuses.OK:
                 raise CuszError(f"ADIOS2 cannot receive the next step of {self.path!r}: {status.name}")
+            self._comm = comm
             self.current = int(self._engine.current_step())
             try:
                 yield self.current
@@ -127,6 +139,16 @@ class Input:
                 if self._engine is not None:
                     self.current = None
                     self._engine.end_step()
+
+    def _require_all(self) -> None:
+        """Before all ranks wait for the next step of a stream: an error, if one has left it (collective)."""
+        if self._comm is None:
+            return
+        told: list[str | None] = self._comm.allgather(None)
+        for rank, why in enumerate(told):
+            if why is not None:
+                self._comm = None
+                raise CuszError(f"rank {rank} has left the stream {self.path!r} before its end: {why}")
 
     def attributes(self) -> dict[str, Any]:
         with self._lock:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Tally", "VariableSummary", "print_step", "print_summary"]
@@ -23,7 +22,7 @@ class VariableSummary:
         raw_bytes, archive_bytes: before and after compression.
         seconds: spent compressing, summed over ranks.
         share: the part of the time that ranks spent ending steps (finding ranges, compressing, writing, waiting for
-            each other) that compressing this variable took.
+            each other) that compressing this variable took; with `overlap` it may be more than 1.
     """
 
     name: str
@@ -73,16 +72,22 @@ class Tally:
         ]
 
 
-def print_step(path: str, number: int, tables: Mapping[str, NDArray[Any]], clock: Sequence[float]) -> None:
-    """Prints a line for a step, from its block tables and the times when it began and its parts ended."""
+def print_step(path: str, number: int, tables: Mapping[str, NDArray[Any]], seconds: tuple[float, float, float]) -> None:
+    """Prints a line for a step.
+
+    Args:
+        tables: its block tables.
+        seconds: for which the program waited, until bounds were agreed on, until the step was compressed, and until it
+            was written.
+    """
     raw, archives = (
         sum(int(table[size].sum()) for table in tables.values()) for size in ("raw_bytes", "archive_bytes")
     )
     names, blocks = len(tables), sum(map(len, tables.values()))
-    agreeing, compressing, writing = np.diff(clock)
+    agreeing, compressing, writing = seconds
     print(
         f"{path}: step {number}: variables {names}, blocks {blocks}, {raw / 1e6:.1f} MB -> "
-        f"{archives / 1e6:.1f} MB ({raw / archives if archives else 1:.2f}x), {clock[-1] - clock[0]:.3f} s: range "
+        f"{archives / 1e6:.1f} MB ({raw / archives if archives else 1:.2f}x), {sum(seconds):.3f} s: range "
         f"{agreeing:.3f}, compress {compressing:.3f}, write {writing:.3f}",
         file=sys.stderr,
         flush=True,

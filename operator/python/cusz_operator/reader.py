@@ -53,7 +53,9 @@ class Reader:
     which are not listed as variables.
 
     Every rank reads independently: no call is collective, and an error concerns that rank alone. The exceptions are
-    opening a stream and going to its next step, which are collective. Several threads may read from one Reader.
+    opening a stream, going to its next step, and closing it before its end, which are collective: if a rank leaves the
+    stream, because it has failed for example, the others get an error, too, when they go to the next step. Several
+    threads may read from one Reader.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class Reader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(error)
 
     def __repr__(self) -> str:
         if not self._input.is_open:
@@ -165,12 +167,15 @@ class Reader:
         return self._input.attributes()
 
     def close(self) -> None:
-        """Closes the file or stream. A second call does nothing."""
+        """Closes the file or stream (a stream that has not ended: collective). A second call does nothing."""
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
         if self._input.is_open:
             self._cache.clear()
             if self._data is not None:
                 self._data.close()
-            self._input.close()
+            self._input.close(error)
 
     # ----------------------------------------------------------------------------------------------------- inside
 

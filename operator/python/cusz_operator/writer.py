@@ -34,8 +34,9 @@ from .agreement import (
     structure_of,
     values_of,
 )
+from .background import Background, Pending, failed
 from .blocks import PreparedBlock, prepare
-from .compression import Compressed, Compressor, StepWork, described
+from .compression import Compressor, StepWork, described
 from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, STEP, PutOptions, Wanted, WriterOptions, layered, wanted_of
@@ -106,6 +107,8 @@ class Writer:
     Constructing, the end of a step and `close` are collective: all ranks must reach them. If one rank fails, all raise
     the same error: its class is that of the first rank that failed, and the message names that rank. The step is then
     not written, and the steps before it are complete. Writing can go on, unless it was ADIOS2 that failed.
+
+    All calls of MPI and ADIOS2 are made by the thread that calls the Writer (MPI_THREAD_FUNNELED suffices).
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Writer:
         parameters: Mapping[str, Any] | None = None,
         append: bool = False,
         asynchronous: bool = False,
+        overlap: bool = False,
         ranges: bool = True,
         progress: bool | None = None,
         **options: Unpack[WriterOptions],
@@ -143,6 +147,11 @@ class Writer:
             asynchronous: ADIOS2 writes in the background (BP5's AsyncWrite). A step is sure to be in the file when
                 writing of the next one has begun, or the Writer is closed; otherwise when its `with` block has ended.
                 SST always has its own queue.
+            overlap: a thread compresses a step while the program goes on, and the step is written when the next one
+                ends, or the Writer is closed. Blocks in host memory are copied at the end of the step (once, into
+                memory that is used again for the next one); those on a device are compressed before it ends. What fails
+                is raised at the end of the next step, which is not written either, or by `close`. A step in which a
+                bound is sought (`psnr` and so on) is compressed and written before it ends.
             ranges: False: minimum and maximum of variables in mode "abs" are not computed, which saves a pass over the
                 data; block tables have NaN for them.
             progress: rank 0 prints a line for each step, and a summary when the Writer is closed, to stderr; None: only
@@ -175,6 +184,8 @@ class Writer:
         self._output: Output | None = None
         self._in_step = False
         self._closing_agreed = False
+        self._background = Background() if overlap else None
+        self._pending: Pending[_Made] | None = None  # the step before
         self._blocks: list[PreparedBlock] = []  # of the open step
         self._values: list[Value] = []
         self._settings: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}  # of puts
@@ -217,7 +228,7 @@ class Writer:
         try:
             failure = failure_of(error) if error is not None else None
             told: list[Opening] = self._ranks.allgather(
-                Opening(failure, self._path, engine, append, asynchronous, wanted, in_file)
+                Opening(failure, self._path, engine, append, asynchronous, overlap, wanted, in_file)
             )
             raise_first([other.failure for other in told], where, error)
             wanted = statistics_agreed(told, where)
@@ -251,7 +262,9 @@ class Writer:
     # ------------------------------------------------------------------------------------------------- for users
 
     def step(self) -> WriterStep:
-        """The next step, for `with`; when the block ends, what was put is written (collective).
+        """The next step, for `with`; when the block ends (collective), what was put is written.
+
+        With `overlap`, what was put in the step before is written then.
 
         Raises:
             ParameterError: a step is already open, or the Writer is closed.
@@ -343,7 +356,11 @@ class Writer:
         return list(self._missed)
 
     def close(self) -> None:
-        """Closes the file (collective). A second call does nothing."""
+        """Closes the file (collective). A second call does nothing.
+
+        Raises:
+            CuszError: ADIOS2 cannot close it; or, with `overlap`, the last step is not written.
+        """
         self._close(None)
 
     def __enter__(self) -> Writer:
@@ -400,6 +417,18 @@ class Writer:
         return self._output
 
     def _close(self, error: BaseException | None) -> None:
+        lost = None
+        try:
+            self._complete()
+        except CuszError as caught:  # the file is closed all the same
+            lost = caught
+        try:
+            self._close_output(error)
+        finally:
+            if lost is not None:
+                raise lost
+
+    def _close_output(self, error: BaseException | None) -> None:
         output, self._output = self._output, None
         if output is None:
             return
@@ -425,32 +454,82 @@ class Writer:
             output.keep_for_ever()
             raise
         finally:
-            self._ranks.free()
+            self._end()
+
+    def _end(self) -> None:
+        if self._background is not None:
+            self._background.close()
+        self._ranks.free()
 
     def _abandon(self, output: Output) -> None:
         """Drops the file without its open step: no more can be written."""
         output.abandon()
         self._output = None
-        self._ranks.free()
+        self._end()
 
     def _not_written(self) -> str:
         return f"{self._path!r}: step {self._steps} of this Writer is not written"
 
     def _end_step(self, error: Exception | None) -> None:
         (blocks, self._blocks), (values, self._values) = (self._blocks, []), (self._values, [])
-        clock = [time.perf_counter()]
+        try:
+            self._complete()
+        except CuszError as failure:
+            raise type(failure)(f"{failure} (nor is the step after it, which ends here)") from failure
+        began = time.perf_counter()
         work, agreed = self._agree(blocks, values, error)
-        clock.append(time.perf_counter())
-        compressed, together = self._compress(work, agreed)
-        clock.append(time.perf_counter())
+        is_sought = len(agreed.bounds) < len(agreed.arrays)
+        if self._background is not None and not is_sought:
+            self._pending = self._begin(self._background, work, agreed, began)
+            return
+        agreeing = time.perf_counter() - began
+        began += agreeing
+        together = self._compress(work, agreed)
+        self._write_step(work, agreed, together, agreeing, time.perf_counter() - began)
+
+    def _begin(self, background: Background, work: StepWork, agreed: Agreed, began: float) -> Pending[_Made]:
+        """Has the blocks of a step compressed in the background. It does not fail, but what is begun does."""
+        try:
+            for number, block in enumerate(work.blocks):
+                if not isinstance(block.field, np.ndarray):  # it may change on the device
+                    work.compress(number, agreed.bounds[block.name])
+            own = work.with_blocks(background.copied(work.blocks))
+            made = background.start(lambda: self._made_of(own, agreed))
+            return Pending(own, agreed, made, time.perf_counter() - began)
+        except Exception as error:
+            return Pending(work, agreed, failed(error), time.perf_counter() - began)
+
+    def _complete(self) -> None:
+        """Writes the step before, once this rank has compressed it, if it is still to be written (collective)."""
+        if self._pending is None:
+            return
+        began = time.perf_counter()
+        own, error = _Made({}, Counter()), None
+        try:
+            own = self._pending.made.result()
+        except Exception as caught:
+            error = caught
+        pending, self._pending = self._pending, None
+        together = self._gather(own, error, pending.agreed)
+        self._write_step(pending.work, pending.agreed, together, pending.seconds, time.perf_counter() - began)
+
+    def _write_step(
+        self, work: StepWork, agreed: Agreed, together: _Together, agreeing: float, compressing: float
+    ) -> None:
+        """Makes ADIOS2 write a step whose archives are there on all ranks (collective).
+
+        Args:
+            agreeing, compressing: seconds for which the program has waited.
+        """
+        began = time.perf_counter()
         with self._require_open().watch(f"writing step {self._steps} of this Writer", self._ranks.watched):
-            self._write(blocks, agreed, compressed, together)
-        clock.append(time.perf_counter())
+            self._write(work, agreed, together)
+        seconds = (agreeing, compressing, time.perf_counter() - began)
         self._steps += 1
-        self._seconds += clock[-1] - clock[0]
+        self._seconds += sum(seconds)
         self._tally.add(together.tables)
         if self._progress:
-            print_step(self._path, self._steps - 1, together.tables, clock)
+            print_step(self._path, self._steps - 1, together.tables, seconds)
 
     def _forget(self) -> None:
         """Drops what has been put into the open step."""
@@ -516,14 +595,12 @@ class Writer:
         self._step_values = values_of([report.values for report in told], arrays, self._kinds, where)
         return _Conclusion(None, agreed=agreed(self._structure, [report.ranges for report in told]))
 
-    def _compress(self, work: StepWork, agreed: Agreed) -> tuple[list[Compressed], _Together]:
-        """The archives of this rank's blocks; on rank 0 also what all ranks have made of theirs (collective)."""
+    def _compress(self, work: StepWork, agreed: Agreed) -> _Together:
+        """Compresses this rank's blocks; on rank 0, what all ranks have made of theirs (collective)."""
         own = _Made({}, Counter())
         error: Exception | None = None
         try:
-            for number, block in enumerate(work.blocks):
-                if block.wanted is None:
-                    work.compress(number, agreed.bounds[block.name])
+            work.compress_all(agreed.bounds)
         except Exception as caught:
             error = caught
         missed: list[str] = []
@@ -532,15 +609,32 @@ class Writer:
             missed = self._controller.compress(work, agreed.arrays, agreed.ranges, self._not_written())
         try:
             if error is None:
-                compressed = work.made()
-                own = _Made(blocktable.parts_of(work.blocks, compressed, self._ranks.rank), Counter())
-                own.predictors.update(
-                    (block.name, one.predictor)
-                    for block, one in zip(work.blocks, compressed, strict=True)
-                    if one.predictor is not None
-                )
+                own = self._made_of(work, agreed)
         except Exception as caught:
             error = caught
+        together = self._gather(own, error, agreed)
+        self._say(missed)
+        return together
+
+    def _made_of(self, work: StepWork, agreed: Agreed) -> _Made:
+        """What this rank makes of its blocks, which it compresses unless it has (without communication)."""
+        work.compress_all(agreed.bounds)
+        compressed = work.made()
+        own = _Made(blocktable.parts_of(work.blocks, compressed, self._ranks.rank), Counter())
+        own.predictors.update(
+            (block.name, one.predictor)
+            for block, one in zip(work.blocks, compressed, strict=True)
+            if one.predictor is not None
+        )
+        return own
+
+    def _gather(self, own: _Made, error: Exception | None, agreed: Agreed) -> _Together:
+        """What all ranks have made of their blocks, on rank 0 (collective).
+
+        Args:
+            own: what this rank has made.
+            error: with which it failed, if it did.
+        """
         made = self._ranks.gather(own)
         together = _Together({}, {})
         try:
@@ -553,8 +647,7 @@ class Writer:
         self._ranks.agree(error, self._not_written())
         self._kinds |= {name: kind_of(block) for name, block in agreed.arrays.items()}
         self._kinds |= {name: kind_of_value(value) for name, value in self._step_values.items()}
-        self._say(missed)
-        return work.made(), together
+        return together
 
     def _say(self, missed: Sequence[str]) -> None:
         """Tells which goals the step misses."""
@@ -563,13 +656,7 @@ class Writer:
             if self._ranks.rank == 0:
                 print(f"cusz_operator: {self._path!r}: {self._missed[-1]}", file=sys.stderr, flush=True)
 
-    def _write(
-        self,
-        blocks: Sequence[PreparedBlock],
-        agreed: Agreed,
-        compressed: Sequence[Compressed],
-        together: _Together,
-    ) -> None:
+    def _write(self, work: StepWork, agreed: Agreed, together: _Together) -> None:
         """Makes ADIOS2 write the step (collective)."""
         output = self._require_open()
 
@@ -577,7 +664,7 @@ class Writer:
             output.begin_step()
             for description in agreed.arrays.values():
                 output.describe(description)
-            for block, one in sorted(zip(blocks, compressed, strict=True), key=lambda both: both[0].name):
+            for block, one in sorted(zip(work.blocks, work.made(), strict=True), key=lambda both: both[0].name):
                 output.put(block, one.archive, one.range)  # in an order that a Reader knows (datafiles.py)
             if self._ranks.rank == 0:
                 for value in self._step_values.values():

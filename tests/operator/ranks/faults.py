@@ -114,8 +114,9 @@ def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: st
     log.line("closed")
 
 
-def receive(log: Log, comm: Any, path: str, engine: Any) -> None:
-    """Reads all steps of a stream, each rank its share, and says like `steps` how much memory the process has."""
+def receive(log: Log, comm: Any, path: str, engine: Any, last: str = "") -> None:
+    """Reads all steps of a stream, each rank its share, and says like `steps` how much memory the process has. The last
+    rank fails in step `last`."""
     with cz.Reader(path, comm, engine=engine, parameters={"OpenTimeoutSecs": "60"}) as run:
         for step in run:
             for name in names(step.index):
@@ -124,6 +125,8 @@ def receive(log: Log, comm: Any, path: str, engine: Any) -> None:
                 expected = field(name, step.index)[start[0] : start[0] + count[0]]
                 assert not support.violations(expected, got, EB), (step.index, name)
             log.line(f"step {step.index}")
+            if last and step.index == int(last) and comm.rank == comm.size - 1:
+                raise ValueError("of the monitor")
             if step.index % 10 == 9:
                 log.line(f"rss {resident_bytes()}")
     log.line("closed")

@@ -1,0 +1,86 @@
+"""Compressing a step while the program computes the next one: a thread, and copies of the blocks for it.
+
+The thread communicates with nobody, and calls neither MPI nor ADIOS2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .agreement import Agreed
+from .blocks import PreparedBlock
+from .compression import StepWork
+
+__all__ = ["Background", "Pending", "failed"]
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending(Generic[T]):
+    """A step that has ended, and that is still to be written.
+
+    Attributes:
+        work: this rank's blocks, as they are compressed.
+        agreed: what ranks have agreed on.
+        made: what this rank makes of its blocks, or the error with which it fails.
+        seconds: for which the program has waited so far.
+    """
+
+    work: StepWork
+    agreed: Agreed
+    made: Future[T]
+    seconds: float
+
+
+class Background:
+    """A thread, which begins with the first step, and memory for the blocks of one step."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "cusz_operator")
+        self._memory: dict[int, NDArray[np.uint8]] = {}  # by numbers of blocks
+
+    def copied(self, blocks: Sequence[PreparedBlock]) -> list[PreparedBlock]:
+        """Blocks with fields that the program does not know, in the memory of those of the step before. Blocks that are
+        not in host memory stay as they are.
+
+        Raises:
+            MemoryError: too little memory.
+        """
+        return [
+            dataclasses.replace(block, field=self._copy(number, block.field))
+            if isinstance(block.field, np.ndarray)
+            else block
+            for number, block in enumerate(blocks)
+        ]
+
+    def _copy(self, number: int, field: NDArray[Any]) -> NDArray[Any]:
+        kept = self._memory.get(number)
+        if kept is None or kept.nbytes < field.nbytes:
+            self._memory.pop(number, None)
+            kept = self._memory[number] = np.empty(field.nbytes, np.uint8)
+        copy: NDArray[Any] = kept[: field.nbytes].view(field.dtype).reshape(field.shape)
+        np.copyto(copy, field)
+        return copy
+
+    def start(self, call: Callable[[], T]) -> Future[T]:
+        """Calls a function in the thread, after those before it."""
+        return self._thread.submit(call)
+
+    def close(self) -> None:
+        """Ends the thread and frees the memory."""
+        self._thread.shutdown()
+        self._memory.clear()
+
+
+def failed(error: Exception) -> Future[Any]:
+    """What has failed before it began."""
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future

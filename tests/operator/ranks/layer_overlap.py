@@ -1,0 +1,185 @@
+"""Writers that compress while the simulation goes on: mpirun python layer_overlap.py KIND FILE ENGINE [ARGUMENT]...
+
+With MPI4PY_RC_THREAD_LEVEL=funneled in the environment: no other thread than the main one may call MPI. Logs are as
+those of faults.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import faults
+import numpy as np
+from cases import STEPS, inside, values
+from layer import LAYER_CASES
+from mpi4py import MPI
+
+import cusz_core
+import cusz_operator as cz
+import support
+from cusz_operator import background
+
+
+def write(log: faults.Log, comm: Any, path: str, engine: Any, *options: str) -> None:
+    """All variables of cases.py, and others, whose arrays change as soon as the step has ended."""
+    with cz.Writer(path, comm, engine=engine, **dict.fromkeys(options, True)) as out:
+        for step in range(STEPS):
+            arrays = []
+
+            def put(name: str, array: np.ndarray, *where: Any, arrays: list[Any] = arrays, **how: Any) -> None:
+                arrays.append(array.copy())
+                out.put(name, arrays[-1], *where, **how)
+
+            with out.step():
+                for case in LAYER_CASES:
+                    if step not in case.steps:
+                        continue
+                    how = {"eb": case.eb, "mode": case.mode, "fill": case.fill}
+                    for box in case.blocks(comm.rank, comm.size):
+                        block = inside(values(case.name, step), box)
+                        predictor = case.parameters.get("predictor")
+                        put(case.name, block, case.shape, box[0], **how, predictor=predictor)  # type: ignore[arg-type]
+                whole, start = (5 * comm.size, 40), (5 * comm.rank, 0)
+                x = support.smooth((5, 40), support.F32, seed=10 * step + comm.rank)
+                put("half", x.astype(np.float16), whole, start, eb=0.1)
+                put("complex", x + 1j * x[::-1], whole, start, eb=0.1)
+                put("integers", (1000 * x).astype(np.int32), whole, start)
+                put("packed", (1000 * x).astype(np.int64), whole, start, lossless="zstd")
+                put("transposed", x.T, (40, 5 * comm.size), (0, 5 * comm.rank), eb=1e-3)
+                out.put("time", 0.5 + step)
+            for array in arrays:
+                array.view(np.uint8)[...] = 0x55
+            log.line(f"step {step}")
+    log.line("closed")
+
+
+class Failing:
+    """Has a function fail, either when this thread calls it or when another one does."""
+
+    def __init__(self, where: Any, function: str, error: Exception, in_background: bool = True) -> None:
+        self._place = where, function
+        self._keep = keep = getattr(where, function)
+        own = threading.get_ident()
+
+        def fail(*arguments: Any, **options: Any) -> Any:
+            if (threading.get_ident() != own) == in_background:
+                raise error
+            return keep(*arguments, **options)
+
+        setattr(where, function, fail)
+
+    def mend(self) -> None:
+        setattr(*self._place, self._keep)
+
+
+GONE, NO_MEMORY = cusz_core.DeviceError("the device is gone"), MemoryError("no memory for this")
+#: Where the last rank fails, and with what.
+FAILURES: dict[str, Callable[[], Failing]] = {
+    "device": lambda: Failing(cusz_core, "compress_described", GONE),
+    "memory": lambda: Failing(cusz_core, "compress_described", NO_MEMORY),
+    "table": lambda: Failing(cz.blocktable, "parts_of", NO_MEMORY),
+    "copy": lambda: Failing(background.Background, "copied", NO_MEMORY, in_background=False),
+}
+
+
+def fail(log: faults.Log, comm: Any, path: str, engine: Any, *wheres: str) -> None:
+    """For every failure: a good step; one that fails on the last rank, and is told of at the end of the next one. In
+    the end, a good step, and one that fails and is told of by closing."""
+    is_wrong = comm.rank == comm.size - 1
+    out = cz.Writer(path, comm, eb=faults.EB, engine=engine, overlap=True)
+    n = 0
+
+    def step() -> None:
+        with out.step():
+            faults.put_step(out, n, comm.rank, comm.size)
+        log.line(f"ended {n}")
+
+    for where in wheres:
+        step()
+        n += 1
+        if out._pending is not None:
+            out._pending.made.exception()  # the good one is compressed before anything is spoiled
+        failure = FAILURES[where]() if is_wrong else None
+        step()
+        if where == wheres[-1]:
+            break
+        try:
+            step()
+        except cusz_core.CuszError as error:
+            log.error(error)
+        if failure is not None:
+            failure.mend()
+    try:
+        out.close()
+    except cusz_core.CuszError as error:
+        log.error(error)
+    if failure is not None:
+        failure.mend()
+    log.line("closed")
+
+
+def leave(log: faults.Log, comm: Any, path: str, engine: Any, where: str) -> None:
+    """The program fails: all ranks or the last one, in a step or after it."""
+    is_wrong = where.startswith("all") or comm.rank == comm.size - 1
+    try:
+        with cz.Writer(path, comm, eb=faults.EB, engine=engine, overlap=True) as out:
+            for step in range(3):
+                with out.step():
+                    faults.put_step(out, step, comm.rank, comm.size)
+                    if step == 2 and is_wrong and where.endswith("in a step"):
+                        raise ValueError("of the simulation")
+                log.line(f"ended {step}")
+                if step == 1 and is_wrong and where.endswith("after a step"):
+                    raise ValueError("of the simulation")
+    except Exception as error:
+        log.error(error)
+
+
+def steps(log: faults.Log, comm: Any, path: str, engine: Any, how_many: str, append: str = "") -> None:
+    """As in faults.py; a step is said to be there when the next one has ended."""
+    first = int(append or 0)
+    parameters = faults.SST if engine == "SST" else {}
+    with cz.Writer(
+        path, comm, eb=faults.EB, engine=engine, parameters=parameters, append=bool(append), overlap=True
+    ) as out:
+        log.line("open")
+        for step in range(first, first + int(how_many)):
+            with out.step():
+                faults.put_step(out, step, comm.rank, comm.size)
+            if step > first:
+                log.line(f"step {step - 1}")
+            if step % 10 == 9:
+                log.line(f"rss {faults.resident_bytes()}")
+    log.line("closed")
+
+
+def wrong_thread(log: faults.Log, comm: Any, path: str, engine: Any) -> None:
+    """What the library of thread.c is there to notice."""
+    thread = threading.Thread(target=comm.Barrier)
+    thread.start()
+    thread.join()
+    log.line("not noticed")
+
+
+KINDS: dict[str, Callable[..., None]] = {
+    "write": write,
+    "fail": fail,
+    "leave": leave,
+    "steps": steps,
+    "wrong thread": wrong_thread,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    assert MPI.Query_thread() == MPI.THREAD_FUNNELED
+    kind, path, *rest = arguments
+    log = faults.Log(f"{os.environ.get('LOG', path)}.rank{MPI.COMM_WORLD.rank}")
+    KINDS[kind](log, MPI.COMM_WORLD, path, *rest)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

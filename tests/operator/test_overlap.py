@@ -1,0 +1,448 @@
+"""Writer(overlap=True): a step is compressed while the program goes on, and written when the next one ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+from fakes import fake_cupy
+
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+import faults
+
+adios2 = pytest.importorskip("adios2")
+RANKS = Path(faults.__file__).parent
+X = support.smooth((20, 30), support.F32)
+
+
+@pytest.fixture(autouse=True)
+def funneled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPI_THREAD_FUNNELED, for ranks."""
+    monkeypatch.setenv("MPI4PY_RC_THREAD_LEVEL", "funneled")
+
+
+def logs(path: Path, ranks: int) -> list[list[str]]:
+    """What the ranks have said, without their numbers."""
+    texts = [Path(f"{path}.rank{rank}").read_text(encoding="utf-8") for rank in range(ranks)]
+    return [[line for line in text.splitlines() if not line.startswith("pid")] for text in texts]
+
+
+def require_right(python: Callable, path: Path, steps: int) -> int:
+    """Reads all that is there, in a process of its own, by the Reader and by plain ADIOS2; returns the steps."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(RANKS)!r})
+import faults
+n, found = faults.check(sys.argv[1], int(sys.argv[2]))
+print(n, *found, sep="\\n")
+"""
+    n, *found = python(code, path, str(steps), timeout=60).stdout.splitlines()
+    assert not found, found
+    return int(n)
+
+
+def kept(path: Path) -> tuple[list[dict[str, Any]], list[bytes], list[tuple[str, int, Any]]]:
+    """What is in a file: what is known of every block, but for the times that block tables have; archives, block by
+    block; and values, step by step."""
+    blocks = [dict(block) for block in cz.inspect_bp(path) if not cz.blocktable.is_table(block["variable"])]
+    archives = []
+    with cz.Reader(path) as run:
+        for block in blocks:
+            block.pop("seconds", None)
+            if block["operator"] == "cusz" and block["type"] in ("float", "double") and block["raw_bytes"]:
+                dtype = np.dtype(np.float32 if block["type"] == "float" else np.float64)
+                archive = run._archive(block["variable"], block["step"], block["block"], dtype)
+                assert archive is not None
+                archives.append(archive.tobytes())
+        of_steps = [(name, step.index, np.asarray(step.read(name))) for step in run for name in step.variables]
+    return blocks, archives, [(name, index, values.tobytes()) for name, index, values in of_steps]
+
+
+# ------------------------------------------------------------------------------------------- what is in the file
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("ranks", "engine", "options"),
+    [(1, "BP5", ()), (2, "BP5", ()), (4, "BP5", ()), (2, "BP4", ()), (2, "BP5", ("asynchronous",))],
+    ids=str,
+)
+def test_the_file_is_the_same(
+    ranks: int, engine: str, options: tuple[str, ...], mpirun: Callable, tmp_path: Path
+) -> None:
+    """Archive for archive, in the same order, though arrays change as soon as their step has ended."""
+    for name, given in (("plain", ()), ("overlap", ("overlap", *options))):
+        mpirun(ranks, "layer_overlap.py", "write", tmp_path / f"{name}.bp", engine, *given, timeout=100)
+    plain, overlapped = kept(tmp_path / "plain.bp"), kept(tmp_path / "overlap.bp")
+    for of_plain, of_overlapped in zip(plain, overlapped, strict=True):
+        assert len(of_plain) > 60
+        assert len(of_overlapped) == len(of_plain)
+        for ours, theirs in zip(of_overlapped, of_plain, strict=True):
+            assert repr(ours) == repr(theirs)  # of which some are NaN
+
+
+def test_nothing_is_written_before_the_next_step_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3, overlap=True) as out:
+        for i in range(3):
+            with out.step():
+                out.put("T", X + np.float32(i))
+            if i > 0:
+                assert len(cz.Reader(path)) == i
+    with cz.Reader(path) as run:
+        assert len(run) == 3
+        for i, step in enumerate(run):
+            assert not support.violations(X + np.float32(i), step.read("T"), 1e-3)
+
+
+def test_steps_without_variables_and_none_at_all(tmp_path: Path) -> None:
+    for n in (0, 1, 2):
+        for overlap in (False, True):
+            with cz.Writer(tmp_path / f"{n}{overlap}.bp", eb=1e-3, overlap=overlap) as out:
+                for _ in range(n):
+                    with out.step():
+                        pass
+        lengths = [len(cz.Reader(tmp_path / f"{n}{overlap}.bp")) for overlap in (False, True)]
+        assert lengths == [n or 1] * 2, "(ADIOS2 closes a file without steps with an empty one)"
+
+
+def test_steps_that_are_appended(tmp_path: Path) -> None:
+    for i in range(2):
+        with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True, append=i > 0) as out, out.step():
+            out.put("T", X + np.float32(i))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [float(step.read("T")[0, 0]) for step in run] == pytest.approx([X[0, 0], X[0, 0] + 1], abs=2e-3)
+
+
+def test_a_bound_that_is_sought(tmp_path: Path) -> None:
+    """Such a step is written before it ends, after those before it; for the search ranks have to communicate."""
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3, overlap=True) as out:
+        for i, goal in enumerate([{}, {"ratio": 4.0}, {}]):
+            with out.step():
+                out.put("T", X + np.float32(i), **goal)
+                out.put("S", X)
+            assert len(cz.Reader(path)) == (0, 2, 2)[i]
+    with cz.Reader(path) as run:
+        assert len(run) == 3
+        assert [step.blocks("T")["eb_abs"][0] == 1e-3 for step in run] == [True, False, True]
+        for i, step in enumerate(run):
+            assert not support.violations(X + np.float32(i), step.read("T"), step.blocks("T")["eb_abs"][0])
+
+
+def test_a_type_cannot_change(tmp_path: Path) -> None:
+    """Also from a step that has not been written yet; the one before stays."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
+        with out.step():
+            out.put("T", X)
+        with pytest.raises(cusz_core.ParameterError, match="is float64, 2 dimensions, and was float32"), out.step():
+            out.put("T", X.astype(np.float64))
+        with out.step():
+            out.put("T", X)
+    assert len(cz.Reader(tmp_path / "run.bp")) == 2
+
+
+def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True, progress=True) as out:
+        for i in range(2):
+            with out.step():
+                out.put("T", X)
+            assert [each.steps for each in out.summary()] == [1] * i, "of what is written"
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in lines[:2]] == ["step 0", "step 1"]
+    assert ": 2 steps written" in lines[2]
+
+
+# ------------------------------------------------------------------------------------ who does what, and when
+
+
+class Watched:
+    """What happens, in its order: copies of blocks, compressions, writing; and where copies lie."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.events: list[str] = []
+        self.threads: dict[str, set[int]] = {}
+        self.memory: set[int] = set()
+        self._compress, self._copy = cusz_core.compress_described, cz.background.Background._copy
+        self._write = cz.output.Output.end_step
+        monkeypatch.setattr(cusz_core, "compress_described", self.compress)
+        monkeypatch.setattr(cz.background.Background, "_copy", lambda own, *block: self.copy(own, *block))
+        monkeypatch.setattr(cz.output.Output, "end_step", lambda own: self.write(own))
+        self._seconds = seconds
+
+    def log(self, what: str) -> None:
+        self.events.append(what)
+        self.threads.setdefault(what, set()).add(threading.get_ident())
+
+    def copy(self, own: Any, number: int, field: np.ndarray) -> np.ndarray:
+        self.log("copy")
+        made = self._copy(own, number, field)
+        self.memory.add(made.ctypes.data)
+        assert not np.shares_memory(made, field)
+        return made
+
+    def compress(self, field: np.ndarray, *arguments: Any, **options: Any) -> Any:
+        self.log("compress")
+        assert field.ctypes.data in self.memory
+        time.sleep(self._seconds)
+        made = self._compress(field, *arguments, **options)
+        self.log("compressed")
+        return made
+
+    def write(self, own: Any) -> None:
+        self.log("write")
+        self._write(own)
+
+
+def test_one_step_is_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The end of a step does not wait for its own compression, but for that of the step before: so there is one copy of
+    a block, in the same memory for all steps."""
+    slow = 0.3
+    watched = Watched(monkeypatch, slow)
+    waits = []
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
+        for _ in range(4):
+            with out.step():
+                out.put("T", X)
+                began = time.perf_counter()
+            waits.append(time.perf_counter() - began)
+    assert waits[0] < slow / 2
+    assert min(waits[1:]) > slow / 2
+    one = ["copy", "compress", "compressed", "write"]
+    assert watched.events == one * 4
+    assert len(watched.memory) == 1
+    (main,) = watched.threads["write"]
+    assert main == threading.get_ident()
+    assert watched.threads["copy"] == {main}
+    assert len(watched.threads["compress"] | {main}) == 2
+
+
+def test_the_program_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Python code, too: compression does not hold the interpreter's lock."""
+    x = support.smooth((200, 200, 200), support.F32)
+    out = cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True, threads=1)
+    with out.step():
+        out.put("T", x)
+    assert out._pending is not None
+    counted = 0
+    while not out._pending.made.done():
+        counted += 1
+    out.close()
+    assert counted > 1000
+
+
+PEAK = """
+import sys
+import numpy as np
+import cusz_operator as cz
+path, overlap = sys.argv[1:]
+n = 1 << 24
+x = np.cumsum(np.random.default_rng(0).standard_normal(n, np.float32), dtype=np.float32)
+
+def resident(key):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith(key))
+
+with cz.Writer(path, eb=10.0, threads=1, overlap=bool(int(overlap))) as out:
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")  # forget what making the field took
+    for step in range(6):
+        with out.step():
+            out.put("T", x)
+print(resident("VmHWM"))
+"""
+
+
+def test_memory_is_bounded(python: Callable, tmp_path: Path) -> None:
+    """By one copy of the blocks of a step, 64 MiB here, whatever the number of steps."""
+    peaks = [int(python(PEAK, tmp_path / f"{how}.bp", how).stdout) for how in "01"]
+    copy = 4 << 24
+    assert copy * 0.9 < peaks[1] - peaks[0] < copy * 1.25
+
+
+def test_blocks_of_other_numbers_and_sizes(tmp_path: Path) -> None:
+    """The memory of a block is that of another one at the next step."""
+    sizes = [[5, 0, 7], [9], [], [3, 12, 2, 20]]
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
+        for i, of_step in enumerate(sizes):
+            blocks = [support.smooth((n, 4), (support.F32, support.F64)[j % 2], seed=i) for j, n in enumerate(of_step)]
+            with out.step():
+                for j, block in enumerate(blocks):
+                    out.put(f"T{j}", block)
+            for block in blocks:
+                block[...] = np.nan
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for i, of_step in enumerate(sizes):
+            for j, n in enumerate(of_step):
+                expected = support.smooth((n, 4), (support.F32, support.F64)[j % 2], seed=i)
+                assert not support.violations(expected, run[i].read(f"T{j}"), 1e-3)
+
+
+def test_a_block_on_a_device_is_compressed_before_the_step_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cupy = fake_cupy.install(monkeypatch)
+    fields = {"D": X.copy(), "H": X.copy()}
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
+        with out.step():
+            out.put("D", cupy.ndarray(fields["D"]))
+            out.put("H", fields["H"])
+        for field in fields.values():
+            field[...] = -1
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for name in fields:
+            assert not support.violations(X, run[0].read(name), 1e-3)
+
+
+@pytest.fixture(scope="module")
+def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which a process ends if another thread than its first one calls MPI."""
+    library = tmp_path_factory.mktemp("thread") / "libthread.so"
+    source = Path(__file__).parent / "programs" / "thread.c"
+    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {"LD_PRELOAD": str(library), "CALLS": "1"}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_mpi_is_called_by_the_thread_that_calls_the_writer(
+    engine: str, of_first_thread: dict[str, str], mpirun: Callable, python: Callable, tmp_path: Path
+) -> None:
+    """With MPI_THREAD_FUNNELED."""
+    path = tmp_path / "run.bp"
+    done = mpirun(3, "layer_overlap.py", "steps", path, engine, "5", env=of_first_thread, timeout=60)
+    calls = [int(line.split()[1]) for line in done.stderr.splitlines() if line.endswith("calls by the first thread")]
+    assert sum(n > 50 for n in calls) == 3
+    assert require_right(python, path, 5) == 5
+    done = mpirun(2, "layer_overlap.py", "wrong thread", path, engine, env=of_first_thread, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "a thread of its own calls MPI_Barrier" in done.stderr
+
+
+@pytest.mark.mpi
+def test_a_stream(start_ranks: Callable, together: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = tmp_path / "stream"
+    processes = [start_ranks(2, "layer_overlap.py", "steps", stream, "SST", "6")]
+    monkeypatch.setenv("LOG", str(tmp_path / "received"))
+    processes.append(start_ranks(2, "faults.py", "receive", stream, "SST"))
+    together(processes, timeout=100)
+    for rank in range(2):
+        assert logs(tmp_path / "received", 2)[rank] == [*(f"step {i}" for i in range(6)), "closed"]
+
+
+# --------------------------------------------------------------------------------------------- what goes wrong
+
+FAILURES = {
+    "device": ("DeviceError", "the device is gone"),
+    "memory": ("OutOfMemoryError", "no memory for this"),
+    "table": ("OutOfMemoryError", "no memory for this"),
+    "copy": ("OutOfMemoryError", "no memory for this"),
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("ranks", "engine"), [(1, "BP5"), (3, "BP5"), (2, "BP4")])
+def test_a_step_that_cannot_be_compressed(
+    ranks: int, engine: str, mpirun: Callable, python: Callable, tmp_path: Path
+) -> None:
+    """All ranks raise the same error at the end of the next step, or when they close the file. It names the step that
+    is missing; those before and after it are there."""
+    path = tmp_path / "run.bp"
+    mpirun(ranks, "layer_overlap.py", "fail", path, engine, *FAILURES, timeout=60)
+    told = logs(path, ranks)
+    assert told == [told[0]] * ranks
+    expected = []
+    for n, (kind, message) in enumerate(FAILURES.values()):
+        is_last = n == len(FAILURES) - 1
+        where = f"error {kind}: {str(path)!r}: step {n + 1} of this Writer is not written: rank {ranks - 1}: "
+        end = "" if is_last else " (nor is the step after it, which ends here)"
+        expected += [f"ended {n}", f"ended {n + 1}", (where, message + end)]
+    assert told[0][-1] == "closed"
+    for line, text in zip(told[0][:-1], expected, strict=True):
+        if isinstance(text, str):
+            assert line == text
+        else:
+            assert line.startswith(text[0])
+            assert line.endswith(text[1])
+    assert require_right(python, path, len(FAILURES)) == len(FAILURES)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("who", ["all", "one"])
+@pytest.mark.parametrize("where", ["in a step", "after a step"])
+def test_a_program_that_fails(who: str, where: str, mpirun: Callable, python: Callable, tmp_path: Path) -> None:
+    """The steps that have ended are in the file."""
+    path = tmp_path / "run.bp"
+    mpirun(3, "layer_overlap.py", "leave", path, "BP5", f"{who}, {where}", timeout=60)
+    told = logs(path, 3)
+    for rank, lines in enumerate(told):
+        assert lines[:2] == ["ended 0", "ended 1"]
+        assert "ValueError: of the simulation" in lines[2]
+        if who == "one":
+            assert ("rank 2" in lines[2]) == (rank < 2 or where == "in a step")
+        assert len(lines) == 3
+    assert require_right(python, path, 2) == 2
+
+
+def test_a_program_that_is_interrupted(tmp_path: Path) -> None:
+    """What it had put is forgotten, and the step before is written with the next one."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
+        with out.step():
+            out.put("T", X)
+        with contextlib.suppress(KeyboardInterrupt), out.step():
+            out.put("stale", X)
+            raise KeyboardInterrupt
+        with out.step():
+            out.put("T", X)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [list(step.variables) for step in run] == [["T"], ["T"]]
+
+
+def test_no_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Found out when the step is to be written; those that fit are written after it."""
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True) as out:
+        with out.step():
+            out.put("T", X)
+        monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([4096, 4096, 1000, 0, 0, 0, 0, 0, 0, 255]))
+        with pytest.raises(cusz_core.CuszError, match=r"step 0 of .* rank 0: the disk is full"), out.step():
+            out.put("T", X)
+        monkeypatch.undo()
+        with out.step():
+            out.put("T", X)
+    assert len(cz.Reader(tmp_path / "run.bp")) == 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("engine", ["BP5", "BP4"])
+def test_a_rank_is_killed(engine: str, start_ranks: Callable, python: Callable, tmp_path: Path) -> None:
+    """The job ends, and the steps before the last one that ended are there."""
+    path = tmp_path / "run.bp"
+    job = start_ranks(3, "layer_overlap.py", "steps", path, engine, "1000000")
+    try:
+        give_up = time.monotonic() + 60
+        while not (Path(f"{path}.rank0").exists() and "step 5\n" in Path(f"{path}.rank0").read_text(encoding="utf-8")):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        os.kill(int(Path(f"{path}.rank1").read_text(encoding="utf-8").split()[1]), 9)
+        job.communicate(timeout=60)
+        assert job.returncode != 0
+    finally:
+        job.kill()
+        job.wait()
+    complete = [line for line in logs(path, 1)[0] if line.startswith("step")]
+    assert require_right(python, path, len(complete)) >= 6
