@@ -2,6 +2,7 @@
 
 import mmap
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,18 @@ def test_refused_fields(x, words):
         cusz.value_range(x)
     with pytest.raises(cusz.UnsupportedError, match=words):
         cusz.verify(x, cusz.compress(X, 1e-3))
+
+
+@pytest.mark.parametrize("dtype", [support.F32, support.F64])
+def test_native_byte_order_may_be_written_down(dtype):
+    """numpy's buffers have the format "<f" then, not "f"; Zarr makes such arrays."""
+    x = support.smooth((4, 5, 6), dtype)
+    written = x.astype(dtype.newbyteorder("<" if sys.byteorder == "little" else ">"))
+    assert memoryview(written).format == ("<" if sys.byteorder == "little" else ">") + dtype.char
+    archive = cusz.compress(x, 1e-3)
+    assert cusz.compress(written, 1e-3) == archive
+    assert cusz.decompress(archive, out=written) is written
+    assert support.same_bits(written, cusz.decompress(archive))
 
 
 @pytest.mark.parametrize(
