@@ -98,7 +98,9 @@ def test_dask_writes_and_reads_chunks_in_several_threads(
     dask_array.store(chunked, array, scheduler="threads", num_workers=8, lock=False)
     back = dask_array.from_zarr(tmp_path / "x").compute(scheduler="threads", num_workers=8)
     assert not support.violations(field, back, EB)
-    names = [path for path in (tmp_path / "x").rglob("*") if path.is_file() and not path.name.endswith(("json", "y", "s"))]
+    names = [
+        path for path in (tmp_path / "x").rglob("*") if path.is_file() and not path.name.endswith(("json", "y", "s"))
+    ]
     assert len(names) == 4 * 3 * 2
     for path in names:
         place = tuple(map(int, path.name.split("."))) if zarr_format == 2 else tuple(map(int, path.parts[-3:]))

@@ -6,6 +6,7 @@ as Zarr and dask do, for several at once.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,7 @@ from .errors import ParameterError
 from .parameters import TABLE, WORK, Mode, Parameters
 
 if TYPE_CHECKING:
-    from typing import Unpack  # of Python 3.11
-
     from .parameters import ArchiveOptions
-
-#: Of a chunk, as it is chunks that are worked on at the same time.
-THREADS = 1
 
 
 def parameters(eb: float, mode: Mode, options: ArchiveOptions) -> Parameters:
@@ -29,22 +25,18 @@ def parameters(eb: float, mode: Mode, options: ArchiveOptions) -> Parameters:
         ParameterError: a value out of its legal range, or `fill` is not finite.
         TypeError: an unknown parameter.
     """
-    return _with_finite_fill(Parameters(eb, mode, threads=THREADS, **options))
+    return _with_finite_fill(Parameters(eb, mode, **options))
 
 
 def with_fill(chosen: Parameters, fill: float) -> Parameters:
     """The same parameters with another `fill`."""
-    return _with_finite_fill(Parameters(**{**_of_archive(chosen), "fill": fill, "threads": THREADS}))
+    return _with_finite_fill(dataclasses.replace(chosen, fill=fill))
 
 
 def configuration(chosen: Parameters) -> dict[str, Any]:
     """What a store keeps: bound and mode, and the other parameters where they are not the defaults."""
     defaults = _of_archive(Parameters(chosen.eb, chosen.mode))
-    return {
-        key: value
-        for key, value in _of_archive(chosen).items()
-        if key in ("eb", "mode") or value != defaults[key]
-    }
+    return {key: value for key, value in _of_archive(chosen).items() if key in ("eb", "mode") or value != defaults[key]}
 
 
 def field_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
     """Every finite value of a chunk comes back within the bound; NaN, infinities and `fill` bit for bit.
 
     Args:
-        eb, mode: as in `cusz_core.compress`. Whatever a mode relates to, such as the value range, is that of each chunk.
+        eb, mode: as in `cusz_core.compress`. What a mode relates to, such as the value range, is that of each chunk.
         options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`.
 
     Raises:
@@ -44,8 +44,8 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
         """Compresses a chunk.
 
         Args:
-            buf: array of float32 or float64 in native byte order, of any number of dimensions. It is used in place if it
-                is contiguous, in C or in Fortran order; otherwise it is copied once.
+            buf: array of float32 or float64 in native byte order, of any number of dimensions. It is used in place if
+                it is contiguous, in C or in Fortran order; otherwise it is copied once.
 
         Returns:
             An archive, of a field that has the chunk's values in the order in which they lie in memory: of a chunk in
@@ -80,14 +80,14 @@ class Cusz(Codec):  # type: ignore[misc] # numcodecs has no types
             OutOfMemoryError: not enough memory.
         """
         if out is None:
-            return codec.decompress(buf, threads=chunks.THREADS)
+            return codec.decompress(buf)
         info = inspect(buf)
         flat: np.ndarray[Any, Any] = ensure_contiguous_ndarray(out)
         if flat.dtype != info.dtype and flat.dtype.itemsize != 1:
             raise UnsupportedError(f"out has dtype {flat.dtype.str}; this archive needs {info.dtype.name}, or bytes")
         if flat.nbytes != info.raw_bytes:
             raise ParameterError(f"out has {flat.nbytes} bytes; this archive needs {info.raw_bytes}")
-        codec.decompress(buf, out=flat.view(info.dtype).reshape(info.shape), threads=chunks.THREADS)
+        codec.decompress(buf, out=flat.view(info.dtype).reshape(info.shape))
         return out
 
     def get_config(self) -> dict[str, Any]:

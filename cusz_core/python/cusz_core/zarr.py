@@ -35,7 +35,7 @@ class CuszCodec(ArrayBytesCodec):
     infinities and `fill` bit for bit.
 
     Args:
-        eb, mode: as in `cusz_core.compress`. Whatever a mode relates to, such as the value range, is that of each chunk.
+        eb, mode: as in `cusz_core.compress`. What a mode relates to, such as the value range, is that of each chunk.
         options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`. Without
             `fill`, it is the array's fill value if that is finite and not 0.
 
@@ -109,10 +109,10 @@ class CuszCodec(ArrayBytesCodec):
         dtype, shape = _dtype(chunk_spec), chunks.field_shape(chunk_spec.shape)
         if (info.dtype, info.shape) != (dtype, shape):  # before memory is allocated for what the archive declares
             raise CorruptArchiveError(
-                f"a chunk holds {info.dtype.name} of shape {info.shape}; those of this array have {dtype.name} of shape "
-                f"{shape}"
+                f"a chunk holds {info.dtype.name} of shape {info.shape}; those of this array have {dtype.name} of "
+                f"shape {shape}"
             )
-        field = codec.decompress(archive, threads=chunks.THREADS)
+        field = codec.decompress(archive)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(field.reshape(chunk_spec.shape))
 
 
