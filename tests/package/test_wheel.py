@@ -40,7 +40,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     code = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, check=True)
     (archive,) = folder.glob("cusz-*.tar.gz")
-    assert archive.stat().st_size < 1_000_000
+    assert archive.stat().st_size < 2_000_000
     with tarfile.open(archive) as opened:
         return [name.partition("/")[2] for name in opened.getnames()]
 
@@ -49,9 +49,10 @@ def test_the_sdist_has_what_git_has_and_no_more(sdist: list[str]) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout of git")
     tracked = output("git", "-C", ROOT, "ls-files", "-z").split("\0")
-    folders = ("cusz_core/", "operator/", "apps/")
-    wanted = {name for name in tracked if name.startswith(folders) or re.fullmatch(r"docs/[^/]*\.md|[^/]*\.md", name)}
-    assert set(sdist) == wanted | {"CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml"}
+    folders = ("cusz_core/", "operator/", "apps/", "scripts/", "tests/")
+    files = r"docs/[^/]*\.(md|py)|docs/api/[^/]*\.md|[^/]*\.md"
+    wanted = {name for name in tracked if name.startswith(folders) or re.fullmatch(files, name)}
+    assert set(sdist) == wanted | {"CITATION.cff", "CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml"}
 
 
 # -------------------------------------------------------------------------------------------------------- wheels
