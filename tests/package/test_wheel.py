@@ -166,6 +166,30 @@ def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
 
 
 @pytest.mark.slow
+def test_a_release_is_checked_from_its_files(made: tuple[Path, str], without_compilers: dict[str, str]) -> None:
+    """Where `without_compilers` could be made, there is a PyPI."""
+    files = sorted(made[0].parent.iterdir())
+    said = output(sys.executable, ROOT / "scripts/check_release.py", *files)
+    assert "FAILED" not in said
+    doors = ("version", "core", "command line", "ADIOS2 plugin", "HDF5 filter", "Zarr")
+    for door in doors:
+        assert re.search(rf"^ok      {re.escape(made[0].name)}, python3\.\d+, {door}: ", said, re.MULTILINE), door
+    assert len(said.splitlines()) == len(files) + 1 + len(doors)
+
+
+@pytest.mark.slow
+def test_the_tests_of_a_source_distribution_run_in_it(made: tuple[Path, str], tmp_path: Path) -> None:
+    (sdist,) = made[0].parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as opened:
+        opened.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    tests = [folder / "tests" / name for name in ("golden", "reference", "unit/test_parameters.py")]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    said = output(sys.executable, "-m", "pytest", "-q", "--rootdir", folder, *tests, env=env)
+    assert re.search(r"^\d+ passed", said, re.MULTILINE), said
+
+
+@pytest.mark.slow
 def test_a_wheel_works_with_the_adios2_of_pypi(
     run: tuple[Path, dict[str, np.ndarray]], without_compilers: dict[str, str]
 ) -> None:

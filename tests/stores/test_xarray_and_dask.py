@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +131,24 @@ def test_a_relative_bound_beside_a_fill_value(tmp_path: Path, by: str) -> None:
     assert np.isnan(back[:, :5]).all()
     valid = U[:, 5:]
     assert not support.violations(valid, back[:, 5:], EB * (float(valid.max()) - float(valid.min())))
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+def test_the_examples_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs/zarr.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^\n((?:(?:    .*)?\n)+?)(?=^\S)", text, re.MULTILINE)
+    names = {"u": U, "dataset": dataset().rename(V="T")}
+    for i, example in enumerate(examples):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        exec(textwrap.dedent(example), names)
+    assert len(examples) == 3
+    stores = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*.zarr"))
+    assert stores == ["0/run.zarr", "1/run.zarr", "2/old.zarr", "2/run.zarr"]
+    for name in stores[:2]:
+        assert not support.violations(U, zarr.open_array(tmp_path / name)[...], EB)
+    for name in stores[2:]:
+        stored = xarray.open_zarr(tmp_path / name)
+        assert not support.violations(V, stored["T"].values, EB)
+        assert cusz.inspect(next(path for path in (tmp_path / name / "T").rglob("*0") if path.is_file()).read_bytes())
