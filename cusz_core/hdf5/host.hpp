@@ -42,8 +42,8 @@ public:
     Memory allocate(std::size_t bytes) const;
     Free deleter() const noexcept;
 
-    // Adds a message to the library's error stack, if it can be found. (HDF5 2 ignores messages for chunks: it pauses the
-    // stack meanwhile, and nothing public adds to a paused one.)
+    // Adds a message to the library's error stack, if it can be found. (HDF5 2 ignores messages for chunks: it pauses
+    // the stack meanwhile, and nothing public adds to a paused one.)
     void report(const char* message) const noexcept;
 
 private:
