@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
+#include <string>
 
 namespace cusz_hdf5 {
 namespace {
@@ -23,6 +25,12 @@ Host::Host(const void* caller) noexcept : m_library(library_of(caller), close_if
 
 void* Host::find(const char* name) const noexcept {
     return m_library != nullptr ? dlsym(m_library.get(), name) : nullptr;
+}
+
+void* Host::required(const char* name) const {
+    if (void* const address = find(name)) return address;
+    throw std::runtime_error(std::string("the HDF5 that calls this filter does not export ") + name +
+                             "; write with an HDF5 that is a shared library");
 }
 
 void Host::Free::operator()(void* memory) const noexcept {

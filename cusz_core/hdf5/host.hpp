@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
-#include <string>
 
 #include "hdf5.hpp"
 
@@ -20,18 +18,13 @@ public:
     // that exports nothing.
     void* find(const char* name) const noexcept;
 
+    // The same, of a known type. Throws std::runtime_error if there is none.
     template <typename Function>
     Function* function(const char* name) const {
-        void* const address = find(name);
-        if (address == nullptr) {
-            throw std::runtime_error(std::string("the HDF5 that calls this filter does not export ") + name +
-                                     "; write with an HDF5 that is a shared library");
-        }
-        return reinterpret_cast<Function*>(address);
+        return reinterpret_cast<Function*>(required(name));
     }
-
     // An identifier in a variable of the library, such as H5T_IEEE_F32LE_g.
-    hid_t identifier(const char* variable) const { return *function<const hid_t>(variable); }
+    hid_t identifier(const char* variable) const { return *static_cast<const hid_t*>(required(variable)); }
 
     // Memory that the library can free, and that frees itself unless it is released. Throws std::bad_alloc.
     struct Free {
@@ -47,6 +40,8 @@ public:
     void report(const char* message) const noexcept;
 
 private:
+    void* required(const char* name) const;
+
     std::unique_ptr<void, int (*)(void*)> m_library;
 };
 

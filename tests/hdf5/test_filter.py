@@ -139,8 +139,14 @@ def test_checksums_of_hdf5_may_follow(tmp_path: Path) -> None:
         assert support.violations(x, file["x"][...], 1e-3) == []
 
 
+def test_as_an_object_of_h5py(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset("x", (40,), F32, chunks=(8,), compression=Cusz(1e-2, "rel", "auto"))
+        assert repr(Cusz.of(dataset)) == "Cusz(eb=0.01, mode='rel', predictor='auto')"
+
+
 def test_mode_and_predictor_may_be_left_out(tmp_path: Path) -> None:
-    short = Cusz(1e-2).cd_values[:3]
+    short = Cusz(1e-2).filter_options[:3]
     with h5py.File(tmp_path / "x.h5", "w") as file:
         dataset = file.create_dataset("x", (40,), F32, chunks=(8,), compression=FILTER_ID, compression_opts=short)
         assert repr(Cusz.of(dataset)) == repr(Cusz(1e-2))

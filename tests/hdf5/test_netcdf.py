@@ -98,7 +98,7 @@ def test_ncdump_reads_it(written: Path, environment: dict[str, str], require_too
     dump = printed(ncdump, "-p", "9,17", "-v", "v", written, env=environment)
     assert support.violations(V, values_of(dump), 1e-3) == []
     said = printed(ncdump, "-h", "-s", written, env=environment)
-    start = ",".join(map(str, (FILTER_ID, *Cusz(1e-3).cd_values)))
+    start = ",".join(map(str, (FILTER_ID, *Cusz(1e-3).filter_options)))
     assert f'v:_Filter = "{start},' in said
 
 
@@ -107,7 +107,7 @@ def test_nccopy_writes_it(written: Path, tmp_path: Path, environment: dict[str, 
     plain, packed, again = (tmp_path / f"{name}.nc" for name in ("plain", "packed", "again"))
     printed(nccopy, "-F", "none", written, plain, env=environment)
     assert "_Filter" not in printed(ncdump, "-h", "-s", plain)
-    filter = ",".join(map(str, (FILTER_ID, *Cusz(1e-2).cd_values)))
+    filter = ",".join(map(str, (FILTER_ID, *Cusz(1e-2).filter_options)))
     printed(nccopy, "-F", f"v,{filter}", "-c", "t/2,y/40,x/25", plain, packed, env=environment)
     printed(nccopy, packed, again, env=environment)  # the filter stays
     before = values_of(printed(ncdump, "-p", "9,17", "-v", "v", plain))

@@ -59,7 +59,7 @@ def test_h5dump_reads_what_h5py_wrote(tmp_path: Path, run: Run, require_tool: To
     said = run(h5dump, "-p", "-H", path)
     assert f"FILTER_ID {FILTER_ID}" in said
     (values,) = re.findall(r"PARAMS \{ ([-0-9 ]+) \}", said)
-    assert [int(word) % 2**32 for word in values.split()][:5] == list(Cusz(1e-3, mode).cd_values)
+    assert [int(word) % 2**32 for word in values.split()][:5] == list(Cusz(1e-3, mode).filter_options)
 
 
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
@@ -70,7 +70,7 @@ def test_h5repack_writes_it(tmp_path: Path, run: Run, require_tool: Tool, dtype:
     plain, one, other, back = (tmp_path / f"{name}.h5" for name in ("plain", "one", "other", "back"))
     with h5py.File(plain, "w") as file:
         file.create_dataset("x", data=x)
-    values = ",".join(map(str, Cusz(1e-3, "abs", "lorenzo").cd_values))
+    values = ",".join(map(str, Cusz(1e-3, "abs", "lorenzo").filter_options))
     run(h5repack, "-l", "x:CHUNK=16x16x16", "-f", f"x:UD={FILTER_ID},0,5,{values}", plain, one)
     y = dumped(run, h5dump, one, x)
     assert support.violations(x, y, 1e-3) == []

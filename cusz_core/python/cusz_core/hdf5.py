@@ -54,9 +54,9 @@ def plugin_path() -> Path:
 class Cusz(Mapping[str, Any]):
     """The filter and its parameters, as keywords of `h5py.Group.create_dataset` and of xarray's `encoding`.
 
-    A mapping with `compression` (the filter's number) and `compression_opts` (its cd_values). The dataset has to be of
-    little-endian float32 or float64, and chunked. A fill value that is chosen for it comes back exactly, and does not
-    count in a chunk's value range.
+    A mapping with `compression` (the filter's number) and `compression_opts` (its cd_values); h5py takes
+    `compression=Cusz(...)` as well. The dataset has to be of little-endian float32 or float64, and chunked. A fill
+    value that is chosen for it comes back exactly, and does not count in a chunk's value range.
 
     Args:
         eb: the error bound, finite and >= 0; 0 is lossless.
@@ -66,19 +66,21 @@ class Cusz(Mapping[str, Any]):
 
     Attributes:
         eb, mode, predictor: as given.
-        cd_values: the five integers that HDF5 calls cd_values: 1, the upper and the lower 32 bits of `eb` as float64,
-            and the numbers of mode and predictor.
+        filter_options: the five integers that HDF5 calls cd_values: 1, the upper and the lower 32 bits of `eb` as a
+            float64, and the numbers of mode and predictor.
 
     Raises:
         ParameterError: a value out of its legal range.
     """
+
+    filter_id = FILTER_ID  # h5py asks for this, and for filter_options
 
     def __init__(self, eb: float, mode: Mode = "abs", predictor: Predictor = "lorenzo") -> None:
         if mode not in get_args(Mode):
             raise ParameterError(f"mode is {mode!r}; legal for HDF5: {', '.join(get_args(Mode))}")
         checked = Parameters(eb, mode, predictor=predictor)
         self.eb, self.mode, self.predictor = checked.eb, mode, checked.predictor
-        self.cd_values: tuple[int, ...] = (
+        self.filter_options: tuple[int, ...] = (
             _LAYOUT,
             *struct.unpack(">2I", struct.pack(">d", self.eb)),
             _choices("mode").index(self.mode),
@@ -95,18 +97,19 @@ class Cusz(Mapping[str, Any]):
         found = dataset.id.get_create_plist().get_filter_by_id(FILTER_ID)
         if found is None:
             raise UnsupportedError(f"{dataset.name} was not written with the filter {FILTER_ID}")
-        values = (*found[1][:_N_OF_USER], 0, 0)  # mode and predictor may be left out
-        if values[0] != _LAYOUT:
+        version, *values = (*found[1][:_N_OF_USER], 0, 0)  # mode and predictor may be left out
+        modes, predictors = _choices("mode"), _choices("predictor")
+        if version != _LAYOUT or values[2] >= len(modes) or values[3] >= len(predictors):
             raise UnsupportedError(
                 f"{dataset.name} was written with a newer version of the filter: use a newer release"
             )
-        (eb,) = struct.unpack(">d", struct.pack(">2I", *values[1:3]))
-        mode: Any = _choices("mode")[values[3]]
-        predictor: Any = _choices("predictor")[values[4]]
+        (eb,) = struct.unpack(">d", struct.pack(">2I", *values[:2]))
+        mode: Any = modes[values[2]]
+        predictor: Any = predictors[values[3]]
         return cls(eb, mode, predictor)
 
     def __getitem__(self, key: str) -> Any:
-        return {"compression": FILTER_ID, "compression_opts": self.cd_values}[key]
+        return {"compression": FILTER_ID, "compression_opts": self.filter_options}[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(("compression", "compression_opts"))
@@ -123,12 +126,13 @@ def _choices(key: str) -> tuple[str, ...]:
 
 
 def _tell_h5py() -> None:
-    """Adds the filter's folder to those that h5py's HDF5 searches, if there is an h5py; HDF5_PLUGIN_PATH stays as it is
-    and comes first."""
+    """If there is an h5py: it takes `compression=Cusz(...)`, and its HDF5 searches the filter's folder, too, after
+    those of HDF5_PLUGIN_PATH."""
     try:
         import h5py
     except ImportError:
         return
+    h5py.filters.FilterRefBase.register(Cusz)
     folder = bytes(plugin_path())
     if folder not in (h5py.h5pl.get(i) for i in range(h5py.h5pl.size())):
         h5py.h5pl.append(folder)
