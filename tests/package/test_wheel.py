@@ -148,12 +148,12 @@ def run(
 @pytest.mark.slow
 def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
     wheel, said = made
-    assert "cusz wheel: operator plugin yes, CUDA no, zstd yes" in said
+    assert "cusz wheel: operator plugin yes, HDF5 filter yes, CUDA no, zstd yes" in said
     tag = re.search(r"manylinux_2_(\d+)", wheel.name)
     assert tag
     assert f"needs glibc 2.{tag[1]} or newer" in said
     names = zipfile.ZipFile(wheel).namelist()
-    assert PLUGIN in names
+    assert {PLUGIN, "cusz_core/hdf5_plugin/libcusz_hdf5.so"} <= set(names)
     (entry_points,) = (name for name in names if name.endswith("/entry_points.txt"))
     assert "check = cusz_operator.commands:CHECK" in zipfile.ZipFile(wheel).read(entry_points).decode()
     assert not [name for name in names if "adios2" in name.lower() and not name.endswith(".py")]
@@ -241,7 +241,7 @@ def rebuilt(folder: Path, *options: str) -> tuple[Path, str]:
 @pytest.mark.slow
 def test_without_the_plugin_only_if_one_says_so(made: tuple[Path, str], tmp_path: Path) -> None:
     wheel, said = rebuilt(tmp_path / "without", "cmake.define.CUSZ_BUILD_OPERATOR=OFF")
-    assert "cusz wheel: operator plugin no, CUDA no, zstd yes" in said
+    assert "cusz wheel: operator plugin no, HDF5 filter yes, CUDA no, zstd yes" in said
     assert PLUGIN not in zipfile.ZipFile(wheel).namelist()
     site = tmp_path / "site"
     output(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--target", site, wheel)
@@ -252,5 +252,5 @@ def test_without_the_plugin_only_if_one_says_so(made: tuple[Path, str], tmp_path
 
     # The build folder remembers that, and a later build does not care.
     wheel, said = rebuilt(tmp_path / "with")
-    assert "cusz wheel: operator plugin yes, CUDA no, zstd yes" in said
+    assert "cusz wheel: operator plugin yes, HDF5 filter yes, CUDA no, zstd yes" in said
     assert PLUGIN in zipfile.ZipFile(wheel).namelist()
