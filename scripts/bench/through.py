@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures compressors where users meet them: whole files written and read, through HDF5 and other doors.
+"""Measures compressors where users meet them: whole files written and read, through HDF5 and Zarr.
 
     scripts/bench/peers.py through.py turbulence --through hdf5 --repeat 3
     scripts/bench/peers.py through.py --docs                # everything, and rewrites docs/performance.md (10 minutes)
@@ -34,6 +34,7 @@ from comparison.report import Document
 from comparison.tools import OURS
 from doors import Array, Case, Codec, Door, chunk_of
 from doors.hdf5 import Hdf5
+from doors.zarr import Zarr
 
 import cusz_core
 from cusz_core import embedding
@@ -41,7 +42,7 @@ from cusz_core.command_line import Parser, exit_code_of, number
 from cusz_core.errors import CuszError, ParameterError
 
 #: The doors, by their names.
-DOORS: dict[str, Door] = {door.name: door for door in (Hdf5(),)}
+DOORS: dict[str, Door] = {door.name: door for door in (Hdf5(), Zarr())}
 
 Row = dict[str, Any]
 

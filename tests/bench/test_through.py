@@ -14,6 +14,7 @@ import through
 from comparison.fields import Field
 from doors import MOST_VALUES, Case, Codec, chunk_of
 from doors.hdf5 import Hdf5
+from doors.zarr import Zarr
 
 import support
 
@@ -126,6 +127,20 @@ def test_documentation(own_filter: Hdf5, tmp_path: Path) -> None:
     assert "| a | 0.001 | " in text
     assert "| b | 0.001 | " in text
     assert "| cusz | 0 of 2 | 0 | " in text
+
+
+def test_zarr(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the codecs of others, which are not in this environment."""
+    door = Zarr()
+    door.codecs = door.codecs[:2]
+    x = X.copy()
+    x[0, :2] = 1e20
+    values = x[x < 1e19]
+    rows = through.measure_field(door, Field("x", x, 1e20), 1e-3, 1, tmp_path)
+    for row in rows:
+        assert (row["error"], row["violations"]) == (None, 0)
+        assert row["eb_abs"] == 1e-3 * (float(values.max()) - float(values.min()))
+        assert row["ratio"] > 1.5
 
 
 def test_a_broken_bound_of_ours_is_an_error(
