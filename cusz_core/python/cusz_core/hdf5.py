@@ -117,6 +117,9 @@ class Cusz(Mapping[str, Any]):
     def __len__(self) -> int:
         return 2
 
+    def __hash__(self) -> int:
+        return hash(self.filter_options)
+
     def __repr__(self) -> str:
         return f"Cusz(eb={self.eb!r}, mode={self.mode!r}, predictor={self.predictor!r})"
 
