@@ -72,10 +72,21 @@ std::vector<unsigned> given_values(const Host& host, hid_t dcpl, unsigned& flags
     return values;
 }
 
+// Compared with a type by what it consists of: identifiers such as H5T_IEEE_F32LE are variables, of which a program
+// that uses them has a copy, and HDF5 uses that instead of its own.
 cusz_dtype dtype_of(const Host& host, hid_t type) {
-    auto* const equal = host.function<H5Tequal_t>("H5Tequal");
-    if (equal(type, host.identifier("H5T_IEEE_F32LE_g")) > 0) return CUSZ_F32;
-    if (equal(type, host.identifier("H5T_IEEE_F64LE_g")) > 0) return CUSZ_F64;
+    const int type_class = host.function<H5Tget_class_t>("H5Tget_class")(type);
+    const int order = host.function<H5Tget_order_t>("H5Tget_order")(type);
+    if (type_class == class_float && order == order_little_endian) {
+        std::array<std::size_t, 5> fields{}; // sign, exponent and its bits, mantissa and its bits
+        auto& [sign, exponent, exponent_bits, mantissa, mantissa_bits] = fields;
+        host.function<H5Tget_fields_t>("H5Tget_fields")(type, &sign, &exponent, &exponent_bits, &mantissa,
+                                                        &mantissa_bits);
+        const std::size_t size = host.function<H5Tget_size_t>("H5Tget_size")(type);
+        const std::size_t bias = host.function<H5Tget_ebias_t>("H5Tget_ebias")(type);
+        if (size == 4 && bias == 127 && fields == std::array<std::size_t, 5>{31, 23, 8, 0, 23}) return CUSZ_F32;
+        if (size == 8 && bias == 1023 && fields == std::array<std::size_t, 5>{63, 52, 11, 0, 52}) return CUSZ_F64;
+    }
     throw std::runtime_error("the dataset has another type than those that are compressed: 32-bit and 64-bit "
                              "little-endian IEEE floats (H5T_IEEE_F32LE, H5T_IEEE_F64LE)");
 }

@@ -33,6 +33,8 @@ constexpr int class_version = 1;           // H5Z_CLASS_T_VERS
 constexpr int plugin_type_filter = 0;      // H5PL_TYPE_FILTER
 constexpr unsigned flag_reverse = 0x0100;  // H5Z_FLAG_REVERSE: the chunk is read
 constexpr int max_rank = 32;               // H5S_MAX_RANK
+constexpr int class_float = 1;             // H5T_FLOAT
+constexpr int order_little_endian = 0;     // H5T_ORDER_LE
 constexpr int fill_value_user_defined = 2; // H5D_FILL_VALUE_USER_DEFINED
 constexpr hid_t default_error_stack = 0;   // H5E_DEFAULT
 
@@ -46,7 +48,12 @@ using H5Pget_filter2_t = H5Z_filter_t(hid_t dcpl, unsigned number, unsigned* fla
                                       unsigned* cd_values, std::size_t name_bytes, char* name, unsigned* config);
 using H5Pmodify_filter_t = herr_t(hid_t dcpl, H5Z_filter_t id, unsigned flags, std::size_t cd_nelmts,
                                   const unsigned* cd_values);
-using H5Tequal_t = htri_t(hid_t one, hid_t other);
+using H5Tget_class_t = int(hid_t type);
+using H5Tget_ebias_t = std::size_t(hid_t type);
+using H5Tget_fields_t = herr_t(hid_t type, std::size_t* sign, std::size_t* exponent, std::size_t* exponent_bits,
+                               std::size_t* mantissa, std::size_t* mantissa_bits);
+using H5Tget_order_t = int(hid_t type);
+using H5Tget_size_t = std::size_t(hid_t type);
 using H5allocate_memory_t = void*(std::size_t bytes, bool clear);
 using H5free_memory_t = herr_t(void* memory);
 

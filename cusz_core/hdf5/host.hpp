@@ -23,8 +23,6 @@ public:
     Function* function(const char* name) const {
         return reinterpret_cast<Function*>(required(name));
     }
-    // An identifier in a variable of the library, such as H5T_IEEE_F32LE_g.
-    hid_t identifier(const char* variable) const { return *static_cast<const hid_t*>(required(variable)); }
 
     // Memory that the library can free, and that frees itself unless it is released. Throws std::bad_alloc.
     struct Free {

@@ -152,13 +152,17 @@ def new_row(door: Door, codec: Codec, field: Field, case: Case, eb: float) -> Ro
 
 
 def crashes(run: Run) -> str | None:
-    """Tries a codec in a separate process; returns how that ended if it was killed."""
+    """Tries a codec in a separate process; returns how that ended if it did not."""
     path = run.path.with_name("field.npy")
     np.save(path, run.case.x)
     fill = [] if run.case.fill is None else [repr(run.case.fill)]
     words = [sys.executable, __file__, "--probe", run.door.name, run.codec.name, path, repr(run.case.bound), *fill]
-    code = subprocess.run(list(map(str, words)), capture_output=True, check=False).returncode
-    path.unlink()
+    try:
+        code = subprocess.run(list(map(str, words)), capture_output=True, timeout=300, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return "did not end within 5 minutes"
+    finally:
+        path.unlink()
     return f"crashes (signal {-code})" if code < 0 else None
 
 

@@ -28,7 +28,11 @@ SAME_FUNCTION(H5Pget_chunk);
 SAME_FUNCTION(H5Pget_fill_value);
 SAME_FUNCTION(H5Pget_filter2);
 SAME_FUNCTION(H5Pmodify_filter);
-SAME_FUNCTION(H5Tequal);
+SAME_FUNCTION(H5Tget_class);
+SAME_FUNCTION(H5Tget_ebias);
+SAME_FUNCTION(H5Tget_fields);
+SAME_FUNCTION(H5Tget_order);
+SAME_FUNCTION(H5Tget_size);
 SAME_FUNCTION(H5allocate_memory);
 SAME_FUNCTION(H5free_memory);
 static_assert(SameCall<int(), decltype(H5PLget_plugin_type)>::value);
@@ -56,9 +60,10 @@ static_assert(cusz_hdf5::class_version == H5Z_CLASS_T_VERS);
 static_assert(cusz_hdf5::plugin_type_filter == H5PL_TYPE_FILTER);
 static_assert(cusz_hdf5::flag_reverse == H5Z_FLAG_REVERSE);
 static_assert(cusz_hdf5::max_rank == H5S_MAX_RANK);
+static_assert(cusz_hdf5::class_float == H5T_FLOAT);
+static_assert(cusz_hdf5::order_little_endian == H5T_ORDER_LE);
 static_assert(cusz_hdf5::fill_value_user_defined == H5D_FILL_VALUE_USER_DEFINED);
 static_assert(cusz_hdf5::default_error_stack == H5E_DEFAULT);
 
-// Variables that hold identifiers.
-static_assert(sizeof(H5T_IEEE_F32LE_g) == sizeof(cusz_hdf5::hid_t) && sizeof(H5T_IEEE_F64LE_g) == 8);
+// Variables that hold identifiers, of type hid_t.
 static_assert(sizeof(H5E_ERR_CLS_g) == 8 && sizeof(H5E_PLINE_g) == 8 && sizeof(H5E_CANTFILTER_g) == 8);

@@ -161,6 +161,20 @@ def test_other_types_are_refused(tmp_path: Path, dtype) -> None:
         file.create_dataset("x", (10, 10), dtype, chunks=(5, 5), **Cusz(1e-3))
 
 
+def test_floats_of_another_layout_are_refused(tmp_path: Path) -> None:
+    """Of the size and class of float32, but with other values."""
+    dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    dcpl.set_chunk((5,))
+    dcpl.set_filter(FILTER_ID, h5py.h5z.FLAG_MANDATORY, Cusz(1e-3).filter_options)
+    space = h5py.h5s.create_simple((10,))
+    other = h5py.h5t.IEEE_F32LE.copy()
+    other.set_ebias(126)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, dcpl)
+        with pytest.raises(ValueError, match="32-bit and 64-bit little-endian IEEE floats"):
+            h5py.h5d.create(file.id, b"y", other, space, dcpl)
+
+
 def test_a_filter_before_it_is_refused(tmp_path: Path) -> None:
     """It would make other bytes of the values, and a bound on those means nothing."""
     with h5py.File(tmp_path / "x.h5", "w") as file, pytest.raises(ValueError, match="filter 2 comes first"):

@@ -108,13 +108,13 @@ def test_nccopy_writes_it(written: Path, tmp_path: Path, environment: dict[str, 
     printed(nccopy, "-F", "none", written, plain, env=environment)
     assert "_Filter" not in printed(ncdump, "-h", "-s", plain)
     filter = ",".join(map(str, (FILTER_ID, *Cusz(1e-2).filter_options)))
-    printed(nccopy, "-F", f"v,{filter}", "-c", "t/2,y/40,x/25", plain, packed, env=environment)
+    printed(nccopy, "-F", f"v,{filter}", "-c", "v:3,40,25", plain, packed, env=environment)
     printed(nccopy, packed, again, env=environment)  # the filter stays
     before = values_of(printed(ncdump, "-p", "9,17", "-v", "v", plain))
     for path in (packed, again):
         said = printed(ncdump, "-h", "-s", path, env=environment)
         assert f'v:_Filter = "{filter},' in said
-        assert "v:_ChunkSizes = 2, 40, 25" in said
+        assert "v:_ChunkSizes = 3, 40, 25" in said
         with xarray.open_dataset(path, engine="h5netcdf") as dataset:
             y = dataset["v"].values
         assert support.violations(before, y, 1e-2) == []

@@ -133,7 +133,7 @@ def test_the_hdf5_filter_has_its_folder_for_itself_and_needs_no_hdf5() -> None:
     assert [path.name for path in FILTER.parent.iterdir()] == [FILTER.name]
     assert "hdf5" not in output("readelf", "-d", FILTER).replace(FILTER.name, "")
     exported = {line.split()[-1] for line in output("nm", "-D", "--defined-only", FILTER).splitlines()}
-    assert exported == {"H5PLget_plugin_info", "H5PLget_plugin_type"}
+    assert {name for name in exported if not name.startswith("_Z")} == {"H5PLget_plugin_info", "H5PLget_plugin_type"}
 
 
 def test_the_plugin_needs_no_adios2_library() -> None:

@@ -97,15 +97,15 @@ class Cusz(Mapping[str, Any]):
         found = dataset.id.get_create_plist().get_filter_by_id(FILTER_ID)
         if found is None:
             raise UnsupportedError(f"{dataset.name} was not written with the filter {FILTER_ID}")
-        version, *values = (*found[1][:_N_OF_USER], 0, 0)  # mode and predictor may be left out
+        values: list[int] = [*found[1][:_N_OF_USER], 0, 0]  # mode and predictor may be left out
         modes, predictors = _choices("mode"), _choices("predictor")
-        if version != _LAYOUT or values[2] >= len(modes) or values[3] >= len(predictors):
+        if values[0] != _LAYOUT or values[3] >= len(modes) or values[4] >= len(predictors):
             raise UnsupportedError(
                 f"{dataset.name} was written with a newer version of the filter: use a newer release"
             )
-        (eb,) = struct.unpack(">d", struct.pack(">2I", *values[:2]))
-        mode: Any = modes[values[2]]
-        predictor: Any = predictors[values[3]]
+        (eb,) = struct.unpack(">d", struct.pack(">2I", *values[1:3]))
+        mode: Any = modes[values[3]]
+        predictor: Any = predictors[values[4]]
         return cls(eb, mode, predictor)
 
     def __getitem__(self, key: str) -> Any:
@@ -116,6 +116,9 @@ class Cusz(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return 2
+
+    def __hash__(self) -> int:
+        return hash(self.filter_options)
 
     def __repr__(self) -> str:
         return f"Cusz(eb={self.eb!r}, mode={self.mode!r}, predictor={self.predictor!r})"
