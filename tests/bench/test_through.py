@@ -148,7 +148,7 @@ def test_a_broken_bound_of_ours_is_an_error(
 ) -> None:
     monkeypatch.setattr(own_filter, "read", lambda path, out: out.fill(0))
     np.save(tmp_path / "x.npy", X)
-    assert through.main([str(tmp_path / "x.npy"), "--repeat", "1", "--eb", "1e-3"]) == 1
+    assert through.main([str(tmp_path / "x.npy"), "--through", "hdf5", "--repeat", "1", "--eb", "1e-3"]) == 1
     assert "values beyond the bound. This must not be" in capsys.readouterr().err
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import zarr
+from zarr.buffer.cpu import NDBuffer
 
 import cusz_core
 from cusz_core.zarr import CuszCodec
@@ -62,7 +63,7 @@ class Zarr:
         array[...] = case.x
 
     def read(self, path: Path, out: Array) -> None:
-        zarr.open_array(path, mode="r").get_basic_selection(..., out=zarr.buffer.cpu.NDBuffer.from_numpy_array(out))
+        zarr.open_array(path, mode="r").get_basic_selection(..., out=NDBuffer.from_numpy_array(out))
 
 
 def _of_numcodecs(name: str, **options: Any) -> Any:
