@@ -137,6 +137,8 @@ def test_the_configuration_survives_the_metadata(tmp_path: Path, codec: CuszCode
 def test_a_configuration_that_is_wrong() -> None:
     with pytest.raises(cusz.ParameterError, match="eb is -1"):
         CuszCodec.from_dict({"name": "cusz", "configuration": {"eb": -1}})
+    with pytest.raises(TypeError, match="eb"):
+        CuszCodec.from_dict({"name": "cusz"})
     with pytest.raises(TypeError, match="bound"):
         CuszCodec.from_dict({"name": "cusz", "configuration": {"eb": 1, "bound": 2}})
 

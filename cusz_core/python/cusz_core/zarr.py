@@ -61,7 +61,7 @@ class CuszCodec(ArrayBytesCodec):
         Raises:
             ParameterError, TypeError: as the constructor.
         """
-        return cls(**data["configuration"])
+        return cls(**data.get("configuration", {}))
 
     def to_dict(self) -> dict[str, Any]:
         """Its name and configuration in an array's metadata."""
