@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -221,28 +222,31 @@ def merged(paths: Sequence[Path]) -> Document:
 
 def text_of(document: Document) -> str:
     about = document["head"]
-    parts = [
+    conditions = (
         f"{about['date'][:10]}; {about['cpu']}, {about['cores']} cores, cusz with {about['instruction_set']}; "
         f"{about['system']}; Python {about['python']}, numpy {about['numpy']}. MB/s is 10^6 raw bytes per second for a "
         "whole file: open, create and write or read one dataset, close, in the page cache; the median of "
         f"{about['repeat']}, one thread. Ratios are of raw bytes to those of the whole file. Chunks are halves of the "
         "field along its longest axis, until they have at most 2^20 values. All are given the absolute bound; a fill "
         "value is declared for the dataset."
-    ]
+    )
+    parts = [textwrap.fill(conditions, 120)]
     for name, version in about["doors"].items():
         rows = [row for row in document["rows"] if row["through"] == name]
         codecs = about["codecs"][name]
-        parts.append(f"### Through {name}\n\n{version}; {', '.join(f'{c} ({v})' for c, v in codecs.items())}.")
+        measured = f"{version}; {', '.join(f'{codec} ({of})' for codec, of in codecs.items())}."
+        parts += [f"### Through {name}", textwrap.fill(measured, 120)]
         parts += tables_of({**document, "rows": rows})
     return "\n\n".join(parts)
 
 
 def tables_of(document: Document) -> Iterator[str]:
     results = report.Results(document)
-    yield (
+    meaning = (
         "How many times faster cusz writes (compress) and reads (decompress), and how many times smaller its files "
         "are: geometric mean (smallest to largest). Files of others that break the bound are included."
     )
+    yield textwrap.fill(meaning, 120)
     yield report.summary(document)
     yield "Ratio; * marks rows with values beyond the bound."
     yield results.by_case(results.tools, 1, report.ratio_cell)
