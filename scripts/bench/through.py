@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -220,30 +221,30 @@ def merged(paths: Sequence[Path]) -> Document:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def text_of(document: Document) -> str:
+def text_of(document: Document, door: str) -> str:
+    """What is said of a door."""
     about = document["head"]
-    parts = [
+    conditions = (
         f"{about['date'][:10]}; {about['cpu']}, {about['cores']} cores, cusz with {about['instruction_set']}; "
         f"{about['system']}; Python {about['python']}, numpy {about['numpy']}. MB/s is 10^6 raw bytes per second for a "
         "whole file: open, create and write or read one dataset, close, in the page cache; the median of "
         f"{about['repeat']}, one thread. Ratios are of raw bytes to those of the whole file. Chunks are halves of the "
         "field along its longest axis, until they have at most 2^20 values. All are given the absolute bound; a fill "
         "value is declared for the dataset."
-    ]
-    for name, version in about["doors"].items():
-        rows = [row for row in document["rows"] if row["through"] == name]
-        codecs = about["codecs"][name]
-        parts.append(f"### Through {name}\n\n{version}; {', '.join(f'{c} ({v})' for c, v in codecs.items())}.")
-        parts += tables_of({**document, "rows": rows})
+    )
+    codecs = ", ".join(f"{codec} ({of})" for codec, of in about["codecs"][door].items())
+    parts = [textwrap.fill(text, 120) for text in (conditions, f"{about['doors'][door]}; {codecs}.")]
+    parts += tables_of({**document, "rows": [row for row in document["rows"] if row["through"] == door]})
     return "\n\n".join(parts)
 
 
 def tables_of(document: Document) -> Iterator[str]:
     results = report.Results(document)
-    yield (
+    meaning = (
         "How many times faster cusz writes (compress) and reads (decompress), and how many times smaller its files "
         "are: geometric mean (smallest to largest). Files of others that break the bound are included."
     )
+    yield textwrap.fill(meaning, 120)
     yield report.summary(document)
     yield "Ratio; * marks rows with values beyond the bound."
     yield results.by_case(results.tools, 1, report.ratio_cell)
@@ -264,7 +265,7 @@ def parser_of() -> Parser:
     parser.add_argument("--repeat", type=int, default=3, help="number of timed files; the median is kept (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--from", type=Path, nargs="+", metavar="JSON", dest="earlier", help="earlier measurements")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="rewrite the marked section of this Markdown file")
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="rewrite the doors' sections of this Markdown file")
     return parser
 
 
@@ -276,16 +277,22 @@ def doors_of(text: str) -> list[str]:
     return names
 
 
+def section_of(door: str) -> str:
+    return f"through {door}"
+
+
 def run(options: argparse.Namespace) -> int:
     if options.docs:
-        report.around_section(options.docs, "through")
+        for door in options.through:
+            report.around_section(options.docs, section_of(door))
     document = merged(options.earlier) if options.earlier else document_of(options)
-    text = text_of(document)
-    print(text)
     if options.json:
         report.write_json(document, options.json)
-    if options.docs:
-        report.replace_section(options.docs, text, "through")
+    for door in document["head"]["doors"]:
+        text = text_of(document, door)
+        print(f"{door}\n\n{text}\n")
+        if options.docs:
+            report.replace_section(options.docs, text, section_of(door))
     for row in document["rows"]:
         if row["tool"] in OURS and (row["error"] is not None or row["violations"]):
             what = row["error"] or f"{row['violations']} values beyond the bound"

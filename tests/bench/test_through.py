@@ -19,7 +19,7 @@ from doors.zarr import Zarr
 import support
 
 X = support.smooth((12, 20, 30), support.F32)
-MARKS = ("<!-- through: begin -->", "<!-- through: end -->")
+MARKS = ("<!-- through hdf5: begin -->", "<!-- through hdf5: end -->")
 
 
 class Folder:
@@ -119,7 +119,7 @@ def test_documentation(own_filter: Hdf5, tmp_path: Path) -> None:
         assert (auto["tool"], auto["error"]) == ("cusz auto", None)
     page = tmp_path / "page.md"
     page.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
-    assert through.main(["--from", *map(str, parts), "--docs", str(page)]) == 0
+    assert through.main(["--from", *map(str, parts), "--through", "hdf5", "--docs", str(page)]) == 0
     text = page.read_text()
     assert text.startswith(f"before\n{MARKS[0]}\n")
     assert text.endswith(f"{MARKS[1]}\nafter\n")
@@ -157,4 +157,4 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "there is no tar; known are " in capsys.readouterr().err
     (tmp_path / "page.md").write_text("no marks")
     assert through.main(["--docs", str(tmp_path / "page.md")]) == 2
-    assert "has no lines <!-- through: begin -->" in capsys.readouterr().err
+    assert "has no lines <!-- through hdf5: begin -->" in capsys.readouterr().err
