@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -225,7 +226,9 @@ struct Field {
 
     Field(nb::handle object, bool writable) : view(object, writable) {
         const char* format = view.format();
-        if (*format == '@' || *format == '=') ++format;
+        // numpy writes down the byte order of a type that was made with one, although it is the machine's.
+        constexpr char native_order = std::endian::native == std::endian::little ? '<' : '>';
+        if (*format == '@' || *format == '=' || *format == native_order) ++format;
         if (std::strcmp(format, "f") == 0 && view.item_bytes() == 4) {
             dtype = CUSZ_F32;
         } else if (std::strcmp(format, "d") == 0 && view.item_bytes() == 8) {

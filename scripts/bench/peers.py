@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Runs compare.py in .venv-peers: an environment with what .venv has, and other compressors.
+"""Runs compare.py, or a script that is named first, in .venv-peers: an environment with what .venv has, and other
+compressors.
 
     scripts/bench/peers.py turbulence --repeat 3     # options are those of compare.py
     scripts/bench/peers.py --docs                    # everything, and rewrites docs/performance.md (half an hour)
     scripts/bench/peers.py --docs --pfpl FOLDER      # with PFPL, from a checkout of github.com/burtscher/PFPL
+    scripts/bench/peers.py through.py --docs         # whole files, through HDF5 and Zarr
 
 The versions are those of scripts/bench/requirements.txt.
 """
@@ -27,7 +29,8 @@ def main(options: list[str]) -> int:
         return 1
     make_environment()
     options = [f"--docs={DOCS}" if option == "--docs" else option for option in options]
-    return subprocess.run([PEERS / "bin/python", ROOT / "scripts/bench/compare.py", *options], check=False).returncode
+    script = options.pop(0) if options and options[0].endswith(".py") else "compare.py"
+    return subprocess.run([PEERS / "bin/python", ROOT / "scripts/bench" / script, *options], check=False).returncode
 
 
 def make_environment() -> None:

@@ -248,11 +248,12 @@ def test_infinite_values_survive_json(run, tmp_path):
 def test_documentation(run, tmp_path):
     pytest.importorskip("matplotlib")
     page = tmp_path / "docs.md"
-    page.write_text(f"before\n{report.BEGIN}\nfrom before\n{report.END}\nafter\n")
+    begin, end = "<!-- bench: begin -->", "<!-- bench: end -->"
+    page.write_text(f"before\n{begin}\nfrom before\n{end}\nafter\n")
     assert run("x.npy", "--docs", page, "--repeat", 1)[0] == 0
     text = page.read_text()
-    assert text.startswith(f"before\n{report.BEGIN}\n")
-    assert text.endswith(f"\n{report.END}\nafter\n")
+    assert text.startswith(f"before\n{begin}\n")
+    assert text.endswith(f"\n{end}\nafter\n")
     assert "from before" not in text
     assert "| x | 0.001 | " in text
     files = {path.name: path.stat().st_size for path in (tmp_path / "figures").iterdir()}

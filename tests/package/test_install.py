@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build/release"
 CORE = Path(cusz_core.__file__).parent
 PLUGIN = Path(cusz_operator.__file__).parent / "libcusz_operator.so"
+FILTER = CORE / "hdf5_plugin/libcusz_hdf5.so"
 
 
 def output(*command: str | Path, env: dict[str, str] | None = None, ok: bool = True) -> str:
@@ -79,6 +80,10 @@ def test_pkg_config_and_both_headers(tmp_path: Path) -> None:
     assert pkg_config("--modversion") == [cusz_core.__version__]
     (libdir,) = pkg_config("--variable=libdir")
     (plugindir,) = pkg_config("--variable=plugindir")
+    (hdf5_plugindir,) = pkg_config("--variable=hdf5plugindir")
+    assert [path.name for path in Path(hdf5_plugindir).iterdir()] == [FILTER.name]
+    found = output("ldd", Path(hdf5_plugindir) / FILTER.name)
+    assert re.search(rf"libcusz_core\.so\.0 => {re.escape(str(prefix))}", found)
     (tmp_path / "main.c").write_text(USES_BOTH_HEADERS)
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", *pkg_config("--cflags", "--libs")]
     output(os.environ.get("CC", "cc"), "-o", tmp_path / "main", tmp_path / "main.c", *flags)
@@ -115,11 +120,20 @@ def test_one_version_everywhere() -> None:
 
 
 def test_the_library_lies_once_and_is_found_beside() -> None:
-    libraries = sorted(path.name for path in [*CORE.glob("lib*"), *PLUGIN.parent.glob("lib*")])
-    assert libraries == ["libcusz_core.so.0", "libcusz_operator.so"]
+    libraries = sorted(path.name for path in [*CORE.rglob("lib*"), *PLUGIN.parent.rglob("lib*")])
+    assert libraries == ["libcusz_core.so.0", "libcusz_hdf5.so", "libcusz_operator.so"]
     (native,) = CORE.glob("_native*.so")
     assert "[$ORIGIN]" in output("readelf", "-d", native)
     assert "[$ORIGIN:$ORIGIN/../cusz_core]" in output("readelf", "-d", PLUGIN)
+    assert "[$ORIGIN/..:$ORIGIN/../..]" in output("readelf", "-d", FILTER)
+
+
+def test_the_hdf5_filter_has_its_folder_for_itself_and_needs_no_hdf5() -> None:
+    """HDF5 opens every library in the folder."""
+    assert [path.name for path in FILTER.parent.iterdir()] == [FILTER.name]
+    assert "hdf5" not in output("readelf", "-d", FILTER).replace(FILTER.name, "")
+    exported = {line.split()[-1] for line in output("nm", "-D", "--defined-only", FILTER).splitlines()}
+    assert {name for name in exported if not name.startswith("_Z")} == {"H5PLget_plugin_info", "H5PLget_plugin_type"}
 
 
 def test_the_plugin_needs_no_adios2_library() -> None:
@@ -148,8 +162,9 @@ def test_the_operator_builds_without_adios2_and_programs_do_not(tmp_path: Path) 
 
 
 def test_the_libraries_are_never_unmapped() -> None:
-    """ADIOS2 closes the plugin before the static objects of a program are destroyed (tests/operator/test_exit.py)."""
-    for library in (PLUGIN, CORE / "libcusz_core.so.0"):
+    """ADIOS2 closes the plugin before the static objects of a program are destroyed (tests/operator/test_exit.py), and
+    HDF5 may do so before it has written everything."""
+    for library in (PLUGIN, FILTER, CORE / "libcusz_core.so.0"):
         assert re.search(r"FLAGS_1.*NODELETE", output("readelf", "-d", library)), library
 
 
@@ -158,16 +173,23 @@ def test_the_plugin_loads_nothing_but_itself() -> None:
     with_cuda = bool(cusz_core._native.has_backend(cusz_core._native.BACKENDS.index("cuda")))
     system = {"libc.so", "libm.so", "libgcc_s.so", "libstdc++.so", "libpthread.so", "ld-linux-x86-64.so", "libzstd.so"}
     system |= {"librt.so", "libdl.so"} if with_cuda else set()
-    for library, own in ((PLUGIN, {"libcusz_core.so"}), (CORE / "libcusz_core.so.0", set[str]())):
+    for library, own in (
+        (PLUGIN, {"libcusz_core.so"}),
+        (FILTER, {"libcusz_core.so"}),
+        (CORE / "libcusz_core.so.0", set[str]()),
+    ):
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", library))
         assert needed
         assert {re.sub(r"\.so\..*", ".so", name) for name in needed} <= system | own, needed
         undefined = {
             line.split()[-1].split("@")[0] for line in output("nm", "-D", "--undefined-only", library).splitlines()
         }
-        runtime_of_cuda = {"dlopen", "dlmopen", "socket"} if with_cuda and library != PLUGIN else set[str]()
+        runtime_of_cuda = (
+            {"dlopen", "dlmopen", "socket"} if with_cuda and library not in (PLUGIN, FILTER) else set[str]()
+        )
         refused = {"dlopen", "dlmopen", "system", "popen", "execve", "execvp", "posix_spawn", "fork", "socket"}
-        assert not undefined & (refused - runtime_of_cuda)
+        finds_its_host = {"dlopen"} if library == FILTER else set[str]()  # with RTLD_NOLOAD alone
+        assert not undefined & (refused - runtime_of_cuda - finds_its_host)
 
 
 def test_every_package_that_is_installed_is_pinned_and_hashed() -> None:

@@ -40,7 +40,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     code = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, check=True)
     (archive,) = folder.glob("cusz-*.tar.gz")
-    assert archive.stat().st_size < 1_000_000
+    assert archive.stat().st_size < 2_000_000
     with tarfile.open(archive) as opened:
         return [name.partition("/")[2] for name in opened.getnames()]
 
@@ -49,9 +49,10 @@ def test_the_sdist_has_what_git_has_and_no_more(sdist: list[str]) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout of git")
     tracked = output("git", "-C", ROOT, "ls-files", "-z").split("\0")
-    folders = ("cusz_core/", "operator/", "apps/")
-    wanted = {name for name in tracked if name.startswith(folders) or re.fullmatch(r"docs/[^/]*\.md|[^/]*\.md", name)}
-    assert set(sdist) == wanted | {"CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml"}
+    folders = ("cusz_core/", "operator/", "apps/", "scripts/", "tests/")
+    files = r"docs/[^/]*\.(md|py)|docs/api/[^/]*\.md|[^/]*\.md"
+    wanted = {name for name in tracked if name.startswith(folders) or re.fullmatch(files, name)}
+    assert set(sdist) == wanted | {"CITATION.cff", "CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml"}
 
 
 # -------------------------------------------------------------------------------------------------------- wheels
@@ -147,12 +148,12 @@ def run(
 @pytest.mark.slow
 def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
     wheel, said = made
-    assert "cusz wheel: operator plugin yes, CUDA no, zstd yes" in said
+    assert "cusz wheel: operator plugin yes, HDF5 filter yes, CUDA no, zstd yes" in said
     tag = re.search(r"manylinux_2_(\d+)", wheel.name)
     assert tag
     assert f"needs glibc 2.{tag[1]} or newer" in said
     names = zipfile.ZipFile(wheel).namelist()
-    assert PLUGIN in names
+    assert {PLUGIN, "cusz_core/hdf5_plugin/libcusz_hdf5.so"} <= set(names)
     (entry_points,) = (name for name in names if name.endswith("/entry_points.txt"))
     assert "check = cusz_operator.commands:CHECK" in zipfile.ZipFile(wheel).read(entry_points).decode()
     assert not [name for name in names if "adios2" in name.lower() and not name.endswith(".py")]
@@ -162,6 +163,30 @@ def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
     for name, holder in {"nanobind": "Wenzel Jakob", "robin-map": "Thibaut", "zstd": "Meta Platforms"}.items():
         (file,) = (file for file in names if file.endswith(f"/LICENSE.{name}"))
         assert holder in zipfile.ZipFile(wheel).read(file).decode()
+
+
+@pytest.mark.slow
+def test_a_release_is_checked_from_its_files(made: tuple[Path, str], without_compilers: dict[str, str]) -> None:
+    """Where `without_compilers` could be made, there is a PyPI."""
+    files = sorted(made[0].parent.iterdir())
+    said = output(sys.executable, ROOT / "scripts/check_release.py", *files)
+    assert "FAILED" not in said
+    doors = ("version", "core", "command line", "ADIOS2 plugin", "HDF5 filter", "Zarr")
+    for door in doors:
+        assert re.search(rf"^ok      {re.escape(made[0].name)}, python3\.\d+, {door}: ", said, re.MULTILINE), door
+    assert len(said.splitlines()) == len(files) + 1 + len(doors)
+
+
+@pytest.mark.slow
+def test_the_tests_of_a_source_distribution_run_in_it(made: tuple[Path, str], tmp_path: Path) -> None:
+    (sdist,) = made[0].parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as opened:
+        opened.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    tests = [folder / "tests" / name for name in ("golden", "reference", "unit/test_parameters.py")]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    said = output(sys.executable, "-m", "pytest", "-q", "--rootdir", folder, *tests, env=env)
+    assert re.search(r"^\d+ passed", said, re.MULTILINE), said
 
 
 @pytest.mark.slow
@@ -216,7 +241,7 @@ def rebuilt(folder: Path, *options: str) -> tuple[Path, str]:
 @pytest.mark.slow
 def test_without_the_plugin_only_if_one_says_so(made: tuple[Path, str], tmp_path: Path) -> None:
     wheel, said = rebuilt(tmp_path / "without", "cmake.define.CUSZ_BUILD_OPERATOR=OFF")
-    assert "cusz wheel: operator plugin no, CUDA no, zstd yes" in said
+    assert "cusz wheel: operator plugin no, HDF5 filter yes, CUDA no, zstd yes" in said
     assert PLUGIN not in zipfile.ZipFile(wheel).namelist()
     site = tmp_path / "site"
     output(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--target", site, wheel)
@@ -227,5 +252,5 @@ def test_without_the_plugin_only_if_one_says_so(made: tuple[Path, str], tmp_path
 
     # The build folder remembers that, and a later build does not care.
     wheel, said = rebuilt(tmp_path / "with")
-    assert "cusz wheel: operator plugin yes, CUDA no, zstd yes" in said
+    assert "cusz wheel: operator plugin yes, HDF5 filter yes, CUDA no, zstd yes" in said
     assert PLUGIN in zipfile.ZipFile(wheel).namelist()

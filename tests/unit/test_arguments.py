@@ -1,7 +1,9 @@
 """What is refused, as what, and with which words: the value, the limit, the remedy."""
 
+import array
 import mmap
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,51 @@ def test_refused_fields(x, words):
         cusz.value_range(x)
     with pytest.raises(cusz.UnsupportedError, match=words):
         cusz.verify(x, cusz.compress(X, 1e-3))
+
+
+def test_nothing_is_converted_behind_the_callers_back():
+    """What has only `__array__` may read a file, compute a graph or copy: the caller has to ask for it."""
+
+    class Lazy:
+        dtype, shape = X.dtype, X.shape
+
+        def __array__(self, *args, **options):
+            raise AssertionError("it was computed")
+
+    for x, words in (
+        (Lazy(), r"a .*Lazy; accepted.*pass numpy.asarray\(x\), which may have to read, compute or copy all of it"),
+        (memoryview(X), r"pass numpy.asarray\(x\), which does not copy"),
+        (array.array("f", [1, 2]), r"pass numpy.asarray\(x\), which does not copy"),
+    ):
+        for call in (lambda x: cusz.compress(x, 1e-3), cusz.value_range, lambda x: cusz.verify(x, b"")):
+            with pytest.raises(cusz.UnsupportedError, match=words):
+                call(x)
+
+
+def test_tensors_of_pytorch_are_used_in_place():
+    torch = pytest.importorskip("torch")
+    archive = cusz.compress(X, 1e-3)
+    tensor = torch.from_numpy(X.copy())
+    assert cusz.compress(tensor, 1e-3) == archive
+    assert cusz.compress(tensor.transpose(0, 2), 1e-3) == cusz.compress(X.transpose(2, 1, 0), 1e-3)
+    assert cusz.verify(tensor, archive).ratio > 1
+    with pytest.raises(cusz.UnsupportedError, match="gradient"):
+        cusz.compress(tensor.requires_grad_(), 1e-3)
+    for dtype in (torch.float16, torch.bfloat16, torch.int64):
+        with pytest.raises(cusz.UnsupportedError):
+            cusz.compress(torch.zeros(10, dtype=dtype), 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [support.F32, support.F64])
+def test_native_byte_order_may_be_written_down(dtype):
+    """numpy's buffers have the format "<f" then, not "f"; Zarr makes such arrays."""
+    x = support.smooth((4, 5, 6), dtype)
+    written = x.astype(dtype.newbyteorder("<" if sys.byteorder == "little" else ">"))
+    assert memoryview(written).format == ("<" if sys.byteorder == "little" else ">") + dtype.char
+    archive = cusz.compress(x, 1e-3)
+    assert cusz.compress(written, 1e-3) == archive
+    assert cusz.decompress(archive, out=written) is written
+    assert support.same_bits(written, cusz.decompress(archive))
 
 
 @pytest.mark.parametrize(

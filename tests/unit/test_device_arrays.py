@@ -296,9 +296,30 @@ def test_the_capsule_lives_as_long_as_the_call():
     assert freed == []
 
 
-def test_host_memory_by_dlpack_is_not_a_device_array():
-    with pytest.raises(cusz.UnsupportedError, match="accepted are numpy arrays"):
-        cusz.compress(DLPackArray(X, kind=1), 1e-3)
+@pytest.mark.parametrize("versioned", [False, True])
+def test_host_memory_by_dlpack_is_used_in_place(versioned, places):
+    array = DLPackArray(X, kind=1, versioned=versioned)
+    assert cusz.compress(array, 1e-3) == ARCHIVE
+    assert places[-1] == ()
+    assert device_memory.field(array).ctypes.data == X.ctypes.data
+    assert cusz.value_range(array) == cusz.value_range(X)
+    assert cusz.verify(array, ARCHIVE).ratio > 1
+    assert cusz.compress_described(array, cusz.Parameters(1e-3)).archive == ARCHIVE
+    columns = DLPackArray(X[:, ::2], kind=1, versioned=versioned)
+    assert cusz.compress(columns, 1e-3) == cusz.compress(X[:, ::2], 1e-3)
+
+
+def test_host_memory_by_dlpack_that_is_refused():
+    for x, words in ((X.astype(np.int32), "int32"), (np.zeros((2, 3, 4, 5, 6)), "5 dimensions")):
+        with pytest.raises(cusz.UnsupportedError, match=words):
+            cusz.compress(DLPackArray(x, kind=1), 1e-3)
+
+    class Raises(DLPackArray):
+        def __dlpack__(self, **options):
+            raise BufferError("it has a gradient")
+
+    with pytest.raises(cusz.UnsupportedError, match="it has a gradient"):
+        cusz.compress(Raises(X, kind=1), 1e-3)
     array = DLPackArray(X, device_type=1)  # says one thing and gives another
     with pytest.raises(cusz.UnsupportedError, match="device type 1"):
         cusz.compress(array, 1e-3)

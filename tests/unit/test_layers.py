@@ -22,7 +22,7 @@ PACKAGES = {
 #: What cusz_core/embedding.py says.
 PUBLIC = (
     *("cusz_core", "cusz_core.command_line", "cusz_core.embedding", "cusz_core.errors", "cusz_core.parameters"),
-    "cusz_core.tuning",
+    *("cusz_core.hdf5", "cusz_core.numcodecs", "cusz_core.tuning", "cusz_core.zarr"),
 )
 ABOVE_THE_CORE = ("adios2", "comparison", "cusz_operator", "mpi4py")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import math
 import mmap
 import operator
@@ -22,7 +23,7 @@ class CudaArray(Protocol):
 
 
 class DLPackArray(Protocol):
-    """An array exported by DLPack; only those on a CUDA device are accepted."""
+    """An array exported by DLPack, such as PyTorch's: on a CUDA device, or, as a field, in host memory."""
 
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
@@ -35,7 +36,8 @@ ArchiveLike = bytes | bytearray | memoryview | mmap.mmap | NDArray[np.uint8] | D
 Field = NDArray[np.floating[Any]]
 
 ACCEPTED_FIELDS = (
-    "numpy arrays of float32 or float64 in native byte order, with 1 to 4 dimensions, and such arrays on a CUDA device"
+    "numpy arrays of float32 or float64 in native byte order, with 1 to 4 dimensions, such arrays on a CUDA device, "
+    "and those that DLPack exports"
 )
 ACCEPTED_ARCHIVES = "bytes, bytearray, memoryview, numpy arrays of uint8, and such arrays on a CUDA device"
 MAX_THREADS = 1024  # cusz.h
@@ -242,8 +244,10 @@ def describe(value: object) -> str:
 def _array_remedy(x: object) -> str:
     if isinstance(x, (list, tuple, int, float)):
         return "; convert with numpy.asarray(x, dtype=numpy.float32)"
-    if hasattr(x, "__array__"):
-        return "; convert with numpy.asarray(x)"
+    if isinstance(x, (memoryview, array.array)):
+        return "; pass numpy.asarray(x), which does not copy"
+    if hasattr(x, "__array__"):  # what it does is not known: dask computes, h5py reads, pandas may copy
+        return "; pass numpy.asarray(x), which may have to read, compute or copy all of it"
     return ""
 
 

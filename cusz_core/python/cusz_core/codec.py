@@ -93,8 +93,9 @@ def compress(
 
     Args:
         x: numpy array of float32 or float64 in native byte order, 1 to 4 dimensions, any extents; or such an array in
-            the memory of a CUDA device (anything with `__cuda_array_interface__`, or DLPack). A numpy or CuPy array
-            that is not C-contiguous is copied once.
+            the memory of a CUDA device (anything with `__cuda_array_interface__`, or DLPack); or anything whose memory
+            DLPack shares, such as PyTorch's tensors. An array that is not C-contiguous is copied once (on a device only
+            CuPy's); nothing else is ever copied.
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), a fraction of its value range (mode
             "rel"), or of every value ("pw_rel"). 0 is lossless to the bit; in modes "abs" and "rel" a bound > 0 may
             lose the sign of a zero. Or the PSNR in dB (mode "psnr") or the ratio ("ratio") for which an absolute bound

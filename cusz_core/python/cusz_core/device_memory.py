@@ -22,7 +22,7 @@ from .errors import DeviceError, OutOfMemoryError, ParameterError, UnsupportedEr
 
 BYTES = np.dtype(np.uint8)
 _DTYPE_IDS = {BYTES: 0, np.dtype(np.float32): _native.F32, np.dtype(np.float64): _native.F64}
-_DLPACK_CUDA, _DLPACK_CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
+_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_MANAGED = 1, 2, 13  # kDLCPU, kDLCUDA, kDLCUDAManaged
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _LEGACY_STREAM, _LEGACY_HANDLE, _PER_THREAD_HANDLE = 0, 1, 2  # 0 and 1 are the same stream
 _UNKNOWN = -2  # cusz_device_of, if CUDA cannot tell
@@ -76,8 +76,10 @@ class _Layout:
 
 def field(x: object, name: str = "x") -> NDArray[Any] | DeviceView:
     """`x` as a C-contiguous, aligned array in host or device memory; copied only if necessary."""
-    if isinstance(x, np.ndarray) or (layout := _layout(x, name)) is None:
+    if isinstance(x, np.ndarray):
         return arguments.field(x, name)
+    if (layout := _layout(x, name)) is None:
+        return arguments.field(_host_view(x, name), name)
     arguments.field_type(layout.dtype, layout.shape, name)
     if not (layout.contiguous and layout.address % layout.dtype.itemsize == 0):
         x = _contiguous_copy(x, name)
@@ -230,6 +232,21 @@ def _dlpack_layout(x: Any, name: str) -> _Layout:
     layout = _Layout(dtype, shape, address, writable, True, _LEGACY_STREAM, (x, capsule))
     _check_layout(x, layout, strides, "DLPack tensor is malformed", name)
     return layout
+
+
+def _host_view(x: Any, name: str) -> object:
+    """A numpy array over the memory of `x` if DLPack says that this is the host's, else `x` itself. Never a copy."""
+    if isinstance(x, type) or (ask_device := _ask(x, "__dlpack_device__", name)) is None:
+        return x
+    try:
+        if int(ask_device()[0]) != _DLPACK_CPU:
+            return x
+        try:
+            return np.from_dlpack(x, copy=False)
+        except TypeError:  # numpy before 2.1, or an owner that knows no `copy`: neither makes one
+            return np.from_dlpack(x)
+    except Exception as error:
+        _refuse(x, name, f"__dlpack__() fails: {error}", error)
 
 
 def _check_layout(x: object, layout: _Layout, strides: tuple[int, ...] | None, malformed: str, name: str) -> None:

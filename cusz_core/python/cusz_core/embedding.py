@@ -1,7 +1,8 @@
 """For packages that build on this one, as `cusz_operator` does.
 
-Together with `cusz_core`, `cusz_core.parameters`, `cusz_core.errors`, `cusz_core.tuning` and `cusz_core.command_line`,
-this is the whole interface for other packages: all other modules may change with every version.
+Together with `cusz_core`, `cusz_core.parameters`, `cusz_core.errors`, `cusz_core.tuning`, `cusz_core.hdf5`,
+`cusz_core.zarr`, `cusz_core.numcodecs` and `cusz_core.command_line`, this is the whole interface for other packages:
+all other modules may change with every version.
 
 Checks of arguments other than compression parameters (those are in `cusz_core.parameters`), and of two parameters:
     error_bound, threads

@@ -15,8 +15,6 @@ from cusz_core.errors import ParameterError
 from .measure import COLUMNS, RESULTS, Row
 from .tools import OURS, YARDSTICK
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
-
 Document = dict[str, Any]  # {"head": ..., "rows": [...]}
 Key = tuple[str, str, float]  # dataset, dtype, bound
 
@@ -58,19 +56,25 @@ def shortened(row: Row) -> Row:
     return {key: float(f"{v:.6g}") if key in _SHORTENED and v is not None else v for key, v in row.items()}
 
 
-def replace_section(path: Path, text: str) -> None:
-    """Puts `text` between the two markers of a Markdown file."""
-    before, after = around_section(path)
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+def replace_section(path: Path, text: str, name: str = "bench") -> None:
+    """Puts `text` between the two markers of a section in a Markdown file."""
+    begin, end = _markers(name)
+    before, after = around_section(path, name)
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
-def around_section(path: Path) -> tuple[str, str]:
+def around_section(path: Path, name: str = "bench") -> tuple[str, str]:
     """What is before and after the markers."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ParameterError(f"{path} has no lines {BEGIN} and {END} for the tables to go between")
+    begin, end = _markers(name)
+    before, found_begin, rest = path.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ParameterError(f"{path} has no lines {begin} and {end} for the tables to go between")
     return before, after
+
+
+def _markers(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
 # --------------------------------------------------------------------------------------------------------- tables
@@ -347,15 +351,15 @@ def compact(document: Document, figures: str = "figures") -> str:
         "(smallest to largest). Archives of others that break the bound are included.",
         summary(document),
         "Ratio; * marks rows with values beyond the bound.",
-        results.by_case(results.tools, one, _ratio_cell),
+        results.by_case(results.tools, one, ratio_cell),
         *_with_title(
             f"Ratio at equal PSNR: that of cusz under the bound that gives the PSNR of {YARDSTICK}, over the ratio of "
             f"{YARDSTICK}.",
             at_equal_psnr(document),
         ),
         "MB/s, compress / decompress, one thread.",
-        results.by_case(results.tools, one, _speed_cell),
-        *(text for n in more for text in (f"MB/s, {n} threads.", results.by_case(several, n, _speed_cell))),
+        results.by_case(results.tools, one, speed_cell),
+        *(text for n in more for text in (f"MB/s, {n} threads.", results.by_case(several, n, speed_cell))),
         "Values beyond the bound.",
         kept(document),
         f"![Bit rate and PSNR of every tool on every field]({figures}/rate_distortion.svg)",
@@ -365,9 +369,9 @@ def compact(document: Document, figures: str = "figures") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _ratio_cell(row: Row) -> str:
+def ratio_cell(row: Row) -> str:
     return significant(row["ratio"]) + ("*" if row["violations"] else "")
 
 
-def _speed_cell(row: Row) -> str:
+def speed_cell(row: Row) -> str:
     return f"{row['compress_mbps']:.0f} / {row['decompress_mbps']:.0f}"

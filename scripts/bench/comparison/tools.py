@@ -432,8 +432,8 @@ _CUSZ_SPLINE = dataclasses.replace(
     timed=f"predictor = spline, whose format is a draft; {_OWN_TIMES}",
 )
 
-#: Names of our tools, and of the one at whose PSNR their ratios are compared with its own.
-OURS = (_CUSZ.name, _CUSZ_SPLINE.name)
+#: Names of our tools, here and in through.py, and of the one at whose PSNR their ratios are compared with its own.
+OURS = (_CUSZ.name, _CUSZ_SPLINE.name, "cusz auto")
 YARDSTICK = "SZ3 default"
 
 TOOLS: list[Tool] = [

@@ -1,0 +1,49 @@
+// What the filter knows of a chunk, and how that is kept in the filter's cd_values, which HDF5 stores with the dataset
+// (docs/hdf5.md has the table).
+#pragma once
+
+#include <cusz/cusz.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cusz_hdf5 {
+
+constexpr unsigned layout_version = 1;
+constexpr std::size_t n_required = 3; // values that a user must give: the version, and the bound in two
+constexpr std::size_t n_of_user = 5;  // values that a user may give
+constexpr std::size_t n_values = 13;  // with those that the filter adds for a dataset
+
+using Values = std::array<unsigned, n_values>;
+
+// Extents as the compressor takes them.
+struct Shape {
+    std::int32_t ndim = 0;
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> extents{};
+    bool operator==(const Shape&) const = default;
+};
+
+// The same values in the same order with at most four axes: axes of one value are left out, and what is more than four
+// is merged with the first.
+Shape folded(std::span<const std::uint64_t> extents);
+
+struct Chunk {
+    cusz_params params;
+    cusz_dtype dtype;
+    Shape shape;
+    std::size_t bytes; // of its values
+};
+
+// The parameters that a user gave. Throws std::runtime_error.
+cusz_params params_of(std::span<const unsigned> values);
+
+// The whole of the values, for parameters with the dataset's fill value.
+Values packed(const cusz_params& params, cusz_dtype dtype, const Shape& shape);
+
+// The reverse. Throws std::runtime_error.
+Chunk unpacked(std::span<const unsigned> values);
+
+} // namespace cusz_hdf5

@@ -1,0 +1,60 @@
+"""What the codecs of chunked stores (`cusz_core.numcodecs`, `cusz_core.zarr`) have in common.
+
+A store keeps a codec's configuration as JSON beside its arrays, and calls the codec for one chunk after the other, or,
+as Zarr and dask do, for several at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from .errors import ParameterError
+from .parameters import TABLE, WORK, Mode, Parameters
+
+if TYPE_CHECKING:
+    from .parameters import ArchiveOptions
+
+
+def parameters(eb: float, mode: Mode, options: ArchiveOptions) -> Parameters:
+    """The parameters of a codec, checked.
+
+    Raises:
+        ParameterError: a value out of its legal range, or `fill` is not finite.
+        TypeError: an unknown parameter.
+    """
+    return _with_finite_fill(Parameters(eb, mode, **options))
+
+
+def with_fill(chosen: Parameters, fill: float) -> Parameters:
+    """The same parameters with another `fill`."""
+    return _with_finite_fill(dataclasses.replace(chosen, fill=fill))
+
+
+def configuration(chosen: Parameters) -> dict[str, Any]:
+    """What a store keeps: bound and mode, and the other parameters where they are not the defaults."""
+    defaults = _of_archive(Parameters(chosen.eb, chosen.mode))
+    return {key: value for key, value in _of_archive(chosen).items() if key in ("eb", "mode") or value != defaults[key]}
+
+
+def field_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which a chunk is compressed: 1 to 4 dimensions, the leading ones merged where there are more."""
+    if not shape:
+        return (1,)
+    surplus = max(len(shape) - _native.MAX_NDIM, 0)
+    return (math.prod(shape[: surplus + 1]), *shape[surplus + 1 :])
+
+
+def _of_archive(chosen: Parameters) -> dict[str, Any]:
+    return {key: getattr(chosen, key) for key, row in TABLE.items() if row.decides != WORK}
+
+
+def _with_finite_fill(chosen: Parameters) -> Parameters:
+    if chosen.fill is not None and not math.isfinite(chosen.fill):
+        raise ParameterError(
+            f"fill is {chosen.fill}; a codec's fill must be finite, as JSON has no other numbers. NaN and infinities "
+            "come back bit for bit without it"
+        )
+    return chosen

@@ -1,0 +1,147 @@
+"""The HDF5 filter, for h5py and what is built on it (docs/hdf5.md).
+
+    import h5py
+    from cusz_core.hdf5 import Cusz
+
+    with h5py.File("run.h5", "w") as file:
+        file.create_dataset("T", data=t, chunks=(64, 64, 64), **Cusz(eb=1e-3))
+
+Importing this module lets h5py find the filter, for reading too. Other programs find it by the environment variable
+HDF5_PLUGIN_PATH, for which `python -m cusz_core.hdf5` prints the folder.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from .errors import ParameterError, UnsupportedError
+from .parameters import TABLE, Parameters, Predictor
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["FILTER_ID", "Cusz", "plugin_path"]
+
+#: The filter's number: one of those that the HDF Group leaves for tests, as none has been registered yet.
+FILTER_ID = 453
+
+_FILE_NAME = "libcusz_hdf5.so"
+_LAYOUT = 1  # of cd_values
+_N_OF_USER = 5  # of cd_values; the filter adds more when a dataset is created
+
+#: The modes that are bounds.
+Mode = Literal["abs", "rel", "pw_rel"]
+
+
+def plugin_path() -> Path:
+    """The folder of the filter's library, for HDF5_PLUGIN_PATH.
+
+    Raises:
+        UnsupportedError: this package was built without the filter.
+    """
+    folder = Path(__file__).resolve().parent / "hdf5_plugin"
+    if not (folder / _FILE_NAME).is_file():
+        raise UnsupportedError(
+            f"{_FILE_NAME} is not in {folder}: this package was installed without the HDF5 filter "
+            "(CUSZ_BUILD_HDF5=OFF): install it with the filter"
+        )
+    return folder
+
+
+class Cusz(Mapping[str, Any]):
+    """The filter and its parameters, as keywords of `h5py.Group.create_dataset` and of xarray's `encoding`.
+
+    A mapping with `compression` (the filter's number) and `compression_opts` (its cd_values); h5py takes
+    `compression=Cusz(...)` as well. The dataset has to be of little-endian float32 or float64, and chunked. A fill
+    value that is chosen for it comes back exactly, and does not count in a chunk's value range.
+
+    Args:
+        eb: the error bound, finite and >= 0; 0 is lossless.
+        mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over the values of each chunk. "pw_rel":
+            |d - d'| <= eb * |d|.
+        predictor: as in `cusz_core.Parameters`. "spline" and "auto" may write format version 2, a draft.
+
+    Attributes:
+        eb, mode, predictor: as given.
+        filter_options: the five integers that HDF5 calls cd_values: 1, the upper and the lower 32 bits of `eb` as a
+            float64, and the numbers of mode and predictor.
+
+    Raises:
+        ParameterError: a value out of its legal range.
+    """
+
+    filter_id = FILTER_ID  # h5py asks for this, and for filter_options
+
+    def __init__(self, eb: float, mode: Mode = "abs", predictor: Predictor = "lorenzo") -> None:
+        if mode not in get_args(Mode):
+            raise ParameterError(f"mode is {mode!r}; legal for HDF5: {', '.join(get_args(Mode))}")
+        checked = Parameters(eb, mode, predictor=predictor)
+        self.eb, self.mode, self.predictor = checked.eb, mode, checked.predictor
+        self.filter_options: tuple[int, ...] = (
+            _LAYOUT,
+            *struct.unpack(">2I", struct.pack(">d", self.eb)),
+            _choices("mode").index(self.mode),
+            _choices("predictor").index(self.predictor),
+        )
+
+    @classmethod
+    def of(cls, dataset: h5py.Dataset) -> Cusz:
+        """The parameters of a dataset.
+
+        Raises:
+            UnsupportedError: it was not written with this filter, or with a newer version of it.
+        """
+        found = dataset.id.get_create_plist().get_filter_by_id(FILTER_ID)
+        if found is None:
+            raise UnsupportedError(f"{dataset.name} was not written with the filter {FILTER_ID}")
+        values: list[int] = [*found[1][:_N_OF_USER], 0, 0]  # mode and predictor may be left out
+        modes, predictors = _choices("mode"), _choices("predictor")
+        if values[0] != _LAYOUT or values[3] >= len(modes) or values[4] >= len(predictors):
+            raise UnsupportedError(
+                f"{dataset.name} was written with a newer version of the filter: use a newer release"
+            )
+        (eb,) = struct.unpack(">d", struct.pack(">2I", *values[1:3]))
+        mode: Any = modes[values[3]]
+        predictor: Any = predictors[values[4]]
+        return cls(eb, mode, predictor)
+
+    def __getitem__(self, key: str) -> Any:
+        return {"compression": FILTER_ID, "compression_opts": self.filter_options}[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("compression", "compression_opts"))
+
+    def __len__(self) -> int:
+        return 2
+
+    def __hash__(self) -> int:
+        return hash(self.filter_options)
+
+    def __repr__(self) -> str:
+        return f"Cusz(eb={self.eb!r}, mode={self.mode!r}, predictor={self.predictor!r})"
+
+
+def _choices(key: str) -> tuple[str, ...]:
+    return TABLE[key].choices or ()
+
+
+def _tell_h5py() -> None:
+    """If there is an h5py: it takes `compression=Cusz(...)`, and its HDF5 searches the filter's folder, too, after
+    those of HDF5_PLUGIN_PATH."""
+    try:
+        import h5py
+    except ImportError:
+        return
+    h5py.filters.FilterRefBase.register(Cusz)
+    folder = bytes(plugin_path())
+    if folder not in (h5py.h5pl.get(i) for i in range(h5py.h5pl.size())):
+        h5py.h5pl.append(folder)
+
+
+if __name__ == "__main__":
+    print(plugin_path())
+else:
+    _tell_h5py()

@@ -1,0 +1,121 @@
+"""The codec "cusz" of Zarr's format 3 (docs/zarr.md).
+
+zarr finds it by its name, through an entry point, so that reading needs no import of this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.abc.codec import ArrayBytesCodec
+
+from . import chunks, codec
+from .errors import CorruptArchiveError, UnsupportedError
+from .info import inspect
+from .parameters import Parameters
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack  # of Python 3.11
+
+    from zarr.core.array_spec import ArraySpec
+    from zarr.core.buffer import Buffer, NDBuffer
+
+    from .parameters import ArchiveOptions, Mode
+
+__all__ = ["CuszCodec"]
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class CuszCodec(ArrayBytesCodec):
+    """A serializer: chunks of float32 or float64 become archives. Every finite value comes back within the bound; NaN,
+    infinities and `fill` bit for bit.
+
+    Args:
+        eb, mode: as in `cusz_core.compress`. What a mode relates to, such as the value range, is that of each chunk.
+        options: `fill`, which must be finite, `predictor`, `bins` and `lossless`: see `cusz_core.Parameters`. Without
+            `fill`, it is the array's fill value if that is finite and not 0.
+
+    Attributes:
+        parameters: all of them, as `Parameters`.
+
+    Raises:
+        ParameterError: a value out of its legal range.
+        TypeError: an unknown parameter.
+    """
+
+    is_fixed_size = False
+
+    parameters: Parameters
+
+    def __init__(self, eb: float, mode: Mode = "abs", **options: Unpack[ArchiveOptions]) -> None:
+        object.__setattr__(self, "parameters", chunks.parameters(eb, mode, options))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The codec of a configuration in an array's metadata.
+
+        Raises:
+            ParameterError, TypeError: as the constructor.
+        """
+        return cls(**data.get("configuration", {}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its name and configuration in an array's metadata."""
+        return {"name": "cusz", "configuration": chunks.configuration(self.parameters)}
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        """The codec for an array.
+
+        Raises:
+            UnsupportedError: an array of another type than float32 and float64.
+        """
+        dtype = array_spec.dtype.to_native_dtype()
+        if dtype.char not in "fd":
+            raise UnsupportedError(
+                f"the codec cusz is for float32 and float64; the array has dtype {dtype}. Leave the serializer out, so "
+                "that it is stored exactly"
+            )
+        fill = float(array_spec.fill_value)
+        if self.parameters.fill is not None or not math.isfinite(fill) or fill == 0:
+            return self
+        # Padding and missing values would count in the value range: with 1e20 among them, "rel" would keep nothing.
+        # 0, Zarr's default, is most often a value like others.
+        evolved = type(self).__new__(type(self))
+        object.__setattr__(evolved, "parameters", chunks.with_fill(self.parameters, fill))
+        return evolved
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Not known beforehand: NotImplementedError, as Zarr has it."""
+        raise NotImplementedError
+
+    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._encode_sync, chunk_array, chunk_spec)
+
+    async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_bytes, chunk_spec)
+
+    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        chunk = chunk_array.as_numpy_array().astype(_dtype(chunk_spec), copy=False)
+        archive = codec.compress_with(chunk.reshape(chunks.field_shape(chunk.shape)), self.parameters)
+        return chunk_spec.prototype.buffer.from_bytes(archive)
+
+    def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        archive = chunk_bytes.as_numpy_array()
+        info = inspect(archive)
+        dtype, shape = _dtype(chunk_spec), chunks.field_shape(chunk_spec.shape)
+        if (info.dtype, info.shape) != (dtype, shape):  # before memory is allocated for what the archive declares
+            raise CorruptArchiveError(
+                f"a chunk holds {info.dtype.name} of shape {info.shape}; those of this array have {dtype.name} of "
+                f"shape {shape}"
+            )
+        field = codec.decompress(archive)
+        return chunk_spec.prototype.nd_buffer.from_numpy_array(field.reshape(chunk_spec.shape))
+
+
+def _dtype(chunk_spec: ArraySpec) -> np.dtype[Any]:
+    """In native byte order: that of the array in memory is nothing that format 3 keeps."""
+    return chunk_spec.dtype.to_native_dtype().newbyteorder("=")

@@ -1,0 +1,38 @@
+"""What the filter declares of HDF5 is what HDF5's headers do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FILTER = HERE.parents[1] / "cusz_core/hdf5"
+
+
+def test_declarations(tmp_path: Path, require_tool) -> None:
+    compiler = require_tool("h5c++", "libhdf5-dev")
+    command = [compiler, "-std=c++20", "-Wall", "-c", "-I", FILTER, "-o", tmp_path / "x.o", HERE / "declarations.cpp"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("ours", "changed"),
+    [
+        ("constexpr unsigned flag_reverse = 0x0100", "constexpr unsigned flag_reverse = 0x0200"),
+        ("unsigned decoder_present;", ""),
+        ("using hid_t = std::int64_t", "using hid_t = std::int32_t"),
+    ],
+)
+def test_a_difference_is_found(tmp_path: Path, require_tool, ours: str, changed: str) -> None:
+    compiler = require_tool("h5c++", "libhdf5-dev")
+    text = (FILTER / "hdf5.hpp").read_text()
+    assert ours in text
+    (tmp_path / "hdf5.hpp").write_text(text.replace(ours, changed))
+    (tmp_path / "declarations.cpp").write_text((HERE / "declarations.cpp").read_text())
+    command = [compiler, "-std=c++20", "-c", "-o", tmp_path / "x.o", tmp_path / "declarations.cpp"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "static assertion failed" in result.stderr or "has no member" in result.stderr

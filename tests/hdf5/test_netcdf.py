@@ -1,0 +1,121 @@
+"""NetCDF-4: xarray, netCDF4 and h5netcdf, whose libraries are other copies of HDF5 than h5py's; ncdump and nccopy."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+import support
+from cusz_core.hdf5 import FILTER_ID, Cusz
+from support import F32
+
+V = support.smooth((6, 40, 50), F32)
+V[2, 5:9] = np.nan
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """By xarray, with a chunk for each step."""
+    path = tmp_path / "run.nc"
+    dataset = xarray.Dataset({"v": (("t", "y", "x"), V), "n": (("t",), np.arange(6))})
+    encoding = {"v": {"chunksizes": (1, 40, 50), **Cusz(eb=1e-3)}}
+    dataset.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+    return path
+
+
+def printed(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    result = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_xarray_writes_and_reads_it(written: Path) -> None:
+    with xarray.open_dataset(written, engine="h5netcdf") as dataset:
+        y = dataset["v"].values
+        assert dataset["v"].encoding["chunksizes"] == (1, 40, 50)
+        assert (dataset["n"].values == np.arange(6)).all()
+    assert support.violations(V, y, 1e-3) == []
+    assert not support.same_bits(V, y)
+
+
+#: h5py writes, netCDF4 reads and writes into the same dataset, and h5py reads that, in one process.
+BOTH = r"""
+import re, sys
+from pathlib import Path
+import numpy as np
+{imports}
+path, folder = sys.argv[1], Path(sys.argv[2])
+with netCDF4.Dataset(path) as run:
+    np.save(folder / "first.npy", run["v"][...].filled(np.nan))
+new = np.load(folder / "new.npy")
+with netCDF4.Dataset(path, "a") as run:
+    run["v"][3:] = new[3:]
+with h5py.File(path) as run:
+    np.save(folder / "second.npy", run["v"][...])
+with h5py.File(path, "a") as run:
+    run["v"][...] = new
+with netCDF4.Dataset(path) as run:
+    np.save(folder / "third.npy", run["v"][...].filled(np.nan))
+print(len(set(re.findall(r"/\S*/libhdf5[-.]\S*", Path("/proc/self/maps").read_text()))))
+"""
+
+
+@pytest.mark.parametrize(
+    "imports", ["import h5py, netCDF4", "import netCDF4, h5py", "import cusz_core.hdf5, netCDF4, h5py"]
+)
+def test_h5py_and_netcdf4_in_one_process(
+    written: Path, tmp_path: Path, environment: dict[str, str], imports: str
+) -> None:
+    """Each has an HDF5 of its own, whose memory and identifiers mean nothing to the other."""
+    new = support.smooth(V.shape, F32, 7)
+    np.save(tmp_path / "new.npy", new)
+    said = printed(sys.executable, "-c", BOTH.format(imports=imports), written, tmp_path, env=environment)
+    if said.strip() == "1":
+        pytest.skip("h5py and netCDF4 share one HDF5 here")
+    assert said.strip() == "2"
+    first, second, third = (np.load(tmp_path / f"{name}.npy") for name in ("first", "second", "third"))
+    assert support.violations(V, first, 1e-3) == []
+    assert support.same_bits(first[:3], second[:3])
+    assert support.violations(new[3:], second[3:], 1e-3) == []
+    assert support.violations(new, third, 1e-3) == []
+
+
+def values_of(dump: str) -> np.ndarray:
+    """The values of v that ncdump prints."""
+    (text,) = re.findall(r"\n v =\n(.*?);", dump, re.DOTALL)
+    words = [word.strip() for word in text.split(",")]
+    return np.array([np.nan if word in ("_", "NaNf") else float(word) for word in words], F32).reshape(V.shape)
+
+
+def test_ncdump_reads_it(written: Path, environment: dict[str, str], require_tool) -> None:
+    ncdump = require_tool("ncdump", "netcdf-bin")
+    dump = printed(ncdump, "-p", "9,17", "-v", "v", written, env=environment)
+    assert support.violations(V, values_of(dump), 1e-3) == []
+    said = printed(ncdump, "-h", "-s", written, env=environment)
+    start = ",".join(map(str, (FILTER_ID, *Cusz(1e-3).filter_options)))
+    assert f'v:_Filter = "{start},' in said
+
+
+def test_nccopy_writes_it(written: Path, tmp_path: Path, environment: dict[str, str], require_tool) -> None:
+    nccopy, ncdump = require_tool("nccopy", "netcdf-bin"), require_tool("ncdump", "netcdf-bin")
+    plain, packed, again = (tmp_path / f"{name}.nc" for name in ("plain", "packed", "again"))
+    printed(nccopy, "-F", "none", written, plain, env=environment)
+    assert "_Filter" not in printed(ncdump, "-h", "-s", plain)
+    filter = ",".join(map(str, (FILTER_ID, *Cusz(1e-2).filter_options)))
+    printed(nccopy, "-F", f"v,{filter}", "-c", "v:3,40,25", plain, packed, env=environment)
+    printed(nccopy, packed, again, env=environment)  # the filter stays
+    before = values_of(printed(ncdump, "-p", "9,17", "-v", "v", plain))
+    for path in (packed, again):
+        said = printed(ncdump, "-h", "-s", path, env=environment)
+        assert f'v:_Filter = "{filter},' in said
+        assert "v:_ChunkSizes = 3, 40, 25" in said
+        with xarray.open_dataset(path, engine="h5netcdf") as dataset:
+            y = dataset["v"].values
+        assert support.violations(before, y, 1e-2) == []
+        before = y

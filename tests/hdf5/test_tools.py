@@ -1,0 +1,185 @@
+"""Programs that know nothing of this package, with the HDF5 of Debian: h5dump, h5repack, and one in C."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import support
+from cusz_core.hdf5 import FILTER_ID, Cusz
+from support import F32, F64
+
+Run = Callable[..., str]
+Tool = Callable[[str, str], str]
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    """Runs a command in the test's folder, and returns what it says."""
+
+    def run(*command: str | Path, ok: bool = True) -> str:
+        words = list(map(str, command))
+        result = subprocess.run(
+            words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        )
+        said = result.stdout + result.stderr
+        assert (result.returncode == 0) == ok, said
+        return said
+
+    return run
+
+
+def dumped(run: Run, h5dump: str, path: Path, like: np.ndarray) -> np.ndarray:
+    """A dataset as h5dump writes it to a binary file."""
+    binary = path.with_suffix(".bin")
+    run(h5dump, "-d", "x", "-b", "LE", "-o", binary, path)
+    return np.fromfile(binary, like.dtype).reshape(like.shape)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+@pytest.mark.parametrize("mode", ["abs", "rel", "pw_rel"])
+def test_h5dump_reads_what_h5py_wrote(tmp_path: Path, run: Run, require_tool: Tool, dtype: np.dtype, mode) -> None:
+    h5dump = require_tool("h5dump", "hdf5-tools")
+    x = support.smooth((30, 40, 50), dtype)
+    x.reshape(-1)[::50] = 1e20
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=x, chunks=(16, 16, 50), fillvalue=1e20, **Cusz(1e-3, mode))
+    with h5py.File(path) as file:
+        expected = file["x"][...]
+    y = dumped(run, h5dump, path, x)
+    assert support.same_bits(y, expected)
+    if mode == "abs":
+        assert support.violations(x, y, 1e-3, 1e20) == []
+    said = run(h5dump, "-p", "-H", path)
+    assert f"FILTER_ID {FILTER_ID}" in said
+    (values,) = re.findall(r"PARAMS \{ ([-0-9 ]+) \}", said)
+    assert [int(word) % 2**32 for word in values.split()][:5] == list(Cusz(1e-3, mode).filter_options)
+
+
+@pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
+def test_h5repack_writes_it(tmp_path: Path, run: Run, require_tool: Tool, dtype: np.dtype) -> None:
+    """From an uncompressed file, then to other chunks, then back; each copy has the bound of its own."""
+    h5repack, h5dump = require_tool("h5repack", "hdf5-tools"), require_tool("h5dump", "hdf5-tools")
+    x = support.smooth((30, 40, 50), dtype)
+    plain, one, other, back = (tmp_path / f"{name}.h5" for name in ("plain", "one", "other", "back"))
+    with h5py.File(plain, "w") as file:
+        file.create_dataset("x", data=x)
+    values = ",".join(map(str, Cusz(1e-3, "abs", "lorenzo").filter_options))
+    run(h5repack, "-l", "x:CHUNK=16x16x16", "-f", f"x:UD={FILTER_ID},0,5,{values}", plain, one)
+    y = dumped(run, h5dump, one, x)
+    assert support.violations(x, y, 1e-3) == []
+    with h5py.File(one) as file:
+        assert repr(Cusz.of(file["x"])) == repr(Cusz(1e-3))
+        assert support.same_bits(file["x"][...], y)
+        assert file["x"].id.get_storage_size() < x.nbytes / 1.5
+
+    run(h5repack, "-l", "x:CHUNK=30x40x7", one, other)  # the filter stays, and is told of the new chunks
+    with h5py.File(other) as file:
+        assert file["x"].chunks == (30, 40, 7)
+        assert repr(Cusz.of(file["x"])) == repr(Cusz(1e-3))
+        assert support.violations(y, file["x"][...], 1e-3) == []
+        z = file["x"][...]
+
+    run(h5repack, "-f", "x:NONE", other, back)
+    with h5py.File(back) as file:
+        assert FILTER_ID not in file["x"]._filters
+        assert support.same_bits(file["x"][...], z)
+
+
+def test_damage_is_named(tmp_path: Path, run: Run, require_tool: Tool) -> None:
+    h5dump = require_tool("h5dump", "hdf5-tools")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", data=support.smooth((30, 40), F32), chunks=(30, 40), **Cusz(1e-3))
+        file.flush()
+        archive = bytearray(dataset.id.read_direct_chunk((0, 0))[1])
+        archive[-1] ^= 1
+        dataset.id.write_direct_chunk((0, 0), bytes(archive))
+    said = run(h5dump, "--enable-error-stack", path, ok=False)
+    assert re.search(r"cusz: corrupt archive: .*checksum", said)
+    with h5py.File(path, "r+") as file:
+        file["x"].id.write_direct_chunk((0, 0), bytes(archive[:-5]))
+    assert "cusz: truncated archive: " in run(h5dump, "--enable-error-stack", path, ok=False)
+
+
+def test_without_the_filter_the_error_names_its_number(
+    tmp_path: Path, environment: dict[str, str], require_tool: Tool
+) -> None:
+    h5dump = require_tool("h5dump", "hdf5-tools")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=support.smooth((30, 40), F32), chunks=(30, 40), **Cusz(1e-3))
+    empty = {**environment, "HDF5_PLUGIN_PATH": str(tmp_path)}
+    command = [h5dump, "--enable-error-stack", str(tmp_path / "x.h5")]
+    result = subprocess.run(command, env=empty, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "required filter" in result.stderr
+
+
+# What a simulation does. It ends without closing its file: HDF5 then writes the chunks that it still holds. With a
+# second argument it reads.
+PROGRAM = r"""
+#include <hdf5.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { N = 50, FILTER = 453 };
+static double x[N][N];
+
+int main(int argc, char** argv) {
+    if (argc == 3) {
+        const hid_t file = H5Fopen(argv[1], H5F_ACC_RDONLY, H5P_DEFAULT);
+        const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+        if (H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0) return 1;
+        FILE* const out = fopen(argv[2], "wb");
+        return fwrite(x, sizeof x, 1, out) != 1 || fclose(out) != 0;
+    }
+    const double eb = 1e-3;
+    uint64_t bits;
+    memcpy(&bits, &eb, sizeof bits);
+    const unsigned values[] = {1, (unsigned)(bits >> 32), (unsigned)bits};
+    const hsize_t shape[] = {N, N}, chunk[] = {N, N};
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) x[i][j] = (i * 37 % 101 + j * j % 53) / 64.0;
+    const hid_t file = H5Fcreate(argv[1], H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(2, shape, NULL);
+    const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    if (H5Pset_chunk(dcpl, 2, chunk) < 0 || H5Pset_filter(dcpl, FILTER, H5Z_FLAG_MANDATORY, 3, values) < 0) return 1;
+    const hid_t dataset = H5Dcreate2(file, "x", H5T_IEEE_F64LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    if (dataset < 0) return 1;
+    return H5Dwrite(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0;
+}
+"""
+
+
+def test_programs_in_c(tmp_path: Path, run: Run, require_tool: Tool) -> None:
+    """One with a shared HDF5, and one into which HDF5 is linked: it exports nothing, so it can read alone."""
+    h5cc = require_tool("h5cc", "libhdf5-dev")
+    (tmp_path / "main.c").write_text(PROGRAM)
+    for name, kind in (("shared", "-shlib"), ("static", "-noshlib")):
+        run(h5cc, kind, "-std=c11", "-Wall", "-o", tmp_path / name, tmp_path / "main.c")
+    i, j = np.indices((50, 50))
+    x = (i * 37 % 101 + j * j % 53) / 64.0
+
+    run(tmp_path / "shared", tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert repr(Cusz.of(file["x"])) == repr(Cusz(1e-3))
+        y = file["x"][...]
+    assert y.dtype == F64
+    assert support.violations(x, y, 1e-3) == []
+    assert not support.same_bits(x, y)  # it is compressed
+
+    for name in ("shared", "static"):
+        run(tmp_path / name, tmp_path / "x.h5", tmp_path / f"{name}.bin")
+        assert (tmp_path / f"{name}.bin").read_bytes() == y.tobytes()
+    linked = run("ldd", tmp_path / "static")
+    if "libhdf5" in linked:
+        pytest.skip("h5cc -noshlib links a shared HDF5 here")
+    run(tmp_path / "static", tmp_path / "z.h5", ok=False)
