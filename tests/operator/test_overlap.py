@@ -124,7 +124,9 @@ def test_steps_that_are_appended(tmp_path: Path) -> None:
         with cz.Writer(tmp_path / "run.bp", eb=1e-3, overlap=True, append=i > 0) as out, out.step():
             out.put("T", X + np.float32(i))
     with cz.Reader(tmp_path / "run.bp") as run:
-        assert [float(step.read("T")[0, 0]) for step in run] == pytest.approx([X[0, 0], X[0, 0] + 1], abs=2e-3)
+        assert len(run) == 2
+        for i, step in enumerate(run):
+            assert not support.violations(X + np.float32(i), step.read("T"), 1e-3)
 
 
 def test_a_bound_that_is_sought(tmp_path: Path) -> None:
