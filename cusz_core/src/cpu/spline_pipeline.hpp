@@ -873,12 +873,7 @@ struct SplinePipeline {
                             if constexpr (wide) {
                                 const std::uint32_t group = geometry == Geometry::full_3d ? 0 : r % 2 * parts,
                                                     row = geometry == Geometry::full_3d ? r : r / 2;
-                                std::int32_t joined[lane_room];
-                                for (std::uint32_t part = 0; part < parts; ++part)
-                                    std::memcpy(joined + part * edge,
-                                                codes + first + (group + part) * most_of_group + row * edge,
-                                                edge * sizeof *codes);
-                                std::memcpy(&some, joined, sizeof some);
+                                join<parts>(codes + first + group * most_of_group + row * edge, some);
                                 some &= ~(some == missing_code);
                             } else {
                                 widen(direct[r], some);
@@ -888,6 +883,26 @@ struct SplinePipeline {
                     }
             });
         }
+    }
+
+    // A row of codes that has a part in each of so many groups. Not by way of memory: a vector cannot be loaded from
+    // stores of its parts before they are through.
+    template <std::uint32_t parts>
+    [[gnu::always_inline]] static void join(const std::int32_t* codes, Codes& row) {
+        static_assert(parts == 2 || parts == 4);
+        typedef std::int32_t Half __attribute__((vector_size(32)));
+        typedef std::int32_t Quarter __attribute__((vector_size(16)));
+        Half half[2];
+        for (std::size_t h = 0; h < 2; ++h)
+            if constexpr (parts == 2) {
+                std::memcpy(&half[h], codes + h * most_of_group, sizeof half[h]);
+            } else {
+                Quarter a, b;
+                std::memcpy(&a, codes + 2 * h * most_of_group, sizeof a);
+                std::memcpy(&b, codes + (2 * h + 1) * most_of_group, sizeof b);
+                half[h] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+            }
+        row = __builtin_shufflevector(half[0], half[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     }
 
     // lane_room bytes of each of four groups, which are rows of `edge`, as rows of all four: 4 of 16 or 2 of 32.
@@ -1260,9 +1275,7 @@ struct SplinePipeline {
             in_place_ = to.stride[0] == 1 && end[0] - first[0] == 2 * n && n % Lanes<T>::n == 0;
         }
         std::array<std::uint64_t, 4> first{}, end{}; // of the tile's points that are wanted
-        bool wanted() const {
-            return first[0] < end[0] && first[1] < end[1] && first[2] < end[2] && first[3] < end[3];
-        }
+        bool wanted() const { return first[0] < end[0] && first[1] < end[1] && first[2] < end[2] && first[3] < end[3]; }
         bool has_rows_of(const PutOut& other) const {
             return std::equal(first.begin() + 1, first.end(), other.first.begin() + 1);
         }
@@ -1339,7 +1352,8 @@ struct SplinePipeline {
             n += out[n].wanted();
         }
         for (std::uint32_t j = 0, next = 0; j < n; j = next) {
-            while (++next < n && out[next].has_rows_of(out[j])) {}
+            while (++next < n && out[next].has_rows_of(out[j])) {
+            }
             const auto [first, end] = std::pair(out[j].first, out[j].end);
             for (std::uint64_t w = first[3]; w < end[3]; ++w)
                 for (std::uint64_t z = first[2]; z < end[2]; ++z) {
