@@ -37,6 +37,12 @@ struct WordsOfLanes {
     }
 };
 inline constexpr WordsOfLanes words_of_lanes{};
+
+[[gnu::always_inline]] inline __m512i joined(const __m128i (&part)[4]) {
+    return _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(part[0]), part[1], 1)),
+        _mm256_inserti128_si256(_mm256_castsi128_si256(part[2]), part[3], 1), 1);
+}
 #endif
 
 // Codes entries backwards: those of the last run first.
@@ -193,17 +199,18 @@ private:
         }
     }
 
-    // Those of the step before `entry`, which is moved there.
+    // Those of the step before `entry`, which is moved there. Loaded one by one, which on Zen 4 is faster than a
+    // gather.
     [[gnu::always_inline]] static __m512i intervals_of_step(const RansWriting& writing, const std::uint16_t** entry) {
-        std::uint64_t four[4];
+        __m128i of_tile[4];
         for (std::uint32_t t = 0; t < 4; ++t) {
             entry[t] -= most_lanes;
-            std::memcpy(four + t, entry[t], sizeof four[t]);
+            const auto of_lane = [&](std::size_t lane) {
+                return static_cast<int>(writing.frequency_and_start[entry[t][lane]]);
+            };
+            of_tile[t] = _mm_set_epi32(of_lane(3), of_lane(2), of_lane(1), of_lane(0));
         }
-        const __m512i all = _mm512_cvtepu16_epi32(
-            _mm256_set_epi64x(static_cast<std::int64_t>(four[3]), static_cast<std::int64_t>(four[2]),
-                              static_cast<std::int64_t>(four[1]), static_cast<std::int64_t>(four[0])));
-        return _mm512_mask_i32gather_epi32(__m512i{}, 0xFFFF, all, writing.frequency_and_start, 4);
+        return joined(of_tile);
     }
 
     // Puts the lower words of full lanes before each tile's. Writes up to four words there.
@@ -395,9 +402,7 @@ private:
                                                                    words_of_lanes.take[low_of_tile])));
                         words[t + i] += std::popcount(low_of_tile);
                     }
-                    const __m512i renewed = _mm512_inserti64x4(
-                        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(part[0]), part[1], 1)),
-                        _mm256_inserti128_si256(_mm256_castsi128_si256(part[2]), part[3], 1), 1);
+                    const __m512i renewed = joined(part);
                     const __m512i after =
                         _mm512_or_si512(_mm512_mask_slli_epi32(next, static_cast<__mmask16>(low), next, 16), renewed);
                     x[v] = _mm512_mask_mov_epi32(x[v], mask, after);

@@ -134,15 +134,19 @@ private:
     template <class T>
     std::vector<LatticeArrays<T>> make_arrays(const Pyramid& pyramid, const Top& top, const Quantiser<T>& q,
                                               std::vector<Patch>& patches) {
-        std::uint64_t values = 0;
-        for (std::size_t i = 1; i < pyramid.lattices.size(); ++i) values += pyramid.lattices[i].values();
+        // Lattices are coded from the coarsest one on, and each needs only the next coarser one: every second one has
+        // the same memory. But the top's, which is filled once, is needed from the beginning for every pass.
+        const auto& lattices = pyramid.lattices;
+        const std::size_t top_number = lattices.size() - 1;
+        const auto room = [&](std::size_t i) { return i < top_number ? lattices[i].values() : 0; };
+        const std::uint64_t first_even = room(1), of_top = first_even + room(2),
+                            values = of_top + lattices[top_number].values();
         auto* const value = lattices_.reserve<T>(values + lane_room + (values + lane_room) / sizeof(T) + 1);
         auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values + lane_room);
-        std::vector<LatticeArrays<T>> arrays(pyramid.lattices.size());
-        std::uint64_t at = 0;
+        std::vector<LatticeArrays<T>> arrays(lattices.size());
         for (std::size_t i = 1; i < arrays.size(); ++i) {
+            const std::uint64_t at = i == top_number ? of_top : i % 2 == 0 ? first_even : 0;
             arrays[i] = {value + at, magnitude + at};
-            at += pyramid.lattices[i].values();
         }
         const auto* const given = static_cast<const T*>(top.values);
         const Lattice& lattice = pyramid.top();

@@ -873,12 +873,7 @@ struct SplinePipeline {
                             if constexpr (wide) {
                                 const std::uint32_t group = geometry == Geometry::full_3d ? 0 : r % 2 * parts,
                                                     row = geometry == Geometry::full_3d ? r : r / 2;
-                                std::int32_t joined[lane_room];
-                                for (std::uint32_t part = 0; part < parts; ++part)
-                                    std::memcpy(joined + part * edge,
-                                                codes + first + (group + part) * most_of_group + row * edge,
-                                                edge * sizeof *codes);
-                                std::memcpy(&some, joined, sizeof some);
+                                join<parts>(codes + first + group * most_of_group + row * edge, some);
                                 some &= ~(some == missing_code);
                             } else {
                                 widen(direct[r], some);
@@ -888,6 +883,26 @@ struct SplinePipeline {
                     }
             });
         }
+    }
+
+    // A row of codes that has a part in each of so many groups. Not by way of memory: a vector cannot be loaded from
+    // stores of its parts before they are through.
+    template <std::uint32_t parts>
+    [[gnu::always_inline]] static void join(const std::int32_t* codes, Codes& row) {
+        static_assert(parts == 2 || parts == 4);
+        typedef std::int32_t Half __attribute__((vector_size(32)));
+        typedef std::int32_t Quarter __attribute__((vector_size(16)));
+        Half half[2];
+        for (std::size_t h = 0; h < 2; ++h)
+            if constexpr (parts == 2) {
+                std::memcpy(&half[h], codes + h * most_of_group, sizeof half[h]);
+            } else {
+                Quarter a, b;
+                std::memcpy(&a, codes + 2 * h * most_of_group, sizeof a);
+                std::memcpy(&b, codes + (2 * h + 1) * most_of_group, sizeof b);
+                half[h] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+            }
+        row = __builtin_shufflevector(half[0], half[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     }
 
     // lane_room bytes of each of four groups, which are rows of `edge`, as rows of all four: 4 of 16 or 2 of 32.
@@ -1012,9 +1027,9 @@ struct SplinePipeline {
                 corrupt_tile(coded[j].number, "codewords do not end where the payload does");
         for (std::uint32_t j = 0; j < n_payloads; ++j) {
             store(lattice, *tiles[j], coarse, fine);
-            if (fine.value == nullptr) put_out(lattice, *tiles[j], coarse, q, destination);
             list_patches(coder, i, *tiles[j], patches);
         }
+        if (fine.value == nullptr) put_out(lattice, tiles, n_payloads, coarse, q, destination);
     }
 
     // Verbatim values that are not finite are not among those to predict from.
@@ -1244,24 +1259,57 @@ struct SplinePipeline {
         }
     }
 
-    // Puts a tile of lattice 0 to where it is wanted.
-    static void put_out(const Lattice& lattice, const SplineTile<T>& tile, const LatticeArrays<T>& coarse,
-                        const Quantiser<T>& q, const Destination<T>& to) {
-        std::array<std::uint64_t, 4> first{}, end{}; // of the tile's points that are wanted
-        for (std::size_t a = 0; a < 4; ++a) {
-            first[a] = std::max(tile.place.origin[a], to.start[a]);
-            end[a] = std::min(tile.place.origin[a] + tile.place.edge[a], to.start[a] + to.count[a]);
-            if (first[a] >= end[a]) return;
+    // Puts a tile of lattice 0 to where it is wanted, row by row.
+    class PutOut {
+    public:
+        PutOut() = default;
+        PutOut(const Lattice& lattice, const SplineTile<T>& tile, const LatticeArrays<T>& coarse, const Quantiser<T>& q,
+               const Destination<T>& to)
+            : lattice_(&lattice), tile_(&tile), parents_(coarse.magnitude), special_(std::bit_cast<T>(q.special)),
+              to_(&to) {
+            for (std::size_t a = 0; a < 4; ++a) {
+                first[a] = std::max(tile.place.origin[a], to.start[a]);
+                end[a] = std::min(tile.place.origin[a] + tile.place.edge[a], to.start[a] + to.count[a]);
+            }
+            const std::uint32_t n = tile.box[0].n[0];
+            in_place_ = to.stride[0] == 1 && end[0] - first[0] == 2 * n && n % Lanes<T>::n == 0;
         }
-        const T special_value = std::bit_cast<T>(q.special);
-        const auto put_special = [&](const std::uint8_t* magnitude, std::size_t step, std::uint32_t n, T* to_first) {
-            for (std::uint32_t p = 0; p < n; ++p)
-                if (magnitude[p * step] == special_magnitude) to_first[2 * p] = special_value;
-        };
-        const bool coarse_special = tile.has_special_parents;
-        const std::uint32_t n = tile.box[0].n[0];
-        const bool in_place = to.stride[0] == 1 && end[0] - first[0] == 2 * n && n % Lanes<T>::n == 0;
-        T line_of_its_own[max_tile_values + 2 * lane_room];
+        std::array<std::uint64_t, 4> first{}, end{}; // of the tile's points that are wanted
+        bool wanted() const { return first[0] < end[0] && first[1] < end[1] && first[2] < end[2] && first[3] < end[3]; }
+        bool has_rows_of(const PutOut& other) const {
+            return std::equal(first.begin() + 1, first.end(), other.first.begin() + 1);
+        }
+
+        // The rows to be put are in this plane.
+        void begin_plane(std::uint64_t z, std::uint64_t w) {
+            plane_ = Row{0, static_cast<std::size_t>(tile_->place.origin[0] / 2 * lattice_->coarse_stride[0]), 0,
+                         (first[0] - to_->start[0]) * to_->stride[0]} +
+                     part(3, w) + part(2, z);
+        }
+        void put_row(std::uint64_t y) const {
+            const SplineTile<T>& tile = *tile_;
+            const auto [inside, in_coarse, c, target_offset] = plane_ + part(1, y);
+            const std::uint32_t n = tile.box[0].n[0];
+            T line_of_its_own[max_tile_values + 2 * lane_room];
+            T* const target = to_->field + target_offset;
+            T* const line = in_place_ ? target : line_of_its_own;
+            const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
+            interleave(tile.value + even, tile.value + odd, n, line);
+            if (c == 0 && tile.has_special_parents)
+                put_special(parents_ + in_coarse, static_cast<std::size_t>(lattice_->coarse_stride[0]), n, line);
+            if (tile.has_special) {
+                if (c > 0) put_special(tile.magnitude + even, 1, n, line);
+                put_special(tile.magnitude + odd, 1, tile.box[c | 1].n[0], line + 1);
+            }
+            if (in_place_) return;
+            const T* const from = line + (first[0] - tile.place.origin[0]);
+            if (to_->stride[0] == 1)
+                std::memcpy(target, from, (end[0] - first[0]) * sizeof(T));
+            else
+                for (std::uint64_t v = 0; v < end[0] - first[0]; ++v) target[v * to_->stride[0]] = from[v];
+        }
+
+    private:
         // What a coordinate adds to where a row lies.
         struct Row {
             std::size_t inside = 0, in_coarse = 0; // from the first point of a class; in the coarser lattice
@@ -1271,39 +1319,49 @@ struct SplinePipeline {
                 return {inside + other.inside, in_coarse + other.in_coarse, c | other.c, target + other.target};
             }
         };
-        const auto part = [&](std::uint32_t a, std::uint64_t x) {
-            const bool active = lattice.is_active(a);
-            const auto from_origin = static_cast<std::size_t>(x - tile.place.origin[a]);
-            return Row{(active ? from_origin / 2 : from_origin) * tile.box[0].stride[a],
-                       static_cast<std::size_t>((active ? x / 2 : x) * lattice.coarse_stride[a]),
-                       active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0, (x - to.start[a]) * to.stride[a]};
-        };
-        const Row origin{0, static_cast<std::size_t>(tile.place.origin[0] / 2 * lattice.coarse_stride[0]), 0,
-                         (first[0] - to.start[0]) * to.stride[0]};
-        for (std::uint64_t w = first[3]; w < end[3]; ++w)
-            for (std::uint64_t z = first[2]; z < end[2]; ++z) {
-                const Row plane = origin + part(3, w) + part(2, z);
-                for (std::uint64_t y = first[1]; y < end[1]; ++y) {
-                    const auto [inside, in_coarse, c, target_offset] = plane + part(1, y);
-                    T* const target = to.field + target_offset;
-                    T* const line = in_place ? target : line_of_its_own;
-                    const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
-                    interleave(tile.value + even, tile.value + odd, n, line);
-                    if (c == 0 && coarse_special)
-                        put_special(coarse.magnitude + in_coarse, static_cast<std::size_t>(lattice.coarse_stride[0]), n,
-                                    line);
-                    if (tile.has_special) {
-                        if (c > 0) put_special(tile.magnitude + even, 1, n, line);
-                        put_special(tile.magnitude + odd, 1, tile.box[c | 1].n[0], line + 1);
-                    }
-                    if (in_place) continue;
-                    const T* const from = line + (first[0] - tile.place.origin[0]);
-                    if (to.stride[0] == 1)
-                        std::memcpy(target, from, (end[0] - first[0]) * sizeof(T));
-                    else
-                        for (std::uint64_t v = 0; v < end[0] - first[0]; ++v) target[v * to.stride[0]] = from[v];
-                }
+        Row part(std::uint32_t a, std::uint64_t x) const {
+            const bool active = lattice_->is_active(a);
+            const auto from_origin = static_cast<std::size_t>(x - tile_->place.origin[a]);
+            return {(active ? from_origin / 2 : from_origin) * tile_->box[0].stride[a],
+                    static_cast<std::size_t>((active ? x / 2 : x) * lattice_->coarse_stride[a]),
+                    active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0,
+                    (x - to_->start[a]) * to_->stride[a]};
+        }
+        void put_special(const std::uint8_t* magnitude, std::size_t step, std::uint32_t n, T* to_first) const {
+            for (std::uint32_t p = 0; p < n; ++p)
+                if (magnitude[p * step] == special_magnitude) to_first[2 * p] = special_;
+        }
+
+        const Lattice* lattice_ = nullptr;
+        const SplineTile<T>* tile_ = nullptr;
+        const std::uint8_t* parents_ = nullptr; // magnitudes
+        T special_ = 0;
+        const Destination<T>* to_ = nullptr;
+        bool in_place_ = false; // a line can be made in the destination
+        Row plane_;
+    };
+
+    // Puts tiles to where they are wanted. Of tiles beside each other a row of all of them at a time: memory takes in
+    // long rows faster than those of a single tile.
+    static void put_out(const Lattice& lattice, const SplineTiles<T>& tiles, std::uint32_t n_tiles,
+                        const LatticeArrays<T>& coarse, const Quantiser<T>& q, const Destination<T>& to) {
+        PutOut out[tiles_at_once];
+        std::uint32_t n = 0;
+        for (std::uint32_t j = 0; j < n_tiles; ++j) {
+            out[n] = PutOut(lattice, *tiles[j], coarse, q, to);
+            n += out[n].wanted();
+        }
+        for (std::uint32_t j = 0, next = 0; j < n; j = next) {
+            while (++next < n && out[next].has_rows_of(out[j])) {
             }
+            const auto [first, end] = std::pair(out[j].first, out[j].end);
+            for (std::uint64_t w = first[3]; w < end[3]; ++w)
+                for (std::uint64_t z = first[2]; z < end[2]; ++z) {
+                    for (std::uint32_t t = j; t < next; ++t) out[t].begin_plane(z, w);
+                    for (std::uint64_t y = first[1]; y < end[1]; ++y)
+                        for (std::uint32_t t = j; t < next; ++t) out[t].put_row(y);
+                }
+        }
     }
 };
 
