@@ -133,13 +133,14 @@ public:
         return state_ >= rans_low;
     }
 
-    // Decodes n groups' flags. contexts: of the groups; the flags are put to `significant`.
-    __device__ void flags(std::uint32_t n, const std::uint8_t* contexts, std::uint8_t* significant) {
+    // Decodes the flags of n groups, to `significant`. sum_of(g): the sum that a group's context follows from.
+    template <class Sum>
+    __device__ void flags(std::uint32_t n, const Sum& sum_of, std::uint8_t* significant) {
         std::uint32_t j = 0;
         steps(
             n, [&](std::uint32_t first) { j = first; },
             [&](std::uint32_t slot) {
-                const std::uint32_t g = tables_.significant[contexts[j]], others = rans_total - g;
+                const std::uint32_t g = tables_.significant[group_context(sum_of(j))], others = rans_total - g;
                 const bool is = slot >= others;
                 significant[j] = is;
                 j += lanes_;
@@ -147,8 +148,10 @@ public:
             });
     }
     // Decodes n symbols, which replace their tables. places: of every 64th of them in `symbols`; the others follow.
-    __device__ void symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
+    // Returns which bits are in some of this lane's.
+    __device__ std::uint32_t symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
         std::uint8_t* own = symbols;
+        std::uint32_t any = 0;
         steps(
             n, [&](std::uint32_t first) { own = symbols + places[first / 64] + first % 64; },
             [&](std::uint32_t slot) {
@@ -156,8 +159,10 @@ public:
                                     interval = tables_.interval[table][symbol];
                 *own = static_cast<std::uint8_t>(symbol);
                 own += lanes_;
+                any |= symbol;
                 return Interval{interval % rans_total, interval / rans_total};
             });
+        return any;
     }
     // Whether everything was read, and nothing else; of this lane.
     __device__ bool finished() const { return lane_of_tile() >= lanes_ || (at_ == end_ && state_ == rans_low); }

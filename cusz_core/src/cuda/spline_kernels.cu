@@ -245,6 +245,7 @@ struct ReadMemory {
     Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
     Array<DecoderState, warp_lanes> decoders;    // of the warp that decodes
     Array<std::uint8_t, engine_places> table_of; // in a phase
+    std::uint32_t large;                         // lanes that have decoded symbols with extra bits, or missing ones
     Ticket ticket;
     std::uint64_t checksum;
     Array<FullMemory<T, shape>, most_tiles_read> full; // as many as there are
@@ -379,18 +380,16 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
             });
             __syncthreads();
-            if (has_any) {
-                if (has_tile && !place.full && reading.kind == kind_coded) find_contexts_of_groups(any_of(t), phase);
-                __syncthreads();
-            }
             if (warp() == 0) { // each lane for its tile
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool full = of_lane.place.full;
                 decoder.flags(of_lane.n_groups,
-                              full ? shared.full[mine].groups.context.item : any_of(mine).groups.context.item,
-                              full ? shared.full[mine].groups.significant.item : any_of(mine).groups.significant.item);
+                              [&](std::uint32_t g) {
+                                  return full ? std::uint32_t{shared.full[mine].sum(g)} : any_of(mine).sum(g);
+                              },
+                              full ? shared.full[mine].significant_flags.item : any_of(mine).significant_flags.item);
                 shared.decoders[lane()] = decoder.state();
                 __syncwarp();
                 if (lane_of_tile() == 0 && tile_of_warp() < tiles && of_lane.lanes > 0)
@@ -406,18 +405,20 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool full = of_lane.place.full;
-                decoder.symbols(of_lane.n_values, full ? shared.full[mine].places.item : any_of(mine).places.item,
-                                full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
+                const std::uint32_t bits =
+                    decoder.symbols(of_lane.n_values, full ? shared.full[mine].places.item : any_of(mine).places.item,
+                                    full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
                 shared.decoders[lane()] = decoder.state();
+                const std::uint32_t large = __ballot_sync(whole_warp, !is_direct(bits));
+                if (lane() == 0) shared.large = large;
             }
             __syncthreads();
             if (has_any) {
                 if (codes) with_tile([&](auto& memory) { spread_symbols(memory, phase); });
                 __syncthreads();
             }
-            bool large = false;
-            if (codes) with_tile([&](auto& memory) { large = has_large(memory, phase); });
-            if (__syncthreads_or(large) != 0) {
+            if (shared.large != 0) {
+                const bool large = (shared.large >> t * most_lanes & ((1u << most_lanes) - 1)) != 0;
                 std::uint32_t bits = 0, all_bits;
                 if (large) with_tile([&](auto& memory) { bits = count_extra_bits(memory, phase); });
                 const std::uint32_t before = sum_of_threads_before(bits, reading.partial, all_bits);
