@@ -325,24 +325,22 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         if (!a.decodes) continue; // as on the CPU, no more than the checksum is verified
         __syncthreads();
 
+        const bool full = place.full;
         const auto with_tile = [&](const auto& use) {
             if (!has_tile) return;
-            if (place.full)
+            if (full)
                 use(shared.full[t]);
             else
                 use(any_of(t));
         };
-        // Along each axis in turn.
+        std::uint32_t borders = 0; // axes along which some of the tiles are to be continued
+        for (std::uint32_t j = 0; j < tiles; ++j)
+            borders |= shared.readings[j].place.low | shared.readings[j].place.high;
         const auto continue_all = [&](std::uint32_t phase) {
-            for (std::uint32_t axis = 0; axis < lattice.n_active; ++axis) {
-                if (__syncthreads_or((place.low | place.high) >> axis & 1) == 0) continue;
-                with_tile([&](auto& memory) {
-                    if (phase == 0)
-                        continue_rows(place, memory, ClassConstant<0>{}, axis);
-                    else
-                        memory.geometry().for_classes(phase, [&](auto c) { continue_rows(place, memory, c, axis); });
-                });
-            }
+            for_axes(borders, [&](auto axis) {
+                __syncthreads();
+                with_tile([&](auto& memory) { continue_phase_along(place, memory, phase, axis); });
+            });
             __syncthreads();
         };
         if (warp() == 0) {
@@ -355,8 +353,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             shared.decoders[lane()] = decoder.state();
             if (!good) shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
         }
-        if (has_tile && !place.full && tile_thread() == 0) any_of(t).tile.set(lattice, place.edge);
-        const bool has_any = __syncthreads_or(has_tile && !place.full) != 0; // a tile of another shape
+        if (has_tile && !full && tile_thread() == 0) any_of(t).tile.set(lattice, place.edge);
+        const bool has_any = __syncthreads_or(has_tile && !full) != 0; // a tile of another shape
         with_tile([&](auto& memory) { load_coarse(place, memory); });
         continue_all(0);
         with_tile([&](auto& memory) {
@@ -366,7 +364,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         bool patches = has_tile && ticket.lattice > 0 && raw_has_to_be_patched(reading, units);
         std::uint32_t first_value = 0; // of the phase, in a raw tile
         for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
-            if (has_tile && !place.full) {
+            if (has_tile && !full) {
                 AnyMemory<T>& memory = any_of(t);
                 for (std::uint32_t i = tile_thread(); i < memory.tile.groups_of_phase(phase); i += tile_threads)
                     memory.sum(i) = 0;
@@ -384,17 +382,17 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
-                const bool full = of_lane.place.full;
+                const bool is_full = of_lane.place.full;
                 decoder.flags(of_lane.n_groups,
                               [&](std::uint32_t g) {
-                                  return full ? std::uint32_t{shared.full[mine].sum(g)} : any_of(mine).sum(g);
+                                  return is_full ? std::uint32_t{shared.full[mine].sum(g)} : any_of(mine).sum(g);
                               },
-                              full ? shared.full[mine].significant_flags.item : any_of(mine).significant_flags.item);
+                              is_full ? shared.full[mine].significant_flags.item : any_of(mine).significant_flags.item);
                 shared.decoders[lane()] = decoder.state();
                 __syncwarp();
                 if (lane_of_tile() == 0 && tile_of_warp() < tiles && of_lane.lanes > 0)
                     of_lane.n_values =
-                        full ? find_symbols(shared.full[mine], phase) : find_symbols(any_of(mine), phase);
+                        is_full ? find_symbols(shared.full[mine], phase) : find_symbols(any_of(mine), phase);
             }
             __syncthreads();
             const bool codes = has_tile && reading.kind == kind_coded;
@@ -404,10 +402,10 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
-                const bool full = of_lane.place.full;
+                const bool is_full = of_lane.place.full;
                 const std::uint32_t bits =
-                    decoder.symbols(of_lane.n_values, full ? shared.full[mine].places.item : any_of(mine).places.item,
-                                    full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
+                    decoder.symbols(of_lane.n_values, is_full ? shared.full[mine].places.item : any_of(mine).places.item,
+                                    is_full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
                 shared.decoders[lane()] = decoder.state();
                 const std::uint32_t large = __ballot_sync(whole_warp, !is_direct(bits));
                 if (lane() == 0) shared.large = large;
@@ -419,10 +417,11 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             }
             if (shared.large != 0) {
                 const bool large = (shared.large >> t * most_lanes & ((1u << most_lanes) - 1)) != 0;
-                std::uint32_t bits = 0, all_bits;
-                if (large) with_tile([&](auto& memory) { bits = count_extra_bits(memory, phase); });
-                const std::uint32_t before = sum_of_threads_before(bits, reading.partial, all_bits);
-                if (large)
+                ExtraBits own;
+                std::uint32_t all_bits;
+                if (large) with_tile([&](auto& memory) { own = count_extra_bits(memory, phase); });
+                const std::uint32_t before = sum_of_threads_before(own.bits, reading.partial, all_bits);
+                if (own.symbols)
                     with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
                 __syncthreads();
                 if (tile_thread() == 0) reading.extra_at += all_bits;

@@ -285,20 +285,26 @@ __device__ void for_large_symbols(Memory& memory, std::uint32_t phase, const Use
     for (std::uint32_t o = own.begin; o < own.end; o += 4) {
         const std::uint32_t four = *reinterpret_cast<const std::uint32_t*>(&memory.orders[o]);
         std::uint32_t large = (four | four << 1) & 0x80808080;
-        if (own.end - o < 4) large &= (1u << 8 * (own.end - o)) - 1;
+        if constexpr (!std::remove_cvref_t<decltype(memory.geometry())>::known)
+            if (own.end - o < 4) large &= (1u << 8 * (own.end - o)) - 1;
         for (; large != 0; large &= large - 1) {
             const std::uint32_t shift = (static_cast<std::uint32_t>(__ffs(static_cast<int>(large))) - 1) & ~7u;
             use(o + shift / 8, four >> shift & 255);
         }
     }
 }
-template <class Memory>
-__device__ std::uint32_t count_extra_bits(Memory& memory, std::uint32_t phase) {
+struct ExtraBits {
+    bool symbols = false; // whether there are such
     std::uint32_t bits = 0;
+};
+template <class Memory>
+__device__ ExtraBits count_extra_bits(Memory& memory, std::uint32_t phase) {
+    ExtraBits own;
     for_large_symbols(memory, phase, [&](std::uint32_t, std::uint32_t symbol) {
-        bits += Alphabet(default_r).meaning(symbol).extra_bits;
+        own.symbols = true;
+        own.bits += Alphabet(default_r).meaning(symbol).extra_bits;
     });
-    return bits;
+    return own;
 }
 // Their codes, to where `code` is. before: extra bits of the phase before this thread's.
 template <class T, class Memory>
