@@ -64,14 +64,15 @@ __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& mem
         const std::uint32_t here = inside ? z_inside : 0,
                             to_magnitude = x * parent_stride(memory, 0) + y * parent_stride(memory, 1);
         const T* value = lattice.coarse_value + (first + x * step + y * step_y);
+#pragma unroll
+        for (std::uint32_t z = 0; z < planes; ++z, value += step_z)
+            memory.value(begin + i + z * plane) = (here >> z & 1) != 0 ? *value : T{0};
+        if (!has_magnitude) continue;
         const std::uint8_t* magnitude = lattice.coarse_magnitude + (first + x * step + y * step_y);
 #pragma unroll
-        for (std::uint32_t z = 0; z < planes; ++z, value += step_z, magnitude += step_z) {
-            const bool is = (here >> z & 1) != 0;
-            memory.value(begin + i + z * plane) = is ? *value : T{0};
-            if (has_magnitude && (planes == 1 || z < G::n(2) + 2))
-                memory.order(to_magnitude + z * parent_stride(memory, 2)) = is ? *magnitude : std::uint8_t{0};
-        }
+        for (std::uint32_t z = 0; z < (planes == 1 ? 1 : G::n(2) + 2); ++z, magnitude += step_z)
+            memory.order(to_magnitude + z * parent_stride(memory, 2)) =
+                (here >> z & 1) != 0 ? *magnitude : std::uint8_t{0};
     }
 }
 template <class T>

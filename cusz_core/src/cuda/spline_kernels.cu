@@ -244,6 +244,7 @@ struct ReadMemory {
     Array<TileReading<T>, most_tiles_read> readings;
     Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
     Array<DecoderState, warp_lanes> decoders;    // of the warp that decodes
+    NearTables tables;
     Array<std::uint8_t, engine_places> table_of; // in a phase
     std::uint32_t large;                         // lanes that have decoded symbols with extra bits, or missing ones
     Ticket ticket;
@@ -277,6 +278,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
     const TilePlace<T>& place = reading.place;
     const std::uint16_t* const units = a.payloads;
     if (is_first_thread()) shared.checksum = 0;
+    shared.tables.set(*a.tables);
     clear_magnitudes(shared.full[t]);
     for (;;) {
         take_ticket(a.work, shared.ticket);
@@ -304,10 +306,14 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         }
         __syncthreads();
         if (has_tile) {
-            UnitWriter sum(nullptr);
-            for (std::uint64_t i = tile_thread(); i < reading.end - reading.begin; i += tile_threads)
-                sum.put(static_cast<std::uint32_t>(i), units[reading.begin + i]);
-            const std::uint64_t of_warp = warp_sum(sum.sum);
+            const std::uint16_t* const first = units + reading.begin;
+            const auto n_units = static_cast<std::uint32_t>(reading.end - reading.begin);
+            std::uint64_t sum = 0;
+            for (std::uint32_t i = 2 * tile_thread(); i < n_units; i += 2 * tile_threads) {
+                const std::uint32_t second = i + 1 < n_units ? first[i + 1] : 0u;
+                sum += std::uint64_t{first[i] | second << 16} * checksum_weight(i / 2);
+            }
+            const std::uint64_t of_warp = warp_sum(sum);
             if (lane() == 0) shared.wide_partial[warp()] = of_warp;
             if (!legal_positions(units, reading))
                 reading.error = static_cast<std::uint32_t>(SplineError::verbatim_position);
@@ -344,7 +350,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             __syncthreads();
         };
         if (warp() == 0) {
-            RansDecoder decoder(*a.tables);
+            RansDecoder decoder(*a.tables, shared.tables);
             bool good = true;
             if (tile_of_warp() < tiles) {
                 const TileReading<T>& of_lane = shared.readings[tile_of_warp()];
@@ -379,7 +385,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             });
             __syncthreads();
             if (warp() == 0) { // each lane for its tile
-                RansDecoder decoder(*a.tables, shared.decoders[lane()]);
+                RansDecoder decoder(*a.tables, shared.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool is_full = of_lane.place.full;
@@ -399,7 +405,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             if (codes) with_tile([&](auto& memory) { gather_tables(memory, phase); });
             if (has_any) __syncthreads();
             if (warp() == 0) {
-                RansDecoder decoder(*a.tables, shared.decoders[lane()]);
+                RansDecoder decoder(*a.tables, shared.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool is_full = of_lane.place.full;
@@ -435,7 +441,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             __syncthreads();
             if (phase < lattice.n_active) continue_all(phase);
         }
-        if (warp() == 0 && !RansDecoder(*a.tables, shared.decoders[lane()]).finished())
+        if (warp() == 0 && !RansDecoder(*a.tables, shared.tables, shared.decoders[lane()]).finished())
             shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
         __syncthreads();
         if (has_tile && tile_thread() == 0) {

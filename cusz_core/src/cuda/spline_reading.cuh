@@ -240,7 +240,8 @@ __device__ std::uint32_t find_symbols(AnyMemory<T>& memory, std::uint32_t phase)
 template <class T, TileShape shape>
 __device__ void gather_tables(FullMemory<T, shape>& memory, std::uint32_t phase) {
     constexpr std::uint32_t zeros = Alphabet(default_r).zero() * 0x01010101;
-    const std::uint32_t all = significant_groups(memory, phase);
+    const std::uint32_t n_groups = FullTile<shape>::groups_of_phase(phase), all = significant_groups(memory, phase);
+    if (static_cast<std::uint32_t>(__popc(all)) == n_groups) return;
     auto* const fours = reinterpret_cast<std::uint32_t*>(memory.orders.item);
     for (std::uint32_t i = tile_thread(); i < FullTile<shape>::points_of_phase(phase) / 4; i += tile_threads)
         if ((all >> i / 16 & 1) == 0) fours[i] = zeros;
