@@ -36,12 +36,12 @@ constexpr std::size_t box_bytes(std::uint32_t positions_of_box) {
 // Sets lattices that begin a little before a tile of lattice 0, as if the field did, and the place of that tile, or of
 // its points of lattice 1 and those around it, which are all that it is predicted from (section 10). field, middle:
 // copies of lattices 0 and 1. By one thread.
-template <class T>
+template <TileShape shape, class T>
 __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, T* values, std::uint32_t room,
                         DeviceLattice<T>& field, DeviceLattice<T>& middle, TilePlace<T>& place, bool in_middle) {
     std::uint64_t first[4], extent[4], begin[4], stride[4]; // by the field's axes, as lattices[0].axis has them
     std::uint64_t values_before = 1;
-    set_place(place, lattices[0], number);
+    set_place<shape>(place, lattices[0], number);
     for (std::uint32_t j = 0; j < 4; ++j) {
         const std::uint32_t a = field.axis[j];
         const std::uint64_t from = place.origin[j], to = from + place.edge[j];
@@ -108,12 +108,12 @@ __global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const Spl
                 copy_words(shared.middle, a.work.lattices[1]);
                 __syncthreads();
                 if (is_first_thread())
-                    set_box(a.work.lattices, number, reinterpret_cast<T*>(own + any_bytes), a.positions_of_box,
+                    set_box<shape>(a.work.lattices, number, reinterpret_cast<T*>(own + any_bytes), a.positions_of_box,
                             shared.field, shared.middle, shared.place, j == 0);
                 lattice = j == 0 ? &shared.middle : &shared.field;
             } else {
                 if (ticket.lattice == 0 && !a.sample.counts(ticket.first + j)) continue;
-                if (is_first_thread()) set_place(shared.place, *lattice, ticket.first + j);
+                if (is_first_thread()) set_place<shape>(shared.place, *lattice, ticket.first + j);
             }
             __syncthreads();
             Counting counting{*a.counts, lattice->number, any.coded.item};
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             TileOutput& output = shared.outputs[j];
             if (is_first_thread()) {
-                set_place(shared.place, lattice, ticket.first + j);
+                set_place<shape>(shared.place, lattice, ticket.first + j);
                 shared.scratch = scratch + j;
                 output.n_significant = output.n_verbatim = output.n_special = output.extra_bits = 0;
             }
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
         std::uint64_t at = shared.begin;
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             const TileOutput& output = shared.outputs[j];
-            if (is_first_thread()) set_place(shared.place, lattice, ticket.first + j);
+            if (is_first_thread()) set_place<shape>(shared.place, lattice, ticket.first + j);
             __syncthreads();
             const std::uint64_t number = shared.place.number;
             const bool fits = has_index && at + output.units <= capacity;
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         if (!ticket.exists) break;
         const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
         const bool has_tile = t < ticket.n;
-        if (has_tile && tile_thread() == 0) set_place(reading.place, lattice, ticket.first + t);
+        if (has_tile && tile_thread() == 0) set_place<shape>(reading.place, lattice, ticket.first + t);
         if (!has_tile && tile_thread() == 0) {
             reading.kind = kind_empty;
             reading.lanes = reading.n_values = reading.n_groups = 0;
@@ -490,7 +490,7 @@ __global__ void __launch_bounds__(tile_threads) patch_spline_kernel(const Spline
         for (std::uint64_t tile = blockIdx.x; tile < lattice.n_tiles; tile += gridDim.x) {
             __syncthreads();
             if (is_first_thread()) {
-                set_place(reading.place, lattice, tile);
+                set_place<TileShape::any>(reading.place, lattice, tile);
                 const std::uint64_t number = reading.place.number, first = number / tiles_of_start * tiles_of_start;
                 reading.begin = a.starts[number / tiles_of_start];
                 for (std::uint64_t before = first; before < number; ++before) reading.begin += a.index[before];

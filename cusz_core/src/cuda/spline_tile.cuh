@@ -541,11 +541,12 @@ __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice) 
         place.high |= half + (edge + 1) / 2 + 2 > (lattice.extent[a] + 1) / 2 ? 1u << a : 0;
     }
 }
-// The same of a lattice's tile with this number.
-template <class T>
+// The same of a lattice's tile with this number. shape: that a kernel knows; a coarser lattice may have fewer active
+// axes, and then none of its tiles is full.
+template <TileShape shape, class T>
 __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice, std::uint64_t number) {
     place.number = lattice.first_tile + number;
-    place.full = true;
+    place.full = lattice.n_active == axes_of(shape);
     const auto full = tile_edges(lattice.n_active);
     auto rest = static_cast<std::uint32_t>(number); // no memory has 2^32 tiles
     for (std::uint32_t a = 0; a < 4; ++a) {
