@@ -109,24 +109,11 @@ struct DecoderState {
     std::uint32_t last, at, end, lanes, state;
 };
 
-// What a block keeps near of the tables: intervals and flags' frequencies.
-struct NearTables {
-    Array<std::uint32_t, most_tables * n_symbols> interval;
-    Array<std::uint16_t, n_group_contexts> significant;
-
-    // By all threads of the block.
-    __device__ void set(const DecodingTables& tables) {
-        for (std::uint32_t i = threadIdx.x; i < most_tables * n_symbols; i += blockDim.x)
-            interval[i] = tables.interval[i / n_symbols][i % n_symbols];
-        if (threadIdx.x < n_group_contexts) significant[threadIdx.x] = tables.significant[threadIdx.x];
-    }
-};
-
 class RansDecoder {
 public:
-    __device__ RansDecoder(const DecodingTables& tables, const NearTables& near) : tables_(tables), near_(near) {}
-    __device__ RansDecoder(const DecodingTables& tables, const NearTables& near, const DecoderState& from)
-        : tables_(tables), near_(near), words_(from.words), last_(from.last), at_(from.at), end_(from.end), lanes_(from.lanes),
+    __device__ explicit RansDecoder(const DecodingTables& tables) : tables_(tables) {}
+    __device__ RansDecoder(const DecodingTables& tables, const DecoderState& from)
+        : tables_(tables), words_(from.words), last_(from.last), at_(from.at), end_(from.end), lanes_(from.lanes),
           state_(from.state) {}
     __device__ DecoderState state() const { return {words_, last_, at_, end_, lanes_, state_}; }
 
@@ -153,7 +140,7 @@ public:
         steps(
             n, [&](std::uint32_t first) { j = first; },
             [&](std::uint32_t slot) {
-                const std::uint32_t g = near_.significant[group_context(sum_of(j))], others = rans_total - g;
+                const std::uint32_t g = tables_.significant[group_context(sum_of(j))], others = rans_total - g;
                 const bool is = slot >= others;
                 significant[j] = is;
                 j += lanes_;
@@ -169,7 +156,7 @@ public:
             n, [&](std::uint32_t first) { own = symbols + places[first / 64] + first % 64; },
             [&](std::uint32_t slot) {
                 const std::uint32_t table = *own, symbol = tables_.symbol_of[table][slot],
-                                    interval = near_.interval[table * n_symbols + symbol];
+                                    interval = tables_.interval[table][symbol];
                 *own = static_cast<std::uint8_t>(symbol);
                 own += lanes_;
                 any |= symbol;
@@ -219,7 +206,6 @@ private:
     }
 
     const DecodingTables& tables_;
-    const NearTables& near_;
     const std::uint16_t* words_ = nullptr; // from the states on
     std::uint32_t last_ = 0, at_ = 0, end_ = 0;
     std::uint32_t lanes_ = 0, state_ = rans_low;

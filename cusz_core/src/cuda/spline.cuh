@@ -53,10 +53,8 @@ __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& mem
     const std::uint64_t step = lattice.coarse_stride[0], step_y = G::n_active > 1 ? lattice.coarse_stride[1] : 0,
                         step_z = G::n_active > 2 ? lattice.coarse_stride[2] : 0;
     const std::uint64_t first = place.coarse - step - step_y - step_z;
-    std::uint32_t z_inside = 0; // by bit
-#pragma unroll
-    for (std::uint32_t z = 0; z < planes; ++z)
-        z_inside |= planes == 1 || is_in_coarse(place, 2, z) ? 1u << z : 0;
+    const std::uint32_t z_inside = // by bit
+        planes == 1 ? 1 : (1u << std::min(place.end[2], +planes)) - (1u << place.begin[2]);
     for (std::uint32_t i = fresh_tile_thread(); i < plane; i += tile_threads) {
         const std::uint32_t x = i % row, y = i / row;
         const bool inside = is_in_coarse(place, 0, x) && (rows == 1 || is_in_coarse(place, 1, y)),

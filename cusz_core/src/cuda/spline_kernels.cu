@@ -244,7 +244,6 @@ struct ReadMemory {
     Array<TileReading<T>, most_tiles_read> readings;
     Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
     Array<DecoderState, warp_lanes> decoders;    // of the warp that decodes
-    NearTables tables;
     Array<std::uint8_t, engine_places> table_of; // in a phase
     std::uint32_t large;                         // lanes that have decoded symbols with extra bits, or missing ones
     Ticket ticket;
@@ -278,7 +277,6 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
     const TilePlace<T>& place = reading.place;
     const std::uint16_t* const units = a.payloads;
     if (is_first_thread()) shared.checksum = 0;
-    shared.tables.set(*a.tables);
     clear_magnitudes(shared.full[t]);
     for (;;) {
         take_ticket(a.work, shared.ticket);
@@ -350,7 +348,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             __syncthreads();
         };
         if (warp() == 0) {
-            RansDecoder decoder(*a.tables, shared.tables);
+            RansDecoder decoder(*a.tables);
             bool good = true;
             if (tile_of_warp() < tiles) {
                 const TileReading<T>& of_lane = shared.readings[tile_of_warp()];
@@ -385,7 +383,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             });
             __syncthreads();
             if (warp() == 0) { // each lane for its tile
-                RansDecoder decoder(*a.tables, shared.tables, shared.decoders[lane()]);
+                RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool is_full = of_lane.place.full;
@@ -405,7 +403,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             if (codes) with_tile([&](auto& memory) { gather_tables(memory, phase); });
             if (has_any) __syncthreads();
             if (warp() == 0) {
-                RansDecoder decoder(*a.tables, shared.tables, shared.decoders[lane()]);
+                RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool is_full = of_lane.place.full;
@@ -441,7 +439,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             __syncthreads();
             if (phase < lattice.n_active) continue_all(phase);
         }
-        if (warp() == 0 && !RansDecoder(*a.tables, shared.tables, shared.decoders[lane()]).finished())
+        if (warp() == 0 && !RansDecoder(*a.tables, shared.decoders[lane()]).finished())
             shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
         __syncthreads();
         if (has_tile && tile_thread() == 0) {

@@ -100,7 +100,7 @@ struct SplineWriteArguments {
 struct DecodingTables {
     std::uint8_t table_of[n_rows][engine_places];
     std::uint16_t significant[n_group_contexts];
-    std::uint32_t interval[most_tables][n_symbols];
+    std::uint32_t interval[most_tables][256];
     std::uint8_t symbol_of[most_tables][rans_total]; // as many as the model has
 };
 
