@@ -196,7 +196,7 @@ private:
                 at_ += taking.n;
             };
             if (__all_sync(those, own >= step + 16)) {
-                #pragma unroll 4
+#pragma unroll 4
                 for (std::uint32_t i = 0; i < 16; ++i) one(true);
             } else {
                 const std::uint32_t end = std::min(step + 16, most);

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const Spl
                 __syncthreads();
                 if (is_first_thread())
                     set_box<shape>(a.work.lattices, number, reinterpret_cast<T*>(own + any_bytes), a.positions_of_box,
-                            shared.field, shared.middle, shared.place, j == 0);
+                                   shared.field, shared.middle, shared.place, j == 0);
                 lattice = j == 0 ? &shared.middle : &shared.field;
             } else {
                 if (ticket.lattice == 0 && !a.sample.counts(ticket.first + j)) continue;
@@ -387,11 +387,12 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool is_full = of_lane.place.full;
-                decoder.flags(of_lane.n_groups,
-                              [&](std::uint32_t g) {
-                                  return is_full ? std::uint32_t{shared.full[mine].sum(g)} : any_of(mine).sum(g);
-                              },
-                              is_full ? shared.full[mine].significant_flags.item : any_of(mine).significant_flags.item);
+                decoder.flags(
+                    of_lane.n_groups,
+                    [&](std::uint32_t g) {
+                        return is_full ? std::uint32_t{shared.full[mine].sum(g)} : any_of(mine).sum(g);
+                    },
+                    is_full ? shared.full[mine].significant_flags.item : any_of(mine).significant_flags.item);
                 shared.decoders[lane()] = decoder.state();
                 __syncwarp();
                 if (lane_of_tile() == 0 && tile_of_warp() < tiles && of_lane.lanes > 0)
@@ -407,9 +408,9 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
                 const bool is_full = of_lane.place.full;
-                const std::uint32_t bits =
-                    decoder.symbols(of_lane.n_values, is_full ? shared.full[mine].places.item : any_of(mine).places.item,
-                                    is_full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
+                const std::uint32_t bits = decoder.symbols(
+                    of_lane.n_values, is_full ? shared.full[mine].places.item : any_of(mine).places.item,
+                    is_full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
                 shared.decoders[lane()] = decoder.state();
                 const std::uint32_t large = __ballot_sync(whole_warp, !is_direct(bits));
                 if (lane() == 0) shared.large = large;

@@ -404,8 +404,8 @@ struct AnyMemory {
     AnyTile tile;
     Array<T, max_tile_values> codes;
     Array<std::uint8_t, max_tile_values> parent_sums, magnitudes, orders, symbols;
-    // By group, in coding order: the sum of S + N, and F, which is for writing; then its first value, and how many values
-    // of significant groups are before it.
+    // By group, in coding order: the sum of S + N, and F, which is for writing; then its first value, and how many
+    // values of significant groups are before it.
     Array<std::uint32_t, most_groups> sums;
     Array<std::uint8_t, most_groups> contexts, significant_flags;
     Array<std::uint16_t, most_groups> starts, firsts;
