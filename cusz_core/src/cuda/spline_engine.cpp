@@ -1,7 +1,6 @@
 #include "spline_engine.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
