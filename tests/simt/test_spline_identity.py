@@ -115,6 +115,16 @@ def test_every_choice_of_axes(simt: Library, reused: Context, dtype: np.dtype, s
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(5, 8200), (5, 130, 150)], ids=str)
+def test_fewer_axes_in_coarser_lattices(
+    simt: Library, reused: Context, dtype: np.dtype, shape: tuple[int, ...]
+) -> None:
+    """With tiles there that are full for so many axes, and not for those of the field."""
+    halved, _, _ = interpolation_of(of_kind(reused, "waves", shape, dtype))
+    assert halved == (1 << len(shape)) - 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_interpolation(simt: Library, reused: Context, dtype: np.dtype) -> None:
     """Lines and curves, the same bound for all lattices and smaller ones, with one to three axes."""
     reached = set()

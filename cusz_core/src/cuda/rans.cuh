@@ -31,8 +31,9 @@ struct LanesOfTile {
     struct Counts {
         std::uint32_t n, before;
     };
-    __device__ Counts count(bool has) const {
-        const std::uint32_t those = __ballot_sync(whole_warp, has);
+    // By the lanes of `mask`.
+    __device__ Counts count(bool has, std::uint32_t mask = whole_warp) const {
+        const std::uint32_t those = __ballot_sync(mask, has);
         return {static_cast<std::uint32_t>(__popc(those & all)), static_cast<std::uint32_t>(__popc(those & before))};
     }
 };
@@ -132,54 +133,75 @@ public:
         return state_ >= rans_low;
     }
 
-    // Decodes n groups' flags. contexts: of the groups; the flags are put to `significant`.
-    __device__ void flags(std::uint32_t n, const std::uint8_t* contexts, std::uint8_t* significant) {
-        steps(n, [&](std::uint32_t j, std::uint32_t slot) {
-            const std::uint32_t g = tables_.significant[contexts[j]], others = rans_total - g;
-            const bool is = slot >= others;
-            significant[j] = is;
-            return is ? Interval{others, g} : Interval{0, others};
-        });
+    // Decodes the flags of n groups, to `significant`. sum_of(g): the sum that a group's context follows from.
+    template <class Sum>
+    __device__ void flags(std::uint32_t n, const Sum& sum_of, std::uint8_t* significant) {
+        std::uint32_t j = 0;
+        steps(
+            n, [&](std::uint32_t first) { j = first; },
+            [&](std::uint32_t slot) {
+                const std::uint32_t g = tables_.significant[group_context(sum_of(j))], others = rans_total - g;
+                const bool is = slot >= others;
+                significant[j] = is;
+                j += lanes_;
+                return is ? Interval{others, g} : Interval{0, others};
+            });
     }
     // Decodes n symbols, which replace their tables. places: of every 64th of them in `symbols`; the others follow.
-    __device__ void symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
-        std::uint32_t place = 0; // of symbol j, less j
-        steps(n, [&](std::uint32_t j, std::uint32_t slot) {
-            if (j % 64 < most_lanes) place = places[j / 64] - j / 64 * 64;
-            std::uint8_t& own = symbols[place + j];
-            std::uint32_t entry = tables_.of_slots[own][slot / DecodingTables::slots_at_once];
-            if ((entry & 255) == DecodingTables::several)
-                entry = tables_.of_slot[(entry >> 8) + slot % DecodingTables::slots_at_once];
-            own = static_cast<std::uint8_t>(entry);
-            const std::uint32_t start = entry >> 8 & (rans_total - 1);
-            return Interval{start, (entry >> 20) + 1 - start};
-        });
+    // Returns which bits are in some of this lane's.
+    __device__ std::uint32_t symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
+        std::uint8_t* own = symbols;
+        std::uint32_t any = 0;
+        steps(
+            n, [&](std::uint32_t first) { own = symbols + places[first / 64] + first % 64; },
+            [&](std::uint32_t slot) {
+                const std::uint32_t table = *own, symbol = tables_.symbol_of[table][slot],
+                                    interval = tables_.interval[table][symbol];
+                *own = static_cast<std::uint8_t>(symbol);
+                own += lanes_;
+                any |= symbol;
+                return Interval{interval % rans_total, interval / rans_total};
+            });
+        return any;
     }
     // Whether everything was read, and nothing else; of this lane.
-    __device__ bool finished() const { return lanes_ == 0 || (at_ == end_ && state_ == rans_low); }
+    __device__ bool finished() const { return lane_of_tile() >= lanes_ || (at_ == end_ && state_ == rans_low); }
 
 private:
     struct Interval {
         std::uint32_t start, frequency;
     };
 
-    template <class Decode>
-    __device__ void steps(std::uint32_t n, const Decode& decode) {
-        const std::uint32_t each = std::max(lanes_, 1u);
-        if (lane_of_tile() >= lanes_) n = 0;
-        std::uint32_t n_steps = __reduce_max_sync(whole_warp, (n + each - 1) / each);
-        for (std::uint32_t j = lane_of_tile(); n_steps > 0; --n_steps, j += each) {
-            bool short_of = false;
-            if (j < n) {
-                const std::uint32_t slot = state_ % rans_total;
-                const Interval of = decode(j, slot);
-                state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
-                short_of = state_ < rans_low;
+    // Calls begin(j) with this lane's next number, of n, every 16 steps: it is in the same run of 64 until then. Then
+    // decode(slot) for each.
+    template <class Begin, class Decode>
+    __device__ void steps(std::uint32_t n, const Begin& begin, const Decode& decode) {
+        const bool works = n > 0 && lane_of_tile() < lanes_;
+        const std::uint32_t log_lanes = lanes_ / 2; // of 1, 2, or 4
+        const std::uint32_t own = works ? (n + lanes_ - 1 - lane_of_tile()) >> log_lanes : 0;
+        const std::uint32_t most = __reduce_max_sync(whole_warp, own), those = __ballot_sync(whole_warp, works);
+        if (!works) return;
+        for (std::uint32_t step = 0; step < most; step += 16) {
+            if (own > step) begin((step << log_lanes) + lane_of_tile());
+            const auto one = [&](bool has) {
+                if (has) {
+                    const std::uint32_t slot = state_ % rans_total;
+                    const Interval of = decode(slot);
+                    state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
+                }
+                const bool short_of = state_ < rans_low; // never where nothing was decoded
+                const auto taking = lanes_of_tile_.count(short_of, those);
+                if (short_of) // words beyond the end are anything; finished() tells
+                    state_ = state_ << 16 | words_[std::min(at_ + taking.before, last_)];
+                at_ += taking.n;
+            };
+            if (__all_sync(those, own >= step + 16)) {
+#pragma unroll 4
+                for (std::uint32_t i = 0; i < 16; ++i) one(true);
+            } else {
+                const std::uint32_t end = std::min(step + 16, most);
+                for (std::uint32_t i = step; i < end; ++i) one(i < own);
             }
-            const auto taking = lanes_of_tile_.count(short_of);
-            if (short_of) // words beyond the end are anything; finished() tells
-                state_ = state_ << 16 | words_[std::min(at_ + taking.before, last_)];
-            at_ += taking.n;
         }
     }
 

@@ -42,40 +42,35 @@ __device__ bool is_in_coarse(const TilePlace<T>& place, std::uint32_t a, std::ui
     return at >= place.begin[a] && at < place.end[a];
 }
 
-// Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is. A
-// warp takes rows of a full tile, and each through all planes; of a tile with one row each a part.
+// Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is. Of a
+// full tile, threads take positions of the first plane, and each through all planes.
 template <class T, TileShape shape>
 __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& memory) {
     using G = FullTile<shape>;
     const DeviceLattice<T>& lattice = *place.lattice;
     constexpr std::uint32_t begin = G::begin(0), row = G::padded(0, 0), rows = G::padded(0, 1),
-                            planes = G::padded(0, 2);
+                            planes = G::padded(0, 2), plane = row * rows;
     const std::uint64_t step = lattice.coarse_stride[0], step_y = G::n_active > 1 ? lattice.coarse_stride[1] : 0,
                         step_z = G::n_active > 2 ? lattice.coarse_stride[2] : 0;
     const std::uint64_t first = place.coarse - step - step_y - step_z;
-    const std::uint32_t z_begin = place.begin[2], z_end = place.end[2];
-    constexpr std::uint32_t of_row = rows == 1 ? tile_threads : warp_lanes, at_once = tile_threads / of_row;
-    const std::uint32_t thread = fresh_tile_thread();
-    for (std::uint32_t x = thread % of_row; x < row; x += of_row) {
-        const bool x_inside = is_in_coarse(place, 0, x);
+    const std::uint32_t z_inside = // by bit
+        planes == 1 ? 1 : (1u << std::min(place.end[2], +planes)) - (1u << place.begin[2]);
+    for (std::uint32_t i = fresh_tile_thread(); i < plane; i += tile_threads) {
+        const std::uint32_t x = i % row, y = i / row;
+        const bool inside = is_in_coarse(place, 0, x) && (rows == 1 || is_in_coarse(place, 1, y)),
+                   has_magnitude = x < G::n(0) + 2 && (rows == 1 || y < G::n(1) + 2);
+        const std::uint32_t here = inside ? z_inside : 0,
+                            to_magnitude = x * parent_stride(memory, 0) + y * parent_stride(memory, 1);
+        const T* value = lattice.coarse_value + (first + x * step + y * step_y);
 #pragma unroll
-        for (std::uint32_t j = 0; j < (rows + at_once - 1) / at_once; ++j) {
-            const std::uint32_t y = j * at_once + thread / of_row;
-            if (y >= rows) break;
-            const bool inside = x_inside && (rows == 1 || is_in_coarse(place, 1, y)),
-                       has_magnitude = x < G::n(0) + 2 && (rows == 1 || y < G::n(1) + 2);
-            std::uint64_t at = first + x * step + y * step_y;
-            const std::uint32_t to = begin + y * row + x,
-                                to_magnitude = x * parent_stride(memory, 0) + y * parent_stride(memory, 1);
+        for (std::uint32_t z = 0; z < planes; ++z, value += step_z)
+            memory.value(begin + i + z * plane) = (here >> z & 1) != 0 ? *value : T{0};
+        if (!has_magnitude) continue;
+        const std::uint8_t* magnitude = lattice.coarse_magnitude + (first + x * step + y * step_y);
 #pragma unroll
-            for (std::uint32_t z = 0; z < planes; ++z, at += step_z) {
-                const bool is = inside && (planes == 1 || (z >= z_begin && z < z_end));
-                memory.value(to + z * rows * row) = is ? lattice.coarse_value[at] : T{0};
-                if (has_magnitude && (planes == 1 || z < G::n(2) + 2))
-                    memory.order(to_magnitude + z * parent_stride(memory, 2)) =
-                        is ? lattice.coarse_magnitude[at] : std::uint8_t{0};
-            }
-        }
+        for (std::uint32_t z = 0; z < (planes == 1 ? 1 : G::n(2) + 2); ++z, magnitude += step_z)
+            memory.order(to_magnitude + z * parent_stride(memory, 2)) =
+                (here >> z & 1) != 0 ? *magnitude : std::uint8_t{0};
     }
 }
 template <class T>
@@ -171,9 +166,9 @@ __device__ void for_coarse_points(const TilePlace<T>&, Memory& memory, const Use
     });
 }
 
-// Continues the rows of class c beyond the border of the lattice along axis a, in which it is even.
-template <class T, class Memory, class C>
-__device__ void continue_rows(const TilePlace<T>& place, Memory& memory, C c, std::uint32_t a) {
+// Continues the rows of class c beyond the border of the lattice along axis a, in which it is even. a: a constant.
+template <class T, class Memory, class C, class Axis>
+__device__ void continue_rows(const TilePlace<T>& place, Memory& memory, C c, Axis a) {
     const auto& g = memory.geometry();
     if ((c >> a & 1) != 0) return;
     const bool low = (place.low >> a & 1) != 0, high = (place.high >> a & 1) != 0;
@@ -195,6 +190,22 @@ __device__ void continue_rows(const TilePlace<T>& place, Memory& memory, C c, st
             at(end) = T{3} * (at(end - 1) - at(end - 2)) + at(end - 3);
         }
     }
+}
+
+// The rows of all classes of a phase.
+template <class T, class Memory, class Axis>
+__device__ void continue_phase_along(const TilePlace<T>& place, Memory& memory, std::uint32_t phase, Axis a) {
+    if (phase == 0)
+        continue_rows(place, memory, ClassConstant<0>{}, a);
+    else
+        memory.geometry().for_classes(phase, [&](auto c) { continue_rows(place, memory, c, a); });
+}
+// Calls use(a) for the axes, each a constant, that have a bit in `axes`.
+template <class Use>
+__device__ void for_axes(std::uint32_t axes, const Use& use) {
+    if ((axes & 1) != 0) use(ClassConstant<0>{});
+    if ((axes & 2) != 0) use(ClassConstant<1>{});
+    if ((axes & 4) != 0) use(ClassConstant<2>{});
 }
 
 // Of two numbers, at most one of them NaN, which does not count.
@@ -232,12 +243,13 @@ __device__ T predict(Memory& memory, C c, int x, int y, int z, int w, bool cubic
     if (n_odd == 3) sum *= T(1) / T(3);
     if constexpr (with_spread) {
         constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52;
-        constexpr std::int32_t mask = sizeof(T) == 4 ? 0xFF : 0x7FF, bias = sizeof(T) == 4 ? 127 : 1023;
+        constexpr std::int32_t bias = sizeof(T) == 4 ? 127 : 1023;
         // Of the first curve alone NaN counts; a line is never NaN, as values are finite.
         low = least(low, first);
         high = first <= high ? high : first;
         const T width = (high - low) * inv;
-        const auto exponent = static_cast<std::int32_t>(bits_of(width) >> mantissa_bits) & mask;
+        // Only a NaN has a sign, and is the largest with or without it.
+        const auto exponent = static_cast<std::int32_t>(bits_of(width) >> mantissa_bits);
         spread = static_cast<std::uint32_t>(std::min(std::max(exponent - (bias - 3), 0), 7));
     }
     return magnitude(sum) <= std::numeric_limits<T>::max() ? sum : T{0};
@@ -274,9 +286,11 @@ __device__ std::uint32_t sum_of_earlier_phases(Memory& memory, C c, const Point&
 }
 
 // N of section 6.
+__device__ inline std::uint32_t activity_of_sum(std::uint32_t sum) {
+    return std::min(32 - static_cast<std::uint32_t>(__clz(static_cast<int>(sum))), 7u);
+}
 __device__ inline std::uint32_t activity(std::uint32_t parents, std::uint32_t earlier) {
-    const std::uint32_t bits = 32 - static_cast<std::uint32_t>(__clz(static_cast<int>(parents + earlier)));
-    return std::max(parents, earlier) >= special_magnitude ? 8 : std::min(bits, 7u);
+    return std::max(parents, earlier) >= special_magnitude ? 8 : activity_of_sum(parents + earlier);
 }
 template <class T>
 __device__ std::uint32_t activity(AnyMemory<T>& memory, std::uint32_t c, const Point& p) {
@@ -339,9 +353,15 @@ __device__ void activities(FullMemory<T, shape>& memory, C c, const Point& first
         for (std::uint32_t j = 0; j < n; j += 4) {
             const std::uint32_t parents = *reinterpret_cast<const std::uint32_t*>(&memory.parent_sums[at + j]),
                                 earlier = sums_of_earlier_phases(memory, c, G::in_column(first, j));
+            if (has_special(parents | earlier)) { // or the sums might not be bytes
 #pragma unroll
-            for (std::uint32_t k = 0; k < 4; ++k)
-                active[j + k] = activity(parents >> 8 * k & 255, earlier >> 8 * k & 255);
+                for (std::uint32_t k = 0; k < 4; ++k)
+                    active[j + k] = activity(parents >> 8 * k & 255, earlier >> 8 * k & 255);
+                continue;
+            }
+            const std::uint32_t sums = parents + earlier;
+#pragma unroll
+            for (std::uint32_t k = 0; k < 4; ++k) active[j + k] = activity_of_sum(sums >> 8 * k & 255);
         }
     }
 }

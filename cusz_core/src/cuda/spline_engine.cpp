@@ -1,7 +1,6 @@
 #include "spline_engine.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -58,25 +57,16 @@ struct MadeTables {
 MadeTables decoding_tables(const RansModel& model) {
     MadeTables made;
     DecodingTables* const tables = made.tables.get();
-    std::uint32_t n = 0; // of of_slot
     for (std::uint32_t t = 0; t < model.n_tables; ++t) {
-        std::array<std::uint32_t, rans_total> entry;
         std::uint32_t slot = 0;
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
-            const std::uint32_t first = slot, end = slot + model.frequency[t][s];
-            for (; slot < end; ++slot) entry[slot] = s | first << 8 | (end - 1) << 20;
-        }
-        constexpr std::uint32_t at_once = DecodingTables::slots_at_once;
-        for (std::uint32_t first = 0; first < rans_total; first += at_once) {
-            const auto* const from = entry.data() + first;
-            const bool one = std::equal(from + 1, from + at_once, from);
-            tables->of_slots[t][first / at_once] = one ? *from : DecodingTables::several | n << 8;
-            if (one) continue;
-            std::copy_n(from, at_once, tables->of_slot + n);
-            n += at_once;
+            const std::uint32_t frequency = model.frequency[t][s];
+            tables->interval[t][s] = slot | frequency << rans_bits;
+            std::fill_n(tables->symbol_of[t] + slot, frequency, static_cast<std::uint8_t>(s));
+            slot += frequency;
         }
     }
-    made.bytes = offsetof(DecodingTables, of_slot) + n * sizeof tables->of_slot[0];
+    made.bytes = offsetof(DecodingTables, symbol_of) + model.n_tables * sizeof tables->symbol_of[0];
     const TablesOfPlaces table_of = tables_of_places(model);
     for (std::size_t row = 0; row < n_rows; ++row)
         std::copy(table_of[row].begin(), table_of[row].end(), tables->table_of[row]);

@@ -36,12 +36,12 @@ constexpr std::size_t box_bytes(std::uint32_t positions_of_box) {
 // Sets lattices that begin a little before a tile of lattice 0, as if the field did, and the place of that tile, or of
 // its points of lattice 1 and those around it, which are all that it is predicted from (section 10). field, middle:
 // copies of lattices 0 and 1. By one thread.
-template <class T>
+template <TileShape shape, class T>
 __device__ void set_box(const DeviceLattice<T>* lattices, std::uint64_t number, T* values, std::uint32_t room,
                         DeviceLattice<T>& field, DeviceLattice<T>& middle, TilePlace<T>& place, bool in_middle) {
     std::uint64_t first[4], extent[4], begin[4], stride[4]; // by the field's axes, as lattices[0].axis has them
     std::uint64_t values_before = 1;
-    set_place(place, lattices[0], number);
+    set_place<shape>(place, lattices[0], number);
     for (std::uint32_t j = 0; j < 4; ++j) {
         const std::uint32_t a = field.axis[j];
         const std::uint64_t from = place.origin[j], to = from + place.edge[j];
@@ -108,12 +108,12 @@ __global__ void __launch_bounds__(tile_threads, 4) count_spline_kernel(const Spl
                 copy_words(shared.middle, a.work.lattices[1]);
                 __syncthreads();
                 if (is_first_thread())
-                    set_box(a.work.lattices, number, reinterpret_cast<T*>(own + any_bytes), a.positions_of_box,
-                            shared.field, shared.middle, shared.place, j == 0);
+                    set_box<shape>(a.work.lattices, number, reinterpret_cast<T*>(own + any_bytes), a.positions_of_box,
+                                   shared.field, shared.middle, shared.place, j == 0);
                 lattice = j == 0 ? &shared.middle : &shared.field;
             } else {
                 if (ticket.lattice == 0 && !a.sample.counts(ticket.first + j)) continue;
-                if (is_first_thread()) set_place(shared.place, *lattice, ticket.first + j);
+                if (is_first_thread()) set_place<shape>(shared.place, *lattice, ticket.first + j);
             }
             __syncthreads();
             Counting counting{*a.counts, lattice->number, any.coded.item};
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             TileOutput& output = shared.outputs[j];
             if (is_first_thread()) {
-                set_place(shared.place, lattice, ticket.first + j);
+                set_place<shape>(shared.place, lattice, ticket.first + j);
                 shared.scratch = scratch + j;
                 output.n_significant = output.n_verbatim = output.n_special = output.extra_bits = 0;
             }
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
         std::uint64_t at = shared.begin;
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             const TileOutput& output = shared.outputs[j];
-            if (is_first_thread()) set_place(shared.place, lattice, ticket.first + j);
+            if (is_first_thread()) set_place<shape>(shared.place, lattice, ticket.first + j);
             __syncthreads();
             const std::uint64_t number = shared.place.number;
             const bool fits = has_index && at + output.units <= capacity;
@@ -245,6 +245,7 @@ struct ReadMemory {
     Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
     Array<DecoderState, warp_lanes> decoders;    // of the warp that decodes
     Array<std::uint8_t, engine_places> table_of; // in a phase
+    std::uint32_t large;                         // lanes that have decoded symbols with extra bits, or missing ones
     Ticket ticket;
     std::uint64_t checksum;
     Array<FullMemory<T, shape>, most_tiles_read> full; // as many as there are
@@ -283,7 +284,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         if (!ticket.exists) break;
         const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
         const bool has_tile = t < ticket.n;
-        if (has_tile && tile_thread() == 0) set_place(reading.place, lattice, ticket.first + t);
+        if (has_tile && tile_thread() == 0) set_place<shape>(reading.place, lattice, ticket.first + t);
         if (!has_tile && tile_thread() == 0) {
             reading.kind = kind_empty;
             reading.lanes = reading.n_values = reading.n_groups = 0;
@@ -303,10 +304,14 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         }
         __syncthreads();
         if (has_tile) {
-            UnitWriter sum(nullptr);
-            for (std::uint64_t i = tile_thread(); i < reading.end - reading.begin; i += tile_threads)
-                sum.put(static_cast<std::uint32_t>(i), units[reading.begin + i]);
-            const std::uint64_t of_warp = warp_sum(sum.sum);
+            const std::uint16_t* const first = units + reading.begin;
+            const auto n_units = static_cast<std::uint32_t>(reading.end - reading.begin);
+            std::uint64_t sum = 0;
+            for (std::uint32_t i = 2 * tile_thread(); i < n_units; i += 2 * tile_threads) {
+                const std::uint32_t second = i + 1 < n_units ? first[i + 1] : 0u;
+                sum += std::uint64_t{first[i] | second << 16} * checksum_weight(i / 2);
+            }
+            const std::uint64_t of_warp = warp_sum(sum);
             if (lane() == 0) shared.wide_partial[warp()] = of_warp;
             if (!legal_positions(units, reading))
                 reading.error = static_cast<std::uint32_t>(SplineError::verbatim_position);
@@ -324,24 +329,22 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         if (!a.decodes) continue; // as on the CPU, no more than the checksum is verified
         __syncthreads();
 
+        const bool full = place.full;
         const auto with_tile = [&](const auto& use) {
             if (!has_tile) return;
-            if (place.full)
+            if (full)
                 use(shared.full[t]);
             else
                 use(any_of(t));
         };
-        // Along each axis in turn.
+        std::uint32_t borders = 0; // axes along which some of the tiles are to be continued
+        for (std::uint32_t j = 0; j < tiles; ++j)
+            borders |= shared.readings[j].place.low | shared.readings[j].place.high;
         const auto continue_all = [&](std::uint32_t phase) {
-            for (std::uint32_t axis = 0; axis < lattice.n_active; ++axis) {
-                if (__syncthreads_or((place.low | place.high) >> axis & 1) == 0) continue;
-                with_tile([&](auto& memory) {
-                    if (phase == 0)
-                        continue_rows(place, memory, ClassConstant<0>{}, axis);
-                    else
-                        memory.geometry().for_classes(phase, [&](auto c) { continue_rows(place, memory, c, axis); });
-                });
-            }
+            for_axes(borders, [&](auto axis) {
+                __syncthreads();
+                with_tile([&](auto& memory) { continue_phase_along(place, memory, phase, axis); });
+            });
             __syncthreads();
         };
         if (warp() == 0) {
@@ -354,8 +357,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             shared.decoders[lane()] = decoder.state();
             if (!good) shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
         }
-        if (has_tile && !place.full && tile_thread() == 0) any_of(t).tile.set(lattice, place.edge);
-        const bool has_any = __syncthreads_or(has_tile && !place.full) != 0; // a tile of another shape
+        if (has_tile && !full && tile_thread() == 0) any_of(t).tile.set(lattice, place.edge);
+        const bool has_any = __syncthreads_or(has_tile && !full) != 0; // a tile of another shape
         with_tile([&](auto& memory) { load_coarse(place, memory); });
         continue_all(0);
         with_tile([&](auto& memory) {
@@ -365,7 +368,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         bool patches = has_tile && ticket.lattice > 0 && raw_has_to_be_patched(reading, units);
         std::uint32_t first_value = 0; // of the phase, in a raw tile
         for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
-            if (has_tile && !place.full) {
+            if (has_tile && !full) {
                 AnyMemory<T>& memory = any_of(t);
                 for (std::uint32_t i = tile_thread(); i < memory.tile.groups_of_phase(phase); i += tile_threads)
                     memory.sum(i) = 0;
@@ -379,23 +382,22 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
             });
             __syncthreads();
-            if (has_any) {
-                if (has_tile && !place.full && reading.kind == kind_coded) find_contexts_of_groups(any_of(t), phase);
-                __syncthreads();
-            }
             if (warp() == 0) { // each lane for its tile
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
-                const bool full = of_lane.place.full;
-                decoder.flags(of_lane.n_groups,
-                              full ? shared.full[mine].groups.context.item : any_of(mine).groups.context.item,
-                              full ? shared.full[mine].groups.significant.item : any_of(mine).groups.significant.item);
+                const bool is_full = of_lane.place.full;
+                decoder.flags(
+                    of_lane.n_groups,
+                    [&](std::uint32_t g) {
+                        return is_full ? std::uint32_t{shared.full[mine].sum(g)} : any_of(mine).sum(g);
+                    },
+                    is_full ? shared.full[mine].significant_flags.item : any_of(mine).significant_flags.item);
                 shared.decoders[lane()] = decoder.state();
                 __syncwarp();
                 if (lane_of_tile() == 0 && tile_of_warp() < tiles && of_lane.lanes > 0)
                     of_lane.n_values =
-                        full ? find_symbols(shared.full[mine], phase) : find_symbols(any_of(mine), phase);
+                        is_full ? find_symbols(shared.full[mine], phase) : find_symbols(any_of(mine), phase);
             }
             __syncthreads();
             const bool codes = has_tile && reading.kind == kind_coded;
@@ -405,23 +407,26 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
                 TileReading<T>& of_lane = shared.readings[mine];
-                const bool full = of_lane.place.full;
-                decoder.symbols(of_lane.n_values, full ? shared.full[mine].places.item : any_of(mine).places.item,
-                                full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
+                const bool is_full = of_lane.place.full;
+                const std::uint32_t bits = decoder.symbols(
+                    of_lane.n_values, is_full ? shared.full[mine].places.item : any_of(mine).places.item,
+                    is_full ? shared.full[mine].orders.item : any_of(mine).symbols.item);
                 shared.decoders[lane()] = decoder.state();
+                const std::uint32_t large = __ballot_sync(whole_warp, !is_direct(bits));
+                if (lane() == 0) shared.large = large;
             }
             __syncthreads();
             if (has_any) {
                 if (codes) with_tile([&](auto& memory) { spread_symbols(memory, phase); });
                 __syncthreads();
             }
-            bool large = false;
-            if (codes) with_tile([&](auto& memory) { large = has_large(memory, phase); });
-            if (__syncthreads_or(large) != 0) {
-                std::uint32_t bits = 0, all_bits;
-                if (large) with_tile([&](auto& memory) { bits = count_extra_bits(memory, phase); });
-                const std::uint32_t before = sum_of_threads_before(bits, reading.partial, all_bits);
-                if (large)
+            if (shared.large != 0) {
+                const bool large = (shared.large >> t * most_lanes & ((1u << most_lanes) - 1)) != 0;
+                ExtraBits own;
+                std::uint32_t all_bits;
+                if (large) with_tile([&](auto& memory) { own = count_extra_bits(memory, phase); });
+                const std::uint32_t before = sum_of_threads_before(own.bits, reading.partial, all_bits);
+                if (own.symbols)
                     with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
                 __syncthreads();
                 if (tile_thread() == 0) reading.extra_at += all_bits;
@@ -484,7 +489,7 @@ __global__ void __launch_bounds__(tile_threads) patch_spline_kernel(const Spline
         for (std::uint64_t tile = blockIdx.x; tile < lattice.n_tiles; tile += gridDim.x) {
             __syncthreads();
             if (is_first_thread()) {
-                set_place(reading.place, lattice, tile);
+                set_place<TileShape::any>(reading.place, lattice, tile);
                 const std::uint64_t number = reading.place.number, first = number / tiles_of_start * tiles_of_start;
                 reading.begin = a.starts[number / tiles_of_start];
                 for (std::uint64_t before = first; before < number; ++before) reading.begin += a.index[before];

@@ -95,16 +95,13 @@ struct SplineWriteArguments {
     SplineWritten* result;
 };
 
-// What a decoder looks up. An entry is a symbol, its first slot << 8, its last slot << 20.
+// What a decoder looks up: a symbol by table and slot, and its interval, first slot + frequency << 12. A table by slots
+// alone would be four times as long, too long for a cache near a multiprocessor.
 struct DecodingTables {
-    static constexpr std::uint32_t several = 255; // in place of a symbol; then << 8: where in `of_slot`
-    static constexpr std::uint32_t slots_at_once = 16;
-    // By table and every 16 slots, if all are one symbol's.
-    std::uint32_t of_slots[most_tables][rans_total / slots_at_once];
     std::uint8_t table_of[n_rows][engine_places];
     std::uint16_t significant[n_group_contexts];
-    // Otherwise of each of them. A boundary between symbols makes 16 such slots at most.
-    std::uint32_t of_slot[most_tables * (n_symbols - 1) * slots_at_once];
+    std::uint32_t interval[most_tables][256];
+    std::uint8_t symbol_of[most_tables][rans_total]; // as many as the model has
 };
 
 enum class SplineError : std::uint32_t {

@@ -154,14 +154,10 @@ __device__ std::uint32_t find_firsts(AnyMemory<T>& memory, std::uint32_t phase) 
 // Continues what a phase has known beyond the border of the lattice. All threads of the block call it, of one tile.
 template <class T, class Memory>
 __device__ void continue_phase(const TilePlace<T>& place, Memory& memory, std::uint32_t phase) {
-    for (std::uint32_t a = 0; a < place.lattice->n_active; ++a) {
-        if (((place.low | place.high) >> a & 1) == 0) continue;
-        if (phase == 0)
-            continue_rows(place, memory, ClassConstant<0>{}, a);
-        else
-            memory.geometry().for_classes(phase, [&](auto c) { continue_rows(place, memory, c, a); });
+    for_axes(place.low | place.high, [&](auto a) {
+        continue_phase_along(place, memory, phase, a);
         __syncthreads();
-    }
+    });
 }
 
 // Gets what a tile is predicted from, and puts the points of the coarser lattice into this one. All threads of the

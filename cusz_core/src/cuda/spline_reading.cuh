@@ -194,7 +194,7 @@ __device__ void predict_phase(const TileReading<T>& reading, FullMemory<T, shape
             }
             if (codes) {
                 const std::uint32_t all = sum_over_lanes<G::row_lanes>(sum);
-                if (first.in_group == 0) memory.context(first.group) = static_cast<std::uint8_t>(group_context(all));
+                if (first.in_group == 0) memory.sum(first.group) = static_cast<std::uint16_t>(all);
             }
         });
     });
@@ -240,7 +240,8 @@ __device__ std::uint32_t find_symbols(AnyMemory<T>& memory, std::uint32_t phase)
 template <class T, TileShape shape>
 __device__ void gather_tables(FullMemory<T, shape>& memory, std::uint32_t phase) {
     constexpr std::uint32_t zeros = Alphabet(default_r).zero() * 0x01010101;
-    const std::uint32_t all = significant_groups(memory, phase);
+    const std::uint32_t n_groups = FullTile<shape>::groups_of_phase(phase), all = significant_groups(memory, phase);
+    if (static_cast<std::uint32_t>(__popc(all)) == n_groups) return;
     auto* const fours = reinterpret_cast<std::uint32_t*>(memory.orders.item);
     for (std::uint32_t i = tile_thread(); i < FullTile<shape>::points_of_phase(phase) / 4; i += tile_threads)
         if ((all >> i / 16 & 1) == 0) fours[i] = zeros;
@@ -261,17 +262,10 @@ __device__ void spread_symbols(AnyMemory<T>& memory, std::uint32_t phase) {
     }
 }
 
-// What a symbol stands for.
-__device__ inline std::int32_t code_of(std::uint32_t symbol, std::uint32_t extra) {
-    constexpr Alphabet alphabet{default_r};
-    if (symbol == alphabet.missing()) return missing_code;
-    const auto [leading, bits] = alphabet.meaning(symbol);
-    return static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra);
-}
-// Whether it stands for a code by itself.
+// Whether a symbol stands for a code by itself, which is this one.
 __device__ inline bool is_direct(std::uint32_t symbol) { return symbol < 2 * Alphabet(default_r).direct(); }
-__device__ inline std::uint32_t extra_bits_of(std::uint32_t symbol) {
-    return is_direct(symbol) ? 0 : Alphabet(default_r).meaning(symbol).extra_bits;
+__device__ inline std::int32_t direct_code(std::uint32_t symbol) {
+    return static_cast<std::int32_t>(symbol) - static_cast<std::int32_t>(Alphabet(default_r).zero());
 }
 
 // The symbols of a phase that a thread reads extra bits for: they follow each other.
@@ -284,44 +278,55 @@ struct OwnSymbols {
         end = std::min(begin + each, n);
     }
 };
-// Whether some of them do not stand for a code by themselves.
-template <class Memory>
-__device__ bool has_large(Memory& memory, std::uint32_t phase) {
+// Calls use(o, symbol) for those of them that do not stand for a code by themselves.
+template <class Memory, class Use>
+__device__ void for_large_symbols(Memory& memory, std::uint32_t phase, const Use& use) {
     static_assert(2 * Alphabet(default_r).direct() == 64);
     const OwnSymbols own(memory.geometry(), phase);
-    std::uint32_t any = 0;
-    for (std::uint32_t o = own.begin; o + 4 <= own.end; o += 4)
-        any |= *reinterpret_cast<const std::uint32_t*>(&memory.orders[o]) & 0xC0C0C0C0;
-    for (std::uint32_t o = own.end / 4 * 4; o < own.end; ++o) any |= memory.orders[o] & 0xC0u;
-    return any != 0;
+    for (std::uint32_t o = own.begin; o < own.end; o += 4) {
+        const std::uint32_t four = *reinterpret_cast<const std::uint32_t*>(&memory.orders[o]);
+        std::uint32_t large = (four | four << 1) & 0x80808080;
+        if constexpr (!std::remove_cvref_t<decltype(memory.geometry())>::known)
+            if (own.end - o < 4) large &= (1u << 8 * (own.end - o)) - 1;
+        for (; large != 0; large &= large - 1) {
+            const std::uint32_t shift = (static_cast<std::uint32_t>(__ffs(static_cast<int>(large))) - 1) & ~7u;
+            use(o + shift / 8, four >> shift & 255);
+        }
+    }
 }
-template <class Memory>
-__device__ std::uint32_t count_extra_bits(Memory& memory, std::uint32_t phase) {
-    const OwnSymbols own(memory.geometry(), phase);
+struct ExtraBits {
+    bool symbols = false; // whether there are such
     std::uint32_t bits = 0;
-    for (std::uint32_t o = own.begin; o < own.end; ++o) bits += extra_bits_of(memory.order(o));
-    return bits;
+};
+template <class Memory>
+__device__ ExtraBits count_extra_bits(Memory& memory, std::uint32_t phase) {
+    ExtraBits own;
+    for_large_symbols(memory, phase, [&](std::uint32_t, std::uint32_t symbol) {
+        own.symbols = true;
+        own.bits += Alphabet(default_r).meaning(symbol).extra_bits;
+    });
+    return own;
 }
 // Their codes, to where `code` is. before: extra bits of the phase before this thread's.
 template <class T, class Memory>
 __device__ void read_codes(const TileReading<T>& reading, Memory& memory, std::uint32_t phase,
                            const std::uint16_t* units, std::uint64_t n_units, std::uint32_t before) {
-    const OwnSymbols own(memory.geometry(), phase);
     std::uint32_t at = reading.extra_at + before;
-    for (std::uint32_t o = own.begin; o < own.end; ++o) {
-        const std::uint32_t symbol = memory.order(o), bits = extra_bits_of(symbol);
-        if (is_direct(symbol)) continue;
-        std::uint32_t extra = 0;
-        if (bits > 0) { // bits beyond the end are anything: the end of the tile tells
+    for_large_symbols(memory, phase, [&](std::uint32_t o, std::uint32_t symbol) {
+        constexpr Alphabet alphabet{default_r};
+        const auto [leading, bits] = alphabet.meaning(symbol);
+        std::int32_t code = missing_code;
+        if (symbol != alphabet.missing()) { // bits beyond the end are anything: the end of the tile tells
             const std::uint64_t first = reading.extra + at / 16;
             std::uint64_t here = 0;
             for (std::uint32_t i = 0; i < 3; ++i)
                 here |= std::uint64_t{units[std::min(first + i, n_units - 1)]} << 16 * i;
-            extra = static_cast<std::uint32_t>(here >> at % 16) & ((1u << bits) - 1);
+            const std::uint32_t extra = static_cast<std::uint32_t>(here >> at % 16) & ((1u << bits) - 1);
+            code = static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra);
+            at += bits;
         }
-        at += bits;
-        memory.code(phase, o) = static_cast<T>(code_of(symbol, extra));
-    }
+        memory.code(phase, o) = static_cast<T>(code);
+    });
 }
 
 // Whether a value that is predicted from is not what is decoded (and stays so until all else is done).
@@ -335,13 +340,6 @@ __device__ Decoded<T> from_code(std::int32_t code, T predicted, const Quantiser<
     if (code == missing_code) return {q.special, reconstruct(predicted, 0, q), special_magnitude};
     const T value = reconstruct(predicted, code, q);
     return {bits_of(value), value, magnitude_of(code)};
-}
-// Of a symbol that stands for a code by itself: as it has few bits, its magnitude is their number.
-template <class T>
-__device__ Decoded<T> from_symbol(std::uint32_t symbol, T predicted, const Quantiser<T>& q) {
-    const std::int32_t code = static_cast<std::int32_t>(symbol) - static_cast<std::int32_t>(Alphabet(default_r).zero());
-    const T value = reconstruct(predicted, code, q);
-    return {bits_of(value), value, 32 - static_cast<std::uint32_t>(__clz(code < 0 ? -code : code))};
 }
 template <class T>
 __device__ Decoded<T> from_bits(typename Traits<T>::Bits bits, T predicted, const Quantiser<T>& q) {
@@ -357,8 +355,8 @@ __device__ Decoded<T> decoded_value(const TileReading<T>& reading, Memory& memor
     constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     if (reading.kind == kind_coded) {
         const std::uint32_t symbol = memory.order(o);
-        if (is_direct(symbol)) return from_symbol(symbol, predicted, q);
-        return from_code(static_cast<std::int32_t>(memory.code(phase, o)), predicted, q);
+        return from_code(is_direct(symbol) ? direct_code(symbol) : static_cast<std::int32_t>(memory.code(phase, o)),
+                         predicted, q);
     }
     if (reading.kind == kind_empty) return from_code(0, predicted, q);
     if (reading.kind == kind_special) return from_bits(q.special, predicted, q);
@@ -383,13 +381,25 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullMemory<T, s
 #pragma unroll
             for (std::uint32_t i = 0; i < n; i += m) {
                 const Point part = G::in_column(first, i);
-                std::uint32_t symbols[m], all = 0, magnitude[m];
+                std::int32_t code[m];
+                bool together = codes; // or one by one
                 if (codes) {
+                    std::uint32_t symbols[m], all = 0;
 #pragma unroll
-                    for (std::uint32_t k = 0; k < m; ++k)
+                    for (std::uint32_t k = 0; k < m; ++k) {
                         all |= symbols[k] = memory.order(part.order + k * G::row_lanes);
+                        code[k] = direct_code(symbols[k]);
+                    }
+                    if (!is_direct(all)) {
+#pragma unroll
+                        for (std::uint32_t k = 0; k < m; ++k) {
+                            if (is_direct(symbols[k])) continue;
+                            code[k] = static_cast<std::int32_t>(memory.code(phase, part.order + k * G::row_lanes));
+                            together = together && code[k] != missing_code;
+                        }
+                    }
                 }
-                if (!codes || !is_direct(all)) { // one by one
+                if (!together) {
 #pragma unroll 1
                     for (std::uint32_t k = 0; k < m; ++k, to += offset.step()) {
                         const Point p = G::in_column(part, k);
@@ -403,12 +413,12 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullMemory<T, s
                     continue;
                 }
                 T value[m];
+                std::uint32_t magnitude[m];
 #pragma unroll
                 for (std::uint32_t k = 0; k < m; ++k) {
                     T& in_tile = memory.value(position(g, c, G::in_column(part, k)));
-                    const Decoded<T> of = from_symbol(symbols[k], in_tile, q);
-                    in_tile = value[k] = of.value;
-                    magnitude[k] = of.magnitude;
+                    in_tile = value[k] = reconstruct(in_tile, code[k], q);
+                    magnitude[k] = magnitude_of(code[k]);
                 }
                 put_magnitudes(memory, c, part, magnitude);
                 if (lattice.value != nullptr) {

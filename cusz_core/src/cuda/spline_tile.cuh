@@ -357,13 +357,6 @@ struct AnyTile {
 
 // ---- Memory
 
-// Groups of a phase, in coding order. A full tile has up to 32, and no list of where they begin.
-template <std::uint32_t n>
-struct GroupList {
-    Array<std::uint8_t, n> context; // F
-    Array<std::uint8_t, n> significant;
-};
-
 template <class T, TileShape shape>
 struct FullMemory {
     using Geometry = FullTile<shape>;
@@ -380,7 +373,9 @@ struct FullMemory {
     alignas(16) Array<std::uint8_t, (bytes_of_order + 15) / 16 * 16> orders; // then tables of symbols, then symbols
     alignas(4) Array<std::uint8_t, Geometry::class_points> parent_sums;
     alignas(4) Array<std::uint8_t, Geometry::magnitude_bytes> magnitudes;
-    GroupList<32> groups;
+    // Of a phase's groups, in coding order: sums of S + N.
+    Array<std::uint16_t, 32> sums;
+    Array<std::uint8_t, 32> significant_flags;
     Array<std::uint16_t, 32> places; // of every 64th symbol that is coded, in `orders`
 
     __device__ Geometry geometry() const { return {}; }
@@ -392,8 +387,8 @@ struct FullMemory {
     __device__ T& code(std::uint32_t phase, std::uint32_t at) {
         return values[(phase == 1 ? Geometry::first_part : phase == 2 ? 0 : Geometry::class_points) + at];
     }
-    __device__ std::uint8_t& context(std::uint32_t g) { return groups.context[g]; }
-    __device__ std::uint8_t& significant(std::uint32_t g) { return groups.significant[g]; }
+    __device__ std::uint16_t& sum(std::uint32_t g) { return sums[g]; }
+    __device__ std::uint8_t& significant(std::uint32_t g) { return significant_flags[g]; }
 };
 
 // Once for a block: the rows of zeros stay as they are.
@@ -409,9 +404,10 @@ struct AnyMemory {
     AnyTile tile;
     Array<T, max_tile_values> codes;
     Array<std::uint8_t, max_tile_values> parent_sums, magnitudes, orders, symbols;
-    GroupList<most_groups> groups;
-    Array<std::uint32_t, most_groups> sums; // of S + N over a group's values
-    // By group: its first value in coding order, and how many values of significant groups are before it.
+    // By group, in coding order: the sum of S + N, and F, which is for writing; then its first value, and how many
+    // values of significant groups are before it.
+    Array<std::uint32_t, most_groups> sums;
+    Array<std::uint8_t, most_groups> contexts, significant_flags;
     Array<std::uint16_t, most_groups> starts, firsts;
     Array<std::uint16_t, max_tile_values> group_of; // by value in coding order
     Array<std::uint16_t, max_tile_values / 64> places;
@@ -424,8 +420,8 @@ struct AnyMemory {
     __device__ std::uint8_t& symbol(std::uint32_t at) { return symbols[at]; }
     __device__ T& code(std::uint32_t, std::uint32_t at) { return codes[at]; }
     __device__ std::uint32_t& sum(std::uint32_t g) { return sums[g]; }
-    __device__ std::uint8_t& context(std::uint32_t g) { return groups.context[g]; }
-    __device__ std::uint8_t& significant(std::uint32_t g) { return groups.significant[g]; }
+    __device__ std::uint8_t& context(std::uint32_t g) { return contexts[g]; }
+    __device__ std::uint8_t& significant(std::uint32_t g) { return significant_flags[g]; }
 };
 
 // ---- Positions
@@ -545,11 +541,12 @@ __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice) 
         place.high |= half + (edge + 1) / 2 + 2 > (lattice.extent[a] + 1) / 2 ? 1u << a : 0;
     }
 }
-// The same of a lattice's tile with this number.
-template <class T>
+// The same of a lattice's tile with this number. shape: that a kernel knows; a coarser lattice may have fewer active
+// axes, and then none of its tiles is full.
+template <TileShape shape, class T>
 __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice, std::uint64_t number) {
     place.number = lattice.first_tile + number;
-    place.full = true;
+    place.full = lattice.n_active == axes_of(shape);
     const auto full = tile_edges(lattice.n_active);
     auto rest = static_cast<std::uint32_t>(number); // no memory has 2^32 tiles
     for (std::uint32_t a = 0; a < 4; ++a) {
