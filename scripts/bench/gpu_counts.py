@@ -56,6 +56,10 @@ SIMT = ROOT / "tests/simt"
 MODEL_VALUES = 2**27
 #: What a launch costs by itself, at least and at most: assumed, not measured.
 LAUNCH_US = (2, 4)
+#: They do the same whatever the field: choose the spline pipeline's model, copy its sample and its coarsest lattice.
+OF_ANY_FIELD = ("model_kernel", "copy_boxes_kernel", "gather_kernel")
+#: Of other compressors' kernels, published speeds over modelled ones: least, mean, most (docs/performance.md).
+PUBLISHED = (0.21, 0.39, 0.58)
 ONE_TILE = "turbulence 8x16x32 f32 (one tile), rel 1e-3"
 SMALL = "turbulence 64^3 f32, rel 1e-3"
 #: What is compared, by the name of its column.
@@ -140,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(head))
     print("\n" + calls_table(head))
     print("\n" + times_table(head))
+    print("\n" + predictions_table(head))
     print("\n" + small_table(head))
     if options.lines:
         print("\n" + line_table(head, options.lines))
@@ -389,7 +394,8 @@ def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
     """Seconds that each limit alone would take, for MODEL_VALUES values."""
     cycle = 1e-9 / processor.ghz
     of_all = cycle / processor.multiprocessors
-    scale = 1.0 if kernel.blocks == 1 else MODEL_VALUES / kernel.values
+    is_same = kernel.blocks == 1 or name.startswith(OF_ANY_FIELD)
+    scale = 1.0 if is_same else MODEL_VALUES / kernel.values
     if name.startswith("count_kernel"):
         scale *= sample_rate(kernel.values) / sample_rate(MODEL_VALUES)
     if name.startswith("count_spline_kernel"):
@@ -397,6 +403,8 @@ def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
     fit = kernel.warps_of_processor.get(processor.architecture, 0)
     if kernel.blocks == 1:  # one multiprocessor does it all, however large the field is
         of_all, latency = cycle, kernel.chain_longest * cycle
+    elif name == "model_kernel":  # a few blocks, the last of which goes on alone
+        latency = kernel.longest_chains * cycle
     else:
         latency = kernel.chain_sum * scale * of_all / fit if fit else float("inf")
     return {
@@ -496,6 +504,9 @@ def times_table(counts: Counts) -> str:
         for processor in PROCESSORS.values():
             parts = {row.kernel: modelled(row.kernel, k, processor) for row, k in counts.items() if row[:3] == call}
             seconds = sum(time for time, _ in parts.values()) + waiting(counts, call, processor)
+            if not math.isfinite(seconds):
+                cells.append("does not fit as it was counted")
+                continue
             speed = MODEL_VALUES * (8 if " f64" in field else 4) / seconds / 1e9
             longest = sorted(parts.items(), key=lambda item: -item[1][0])[:3]
             told = [f"{name} {time * 1e6:.0f} us ({which})" for name, (time, which) in longest]
@@ -503,6 +514,29 @@ def times_table(counts: Counts) -> str:
                 told.append(f"waiting {waiting(counts, call, processor) * 1e6:.0f} us")
             cells.append(f"{speed:.0f} GB/s: {', '.join(told)}")
         lines.append(f"| {' | '.join(call)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def predictions_table(counts: Counts) -> str:
+    """What limits whole calls, microseconds; and speeds, GB/s: modelled, by issue alone, and predicted."""
+    head = ["field", "predictor", "direction", "GPU", "issue", "shared", "memory", "latency", "between lattices"]
+    head += ["modelled", "issue alone", "predicted"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|" + "--:|" * 7 + "---|"]
+    for call in dict.fromkeys(row[:3] for row in counts if row.field not in (SMALL, ONE_TILE)):
+        size = MODEL_VALUES * (8 if " f64" in call[0] else 4) / 1e9
+        for name, processor in PROCESSORS.items():
+            of_kernels = [limits(row.kernel, k, processor) for row, k in counts.items() if row[:3] == call]
+            totals = {limit: sum(each[limit] for each in of_kernels) for limit in of_kernels[0]}
+            between = waiting(counts, call, processor)
+            speed = size / (sum(max(each.values()) for each in of_kernels) + between)
+            cells = [f"{seconds * 1e6:.0f}" for seconds in (*totals.values(), between)]
+            low, mean, high = (share * speed for share in PUBLISHED)
+            cells += [
+                f"{speed:.0f}",
+                f"{size / totals['issue']:.0f}",
+                f"{low:.0f} to {high:.0f}, in the mean {mean:.0f}",
+            ]
+            lines.append(f"| {' | '.join(call)} | {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

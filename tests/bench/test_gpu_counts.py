@@ -102,6 +102,19 @@ def test_what_each_limit_is(counts, monkeypatch):
     assert counts.modelled("k", kernel(counts), unknown) == (float("inf"), "latency")
 
 
+def test_kernels_that_do_the_same_for_any_field(counts):
+    processor = counts.Processor(90, 100, 2.0, 1000)
+    made = counts.summed([launch(), launch(chain_longest=70)], 100, REGISTERS)
+    assert counts.limits("model_kernel", made, processor) == pytest.approx(
+        {
+            "issue": 20 / 4 / 100 * 0.5e-9,
+            "shared": 12 / 100 * 0.5e-9,
+            "memory": 18 * 32 / 1e12,
+            "latency": (90 + 70) * 0.5e-9,
+        }
+    )
+
+
 def test_a_larger_field_is_counted_in_fewer_tiles(counts):
     assert [counts.sample_rate(2**n) for n in (10, 18, 19, 21, 22, 27)] == [1, 1, 2, 8, 16, 16]
     processor = counts.PROCESSORS["H100"]
@@ -187,8 +200,7 @@ def test_lattices_and_what_is_counted_of_them(counts):
 
 
 def test_the_spline_pipeline_waits_for_coarser_lattices(counts, monkeypatch, capsys):
-    large = kernel(counts, kernel=SPLINE_NAME)
-    assert large.axes == 3
+    large = kernel(counts)._replace(axes=3)
     alone = kernel(counts, chain_longest=1_980_000)  # a millisecond
     rows = {
         **of_row(counts, kernel(counts)),
@@ -203,6 +215,10 @@ def test_the_spline_pipeline_waits_for_coarser_lattices(counts, monkeypatch, cap
     assert [line.split(" | ")[1] for line in shown] == ["lorenzo", "spline"]
     assert "waiting" not in shown[0]
     assert "waiting 5000 us" in shown[1].split(" | ")[-2]  # for 5 lattices, on an H100
+    table = counts.predictions_table(rows).splitlines()
+    of_h100 = [line.split(" | ") for line in table if "spline" in line and "H100" in line]
+    assert [cells[8:10] for cells in of_h100] == [["5000", "105"]]  # 0.54 GB in 5 ms and 0.14
+    assert of_h100[0][-1] == "22 to 61, in the mean 41 |"
     call = ("waves f32", "spline", "compress")
     assert counts.waiting(rows, call, counts.PROCESSORS["H100"]) == pytest.approx(5e-3)
 
@@ -212,6 +228,7 @@ def test_a_small_field_takes_launches_and_chains(counts):
     twice = counts.summed(launches, 100, REGISTERS)
     assert twice.longest_chains == 2_970_000
     write = kernel(counts, kernel=SPLINE_NAME, chain_longest=1_980_000)
+    assert write.axes == 3
 
     def row(field, predictor, name):
         return counts.Row(field, predictor, "compress", name)
@@ -287,3 +304,10 @@ def test_failures_say_what_to_do(counts, monkeypatch, capsys):
     monkeypatch.setattr(counts, "count_all", fail)
     assert counts.main([]) == 2
     assert "nvcc was not found" in capsys.readouterr().err
+
+
+def test_a_kernel_that_fits_no_multiprocessor_as_it_was_counted(counts):
+    made = kernel(counts)._replace(warps_of_processor={90: 8})
+    table = counts.times_table(of_row(counts, made))
+    assert table.count("does not fit as it was counted") == 1  # an A100
+    assert table.count(" GB/s: ") == 2
