@@ -315,10 +315,7 @@ def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: i
     job = start_ranks(ranks, "faults.py", "steps", path, engine, "1000000")
     try:
         victim_log = Path(f"{path}.rank{victim % ranks}")
-        give_up = time.monotonic() + 60
-        while not victim_log.exists() or not victim_log.read_text(encoding="utf-8").endswith("\n"):
-            assert time.monotonic() < give_up, "the rank does not start"
-            time.sleep(0.001)
+        faults.wait_until(lambda: victim_log.exists() and victim_log.read_text(encoding="utf-8").endswith("\n"))
         pid = int(victim_log.read_text(encoding="utf-8").split()[1])
         time.sleep(delay / 10**6)
         os.kill(pid, signal.SIGKILL)
@@ -386,6 +383,36 @@ def test_a_rank_fails_while_others_receive(
     assert last == [*steps, "error ValueError: of the monitor"]
     for lines in others:
         assert lines == [*steps, f"error CuszError: rank 2 has left the stream {str(stream)!r} {error}"]
+
+
+@pytest.mark.mpi
+def test_the_writer_is_gone_for_one_rank_of_its_readers(
+    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 has not read its share of a step when the writer is killed, rank 1 has: both end with an error."""
+    stream, log, hold = tmp_path / "stream", tmp_path / "received", tmp_path / "hold"
+    hold.touch()
+    writing = start_ranks(1, "faults.py", "steps", stream, "SST", "3")
+    monkeypatch.setenv("LOG", str(log))
+    monkeypatch.setenv("HOLD", str(hold))
+    reading = start_ranks(2, "faults.py", "receive", stream, "SST")
+    try:
+        second_log = Path(f"{log}.rank1")
+        faults.wait_until(lambda: second_log.exists() and "step 0\n" in second_log.read_text(encoding="utf-8"))
+        os.kill(int(Path(f"{stream}.rank0").read_text(encoding="utf-8").split()[1]), signal.SIGKILL)
+        assert writing.wait(60) != 0
+        time.sleep(0.5)  # until the readers have been told
+        hold.unlink()
+        output, _ = reading.communicate(timeout=60)
+        assert reading.returncode != 0, output
+    finally:
+        for job in (reading, writing):
+            job.kill()
+            job.communicate()
+    first, second = (lines[-1] for lines in logs(log, 2))
+    assert first.startswith("error CuszError: ADIOS2 cannot read ")
+    assert first.endswith("Writer failed before returning data")
+    assert second.startswith(f"error CuszError: rank 0 has left the stream {str(stream)!r} before its end: CuszError: ")
 
 
 # ------------------------------------------------------------------------------------------------ damaged files

@@ -77,6 +77,8 @@ class Input:
         self.path = path
         self.is_stream = engine == "SST"
         self.current: int | None = None  # the open step of a stream
+        self._failure: str | None = None  # of a request to a stream
+        self._unfinished: list[NDArray[Any]] = []  # what it was to fill: ADIOS2 goes on with it in the next request
         self._lock = threading.RLock()
         self._plugin = Plugin()
         self._adios2 = adios2 = import_adios2()
@@ -113,9 +115,8 @@ class Input:
                 return
             comm, self._comm = self._comm, None
             if comm is not None and (error is None or isinstance(error, Exception)):  # else the process is stopped
-                comm.allgather("it has closed it" if error is None else f"{type(error).__name__}: {error}")
-            if self.current is not None:
-                engine.end_step()
+                comm.allgather("it has closed it" if error is None else _described(error))
+            # An open step is not ended: that is collective, and fails where a request has failed.
             if self.is_stream or self.n_steps:  # ADIOS2's Close crashes on a file that is still empty
                 engine.close()
 
@@ -123,9 +124,13 @@ class Input:
         """The steps of a stream as they arrive; each is open until the next one is requested."""
         statuses = self._adios2.StepStatus
         self._require_open()
+        is_first = True
         while self._engine is not None:
             self._require_all()
             comm, self._comm = self._comm, None
+            if not is_first:
+                self._engine.end_step()
+            is_first = False
             status = self._engine.begin_step()
             if status == statuses.EndOfStream:
                 return
@@ -136,15 +141,12 @@ class Input:
             try:
                 yield self.current
             finally:
-                if self._engine is not None:
-                    self.current = None
-                    self._engine.end_step()
+                self.current = None
 
     def _require_all(self) -> None:
-        """Before all ranks wait for the next step of a stream: an error, if one has left it (collective)."""
-        if self._comm is None:
-            return
-        told: list[str | None] = self._comm.allgather(None)
+        """Before all ranks go on to the next step of a stream: an error, if a rank has left it, or a request of its has
+        failed: what ADIOS2 then does together would not end (collective)."""
+        told: list[str | None] = [self._failure] if self._comm is None else self._comm.allgather(self._failure)
         for rank, why in enumerate(told):
             if why is not None:
                 self._comm = None
@@ -320,7 +322,13 @@ class Input:
             raise CuszError(f"ADIOS2 cannot {what} {self.path!r}: {without_colours(error)}") from error
 
     def _get(self, name: str, variable: Any, target: NDArray[Any]) -> None:
-        self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, target, self._sync))
+        try:
+            self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, target, self._sync))
+        except Exception as error:
+            if self.is_stream:
+                self._failure = self._failure or _described(error)
+                self._unfinished.append(target)
+            raise
 
     def _variable(self, name: str) -> Any:
         with self._lock:
@@ -357,6 +365,10 @@ class Input:
                 self._adios.remove_io("cusz_steps")
             self._names_by_step = found
         return self._names_by_step
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _number(text: str) -> float:

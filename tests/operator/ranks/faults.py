@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,11 +115,26 @@ def steps(log: Log, comm: Any, path: str, engine: Any, how_many: str, append: st
     log.line("closed")
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Returns when it is true.
+
+    Raises:
+        TimeoutError: it was not within 60 s.
+    """
+    give_up = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > give_up:
+            raise TimeoutError("not within 60 s")
+        time.sleep(0.001)
+
+
 def receive(log: Log, comm: Any, path: str, engine: Any, last: str = "") -> None:
     """Reads all steps of a stream, each rank its share, and says like `steps` how much memory the process has. The last
-    rank fails in step `last`."""
+    rank fails in step `last`; rank 0 waits before it reads for as long as there is the file HOLD in the environment."""
     with cz.Reader(path, comm, engine=engine, parameters={"OpenTimeoutSecs": "60"}) as run:
         for step in run:
+            if comm.rank == 0 and (hold := os.environ.get("HOLD")):
+                wait_until(lambda: not Path(hold).exists())
             for name in names(step.index):
                 start, count = step.share(name)
                 got = step.read(name)
