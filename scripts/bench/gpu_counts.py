@@ -29,13 +29,19 @@ The times are a model's, not measurements: of a kernel, the longest of
     latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
 for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing. What
 it is good for is to see which limit is near, and what a change does to it. docs/performance.md has how far from it
-other compressors' published speeds are. The spline pipeline is left out: how long its blocks wait is not in the model.
+other compressors' published speeds are. In the spline pipeline a lattice is begun when the coarser one is complete: for
+each there is added what a tile takes that is alone on the device, which is counted on a field of one tile, and is too
+little where a block has several tiles at a time.
+
+A field of 64^3 has fewer tiles than a device has room for. Its time is modelled as what its launches cost, which is
+assumed (LAUNCH_US), and the longest chain of each, of one tile after another through the lattices.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 import tempfile
@@ -48,6 +54,14 @@ from instructions import ROOT, VENV, WORKING_TREE, Failure, change, run, say, un
 
 SIMT = ROOT / "tests/simt"
 MODEL_VALUES = 2**27
+#: What a launch costs by itself, at least and at most: assumed, not measured.
+LAUNCH_US = (2, 4)
+#: They do the same whatever the field: choose the spline pipeline's model, copy its sample and its coarsest lattice.
+OF_ANY_FIELD = ("model_kernel", "copy_boxes_kernel", "gather_kernel")
+#: Of other compressors' kernels, published speeds over modelled ones: least, mean, most (docs/performance.md).
+PUBLISHED = (0.21, 0.39, 0.58)
+ONE_TILE = "turbulence 8x16x32 f32 (one tile), rel 1e-3"
+SMALL = "turbulence 64^3 f32, rel 1e-3"
 #: What is compared, by the name of its column.
 COMPARED = ("threads", "warp instructions", "wavefronts", "sectors", "chain")
 DIRECTIONS = ("compress", "decompress")
@@ -89,6 +103,8 @@ class Kernel(NamedTuple):
     classes: Mapping[str, int]
     warps_of_processor: Mapping[int, int]  # that fit a multiprocessor, by architecture
     launches: int = 1
+    longest_chains: int = 0  # the longest of each launch, added up
+    axes: int = 0  # halved, of a kernel for so many
     lines: Mapping[str, int] = {}  # instructions of threads, by line of the source
 
     @property
@@ -127,8 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(table(head))
     print("\n" + calls_table(head))
-    if any(row.predictor == LORENZO for row in head):
-        print("\n" + times_table(head))
+    print("\n" + times_table(head))
+    print("\n" + predictions_table(head))
+    print("\n" + small_table(head))
     if options.lines:
         print("\n" + line_table(head, options.lines))
     if options.json:
@@ -216,8 +233,14 @@ def summed(launches: Sequence[Mapping[str, Any]], values: int, registers: Sequen
         values, int(largest["grid"][0]), threads, shared, sum(classes.values()), total("warp_instructions"),
         total("shared_wavefronts"), total("shared_accesses"), sectors,
         total("chain_sum"), max(int(launch["chain_longest"]) for launch in launches), total("warps"), classes, fit,
-        len(launches),
+        len(launches), total("chain_longest"), halved_axes(largest["kernel"]),
     )  # fmt: skip
+
+
+def halved_axes(kernel: str) -> int:
+    """Of a kernel's mangled name; 0 where it is for any number of them."""
+    found = re.search(r"_spline_kernelI\w*?TileShapeE(\d)", kernel)
+    return int(found[1]) if found else 0
 
 
 def count_here(folder: str, predictors: Sequence[str]) -> None:
@@ -297,6 +320,8 @@ def fields() -> dict[str, tuple[Any, float]]:
             lambda: np.where(holes > np.quantile(holes, 0.8), np.float32("nan"), flux), 1e-3,
         ),
         "particles 2^18 f32, rel 1e-3": (lambda: made.particles_vx(64), 1e-3),
+        SMALL: (lambda: turbulence[:64, :64, :64], 1e-3),
+        ONE_TILE: (lambda: turbulence[:8, :16, :32], 1e-3),
     }  # fmt: skip
     return {name: (np.ascontiguousarray(make()), rel) for name, (make, rel) in all_fields.items()}
 
@@ -346,16 +371,40 @@ def sample_rate(values: int) -> int:
     return rate
 
 
+def lattices(values: int, axes: int) -> int:
+    """Of a pyramid, without the coarsest, whose 512 values or fewer are stored by themselves."""
+    n = 0
+    while values > 512:
+        values, n = values >> axes, n + 1
+    return n
+
+
+def counted_share(values: int, axes: int) -> float:
+    """Of a field's values, how many of all lattices are counted for the model (docs/format_v2.md, section 10)."""
+    coarser = 2.0**-axes
+    rate = sample_rate(values)
+    first, second = 1 / rate, 1.0
+    if rate == 16:  # fewer tiles, and of lattice 1 what they need
+        edges = {1: (4096,), 2: (64, 64), 3: (8, 16, 32)}[axes]
+        first, second = 1 / 32, math.prod((edge // 2 + 4) / (edge // 2) for edge in edges) / 32
+    return first + second * coarser + coarser**2 / (1 - coarser)
+
+
 def limits(name: str, kernel: Kernel, processor: Processor) -> dict[str, float]:
     """Seconds that each limit alone would take, for MODEL_VALUES values."""
     cycle = 1e-9 / processor.ghz
     of_all = cycle / processor.multiprocessors
-    scale = 1.0 if kernel.blocks == 1 else MODEL_VALUES / kernel.values
+    is_same = kernel.blocks == 1 or name.startswith(OF_ANY_FIELD)
+    scale = 1.0 if is_same else MODEL_VALUES / kernel.values
     if name.startswith("count_kernel"):
         scale *= sample_rate(kernel.values) / sample_rate(MODEL_VALUES)
+    if name.startswith("count_spline_kernel"):
+        scale *= counted_share(MODEL_VALUES, kernel.axes) / counted_share(kernel.values, kernel.axes)
     fit = kernel.warps_of_processor.get(processor.architecture, 0)
     if kernel.blocks == 1:  # one multiprocessor does it all, however large the field is
         of_all, latency = cycle, kernel.chain_longest * cycle
+    elif name == "model_kernel":  # a few blocks, the last of which goes on alone
+        latency = kernel.longest_chains * cycle
     else:
         latency = kernel.chain_sum * scale * of_all / fit if fit else float("inf")
     return {
@@ -447,22 +496,86 @@ def kernels_of(counts: Counts, field: str, predictor: str, direction: str) -> li
 
 
 def times_table(counts: Counts) -> str:
-    lines = ["| field | direction | " + " | ".join(f"{name}, modelled" for name in PROCESSORS) + " |"]
-    lines.append("|---|---|" + "---|" * len(PROCESSORS))
-    for field, direction in dict.fromkeys((row.field, row.direction) for row in counts if row.predictor == LORENZO):
+    lines = ["| field | predictor | direction | " + " | ".join(f"{name}, modelled" for name in PROCESSORS) + " |"]
+    lines.append("|---|---|---|" + "---|" * len(PROCESSORS))
+    for call in dict.fromkeys(row[:3] for row in counts if row.field not in (SMALL, ONE_TILE)):
+        field, predictor, _ = call
         cells = []
         for processor in PROCESSORS.values():
-            parts = {
-                row.kernel: modelled(row.kernel, k, processor)
-                for row, k in counts.items()
-                if row[:3] == (field, LORENZO, direction)
-            }
-            seconds = sum(time for time, _ in parts.values())
+            parts = {row.kernel: modelled(row.kernel, k, processor) for row, k in counts.items() if row[:3] == call}
+            seconds = sum(time for time, _ in parts.values()) + waiting(counts, call, processor)
+            if not math.isfinite(seconds):
+                cells.append("does not fit as it was counted")
+                continue
             speed = MODEL_VALUES * (8 if " f64" in field else 4) / seconds / 1e9
             longest = sorted(parts.items(), key=lambda item: -item[1][0])[:3]
-            told = ", ".join(f"{name} {time * 1e6:.0f} us ({which})" for name, (time, which) in longest)
-            cells.append(f"{speed:.0f} GB/s: {told}")
-        lines.append(f"| {field} | {direction} | {' | '.join(cells)} |")
+            told = [f"{name} {time * 1e6:.0f} us ({which})" for name, (time, which) in longest]
+            if predictor == SPLINE:
+                told.append(f"waiting {waiting(counts, call, processor) * 1e6:.0f} us")
+            cells.append(f"{speed:.0f} GB/s: {', '.join(told)}")
+        lines.append(f"| {' | '.join(call)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def predictions_table(counts: Counts) -> str:
+    """What limits whole calls, microseconds; and speeds, GB/s: modelled, by issue alone, and predicted."""
+    head = ["field", "predictor", "direction", "GPU", "issue", "shared", "memory", "latency", "between lattices"]
+    head += ["modelled", "issue alone", "predicted"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|" + "--:|" * 7 + "---|"]
+    for call in dict.fromkeys(row[:3] for row in counts if row.field not in (SMALL, ONE_TILE)):
+        size = MODEL_VALUES * (8 if " f64" in call[0] else 4) / 1e9
+        for name, processor in PROCESSORS.items():
+            of_kernels = [limits(row.kernel, k, processor) for row, k in counts.items() if row[:3] == call]
+            totals = {limit: sum(each[limit] for each in of_kernels) for limit in of_kernels[0]}
+            between = waiting(counts, call, processor)
+            speed = size / (sum(max(each.values()) for each in of_kernels) + between)
+            cells = [f"{seconds * 1e6:.0f}" for seconds in (*totals.values(), between)]
+            low, mean, high = (share * speed for share in PUBLISHED)
+            cells += [
+                f"{speed:.0f}",
+                f"{size / totals['issue']:.0f}",
+                f"{low:.0f} to {high:.0f}, in the mean {mean:.0f}",
+            ]
+            lines.append(f"| {' | '.join(call)} | {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def through_lattices(counts: Counts, direction: str) -> dict[str, int]:
+    """Cycles that one tile alone takes, by kernel, of kernels that go through all lattices."""
+    return {
+        row.kernel: k.chain_longest
+        for row, k in counts.items()
+        if row[:3] == (ONE_TILE, SPLINE, direction) and "_spline_kernel" in row.kernel
+    }
+
+
+def waiting(counts: Counts, call: tuple[str, str, str], processor: Processor) -> float:
+    """Seconds for which a device is not full as lattices are complete one after another, at least."""
+    axes = max(kernel.axes for kernel in kernels_of(counts, *call))
+    if axes == 0:  # no pyramid
+        return 0.0
+    cycles = sum(through_lattices(counts, call[2]).values())
+    return (lattices(MODEL_VALUES, axes) - 1) * cycles * 1e-9 / processor.ghz
+
+
+def small_table(counts: Counts) -> str:
+    """A field of 64^3, of which all tiles of a lattice are worked on at once."""
+    lines = ["| 64^3 f32 | direction | launches | cycles one after another | " + " | ".join(PROCESSORS) + " |"]
+    lines.append("|---|---|--:|--:|" + "---|" * len(PROCESSORS))
+    for call in dict.fromkeys(row[:3] for row in counts if row.field == SMALL):
+        _, predictor, direction = call
+        kernels = kernels_of(counts, *call)
+        launches = sum(kernel.launches for kernel in kernels)
+        cycles = sum(kernel.longest_chains for kernel in kernels_of(counts, ONE_TILE, predictor, direction))
+        axes = max(kernel.axes for kernel in kernels)
+        if axes > 0:
+            more = lattices(64**3, axes) - 1
+            cycles += more * sum(through_lattices(counts, direction).values())
+        cells = []
+        for processor in PROCESSORS.values():
+            low, high = (launches * cost + cycles * 1e-3 / processor.ghz for cost in LAUNCH_US)
+            cells.append(f"{low:.0f} to {high:.0f} us")
+        lines.append(f"| {predictor} | {direction} | {launches} | {cycles} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -102,6 +102,19 @@ def test_what_each_limit_is(counts, monkeypatch):
     assert counts.modelled("k", kernel(counts), unknown) == (float("inf"), "latency")
 
 
+def test_kernels_that_do_the_same_for_any_field(counts):
+    processor = counts.Processor(90, 100, 2.0, 1000)
+    made = counts.summed([launch(), launch(chain_longest=70)], 100, REGISTERS)
+    assert counts.limits("model_kernel", made, processor) == pytest.approx(
+        {
+            "issue": 20 / 4 / 100 * 0.5e-9,
+            "shared": 12 / 100 * 0.5e-9,
+            "memory": 18 * 32 / 1e12,
+            "latency": (90 + 70) * 0.5e-9,
+        }
+    )
+
+
 def test_a_larger_field_is_counted_in_fewer_tiles(counts):
     assert [counts.sample_rate(2**n) for n in (10, 18, 19, 21, 22, 27)] == [1, 1, 2, 8, 16, 16]
     processor = counts.PROCESSORS["H100"]
@@ -162,14 +175,77 @@ def test_kernels_of_a_call_are_added_up(counts, monkeypatch, capsys):
     ]
 
 
-def test_the_model_is_of_the_lorenzo_pipeline(counts, monkeypatch, capsys):
-    rows = {counts.Row("waves f32", "spline", "compress", "write_kernel"): kernel(counts)}
+SPLINE_NAME = "_ZN4cusz4cuda19write_spline_kernelIfLNS_9TileShapeE3EEEvNS0_20SplineWriteArgumentsIT_EE"
+
+
+def test_halved_axes(counts):
+    assert counts.halved_axes(SPLINE_NAME) == 3
+    assert counts.halved_axes(SPLINE_NAME.replace("kernelIf", "kernelId").replace("E3E", "E1E")) == 1
+    assert counts.halved_axes("_ZN4cusz4cuda19patch_spline_kernelIfEEvNS0_19SplineReadArgumentsIT_EE") == 0
+    assert counts.halved_axes(NAME) == 0
+    assert counts.halved_axes(NAME.replace("8Pipeline", "9TileShapeE2")) == 0
+
+
+def test_lattices_and_what_is_counted_of_them(counts):
+    assert [counts.lattices(n, 3) for n in (512, 513, 4096, 64**3, 2**27)] == [0, 1, 1, 3, 6]
+    assert [counts.lattices(2**27, axes) for axes in (2, 1)] == [9, 18]
+    assert counts.counted_share(2**18, 2) == pytest.approx(4 / 3)  # everything
+    assert counts.counted_share(2**21, 3) == pytest.approx(1 / 8 + 1 / 7)
+    around = 8 / 4 * 12 / 8 * 20 / 16  # points of lattice 1, over those of the tile
+    assert counts.counted_share(2**27, 3) == pytest.approx(1 / 32 + around / 32 / 8 + 1 / 7 - 1 / 8)
+    made = kernel(counts)._replace(values=2**21, axes=3)
+    processor = counts.PROCESSORS["H100"]
+    plain, sampled = (counts.limits(f"{name}_spline_kernel", made, processor)["issue"] for name in ("write", "count"))
+    assert plain / sampled == pytest.approx((1 / 8 + 1 / 7) / counts.counted_share(2**27, 3))
+
+
+def test_the_spline_pipeline_waits_for_coarser_lattices(counts, monkeypatch, capsys):
+    large = kernel(counts)._replace(axes=3)
+    alone = kernel(counts, chain_longest=1_980_000)  # a millisecond
+    rows = {
+        **of_row(counts, kernel(counts)),
+        counts.Row("waves f32", "spline", "compress", "write_spline_kernel<float>"): large,
+        counts.Row(counts.ONE_TILE, "spline", "compress", "write_spline_kernel<float>"): alone,
+        counts.Row(counts.ONE_TILE, "spline", "compress", "model_kernel"): alone,  # once, not for every lattice
+        counts.Row(counts.ONE_TILE, "spline", "decompress", "read_spline_kernel<float>"): alone,
+    }
     monkeypatch.setattr(counts, "count_all", lambda *_: [rows])
     assert counts.main(["--alone", "abc"]) == 0
-    assert "modelled" not in capsys.readouterr().out
-    times = counts.times_table({**rows, **of_row(counts, kernel(counts))})
-    assert "compress_kernel<float>" in times
-    assert "write_kernel" not in times
+    shown = [line for line in capsys.readouterr().out.splitlines() if "GB/s" in line]
+    assert [line.split(" | ")[1] for line in shown] == ["lorenzo", "spline"]
+    assert "waiting" not in shown[0]
+    assert "waiting 5000 us" in shown[1].split(" | ")[-2]  # for 5 lattices, on an H100
+    table = counts.predictions_table(rows).splitlines()
+    of_h100 = [line.split(" | ") for line in table if "spline" in line and "H100" in line]
+    assert [cells[8:10] for cells in of_h100] == [["5000", "105"]]  # 0.54 GB in 5 ms and 0.14
+    assert of_h100[0][-1] == "22 to 61, in the mean 41 |"
+    call = ("waves f32", "spline", "compress")
+    assert counts.waiting(rows, call, counts.PROCESSORS["H100"]) == pytest.approx(5e-3)
+
+
+def test_a_small_field_takes_launches_and_chains(counts):
+    launches = [launch(chain_longest=n) for n in (1_980_000, 990_000)]
+    twice = counts.summed(launches, 100, REGISTERS)
+    assert twice.longest_chains == 2_970_000
+    write = kernel(counts, kernel=SPLINE_NAME, chain_longest=1_980_000)
+    assert write.axes == 3
+
+    def row(field, predictor, name):
+        return counts.Row(field, predictor, "compress", name)
+
+    rows = {
+        row(counts.SMALL, "spline", "write_spline_kernel<float>"): write,
+        row(counts.SMALL, "spline", "model_kernel"): twice,
+        row(counts.ONE_TILE, "spline", "write_spline_kernel<float>"): write,
+        row(counts.ONE_TILE, "spline", "model_kernel"): twice,
+        row(counts.SMALL, "lorenzo", "compress_kernel<float>"): kernel(counts),
+        row(counts.ONE_TILE, "lorenzo", "compress_kernel<float>"): twice,
+    }
+    spline, lorenzo = counts.small_table(rows).splitlines()[2:]
+    cycles = 3 * 1_980_000 + 2_970_000  # three lattices
+    assert spline.startswith(f"| spline | compress | 3 | {cycles} | ")
+    assert spline.split(" | ")[5] == "4506 to 4512 us"  # an H100
+    assert lorenzo.split(" | ")[5] == "1502 to 1504 us"
 
 
 def test_blocks_that_need_more_memory_than_a_processor_has(counts):
@@ -228,3 +304,10 @@ def test_failures_say_what_to_do(counts, monkeypatch, capsys):
     monkeypatch.setattr(counts, "count_all", fail)
     assert counts.main([]) == 2
     assert "nvcc was not found" in capsys.readouterr().err
+
+
+def test_a_kernel_that_fits_no_multiprocessor_as_it_was_counted(counts):
+    made = kernel(counts)._replace(warps_of_processor={90: 8})
+    table = counts.times_table(of_row(counts, made))
+    assert table.count("does not fit as it was counted") == 1  # an A100
+    assert table.count(" GB/s: ") == 2

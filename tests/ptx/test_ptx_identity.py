@@ -8,13 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from format_v2_reference import encode
+from golden_cases import SPLINE_CASES
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from ptx_library import PtxLibrary
 from ptx_writing import HEAD
 from simt_fields import COVERING, KINDS, SHAPES, SPLINE_KINDS
 from simt_library import ABS, CPU, DEVICE, PW_REL, REL, Context, Failure
 from simt_model import chosen, like_a_field
+from spline_strategies import any_fields, bounds, fills, modes, patched_fields
 
+import format_v2 as v2
 import spline_kinds
 import support
 
@@ -36,7 +42,7 @@ def check_identity(context: Context, x: NDArray, eb: float, mode: int = ABS, **o
     decoded = context.decompress(wanted, x.nbytes, backend=CPU)
     between = len(library.counts())
     assert context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
-    assert before < between < len(library.counts())
+    assert before < between < len(library.counts()) or x.size == 0
 
 
 @support.cases("name, shape, dtype", KINDS, SHAPES, DTYPES, few=COVERING)
@@ -53,6 +59,44 @@ def test_kinds_and_shapes_of_pyramids(
 ) -> None:
     kind = SPLINE_KINDS[name]
     check_identity(reused, kind.make(shape, dtype), kind.eb, kind.mode, **kind.options, predictor="spline")
+
+
+@support.cases("name, eb, mode, ndim, dtype, predictor",
+               ["smooth", "waves", "mixture", "spikes", "whole", "tiles_of_all_kinds", "first_axis_in_layers"],
+               [1.0, 0.1, 1e-2, 1e-3, 1e-5, 1e-7], [ABS, REL], [1, 2, 3, 4], DTYPES, ["spline", "auto"])  # fmt: skip
+def test_bounds_of_pyramids(
+    engine: PtxLibrary, reused: Context, name: str, eb: float, mode: int, ndim: int, dtype: np.dtype, predictor: str
+) -> None:
+    """With "auto", what the CPU chooses."""
+    shape = ((2000,), (33, 65), (9, 17, 33), (3, 7, 9, 33))[ndim - 1]
+    check_identity(reused, SPLINE_KINDS[name].make(shape, dtype), eb, mode, fill=1e20, predictor=predictor)
+
+
+@pytest.mark.parametrize("name", SPLINE_CASES)
+def test_golden_cases_of_pyramids(engine: PtxLibrary, reused: Context, name: str) -> None:
+    case = SPLINE_CASES[name]
+    check_identity(reused, case.make(), case.eb, REL if case.mode == "rel" else ABS, **case.options)
+
+
+@given(x=st.one_of(any_fields(), patched_fields(), patched_fields()), eb=bounds, mode=modes, fill=fills)
+@settings(settings.get_profile("spline"))
+def test_any_field_with_a_pyramid(
+    with_kernels: PtxLibrary, reused: Context, x: NDArray, eb: float, mode: int, fill: float | None
+) -> None:
+    check_identity(reused, x, eb, mode, predictor="spline", fill=fill)
+    assert with_kernels.report == ""
+
+
+@pytest.mark.parametrize("axes", range(1, 15))
+def test_choices_that_no_writer_makes(engine: PtxLibrary, reused: Context, axes: int) -> None:
+    """Readers take any axes, bounds and curves (axes: bits, at most three)."""
+    x = spline_kinds.tiles_of_all_kinds((6, 5, 7, 9), DTYPES[axes % 2])
+    options = {"axes": axes, "cubic": axes % 3 == 0, "alpha": axes % 5, "beta": axes % 4}
+    archive = encode(x, 1e-2, "abs", None, even_if_longer=True, **options)
+    assert archive[4] == 2
+    assert archive[v2.HALVED_AT] == axes
+    decoded = reused.decompress(archive, x.nbytes, backend=CPU)
+    assert reused.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -613,6 +613,49 @@ def test_too_little_memory_for_a_pyramid(
 
 
 @pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize("field_place", PLACES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_memory_for_the_archive_of_a_pyramid(
+    simt: Library, context: Context, dtype: np.dtype, field_place: str
+) -> None:
+    """An archive may be as long as the field, but mostly is not: with less memory, the device still makes it. Where it
+    is longer than what there is, the call fails, or, of a field on the host, the CPU makes it."""
+    x, options = support.smooth((24, 33, 40), dtype), {"predictor": "spline"}
+    with simt.memory(field_place, x) as field, simt.memory(HOST, x.nbytes + RAW_OVERHEAD) as archive:
+
+        def compress(eb: float) -> int:
+            """Returns the number of launches."""
+            before = simt.launches
+            n = context.compress_into(archive, field, dtype, x.shape, eb, backend=CUDA, **options)
+            assert archive.get(n) == wanted[eb]
+            return simt.launches - before
+
+        wanted = {eb: cpu_archive(context, x, eb, **options) for eb in (0.1, 1e-7)}
+        assert len(wanted[0.1]) < x.nbytes // 16
+        assert len(wanted[1e-7]) > x.nbytes // 4
+        simt.c.simt_reset_peak()
+        launches = compress(0.1)
+        needed = simt.c.simt_peak_bytes() - x.nbytes  # as much as that for the archive
+        for less in (1, x.nbytes // 2, x.nbytes * 3 // 4):
+            context.release_scratch()
+            simt.set_memory_limit(needed + x.nbytes - less)
+            assert compress(0.1) == launches
+            context.release_scratch()
+            if field_place == HOST:
+                compress(1e-7)
+            elif less == x.nbytes * 3 // 4:
+                refused(Status.MEMORY, "the archive has .* bytes, and the device has room for", lambda: compress(1e-7))
+        context.release_scratch()
+        simt.set_memory_limit(needed)
+        if field_place == HOST:
+            assert compress(0.1) < launches
+        else:
+            refused(Status.MEMORY, "cudaErrorMemoryAllocation", lambda: compress(0.1))
+        simt.set_memory_limit()
+        assert compress(1e-7) > 0
+
+
+@pytest.mark.usefixtures("hidden")
 def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, str], predictor: str) -> None:
     x, mode = support.smooth((128, 96, 100) if predictor == "lorenzo" else SHAPE, DTYPES[0]), REL
     capacity = x.nbytes + RAW_OVERHEAD

@@ -13,15 +13,16 @@ from format_v2_reference import encode
 from golden_cases import SPLINE_CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from simt_checks import PAIRS_OF_PLACES, check_identity, status_of_check
 from simt_fields import SPLINE_KINDS as KINDS
 from simt_library import ABS, CPU, CUDA, DEVICE, PLACES, REL, Context, Library, Status
+from spline_strategies import any_fields, bounds, dtypes, fills, modes, patched_fields, small_shapes
 
 import format_v2 as v2
 import spline_kinds
 import support
+from field_kinds import sprinkle
 from support import DTYPES, F32, F64
 
 pytestmark = pytest.mark.simt
@@ -46,6 +47,18 @@ def of_kind(context: Context, name: str, shape: tuple[int, ...], dtype: np.dtype
 @support.cases("name, shape, dtype", KINDS, spline_kinds.SHAPES, DTYPES, few=spline_kinds.COVERING)
 def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     of_kind(reused, name, shape, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(64, 64), (64, 130), (8, 16, 32), (17, 16, 65)], ids=str)
+def test_few_missing_values_in_full_tiles(
+    simt: Library, reused: Context, shape: tuple[int, ...], dtype: np.dtype
+) -> None:
+    """Next to codes that are not 0: sums of magnitudes with the greatest among them need more than a byte."""
+    for every in (30, 150):
+        x = sprinkle(support.smooth(shape, dtype), np.nan, every, 3)
+        for eb in (1e-3, 1e-4):
+            check(reused, x, eb)
 
 
 @support.cases("name, eb, mode, ndim", ["smooth", "waves", "mixture", "spikes", "whole", "tiles_of_all_kinds"],
@@ -196,39 +209,6 @@ def test_earlier_calls_leave_no_trace(simt: Library, reused: Context) -> None:
 
 
 # ---- Fields found by hypothesis
-
-settings.register_profile("spline", deadline=None, max_examples=60, derandomize=True)
-
-bounds = st.one_of(st.floats(1e-9, 1e3), st.sampled_from([5e-324, 1.2e-38, 2.3e-308, 1 / 3, 0.5, 1e38, 1.7e308]))
-fills = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1e20, -9999.0, math.nan, math.inf]))
-modes, dtypes = st.sampled_from([ABS, REL]), st.sampled_from(DTYPES)
-small_shapes = arrays.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=18)
-
-
-@st.composite
-def any_fields(draw: st.DrawFn) -> NDArray:
-    """Any values in any small shape."""
-    dtype = draw(dtypes)
-    width = 8 * dtype.itemsize
-    elements = st.one_of(
-        st.floats(width=width),
-        st.floats(width=width, min_value=-1, max_value=1),
-        st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1e20, 1.0]).map(lambda v: float(dtype.type(v))),
-    )
-    return draw(arrays.arrays(dtype, draw(small_shapes), elements=elements))
-
-
-@st.composite
-def patched_fields(draw: st.DrawFn) -> NDArray:
-    """A field of one kind with boxes of others, in shapes around the edges of tiles."""
-    dtype = draw(dtypes)
-    shape = draw(st.one_of(st.sampled_from(spline_kinds.SHAPES), small_shapes))
-    x = KINDS[draw(st.sampled_from(sorted(KINDS)))].make(shape, dtype)
-    for _ in range(draw(st.integers(0, 3))):
-        begin = [draw(st.integers(0, extent - 1)) for extent in shape]
-        box = tuple(slice(b, draw(st.integers(b + 1, n))) for b, n in zip(begin, shape, strict=True))
-        x[box] = KINDS[draw(st.sampled_from(sorted(KINDS)))].make(x[box].shape, dtype)
-    return x
 
 
 @given(x=st.one_of(any_fields(), patched_fields(), patched_fields()), eb=bounds, mode=modes, fill=fills)

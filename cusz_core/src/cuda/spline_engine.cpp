@@ -255,6 +255,17 @@ HostValues SplineEngine::read_boxes_as(const Source& field, std::vector<TileBox>
     return {copy.data(), n_values};
 }
 
+// Archives are mostly much smaller than they may be. Where there is too little memory for that, half as much is tried.
+std::byte* SplineEngine::room_for_archive(std::uint64_t& room) {
+    for (const std::uint64_t least = room / 64;; room /= 2) {
+        try {
+            return archive_.reserve<std::byte>(source_, room);
+        } catch (const Error& error) {
+            if (error.status() != CUSZ_ERROR_MEMORY || room / 2 < least) throw;
+        }
+    }
+}
+
 template <class T>
 std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyramid& pyramid, const Top& top,
                                                  const Source& field, const Target& target, std::uint64_t capacity) {
@@ -268,7 +279,6 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
         staging_.copy(copy, values, static_cast<std::size_t>(n) * sizeof(T), stream());
         values = copy;
     }
-    std::byte* const body = target.on_device() ? target.bytes() : archive_.reserve<std::byte>(source_, capacity);
 
     DevicePyramid<T> lattices(pyramid, given, top, values, nullptr);
     const Sample sample(pyramid.lattices[0].n_tiles, default_r);
@@ -315,6 +325,8 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
         source_, std::max(counting.blocks * counting.scratch_bytes, writing.blocks * writing.scratch_bytes));
     auto* const states = states_.reserve<std::uint64_t>(source_, pyramid.n_tiles);
     auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
+    std::uint64_t room = capacity;
+    std::byte* const body = target.on_device() ? target.bytes() : room_for_archive(room);
     const auto upload_all = [&](auto* to, const auto* from, std::size_t count) { upload(to, from, count); };
     std::uint64_t tickets = 0;
     if (is_large) {
@@ -366,7 +378,7 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
     write.target = body;
     write.top_bytes = top.section.size();
     write.index_bytes = index_bytes;
-    write.capacity = capacity;
+    write.capacity = room;
     write.states = states;
     write.result = &cleared->written;
     write_spline(write, n_axes, blocks, stream());
@@ -385,7 +397,10 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
     Encoded encoded{given, {}, 0, rans.bytes()};
     const std::uint64_t front = encoded.model.size() + top.section.size(), payloads_at = front + index_bytes,
                         total = payloads_at + (written.units + 1) / 2 * 4;
-    if (written.too_large != 0 || total > capacity) return std::nullopt;
+    if (total > capacity) return std::nullopt;
+    if (total > room)
+        fail(CUSZ_ERROR_MEMORY, "out of memory: the archive has ", total, " bytes, and the device has room for ", room,
+             " of them");
     constexpr std::byte zeros[2] = {};
     const auto put = [&](std::uint64_t at, const void* from, std::size_t bytes) {
         if (target.on_device())

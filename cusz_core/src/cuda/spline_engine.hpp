@@ -38,6 +38,8 @@ private:
     template <class T>
     void decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
                        const Target& field);
+    // Memory for an archive of up to `room` bytes, or a part of that: then `room` is less afterwards.
+    std::byte* room_for_archive(std::uint64_t& room);
     template <class T>
     void gather_as(const Lattice& lattice, const Source& field, T* values);
     template <class T>

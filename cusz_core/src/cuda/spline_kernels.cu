@@ -222,7 +222,6 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
                     shared.n_special += output.n_special;
                     shared.n_unpredictable += output.n_verbatim;
                 }
-                if (!fits) a.result->too_large = 1;
             }
             at += output.units;
         }

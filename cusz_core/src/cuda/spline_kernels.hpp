@@ -79,8 +79,8 @@ struct SplineCountArguments {
 
 // Totals. Zeroed before the first launch.
 struct SplineWritten {
-    std::uint64_t units, checksum, n_special, n_unpredictable;
-    std::uint64_t too_large; // nonzero: the payloads exceed the capacity and are incomplete
+    std::uint64_t units; // of all payloads, also where they exceed the capacity and are incomplete
+    std::uint64_t checksum, n_special, n_unpredictable;
 };
 
 template <class T>
