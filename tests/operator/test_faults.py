@@ -385,34 +385,61 @@ def test_a_rank_fails_while_others_receive(
         assert lines == [*steps, f"error CuszError: rank 2 has left the stream {str(stream)!r} {error}"]
 
 
-@pytest.mark.mpi
-def test_the_writer_is_gone_for_one_rank_of_its_readers(
-    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rank 0 has not read its share of a step when the writer is killed, rank 1 has: both end with an error."""
-    stream, log, hold = tmp_path / "stream", tmp_path / "received", tmp_path / "hold"
-    hold.touch()
-    writing = start_ranks(1, "faults.py", "steps", stream, "SST", "3")
-    monkeypatch.setenv("LOG", str(log))
-    monkeypatch.setenv("HOLD", str(hold))
-    reading = start_ranks(2, "faults.py", "receive", stream, "SST")
+def kill_the_writer(
+    start_ranks: Callable, folder: Path, patch: pytest.MonkeyPatch, readers: int, delay: float = 0.0, hold: str = ""
+) -> list[list[str]]:
+    """What ranks have said that read a stream whose Writer is killed, so many seconds after the last rank has read the
+    first step. hold: the name of a file, while there is one rank 0 does not read."""
+    stream, log, held = folder / "stream", folder / "received", folder / hold
+    patch.setenv("LOG", str(stream))
+    writing = start_ranks(2, "faults.py", "steps", stream, "SST", "1000000")
+    patch.setenv("LOG", str(log))
+    patch.setenv("HOLD", str(held) if hold else "")
+    if hold:
+        held.touch()
+    reading = start_ranks(readers, "faults.py", "receive", stream, "SST")
     try:
-        second_log = Path(f"{log}.rank1")
-        faults.wait_until(lambda: second_log.exists() and "step 0\n" in second_log.read_text(encoding="utf-8"))
+        last_log = Path(f"{log}.rank{readers - 1}")
+        faults.wait_until(lambda: last_log.exists() and "step 0\n" in last_log.read_text(encoding="utf-8"))
+        time.sleep(delay)
         os.kill(int(Path(f"{stream}.rank0").read_text(encoding="utf-8").split()[1]), signal.SIGKILL)
         assert writing.wait(60) != 0
-        time.sleep(0.5)  # until the readers have been told
-        hold.unlink()
+        if hold:
+            time.sleep(0.5)  # until the readers have been told
+            held.unlink()
         output, _ = reading.communicate(timeout=60)
         assert reading.returncode != 0, output
     finally:
         for job in (reading, writing):
             job.kill()
             job.communicate()
-    first, second = (lines[-1] for lines in logs(log, 2))
+    return logs(log, readers)
+
+
+@pytest.mark.mpi
+def test_the_writer_is_gone_for_one_rank_of_its_readers(
+    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 has not read its share of a step when the writer is killed, rank 1 has: both end with an error."""
+    first, second = (lines[-1] for lines in kill_the_writer(start_ranks, tmp_path, monkeypatch, 2, hold="hold"))
     assert first.startswith("error CuszError: ADIOS2 cannot read ")
     assert first.endswith("Writer failed before returning data")
-    assert second.startswith(f"error CuszError: rank 0 has left the stream {str(stream)!r} before its end: CuszError: ")
+    why = f"rank 0 has left the stream {str(tmp_path / 'stream')!r} before its end: "
+    assert second.startswith(f"error CuszError: {why}")
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_the_writer_of_a_stream_is_killed_25_times(
+    start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At moments drawn by lot: the ranks that read end with an error, and in time."""
+    for seed in range(25):
+        (delay,) = support.integers(1, 0, 10**6, seed=seed).tolist()
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        told = kill_the_writer(start_ranks, folder, monkeypatch, 3, delay / 10**6)
+        assert any(lines[-1].startswith("error CuszError: ") for lines in told), (seed, told)
 
 
 # ------------------------------------------------------------------------------------------------ damaged files
