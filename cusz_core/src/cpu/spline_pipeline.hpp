@@ -1352,8 +1352,8 @@ struct SplinePipeline {
             n += out[n].wanted();
         }
         for (std::uint32_t j = 0, next = 0; j < n; j = next) {
-            while (++next < n && out[next].has_rows_of(out[j])) {
-            }
+            next = j + 1;
+            while (next < n && out[next].has_rows_of(out[j])) ++next;
             const auto [first, end] = std::pair(out[j].first, out[j].end);
             for (std::uint64_t w = first[3]; w < end[3]; ++w)
                 for (std::uint64_t z = first[2]; z < end[2]; ++z) {
