@@ -251,13 +251,16 @@ RansModel choose_model(const RansCounts& counts) {
         static_assert(n_symbols % at_once == 0);
         for (std::uint32_t some = 0; some < n_symbols; some += at_once) {
             if (std::all_of(&of_context[some], &of_context[some] + at_once, [](auto n) { return n == 0; })) continue;
-            for (std::uint32_t s = some; s < some + at_once; ++s) {
+            std::size_t last = symbols.size();
+            symbols.resize(last + at_once);
+            for (std::uint32_t s = some; s < some + at_once; ++s) { // without branches, which would be mispredicted
                 const std::uint32_t weight = of_context[s];
-                if (weight == 0) continue;
-                symbols.push_back({s, weight});
+                symbols[last] = {s, weight};
+                last += weight > 0;
                 context.n += weight;
                 context.size += std::uint64_t{weight} * sizes.of_code[s];
             }
+            symbols.resize(last);
         }
         context.last = symbols.size();
         n_values += context.n;
@@ -295,10 +298,13 @@ RansModel choose_model(const RansCounts& counts) {
                 bits[s][t] = model.frequency[t][s] == 0 ? size_of_unknown : sizes.of_frequency[model.frequency[t][s]];
         for (const Context& c : contexts) {
             std::array<double, most_tables> cost{};
-            for (std::size_t i = c.first; i < c.last; ++i) {
-                const auto weight = static_cast<double>(symbols[i].weight);
-                for (std::uint32_t t = 0; t < most_tables; ++t) cost[t] += weight * bits[symbols[i].number][t];
-            }
+            constexpr std::uint32_t half = most_tables / 2;
+            for (std::uint32_t first = 0; first < n_tables; first += half) // mostly there are few tables
+                for (std::size_t i = c.first; i < c.last; ++i) {
+                    const auto weight = static_cast<double>(symbols[i].weight);
+                    for (std::uint32_t t = first; t < first + half; ++t)
+                        cost[t] += weight * bits[symbols[i].number][t];
+                }
             model.table[c.number] =
                 static_cast<std::uint8_t>(std::min_element(cost.begin(), cost.begin() + n_tables) - cost.begin());
         }
