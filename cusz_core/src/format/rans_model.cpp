@@ -42,12 +42,13 @@ private:
 class BitReader {
 public:
     explicit BitReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-    std::uint32_t take(int bits) {
-        std::uint32_t value = 0;
-        for (int i = 0; i < bits; ++i, ++at_) {
-            if (at_ / 8 >= bytes_.size()) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the model is too short");
-            value |= (static_cast<std::uint32_t>(bytes_[at_ / 8]) >> at_ % 8 & 1) << i;
-        }
+    std::uint32_t take(int bits) { // fewer than 32
+        const std::size_t end = at_ + static_cast<std::size_t>(bits);
+        if (end > bytes_.size() * 8) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the model is too short");
+        std::uint64_t here = 0;
+        std::memcpy(&here, bytes_.data() + at_ / 8, std::min(sizeof here, bytes_.size() - at_ / 8));
+        const auto value = static_cast<std::uint32_t>(here >> at_ % 8 & ((std::uint64_t{1} << bits) - 1));
+        at_ = end;
         return value;
     }
     // Throws CORRUPT unless only zeros are left, in the last word.
