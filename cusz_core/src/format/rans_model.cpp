@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "../errors.hpp"
@@ -292,22 +293,26 @@ RansModel choose_model(const RansCounts& counts) {
     make_tables();
     // Then contexts go to the table that codes them shortest, twice.
     for (int round = 0; round < 2 && n_tables > 1; ++round) {
-        // In f64, which is exact, as sums are below 2^52, and which compilers multiply by the vector.
+        // In f64, which is exact, as sums are below 2^52; for half of the tables at once, as there are often few.
+        constexpr std::uint32_t half = most_tables / 2;
         std::array<std::array<double, most_tables>, n_symbols> bits{};
         for (std::size_t s = 0; s < n_symbols; ++s)
             for (std::uint32_t t = 0; t < n_tables; ++t)
                 bits[s][t] = model.frequency[t][s] == 0 ? size_of_unknown : sizes.of_frequency[model.frequency[t][s]];
         for (const Context& c : contexts) {
-            std::array<double, most_tables> cost{};
-            constexpr std::uint32_t half = most_tables / 2;
-            for (std::uint32_t first = 0; first < n_tables; first += half) // mostly there are few tables
+            double least = std::numeric_limits<double>::max();
+            for (std::uint32_t first = 0; first < n_tables; first += half) {
+                std::array<double, half> cost{};
                 for (std::size_t i = c.first; i < c.last; ++i) {
-                    const auto weight = static_cast<double>(symbols[i].weight);
-                    for (std::uint32_t t = first; t < first + half; ++t)
-                        cost[t] += weight * bits[symbols[i].number][t];
+                    const double* const of_symbol = &bits[symbols[i].number][first];
+                    for (std::uint32_t t = 0; t < half; ++t) cost[t] += symbols[i].weight * of_symbol[t];
                 }
-            model.table[c.number] =
-                static_cast<std::uint8_t>(std::min_element(cost.begin(), cost.begin() + n_tables) - cost.begin());
+                for (std::uint32_t t = 0; t < std::min(half, n_tables - first); ++t) {
+                    if (cost[t] >= least) continue;
+                    least = cost[t];
+                    model.table[c.number] = static_cast<std::uint8_t>(first + t);
+                }
+            }
         }
         make_tables();
     }
