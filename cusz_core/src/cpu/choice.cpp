@@ -51,9 +51,6 @@ struct Boxes {
     std::uint64_t width(std::size_t i, std::size_t a) const { return 2 * edge[i][a] + 2; }
 };
 
-// A box of the finest lattices says enough; measured.
-constexpr std::size_t most_lattices = 3;
-
 // Boxes in as many lattices as all their corners are points of.
 Boxes boxes_of(const Pyramid& pyramid, const Extents& edge) {
     Boxes boxes{.edge = {edge}};
@@ -63,7 +60,7 @@ Boxes boxes_of(const Pyramid& pyramid, const Extents& edge) {
         boxes.count[a] = (field.extent[j] - 1) / edge[a] + 1;
         boxes.number *= boxes.count[a];
     }
-    for (std::size_t i = 0; i < std::min(pyramid.n_coded(), most_lattices); ++i) {
+    for (std::size_t i = 0; i < pyramid.n_coded(); ++i) {
         const Lattice& lattice = pyramid.lattices[i];
         Extents next = boxes.edge.back();
         for (std::uint32_t j = 0; j < lattice.n_active; ++j) {
@@ -397,14 +394,11 @@ Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
 
 template <class T>
 Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader& read, const SampleMemory<T>& memory) {
-    // An eighth of a small field's tiles, a 256th of a large one's.
-    const std::uint64_t tiles = layout.values / max_tile_values, n_small = std::clamp<std::uint64_t>(tiles / 8, 8, 16),
-                        n = std::clamp<std::uint64_t>(tiles / 256, n_small, 64);
-    const bool is_open = coding.predictor == CUSZ_PREDICTOR_AUTO;
-    if (n == n_small) return best_spline(layout, Sampler<T>(layout, coding, read, memory, n), is_open);
-    if (is_open) {
+    const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (256 * max_tile_values), 16, 64);
+    if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
         const Forecast quick = best_spline(layout, Sampler<T>(layout, coding, read, memory, n / 2), true);
-        if (!quick.spline_pays()) return quick;
+        const bool is_all = Tiling(layout.ndim, layout.shape.data()).n_tiles() <= n / 2; // of the field
+        if (!quick.spline_pays() || is_all) return quick;
     }
     return best_spline(layout, Sampler<T>(layout, coding, read, memory, n), false);
 }
