@@ -503,6 +503,10 @@ inline Marks magnitudes_of(const Codes& codes) {
     bits = bits > 9 ? Codes{} + 9 : bits;
     return __builtin_convertvector(bits, Marks);
 }
+inline std::uint8_t magnitude_of(std::int32_t code) {
+    const auto bits = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(std::abs(code))));
+    return static_cast<std::uint8_t>(std::min(bits, 9u));
+}
 // A code of -32 to 31 is kept as code + 32, and any other as not_direct.
 inline constexpr std::uint8_t not_direct = 64;
 inline Marks direct_of(const Codes& codes) {
@@ -520,12 +524,16 @@ inline ByteLanes::Bytes magnitudes_of_direct(ByteLanes::Bytes direct) {
     }
     return bits;
 }
-// A bit for each of 64 symbols that is not a code kept so.
-inline std::uint64_t not_direct_bits(const std::uint8_t* symbol) {
+// A bit for each of 64 symbols that is not a code kept so, nor, if there are missing values, their symbol.
+template <bool with_missing>
+std::uint64_t not_direct_bits(const std::uint8_t* symbol) {
+    constexpr auto missing = static_cast<std::uint8_t>(Alphabet(default_r).missing());
     std::uint64_t bits = 0;
     for (std::uint32_t x = 0; x < 64; x += ByteLanes::n) {
         const auto v = ByteLanes::load(symbol + x);
-        bits |= ByteLanes::highest_bits(v | (v + v)) << x;
+        auto at_top = v | (v + v);
+        if constexpr (with_missing) at_top &= reinterpret_cast<ByteLanes::Bytes>(v != missing);
+        bits |= ByteLanes::highest_bits(at_top) << x;
     }
     return bits;
 }
@@ -597,6 +605,18 @@ public:
         L::store(code, __builtin_convertvector(fine ? k : Values{}, typename L::Codes));
         const std::uint32_t all = n < L::n ? (1u << n) - 1 : (1u << L::n) - 1;
         return ~L::bits(fine) & all;
+    }
+
+    // Gives those of the originals v with a bit in `of` that are special their code (and any behind the row, where
+    // nothing reads it). Returns a bit for each.
+    std::uint32_t mark_special(typename L::Values v, std::int32_t* code, std::uint32_t of) const {
+        const typename L::Ints is_special = reinterpret_cast<typename L::Ints>(v) == special_;
+        const std::uint32_t bits = L::bits(is_special) & of;
+        if (bits == 0) return 0;
+        const auto codes = L::template load<typename L::Codes>(code);
+        const auto is_missing = __builtin_convertvector(is_special, typename L::Codes);
+        L::store(code, is_missing != 0 ? typename L::Codes{} + missing_code : codes);
+        return bits;
     }
 
 private:

@@ -17,6 +17,7 @@ template <class T>
 struct SplinePipeline {
     static constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     static constexpr Alphabet alphabet{default_r};
+    static constexpr auto missing_symbol = static_cast<std::uint8_t>(alphabet.missing());
     static constexpr std::uint32_t most_of_group = 64; // values
     enum TileKind : std::uint32_t { coded = 0, special = 1, raw = 2 };
 
@@ -241,6 +242,7 @@ struct SplinePipeline {
         std::uint8_t *const direct = tile.scratch.direct, *const magnitude = tile.magnitude;
         const std::ptrdiff_t later = tile.later;
         const RowQuantiser<T> q(quantiser);
+        std::uint32_t has_special = 0;
         for (std::uint32_t w = 0; w < box.n[3]; ++w)
             for (std::uint32_t z = 0; z < box.n[2]; ++z)
                 for (std::uint32_t y = 0; y < box.n[1]; ++y) {
@@ -253,7 +255,12 @@ struct SplinePipeline {
                     for (std::uint32_t x = 0; x < n; x += L::n) {
                         const auto v = known_step > 0 ? L::template every_second<known_step>(line + 2 * step * x, odd)
                                                       : originals(line, step, odd, x, n, end);
-                        const std::uint32_t others = q.quantise(v, values + at + x, codes + at + x, n - x);
+                        std::uint32_t others = q.quantise(v, values + at + x, codes + at + x, n - x);
+                        if (others != 0) [[unlikely]] {
+                            const std::uint32_t special = q.mark_special(v, codes + at + x, others);
+                            has_special |= special;
+                            others &= ~special;
+                        }
                         if (others != 0) [[unlikely]]
                             quantise_others(quantiser, tile, c, {x, y, z, w}, others, d, step);
                     }
@@ -266,10 +273,11 @@ struct SplinePipeline {
                                     magnitudes_of(v) | __builtin_convertvector(v == missing_code, Marks));
                     }
                 }
+        tile.has_special |= has_special != 0;
     }
 
-    // Values of a row from half coordinates h on that are not simply coded: those with a bit in `others`. row: in the
-    // field.
+    // Values of a row from half coordinates h on that are neither simply coded nor special: those with a bit in
+    // `others`. row: in the field.
     [[gnu::noinline]] static void quantise_others(const Quantiser<T>& q, SplineTile<T>& tile, std::uint32_t c,
                                                   const std::array<std::uint32_t, 4>& h, std::uint32_t others,
                                                   const T* row, std::size_t step) {
@@ -277,11 +285,6 @@ struct SplinePipeline {
             const std::uint32_t x = h[0] + static_cast<std::uint32_t>(std::countr_zero(others));
             const std::size_t at = tile.box[c].at(x, h[1], h[2], h[3]);
             const T of = row[x * 2 * step];
-            if (bits_of(of) == q.special) {
-                tile.scratch.code[at] = missing_code;
-                tile.has_special = true;
-                continue;
-            }
             const CodedValue<T> result = quantise_value(of, tile.value[at], q);
             tile.scratch.code[at] = result.code;
             tile.value[at] = result.value;
@@ -523,21 +526,48 @@ struct SplinePipeline {
                                                       BitWriter& given) {
         std::int32_t codes[most_of_group + lane_room];
         const std::uint32_t n = get_codes(tile, box, g, codes);
+        std::int32_t present[most_of_group + lane_room]; // 0 in place of missing ones
+        const std::uint32_t n_special = tile.has_special ? take_out_missing(codes, n, present) : 0;
         BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
-        std::uint32_t n_special = 0;
-        if (!list_own(codes, place, n, writing, row, entry, extra))
+        if (list_own(n_special > 0 ? present : codes, place, n, writing, row, entry, extra)) {
+            if (n_special > 0) put_missing(codes, n, entry);
+        } else {
             for (std::uint32_t x = 0; x < n; ++x) {
                 const std::uint32_t table = writing.table_of[row][place[x]],
                                     s = put_large(writing, table, codes[x], extra);
-                n_special += s == alphabet.missing();
                 entry[x] = static_cast<std::uint16_t>(table << 8 | s);
             }
+        }
         given = extra;
         return n_special;
     }
 
-    // Lists symbols and puts extra bits of a group; false if it has special values or codes that are escaped. codes:
-    // with lane_room zeros behind them.
+    // Copies codes, those that are missing as 0, and the zeros that fill up the last vector. Returns how many are
+    // missing.
+    static std::uint32_t take_out_missing(const std::int32_t* codes, std::uint32_t n, std::int32_t* present) {
+        Codes n_missing{};
+        for (std::uint32_t x = 0; x < n; x += lane_room) {
+            Codes some;
+            std::memcpy(&some, codes + x, sizeof some);
+            const Codes missing = some == missing_code;
+            n_missing -= missing;
+            some &= ~missing;
+            std::memcpy(present + x, &some, sizeof some);
+        }
+        std::uint32_t sum = 0;
+        for (std::uint32_t lane = 0; lane < lane_room; ++lane) sum += static_cast<std::uint32_t>(n_missing[lane]);
+        return sum;
+    }
+
+    // Gives missing codes their symbol.
+    static void put_missing(const std::int32_t* codes, std::uint32_t n, std::uint16_t* entry) {
+        for (std::uint32_t x = 0; x < n; ++x)
+            entry[x] = static_cast<std::uint16_t>(codes[x] == missing_code ? (entry[x] & 0xFF00) | alphabet.missing()
+                                                                           : entry[x]);
+    }
+
+    // Lists symbols and puts extra bits of a group; false if it has codes that are escaped. codes: none missing, and
+    // zeros behind them that fill up the last vector.
     [[gnu::always_inline]] static bool list_own(const std::int32_t* codes, const std::uint8_t* place, std::uint32_t n,
                                                 const RansWriting& writing, std::uint32_t row, std::uint16_t* entry,
                                                 BitWriter& extra) {
@@ -1163,7 +1193,12 @@ struct SplinePipeline {
         for (std::uint32_t v = 0; v < of.n_values; ++v) bits_set |= tile.symbol[v];
         const bool wide = (bits_set & (256 - n_direct)) != 0;
         if (wide) {
-            wide_in_order(tile, of);
+            const bool missing = std::memchr(tile.symbol, missing_symbol, of.n_values) != nullptr;
+            tile.has_special |= missing;
+            if (missing)
+                wide_in_order<true>(tile, of);
+            else
+                wide_in_order<false>(tile, of);
             reconstruct<geometry, true>(lattice, q, tile, phase);
         } else {
             direct_in_order(tile, of.n_groups);
@@ -1192,12 +1227,12 @@ struct SplinePipeline {
         }
     }
 
-    // Codes from symbols some of which have extra bits, or stand for special values.
+    // Codes from symbols some of which have extra bits or, with_missing, stand for missing values.
+    template <bool with_missing>
     [[gnu::noinline]] static void wide_in_order(SplineTile<T>& tile, Reading& of) {
         std::int32_t* const codes = tile.scratch.code_in_order;
         std::uint8_t* const magnitudes = tile.scratch.in_order.magnitude;
         BitReader extra = of.extra; // not the one in memory, which stores might change, as far as C++ knows
-        bool special = false;
         std::uint32_t first = 0, n_values = 0;
         for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
             const std::uint8_t* const symbol = tile.symbol + n_values;
@@ -1209,31 +1244,43 @@ struct SplinePipeline {
             const std::uint32_t n = tile.group_size[j];
             n_values += n;
             for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
-                Codes direct;
-                widen(load_marks(symbol + x), direct);
-                std::memcpy(codes + first + x, &direct, sizeof direct);
+                const Marks symbols = load_marks(symbol + x);
+                Codes code;
+                widen(symbols, code);
+                if constexpr (with_missing)
+                    code =
+                        __builtin_convertvector(symbols == missing_symbol, Codes) != 0 ? Codes{} + missing_code : code;
+                std::memcpy(codes + first + x, &code, sizeof code);
             }
-            const auto read_code = [&](std::uint32_t x) {
-                codes[first + x] = extra.code(symbol[x]);
-                special |= symbol[x] == alphabet.missing();
-            };
-            std::uint64_t large = not_direct_bits(symbol) & ~std::uint64_t{0} >> (64 - n);
-            if (std::popcount(large) > 16) { // then one after the other is faster; measured
+            std::uint64_t large = not_direct_bits<with_missing>(symbol) & ~std::uint64_t{0} >> (64 - n);
+            if (std::popcount(large) > most_of_group / 2) { // then all in order is faster; measured
                 for (std::uint32_t x = 0; x < n && extra.good();)
-                    for (const std::uint32_t end = std::min(x + BitReader::most_in_turn, n); x < end; ++x) read_code(x);
+                    for (const std::uint32_t end = std::min(x + BitReader::most_in_turn, n); x < end; ++x)
+                        codes[first + x] = extra.code(symbol[x]);
+                for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
+                    Codes some;
+                    std::memcpy(&some, codes + first + x, sizeof some);
+                    const Codes missing = with_missing ? Codes(some == missing_code) : Codes{};
+                    store_marks(magnitudes + first + x,
+                                magnitudes_of(some & ~missing) | __builtin_convertvector(missing, Marks));
+                }
             } else {
-                for (; large != 0; large &= large - 1) read_code(static_cast<std::uint32_t>(std::countr_zero(large)));
+                for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n) {
+                    const auto symbols = ByteLanes::load(symbol + x);
+                    auto magnitude = magnitudes_of_direct(symbols);
+                    if constexpr (with_missing)
+                        magnitude |= reinterpret_cast<ByteLanes::Bytes>(symbols == missing_symbol);
+                    ByteLanes::store(magnitudes + first + x, magnitude);
+                }
+                static_assert(most_of_group / 2 <= BitReader::most_in_turn);
+                for (; large != 0; large &= large - 1) {
+                    const auto x = static_cast<std::uint32_t>(std::countr_zero(large));
+                    codes[first + x] = extra.code(symbol[x]);
+                    magnitudes[first + x] = magnitude_of(codes[first + x]);
+                }
             }
             extra.good();
-            for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
-                Codes some;
-                std::memcpy(&some, codes + first + x, sizeof some);
-                const Codes missing = some == missing_code;
-                store_marks(magnitudes + first + x,
-                            magnitudes_of(some & ~missing) | __builtin_convertvector(missing, Marks));
-            }
         }
-        tile.has_special |= special;
         of.extra = extra;
     }
 
@@ -1295,12 +1342,7 @@ struct SplinePipeline {
             T* const line = in_place_ ? target : line_of_its_own;
             const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
             interleave(tile.value + even, tile.value + odd, n, line);
-            if (c == 0 && tile.has_special_parents)
-                put_special(parents_ + in_coarse, static_cast<std::size_t>(lattice_->coarse_stride[0]), n, line);
-            if (tile.has_special) {
-                if (c > 0) put_special(tile.magnitude + even, 1, n, line);
-                put_special(tile.magnitude + odd, 1, tile.box[c | 1].n[0], line + 1);
-            }
+            if (tile.has_special || (c == 0 && tile.has_special_parents)) put_special(even, odd, in_coarse, c, n, line);
             if (in_place_) return;
             const T* const from = line + (first[0] - tile.place.origin[0]);
             if (to_->stride[0] == 1)
@@ -1327,9 +1369,27 @@ struct SplinePipeline {
                     active ? static_cast<std::uint32_t>(from_origin & 1) << a : 0,
                     (x - to_->start[a]) * to_->stride[a]};
         }
-        void put_special(const std::uint8_t* magnitude, std::size_t step, std::uint32_t n, T* to_first) const {
-            for (std::uint32_t p = 0; p < n; ++p)
-                if (magnitude[p * step] == special_magnitude) to_first[2 * p] = special_;
+        // Of a line that is interleaved, from where its magnitudes are.
+        void put_special(std::size_t even, std::size_t odd, std::size_t in_coarse, std::uint32_t c, std::uint32_t n,
+                         T* line) const {
+            using L = Lanes<T>;
+            std::uint8_t of_parents[max_tile_values / 2 + lane_room], marks[max_tile_values + 2 * lane_room];
+            const std::uint8_t* even_marks = tile_->magnitude + even;
+            if (c == 0) {
+                const auto step = static_cast<std::size_t>(lattice_->coarse_stride[0]);
+                even_marks = parents_ + in_coarse; // arrays have room for a vector behind them
+                if (step > 1) {
+                    for (std::uint32_t p = 0; p < n; ++p) of_parents[p] = even_marks[p * step];
+                    even_marks = of_parents;
+                }
+            }
+            interleave_marks(even_marks, tile_->magnitude + odd, n, marks);
+            for (std::uint32_t x = 0; x < 2 * n; x += L::n) {
+                const auto of_lanes = L::template load<typename L::Narrow>(marks + x);
+                const auto is_special = __builtin_convertvector(of_lanes == special_magnitude, typename L::Ints);
+                const auto v = L::template load<typename L::Values>(line + x);
+                L::store(line + x, is_special ? typename L::Values{} + special_ : v);
+            }
         }
 
         const Lattice* lattice_ = nullptr;
