@@ -1312,8 +1312,8 @@ struct SplinePipeline {
         PutOut() = default;
         PutOut(const Lattice& lattice, const SplineTile<T>& tile, const LatticeArrays<T>& coarse, const Quantiser<T>& q,
                const Destination<T>& to)
-            : lattice_(&lattice), tile_(&tile), parents_(coarse.magnitude), special_(std::bit_cast<T>(q.special)),
-              to_(&to) {
+            : lattice_(&lattice), tile_(&tile), parents_(coarse.magnitude),
+              special_(static_cast<typename Lanes<T>::Int>(q.special)), to_(&to) {
             for (std::size_t a = 0; a < 4; ++a) {
                 first[a] = std::max(tile.place.origin[a], to.start[a]);
                 end[a] = std::min(tile.place.origin[a] + tile.place.edge[a], to.start[a] + to.count[a]);
@@ -1387,15 +1387,15 @@ struct SplinePipeline {
             for (std::uint32_t x = 0; x < 2 * n; x += L::n) {
                 const auto of_lanes = L::template load<typename L::Narrow>(marks + x);
                 const auto is_special = __builtin_convertvector(of_lanes == special_magnitude, typename L::Ints);
-                const auto v = L::template load<typename L::Values>(line + x);
-                L::store(line + x, is_special ? typename L::Values{} + special_ : v);
+                const auto v = L::template load<typename L::Ints>(line + x); // bits, as 0 + -0 would be 0
+                L::store(line + x, is_special ? typename L::Ints{} + special_ : v);
             }
         }
 
         const Lattice* lattice_ = nullptr;
         const SplineTile<T>* tile_ = nullptr;
         const std::uint8_t* parents_ = nullptr; // magnitudes
-        T special_ = 0;
+        typename Lanes<T>::Int special_ = 0;    // its bits
         const Destination<T>* to_ = nullptr;
         bool in_place_ = false; // a line can be made in the destination
         Row plane_;
