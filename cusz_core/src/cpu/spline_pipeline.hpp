@@ -193,9 +193,11 @@ struct SplinePipeline {
         const auto left = static_cast<std::size_t>(end - from);
         if (step == 1 && 2 * L::n <= left) return L::template every_second<1>(from, odd);
         if (step == 2 && 4 * L::n <= left) return L::template every_second<2>(from, odd);
-        T v[L::n] = {};
-        for (std::uint32_t i = 0; i < L::n && x + i < n; ++i) v[i] = from[(2 * i + odd) * step];
-        return L::template load<Values>(v);
+        // Built lane by lane, not in memory, from which a vector could only be loaded some time after its parts.
+        Values v{};
+        const bool whole = x + L::n <= n;
+        for (std::uint32_t i = 0; i < L::n; ++i) v[i] = from[(2 * (whole ? i : std::min(i, n - x - 1)) + odd) * step];
+        return v;
     }
 
     // The rows of a class in the field.
@@ -1253,7 +1255,8 @@ struct SplinePipeline {
                 std::memcpy(codes + first + x, &code, sizeof code);
             }
             std::uint64_t large = not_direct_bits<with_missing>(symbol) & ~std::uint64_t{0} >> (64 - n);
-            if (std::popcount(large) > most_of_group / 2) { // then all in order is faster; measured
+            if (static_cast<std::uint32_t>(std::popcount(large)) >
+                most_of_group / 2) { // then all in order is faster; measured
                 for (std::uint32_t x = 0; x < n && extra.good();)
                     for (const std::uint32_t end = std::min(x + BitReader::most_in_turn, n); x < end; ++x)
                         codes[first + x] = extra.code(symbol[x]);
