@@ -328,7 +328,7 @@ struct SplinePipeline {
         T values[max_tile_values + 2 * lane_room];
         std::uint8_t magnitudes[max_tile_values + 2 * lane_room], of_parents[max_tile_values / 2 + lane_room];
         for_lines(tile, [&](const std::array<std::uint32_t, 4>& x, std::uint32_t c, std::size_t inside) {
-            std::size_t to = 0, from = 0;
+            std::size_t to = 0 - fine.before, from = 0 - coarse.before;
             for (std::size_t a = 0; a < 4; ++a) {
                 const std::uint64_t at = tile.place.origin[a] + x[a];
                 to += static_cast<std::size_t>(at * lattice.stride[a]);
@@ -1265,8 +1265,7 @@ struct SplinePipeline {
         PutOut() = default;
         PutOut(const Lattice& lattice, const SplineTile<T>& tile, const LatticeArrays<T>& coarse, const Quantiser<T>& q,
                const Destination<T>& to)
-            : lattice_(&lattice), tile_(&tile), parents_(coarse.magnitude), special_(std::bit_cast<T>(q.special)),
-              to_(&to) {
+            : lattice_(&lattice), tile_(&tile), parents_(&coarse), special_(std::bit_cast<T>(q.special)), to_(&to) {
             for (std::size_t a = 0; a < 4; ++a) {
                 first[a] = std::max(tile.place.origin[a], to.start[a]);
                 end[a] = std::min(tile.place.origin[a] + tile.place.edge[a], to.start[a] + to.count[a]);
@@ -1296,7 +1295,8 @@ struct SplinePipeline {
             const std::size_t even = tile.box[c].first + inside, odd = tile.box[c | 1].first + inside;
             interleave(tile.value + even, tile.value + odd, n, line);
             if (c == 0 && tile.has_special_parents)
-                put_special(parents_ + in_coarse, static_cast<std::size_t>(lattice_->coarse_stride[0]), n, line);
+                put_special(parents_->magnitude + (in_coarse - parents_->before),
+                            static_cast<std::size_t>(lattice_->coarse_stride[0]), n, line);
             if (tile.has_special) {
                 if (c > 0) put_special(tile.magnitude + even, 1, n, line);
                 put_special(tile.magnitude + odd, 1, tile.box[c | 1].n[0], line + 1);
@@ -1334,7 +1334,7 @@ struct SplinePipeline {
 
         const Lattice* lattice_ = nullptr;
         const SplineTile<T>* tile_ = nullptr;
-        const std::uint8_t* parents_ = nullptr; // magnitudes
+        const LatticeArrays<T>* parents_ = nullptr;
         T special_ = 0;
         const Destination<T>* to_ = nullptr;
         bool in_place_ = false; // a line can be made in the destination
