@@ -76,8 +76,10 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
     const auto sum = std::make_unique<RansCounts>(), part = std::make_unique<RansCounts>();
     for (std::uint32_t lattice = 0; lattice < 3; ++lattice) {
         part->clear();
-        for (std::uint32_t c = row_of(lattice, 1); c < row_of(lattice, 1) + row_of(1, 1); ++c)
+        for (std::uint32_t c = row_of(lattice, 1); c < row_of(lattice, 1) + row_of(1, 1); ++c) {
             std::copy_n(counts->symbol[c], n_symbols, part->symbol[c].begin());
+            part->used[c] = std::any_of(part->symbol[c].begin(), part->symbol[c].end(), [](auto n) { return n > 0; });
+        }
         for (std::uint32_t c = 0; c < n_group_contexts; ++c)
             std::copy_n(counts->group[lattice][c], 2, part->group[lattice > 0 ? 1 : 0][c].begin());
         sum->add(*part, weights[lattice], weights[lattice]);

@@ -397,7 +397,8 @@ Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader
     const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (256 * max_tile_values), 16, 64);
     if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
         const Forecast quick = best_spline(layout, Sampler<T>(layout, coding, read, memory, n / 2), true);
-        if (!quick.spline_pays()) return quick;
+        const bool is_all = Tiling(layout.ndim, layout.shape.data()).n_tiles() <= n / 2; // of the field
+        if (!quick.spline_pays() || is_all) return quick;
     }
     return best_spline(layout, Sampler<T>(layout, coding, read, memory, n), false);
 }

@@ -124,10 +124,12 @@ struct RansReading {
     void set(const RansModel& of) {
         model = of;
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
-            std::uint32_t slot = 0;
-            for (std::uint32_t s = 0; s < n_symbols; ++s)
-                for (std::uint32_t i = 0; i < model.frequency[t][s]; ++i)
-                    of_slot[t * rans_total + slot++] = s | (model.frequency[t][s] - 1u) << 8 | i << 20;
+            std::uint32_t* slot = of_slot + t * rans_total;
+            for (std::uint32_t s = 0; s < n_symbols; ++s) {
+                const std::uint32_t frequency = model.frequency[t][s], first = s | (frequency - 1) << 8;
+                for (std::uint32_t i = 0; i < frequency; ++i) slot[i] = first + (i << 20);
+                slot += frequency;
+            }
         }
         table_of = tables_of_places(model);
     }

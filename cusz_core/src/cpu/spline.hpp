@@ -128,106 +128,6 @@ template <class T, class Use>
         if (static_cast<std::uint32_t>(std::popcount(c)) == phase && tile.box[c].points() > 0) use(c);
 }
 
-// Continues the rows of a class beyond the border of the lattice, along the axes in which it is even.
-template <class T>
-void continue_rows(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t c) {
-    const ClassBox& box = tile.box[c];
-    for (std::uint32_t a = 0; a < tile.n_active; ++a) {
-        if ((c >> a & 1) != 0 || tile.place.edge[a] == 1) continue; // a single position has no odd neighbour
-        const std::uint64_t origin = tile.place.origin[a] / 2, extent = lattice.coarse_extent(a);
-        const bool first = origin == 0, last = origin + box.n[a] + 2 > extent;
-        if (!first && !last) continue;
-        const std::size_t s = box.stride[a];
-        const std::size_t end = static_cast<std::size_t>(extent - origin) + 1; // position of A(N)
-        const bool even = lattice.extent[a] % 2 == 0;
-        std::array<std::uint32_t, 4> others = box.padded;
-        others[a] = 1;
-        for_rows(others, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-            T* row = tile.value + box.offset + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
-            for (std::uint32_t x = 0; x < others[0]; ++x, ++row) {
-                if (first) row[0] = 3 * (row[s] - row[2 * s]) + row[3 * s];
-                if (!last) continue;
-                if (even) {
-                    row[end * s] = (row[(end - 1) * s] - row[(end - 2) * s]) + row[(end - 1) * s];
-                    if (end + 1 < box.padded[a])
-                        row[(end + 1) * s] = (row[end * s] - row[(end - 1) * s]) + row[end * s];
-                } else {
-                    row[end * s] = 3 * (row[(end - 1) * s] - row[(end - 2) * s]) + row[(end - 3) * s];
-                }
-            }
-        });
-    }
-}
-
-// Class 0 of a tile and what lies around it.
-template <class T>
-void load_coarse(const Lattice& lattice, const LatticeArrays<T>& coarse, SplineTile<T>& tile) {
-    const ClassBox& box = tile.box[0];
-    // The positions of the box that the coarser lattice has, and where they are there.
-    std::array<std::uint32_t, 4> first{}, n{};
-    std::size_t offset = 0 - coarse.before;
-    for (std::size_t a = 0; a < 4; ++a) {
-        const std::uint64_t origin = tile.place.origin[a] / (lattice.is_active(a) ? 2 : 1);
-        first[a] = origin == 0 ? box.margin[a] : 0;
-        n[a] = static_cast<std::uint32_t>(
-                   std::min<std::uint64_t>(box.padded[a], lattice.coarse_extent(a) - origin + box.margin[a])) -
-               first[a];
-        offset += static_cast<std::size_t>(origin + first[a] - box.margin[a]) * lattice.coarse_stride[a];
-    }
-    const auto& s = lattice.coarse_stride;
-    Marks special{}, any{};
-    for_rows(n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-        const std::size_t from = offset + y * s[1] + z * s[2] + w * s[3];
-        T* to = tile.value + box.offset + first[0] + (y + first[1]) * box.stride[1] + (z + first[2]) * box.stride[2] +
-                (w + first[3]) * box.stride[3];
-        std::uint8_t* const m = tile.magnitude + (to - tile.value);
-        if (s[0] == 1) { // arrays have room for a vector behind them
-            __builtin_prefetch(coarse.magnitude + from + tile.later_coarse, 0, 2);
-            for (std::size_t x = 0; x < n[0]; x += 64 / sizeof(T))
-                __builtin_prefetch(coarse.value + from + x + tile.later_coarse, 0, 2);
-            for (std::uint32_t x = 0; x < n[0]; x += lane_room) {
-                std::memcpy(to + x, coarse.value + from + x, lane_room * sizeof(T));
-                const Marks marks = load_marks(coarse.magnitude + from + x) & first_lanes(n[0] - x);
-                store_marks(m + x, marks);
-                any |= marks;
-                special |= reinterpret_cast<Marks>(marks == special_magnitude);
-            }
-        } else {
-            for (std::uint32_t x = 0; x < n[0]; ++x) to[x] = coarse.value[from + x * s[0]];
-            for (std::uint32_t x = 0; x < n[0]; ++x) {
-                m[x] = coarse.magnitude[from + x * s[0]];
-                any[0] |= m[x];
-                special[0] |= m[x] == special_magnitude;
-            }
-        }
-    });
-    const auto is_set = [](Marks marks) {
-        std::uint64_t words[2];
-        std::memcpy(words, &marks, sizeof marks);
-        return (words[0] | words[1]) != 0;
-    };
-    tile.has_parents = is_set(any);
-    tile.has_special_parents = is_set(special);
-    continue_rows(lattice, tile, 0);
-}
-
-// P of section 6, in place of the magnitudes of class 0: saturating sums over three positions along each active axis,
-// one after the other. The sum around half coordinate h is at position h. What lies between rows is worked through too.
-template <class T>
-void sum_parents(SplineTile<T>& tile) {
-    using L = ByteLanes;
-    if (!tile.has_parents) return;
-    const ClassBox& box = tile.box[0];
-    const std::size_t end = box.stride[3] * box.padded[3];
-    std::uint8_t* const m = tile.magnitude + box.offset;
-    for (std::uint32_t a = 0; a < tile.n_active; ++a) {
-        const std::size_t step = box.stride[a];
-        for (std::size_t at = 0; at + 2 * step < end; at += L::n)
-            L::store(m + at, L::add_saturated(L::add_saturated(L::load(m + at), L::load(m + at + step)),
-                                              L::load(m + at + 2 * step)));
-    }
-}
-
 // As many values as the instruction set's vectors hold. Rows have room for whole vectors.
 template <class T>
 struct Lanes {
@@ -331,6 +231,114 @@ struct Lanes {
         return reinterpret_cast<Values>(reinterpret_cast<Ints>(v) & std::numeric_limits<Int>::max());
     }
 };
+
+// Continues the rows of a class beyond the border of the lattice, along the axes in which it is even.
+template <class T>
+void continue_rows(const Lattice& lattice, SplineTile<T>& tile, std::uint32_t c) {
+    const ClassBox& box = tile.box[c];
+    for (std::uint32_t a = 0; a < tile.n_active; ++a) {
+        if ((c >> a & 1) != 0 || tile.place.edge[a] == 1) continue; // a single position has no odd neighbour
+        const std::uint64_t origin = tile.place.origin[a] / 2, extent = lattice.coarse_extent(a);
+        const bool first = origin == 0, last = origin + box.n[a] + 2 > extent;
+        if (!first && !last) continue;
+        const std::size_t s = box.stride[a];
+        const std::size_t end = static_cast<std::size_t>(extent - origin) + 1; // position of A(N)
+        const bool even = lattice.extent[a] % 2 == 0;
+        std::array<std::uint32_t, 4> others = box.padded;
+        others[a] = 1;
+        for_rows(others, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+            T* const row = tile.value + box.offset + y * box.stride[1] + z * box.stride[2] + w * box.stride[3];
+            const auto continue_at = [&]<class Values>(T* at, Values) { // of one position, or of a vector
+                const auto of = [=](std::size_t position) {
+                    Values v;
+                    std::memcpy(&v, at + position * s, sizeof v);
+                    return v;
+                };
+                const auto put = [=](std::size_t position, Values v) { std::memcpy(at + position * s, &v, sizeof v); };
+                if (first) put(0, 3 * (of(1) - of(2)) + of(3));
+                if (!last) return;
+                if (even) {
+                    put(end, (of(end - 1) - of(end - 2)) + of(end - 1));
+                    if (end + 1 < box.padded[a]) put(end + 1, (of(end) - of(end - 1)) + of(end));
+                } else {
+                    put(end, 3 * (of(end - 1) - of(end - 2)) + of(end - 3));
+                }
+            };
+            if (a == 0) return continue_at(row, T{});
+            using L = Lanes<T>; // what lies between rows is worked through, too
+            for (std::uint32_t x = 0; x < box.padded[0]; x += L::n) continue_at(row + x, typename L::Values{});
+        });
+    }
+}
+
+// Class 0 of a tile and what lies around it.
+template <class T>
+void load_coarse(const Lattice& lattice, const LatticeArrays<T>& coarse, SplineTile<T>& tile) {
+    const ClassBox& box = tile.box[0];
+    // The positions of the box that the coarser lattice has, and where they are there.
+    std::array<std::uint32_t, 4> first{}, n{};
+    std::size_t offset = 0 - coarse.before;
+    for (std::size_t a = 0; a < 4; ++a) {
+        const std::uint64_t origin = tile.place.origin[a] / (lattice.is_active(a) ? 2 : 1);
+        first[a] = origin == 0 ? box.margin[a] : 0;
+        n[a] = static_cast<std::uint32_t>(
+                   std::min<std::uint64_t>(box.padded[a], lattice.coarse_extent(a) - origin + box.margin[a])) -
+               first[a];
+        offset += static_cast<std::size_t>(origin + first[a] - box.margin[a]) * lattice.coarse_stride[a];
+    }
+    const auto& s = lattice.coarse_stride;
+    Marks special{}, any{};
+    for_rows(n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        const std::size_t from = offset + y * s[1] + z * s[2] + w * s[3];
+        T* to = tile.value + box.offset + first[0] + (y + first[1]) * box.stride[1] + (z + first[2]) * box.stride[2] +
+                (w + first[3]) * box.stride[3];
+        std::uint8_t* const m = tile.magnitude + (to - tile.value);
+        if (s[0] == 1) { // arrays have room for a vector behind them
+            __builtin_prefetch(coarse.magnitude + from + tile.later_coarse, 0, 2);
+            for (std::size_t x = 0; x < n[0]; x += 64 / sizeof(T))
+                __builtin_prefetch(coarse.value + from + x + tile.later_coarse, 0, 2);
+            for (std::uint32_t x = 0; x < n[0]; x += lane_room) {
+                std::memcpy(to + x, coarse.value + from + x, lane_room * sizeof(T));
+                const Marks marks = load_marks(coarse.magnitude + from + x) & first_lanes(n[0] - x);
+                store_marks(m + x, marks);
+                any |= marks;
+                special |= reinterpret_cast<Marks>(marks == special_magnitude);
+            }
+        } else {
+            for (std::uint32_t x = 0; x < n[0]; ++x) to[x] = coarse.value[from + x * s[0]];
+            for (std::uint32_t x = 0; x < n[0]; ++x) {
+                m[x] = coarse.magnitude[from + x * s[0]];
+                any[0] |= m[x];
+                special[0] |= m[x] == special_magnitude;
+            }
+        }
+    });
+    const auto is_set = [](Marks marks) {
+        std::uint64_t words[2];
+        std::memcpy(words, &marks, sizeof marks);
+        return (words[0] | words[1]) != 0;
+    };
+    tile.has_parents = is_set(any);
+    tile.has_special_parents = is_set(special);
+    continue_rows(lattice, tile, 0);
+}
+
+// P of section 6, in place of the magnitudes of class 0: saturating sums over three positions along each active axis,
+// one after the other. The sum around half coordinate h is at position h. What lies between rows is worked through too.
+template <class T>
+void sum_parents(SplineTile<T>& tile) {
+    using L = ByteLanes;
+    if (!tile.has_parents) return;
+    const ClassBox& box = tile.box[0];
+    const std::size_t end = box.stride[3] * box.padded[3];
+    std::uint8_t* const m = tile.magnitude + box.offset;
+    for (std::uint32_t a = 0; a < tile.n_active; ++a) {
+        const std::size_t step = box.stride[a];
+        for (std::size_t at = 0; at + 2 * step < end; at += L::n)
+            L::store(m + at, L::add_saturated(L::add_saturated(L::load(m + at), L::load(m + at + step)),
+                                              L::load(m + at + 2 * step)));
+    }
+}
 
 // Predictions, and their spreads S if wanted, of n times lane_room positions, each `step` after the one before. v0: for
 // each odd axis the first of the four values that they are predicted from, which are `apart` from each other.

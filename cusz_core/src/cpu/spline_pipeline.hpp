@@ -453,7 +453,7 @@ struct SplinePipeline {
                 if (!significant) return;
                 if (counts != nullptr) {
                     if (all_direct)
-                        for (std::uint32_t x = 0; x < n; ++x) ++counts->symbol[context_of(row, place[x])][direct[x]];
+                        for (std::uint32_t x = 0; x < n; ++x) counts->count(context_of(row, place[x]), direct[x]);
                     else
                         count_large(tile, box_of<geometry>(tile, c), g, place, row, *counts);
                 } else {
@@ -498,7 +498,7 @@ struct SplinePipeline {
         }
         for (std::uint32_t x = 0; x < n; ++x) {
             const std::uint32_t s = codes[x] == missing_code ? alphabet.missing() : symbol[x];
-            ++counts.symbol[context_of(row, place[x])][s];
+            counts.count(context_of(row, place[x]), s);
         }
     }
 

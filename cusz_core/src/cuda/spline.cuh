@@ -23,7 +23,7 @@ __device__ void for_odd_axes(C c, const Use& use) {
     }
 }
 
-// Of the coarser lattice's magnitudes in `order`: strides between them.
+// Of the coarser lattice's magnitudes: strides between them.
 template <class T, TileShape shape>
 __device__ constexpr std::uint32_t parent_stride(const FullMemory<T, shape>&, std::uint32_t a) {
     return FullMemory<T, shape>::stride_of_parents(a);
@@ -42,11 +42,11 @@ __device__ bool is_in_coarse(const TilePlace<T>& place, std::uint32_t a, std::ui
     return at >= place.begin[a] && at < place.end[a];
 }
 
-// Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there, to where `order` is. Of a
-// full tile, threads take positions of the first plane, and each through all planes.
+// Loads class 0 and what is around it, and the magnitudes that the coarser lattice has there. Of a full tile, threads
+// take positions of the first plane, and each through all planes.
 template <class T, TileShape shape>
 __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& memory) {
-    using G = FullTile<shape>;
+    using G = FullTile<T, shape>;
     const DeviceLattice<T>& lattice = *place.lattice;
     constexpr std::uint32_t begin = G::begin(0), row = G::padded(0, 0), rows = G::padded(0, 1),
                             planes = G::padded(0, 2), plane = row * rows;
@@ -69,7 +69,7 @@ __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& mem
         const std::uint8_t* magnitude = lattice.coarse_magnitude + (first + x * step + y * step_y);
 #pragma unroll
         for (std::uint32_t z = 0; z < (planes == 1 ? 1 : G::n(2) + 2); ++z, magnitude += step_z)
-            memory.order(to_magnitude + z * parent_stride(memory, 2)) =
+            memory.parent_magnitude(to_magnitude + z * parent_stride(memory, 2)) =
                 (here >> z & 1) != 0 ? *magnitude : std::uint8_t{0};
     }
 }
@@ -90,11 +90,12 @@ __device__ void load_coarse(const TilePlace<T>& place, AnyMemory<T>& memory) {
             at_magnitude += here * parent_stride(memory, a);
         }
         memory.value(g.begin(0) + i) = inside ? lattice.coarse_value[offset] : T{0};
-        if (has_magnitude) memory.order(at_magnitude) = inside ? lattice.coarse_magnitude[offset] : std::uint8_t{0};
+        if (has_magnitude)
+            memory.parent_magnitude(at_magnitude) = inside ? lattice.coarse_magnitude[offset] : std::uint8_t{0};
     }
 }
 
-// P of section 6 for one point of class 0; first: of those around it in `order`.
+// P of section 6 for one point of class 0; first: of the magnitudes around it.
 template <class Memory>
 __device__ std::uint32_t parents_around(Memory& memory, std::uint32_t first) {
     const auto& g = memory.geometry();
@@ -102,16 +103,16 @@ __device__ std::uint32_t parents_around(Memory& memory, std::uint32_t first) {
     for (std::uint32_t z = 0; z < (g.is_active(2) ? 3 : 1); ++z)
         for (std::uint32_t y = 0; y < (g.is_active(1) ? 3 : 1); ++y)
             for (std::uint32_t x = 0; x < 3; ++x)
-                sum += memory.order(first + x * parent_stride(memory, 0) + y * parent_stride(memory, 1) +
-                                    z * parent_stride(memory, 2));
+                sum += memory.parent_magnitude(first + x * parent_stride(memory, 0) + y * parent_stride(memory, 1) +
+                                               z * parent_stride(memory, 2));
     return std::min(sum, +special_magnitude);
 }
 
 // Whether one of four magnitudes, or sums of some, is special_magnitude.
 __device__ inline bool has_special(std::uint32_t magnitudes) { return (magnitudes & 0x80808080) != 0; }
 
-// P for all points, from what load_coarse left in `order`. Four at a time: sums stay below a byte, unless there are
-// special values.
+// P for all points, from the magnitudes that load_coarse has left. Four at a time: sums stay below a byte, unless there
+// are special values.
 template <class T, TileShape shape>
 __device__ void sum_parents(FullMemory<T, shape>& memory) {
     using Memory = FullMemory<T, shape>;
@@ -121,7 +122,7 @@ __device__ void sum_parents(FullMemory<T, shape>& memory) {
         std::uint32_t first = i % quads * 4;
         if constexpr (G::n_active > 1) first += i / quads % columns_x * Memory::stride_of_parents(0);
         if constexpr (G::n_active > 2) first += i / (quads * columns_x) * Memory::stride_of_parents(1);
-        const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.orders[first]);
+        const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.parent_magnitude(first));
         std::uint32_t low = 0, high = 0, any = 0; // of six in a row
 #pragma unroll
         for (std::uint32_t dy = 0; dy < (G::n_active > 2 ? 3 : 1); ++dy)
@@ -162,7 +163,7 @@ __device__ void for_coarse_points(const TilePlace<T>&, Memory& memory, const Use
         std::uint32_t at = 0;
 #pragma unroll
         for (std::uint32_t a = 0; a < 4; ++a) at += (p.x[a] + (g.is_active(a) ? 1 : 0)) * parent_stride(memory, a);
-        use(p, k, memory.value(position(g, c, p)), memory.order(at) == special_magnitude);
+        use(p, k, memory.value(position(g, c, p)), memory.parent_magnitude(at) == special_magnitude);
     });
 }
 
@@ -300,7 +301,7 @@ __device__ std::uint32_t activity(AnyMemory<T>& memory, std::uint32_t c, const P
 // Of four points of a full tile along its last axis: Q, as bytes.
 template <class T, TileShape shape, class C>
 __device__ std::uint32_t sums_of_earlier_phases(FullMemory<T, shape>& memory, C, const Point& first) {
-    using G = FullTile<shape>;
+    using G = FullTile<T, shape>;
     constexpr std::uint32_t c = C::value, along_last = 1u << G::last_axis;
     std::uint32_t sum = 0, any = 0;
     const auto add = [&]<std::uint32_t source>(ClassConstant<source> constant) { // what touches points of this class
@@ -343,7 +344,7 @@ __device__ std::uint32_t sums_of_earlier_phases(FullMemory<T, shape>& memory, C,
 // N of a column.
 template <class T, TileShape shape, class C, std::uint32_t n>
 __device__ void activities(FullMemory<T, shape>& memory, C c, const Point& first, std::uint32_t (&active)[n]) {
-    using G = FullTile<shape>;
+    using G = FullTile<T, shape>;
     const std::uint32_t at = parent_position(G{}, first);
     if constexpr (G::n_active == 1) {
 #pragma unroll
@@ -369,7 +370,7 @@ __device__ void activities(FullMemory<T, shape>& memory, C c, const Point& first
 template <class T, TileShape shape, class C, std::uint32_t n>
 __device__ void put_magnitudes(FullMemory<T, shape>& memory, C c, const Point& first,
                                const std::uint32_t (&magnitude)[n]) {
-    using G = FullTile<shape>;
+    using G = FullTile<T, shape>;
     const std::uint32_t at = magnitude_position(G{}, c, first);
     if constexpr (G::n_active == 1) {
         for (std::uint32_t k = 0; k < n; ++k)

@@ -247,12 +247,12 @@ struct ReadMemory {
     std::uint32_t large;                         // lanes that have decoded symbols with extra bits, or missing ones
     Ticket ticket;
     std::uint64_t checksum;
-    Array<FullMemory<T, shape>, most_tiles_read> full; // as many as there are
+    Array<FullReading<T, shape>, most_tiles_read> full; // as many as there are
 };
 
 template <class T, TileShape shape>
 constexpr std::size_t read_memory_bytes(std::uint32_t tiles) {
-    return sizeof(ReadMemory<T, shape>) - (most_tiles_read - tiles) * sizeof(FullMemory<T, shape>);
+    return sizeof(ReadMemory<T, shape>) - (most_tiles_read - tiles) * sizeof(FullReading<T, shape>);
 }
 
 __device__ inline void report(std::uint64_t* first, std::uint64_t tile, std::uint32_t error) {
@@ -376,11 +376,13 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 shared.table_of[threadIdx.x] =
                     a.tables->table_of[row_of(lattice.number, phase) / n_places][threadIdx.x];
             __syncthreads();
-            with_tile([&](auto& memory) {
-                predict_phase(reading, memory, phase, a.work.cubic, shared.table_of);
-                if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
-            });
-            __syncthreads();
+            for (std::uint32_t part = 0; part < (FullTile<T, shape>::in_place ? 2 : 1); ++part) {
+                with_tile([&](auto& memory) {
+                    predict_phase(reading, memory, phase, a.work.cubic, shared.table_of, part == 1);
+                    if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
+                });
+                __syncthreads();
+            }
             if (warp() == 0) { // each lane for its tile
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);
                 const std::uint32_t mine = tile_of_warp() < tiles ? tile_of_warp() : 0;
@@ -588,7 +590,7 @@ SplinePlan plan_spline(SplineKernel kernel, std::uint32_t n_axes, std::uint32_t 
             CUSZ_CUDA(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
             const std::size_t left = static_cast<std::size_t>(most_bytes) - read_memory_bytes<T, shape>(0);
             plan.tiles_of_block = static_cast<std::uint32_t>(
-                std::clamp<std::size_t>(left / sizeof(FullMemory<T, shape>), 1, most_tiles_read));
+                std::clamp<std::size_t>(left / sizeof(FullReading<T, shape>), 1, most_tiles_read));
             plan.blocks = at_once(blocks_of_processor<read_spline_kernel<T, shape>>(
                 device, plan.tiles_of_block * tile_threads, read_memory_bytes<T, shape>(plan.tiles_of_block)));
             plan.scratch_bytes = plan.tiles_of_block * any_memory_bytes<T>(positions);

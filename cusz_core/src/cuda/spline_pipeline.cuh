@@ -201,13 +201,14 @@ __device__ std::uint32_t code_otherwise(T d, T p, const Quantiser<T>& q, T& valu
 template <class T, TileShape shape, class Sink>
 __device__ void code_phase(const TilePlace<T>& place, FullMemory<T, shape>& memory, std::uint32_t phase, bool cubic,
                            Sink& sink) {
-    using G = FullTile<shape>;
-    constexpr std::uint32_t n = G::column, m = G::template at_once<T>;
+    using G = FullTile<T, shape>;
+    constexpr std::uint32_t n = G::column, m = G::at_once;
     const G g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
     const PointOffsets original(g, place.original, lattice.original_stride);
     g.for_classes(phase, [&](auto c) {
+        if (G::replaces_first(c)) __syncthreads();
         if (phase < G::n_active) predict_margin(place, memory, c, cubic);
         g.for_columns(c, fresh_tile_thread(), [&](const Point& first, std::uint32_t column) {
             std::int32_t code[n];
@@ -384,7 +385,7 @@ struct Counting {
 // Which groups of a phase of a full tile are significant, by bit; by whole warps.
 template <class T, TileShape shape>
 __device__ std::uint32_t significant_groups(FullMemory<T, shape>& memory, std::uint32_t phase) {
-    const bool is = lane() < FullTile<shape>::groups_of_phase(phase) && memory.significant(lane()) != 0;
+    const bool is = lane() < FullTile<T, shape>::groups_of_phase(phase) && memory.significant(lane()) != 0;
     return __ballot_sync(whole_warp, is);
 }
 
@@ -457,7 +458,7 @@ struct Listing {
     template <class T, TileShape shape, std::uint32_t n>
     __device__ void column(FullMemory<T, shape>& memory, std::uint32_t phase, const Point& first, std::uint32_t context,
                            bool significant, const std::int32_t (&code)[n], const std::uint32_t (&place)[n]) {
-        using G = FullTile<shape>;
+        using G = FullTile<T, shape>;
         const std::uint32_t flags = G::first_entry(phase), values = flags + G::groups_of_phase(phase);
         std::uint32_t own[n], all = 0, codes = 0;
         std::uint16_t* const to = &scratch->entries[values + first.order];
@@ -492,7 +493,7 @@ struct Listing {
     }
     template <class T, TileShape shape>
     __device__ void finish(FullMemory<T, shape>& memory, std::uint32_t phase) {
-        using G = FullTile<shape>;
+        using G = FullTile<T, shape>;
         const std::uint32_t groups = significant_groups(memory, phase), n_groups = G::groups_of_phase(phase);
         const std::uint32_t bits = lane() < n_groups ? extra_bits[lane()] : 0, to_here = warp_inclusive_sum(bits),
                             all = __shfl_sync(whole_warp, to_here, warp_lanes - 1), begin = output.extra_bits;

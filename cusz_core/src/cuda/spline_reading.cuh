@@ -155,17 +155,19 @@ __device__ void put_coarse(const TilePlace<T>& place, Memory& memory) {
     });
 }
 
-// Up to the symbols of a phase: predictions, contexts of groups, and the table of each value's symbol.
+// Up to the symbols of a phase: predictions, contexts of groups, and the table of each value's symbol. In two parts,
+// with a barrier between them, where classes replace others: these are the second.
 template <class T, TileShape shape>
-__device__ void predict_phase(const TileReading<T>& reading, FullMemory<T, shape>& memory, std::uint32_t phase,
-                              bool cubic, const Array<std::uint8_t, engine_places>& table_of) {
-    using G = FullTile<shape>;
-    constexpr std::uint32_t n = G::column, m = G::template at_once<T>;
+__device__ void predict_phase(const TileReading<T>& reading, FullReading<T, shape>& memory, std::uint32_t phase,
+                              bool cubic, const Array<std::uint8_t, engine_places>& table_of, bool second_part) {
+    using G = FullTile<T, shape>;
+    constexpr std::uint32_t n = G::column, m = G::at_once;
     const TilePlace<T>& place = reading.place;
     const G g = memory.geometry();
     const T inv = place.lattice->quantiser.inv;
     const bool codes = reading.kind == kind_coded;
     g.for_classes(phase, [&](auto c) {
+        if (G::in_place && G::replaces(c) != second_part) return;
         if (phase < G::n_active) predict_margin(place, memory, c, cubic);
         g.for_columns(c, tile_thread(), [&](const Point& first, std::uint32_t) {
             std::uint32_t sum = 0;
@@ -201,7 +203,8 @@ __device__ void predict_phase(const TileReading<T>& reading, FullMemory<T, shape
 }
 template <class T>
 __device__ void predict_phase(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase, bool cubic,
-                              const Array<std::uint8_t, engine_places>& table_of) {
+                              const Array<std::uint8_t, engine_places>& table_of, bool second_part) {
+    if (second_part) return;
     const TilePlace<T>& place = reading.place;
     const AnyTile& g = memory.geometry();
     g.for_classes(phase, [&](std::uint32_t c) {
@@ -222,9 +225,9 @@ __device__ void predict_phase(const TileReading<T>& reading, AnyMemory<T>& memor
 
 // Where symbols are to be decoded, from the flags of groups; by one thread. Returns their number.
 template <class T, TileShape shape>
-__device__ std::uint32_t find_symbols(FullMemory<T, shape>& memory, std::uint32_t phase) {
+__device__ std::uint32_t find_symbols(FullReading<T, shape>& memory, std::uint32_t phase) {
     std::uint32_t n = 0;
-    for (std::uint32_t g = 0; g < FullTile<shape>::groups_of_phase(phase); ++g)
+    for (std::uint32_t g = 0; g < FullTile<T, shape>::groups_of_phase(phase); ++g)
         if (memory.significant(g) != 0) memory.places[n++] = static_cast<std::uint16_t>(g * 64);
     return n * 64;
 }
@@ -238,12 +241,12 @@ __device__ std::uint32_t find_symbols(AnyMemory<T>& memory, std::uint32_t phase)
 // Moves the tables of values in significant groups together, where they are not so already. What is in other groups of
 // a full tile gets the symbol of code 0.
 template <class T, TileShape shape>
-__device__ void gather_tables(FullMemory<T, shape>& memory, std::uint32_t phase) {
+__device__ void gather_tables(FullReading<T, shape>& memory, std::uint32_t phase) {
     constexpr std::uint32_t zeros = Alphabet(default_r).zero() * 0x01010101;
-    const std::uint32_t n_groups = FullTile<shape>::groups_of_phase(phase), all = significant_groups(memory, phase);
+    const std::uint32_t n_groups = FullTile<T, shape>::groups_of_phase(phase), all = significant_groups(memory, phase);
     if (static_cast<std::uint32_t>(__popc(all)) == n_groups) return;
     auto* const fours = reinterpret_cast<std::uint32_t*>(memory.orders.item);
-    for (std::uint32_t i = tile_thread(); i < FullTile<shape>::points_of_phase(phase) / 4; i += tile_threads)
+    for (std::uint32_t i = tile_thread(); i < FullTile<T, shape>::points_of_phase(phase) / 4; i += tile_threads)
         if ((all >> i / 16 & 1) == 0) fours[i] = zeros;
 }
 template <class T>
@@ -325,7 +328,7 @@ __device__ void read_codes(const TileReading<T>& reading, Memory& memory, std::u
             code = static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra);
             at += bits;
         }
-        memory.code(phase, o) = static_cast<T>(code);
+        memory.code(phase, o) = code;
     });
 }
 
@@ -355,8 +358,7 @@ __device__ Decoded<T> decoded_value(const TileReading<T>& reading, Memory& memor
     constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     if (reading.kind == kind_coded) {
         const std::uint32_t symbol = memory.order(o);
-        return from_code(is_direct(symbol) ? direct_code(symbol) : static_cast<std::int32_t>(memory.code(phase, o)),
-                         predicted, q);
+        return from_code(is_direct(symbol) ? direct_code(symbol) : memory.code(phase, o), predicted, q);
     }
     if (reading.kind == kind_empty) return from_code(0, predicted, q);
     if (reading.kind == kind_special) return from_bits(q.special, predicted, q);
@@ -365,10 +367,10 @@ __device__ Decoded<T> decoded_value(const TileReading<T>& reading, Memory& memor
 
 // Values of a phase from codes and predictions.
 template <class T, TileShape shape>
-__device__ void reconstruct_phase(const TileReading<T>& reading, FullMemory<T, shape>& memory, std::uint32_t phase,
+__device__ void reconstruct_phase(const TileReading<T>& reading, FullReading<T, shape>& memory, std::uint32_t phase,
                                   const std::uint16_t* units, std::uint32_t first_value) {
-    using G = FullTile<shape>;
-    constexpr std::uint32_t n = G::column, m = G::template at_once<T>;
+    using G = FullTile<T, shape>;
+    constexpr std::uint32_t n = G::column, m = G::at_once;
     const TilePlace<T>& place = reading.place;
     const G g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
@@ -394,7 +396,7 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullMemory<T, s
 #pragma unroll
                         for (std::uint32_t k = 0; k < m; ++k) {
                             if (is_direct(symbols[k])) continue;
-                            code[k] = static_cast<std::int32_t>(memory.code(phase, part.order + k * G::row_lanes));
+                            code[k] = memory.code(phase, part.order + k * G::row_lanes);
                             together = together && code[k] != missing_code;
                         }
                     }

@@ -69,10 +69,16 @@ __device__ void for_known_classes(std::uint32_t phase, const Use& use) {
 
 // ---- Full tiles: extents are constants. A warp takes whole groups of 64, one after the other.
 
-template <TileShape shape>
+template <class T, TileShape shape>
 struct FullTile {
     static constexpr bool known = true;
     static constexpr std::uint32_t n_active = axes_of(shape);
+    // Whether classes that are odd along axis 2 lie where what they are predicted from along it has been: or else four
+    // tiles of f64 are too much for a multiprocessor that has 164 KiB.
+    static constexpr bool in_place = sizeof(T) == 8 && n_active == 3;
+    static constexpr bool replaces(std::uint32_t c) { return in_place && (c & 4) != 0; }
+    // Whether a class is the first of its phase to do so, after others that are predicted from what it replaces.
+    static constexpr bool replaces_first(std::uint32_t c) { return in_place && (c == 4 || c == 5); }
     static constexpr std::uint32_t n(std::uint32_t a) { // half coordinates of every class
         return a < n_active ? tile_edges(n_active)[a] / 2 : 1;
     }
@@ -103,17 +109,29 @@ struct FullTile {
             if (static_cast<std::uint32_t>(std::popcount(c)) == phase) sum += positions(c);
         return sum;
     }
-    // Memory has two parts. The first is for phase 1 and then 3, the second for class 0 and then phase 2.
-    static constexpr std::uint32_t first_part = positions_of_phase(1);
-    static constexpr std::uint32_t second_part = std::max({positions(0), positions_of_phase(2), points_of_phase(1)});
+    // Memory has two parts. The first is for phase 1 and then 3, the second for class 0 and then phase 2. Or, in place,
+    // the first is for classes 1 and 2, the second for class 0, and class 3 behind class 4.
+    static constexpr std::uint32_t values_of_codes = (points_of_phase(1) * 4 - 1) / sizeof(T) + 1;
+    static constexpr std::uint32_t first_part = in_place ? positions(1) + positions(2) : positions_of_phase(1);
+    static constexpr std::uint32_t second_part =
+        in_place ? std::max({positions(0), positions(4) + positions(3), positions(4) + values_of_codes})
+                 : std::max({positions(0), positions_of_phase(2), values_of_codes});
     static constexpr std::uint32_t memory = first_part + second_part;
     static constexpr std::uint32_t begin(std::uint32_t c) { // of a class's positions
+        if (replaces(c)) return begin(c & 3);
+        if (in_place && c == 3) return first_part + positions(4);
         const auto phase = static_cast<std::uint32_t>(std::popcount(c));
         std::uint32_t at = phase % 2 == 0 ? first_part : 0;
         for (std::uint32_t before = 1; before < c; ++before)
             if (static_cast<std::uint32_t>(std::popcount(before)) == phase) at += positions(before);
         return at;
     }
+    // Of a phase's codes when it is decoded: where there are no values that are still needed.
+    static constexpr std::uint32_t codes_begin(std::uint32_t phase) {
+        if (in_place) return phase == 1 ? begin(3) : begin(4);
+        return phase == 1 ? first_part : phase == 2 ? 0 : class_points;
+    }
+    static_assert(!in_place || values_of_codes <= positions(4));
     static constexpr std::uint32_t first(std::uint32_t c) { // of its first point
         std::uint32_t at = begin(c);
         for (std::uint32_t a = 0; a < n_active; ++a) at += margin(c, a) * stride(c, a);
@@ -191,7 +209,6 @@ struct FullTile {
                 i);
     }
     // So many points of a column are worked on at once, as long as registers suffice.
-    template <class T>
     static constexpr std::uint32_t at_once = sizeof(T) == 8 && column > 4 ? 4 : column;
     // Number k of a column.
     __device__ static Point in_column(const Point& first, std::uint32_t k) {
@@ -212,12 +229,29 @@ struct FullTile {
     // Calls use(x, y, z, w) for all positions of a class around the tile.
     template <class C, class Use>
     __device__ void for_margin(C c, const Use& use) const {
-        beside<2>(c, use);
-        beside<1>(c, use);
-        beside<0>(c, use);
+        if constexpr (replaces(C::value)) {
+            columns_beside(c, use);
+        } else {
+            beside<2>(c, use);
+            beside<1>(c, use);
+            beside<0>(c, use);
+        }
     }
 
 private:
+    // The same by columns along axis 2, each by one thread and upwards: what is put there replaces what is read.
+    template <class C, class Use>
+    __device__ void columns_beside(C c, const Use& use) const {
+        constexpr int row = padded(c, 0), of_rows = margin(c, 1) * 3 * row, all = of_rows + margin(c, 0) * 3 * n(1);
+        for (auto i = static_cast<int>(fresh_tile_thread()); i < all; i += tile_threads) {
+            const bool in_row = i < of_rows; // or beside the tile along axis 0
+            const int j = i - of_rows, across = in_row ? i / row : j % 3,
+                      outside = across == 0 ? -1 : static_cast<int>(in_row ? n(1) : n(0)) + across - 1,
+                      x = in_row ? i % row - static_cast<int>(margin(c, 0)) : outside, y = in_row ? outside : j / 3;
+#pragma unroll
+            for (int z = 0; z < static_cast<int>(n(2)); ++z) use(x, y, z, 0);
+        }
+    }
     // Those before and behind it along an axis; along the axes before this one the margin is included.
     template <std::uint32_t axis, class C, class Use>
     __device__ void beside(C c, const Use& use) const {
@@ -359,42 +393,53 @@ struct AnyTile {
 
 template <class T, TileShape shape>
 struct FullMemory {
-    using Geometry = FullTile<shape>;
-    // First of the coarser lattice's magnitudes, with one around those of class 0, four along the last axis in a word.
+    using Geometry = FullTile<T, shape>;
+    // Of the coarser lattice's magnitudes, with one around those of class 0, four along the last axis in a word. They
+    // are where phase 1 will be.
     static constexpr std::uint32_t stride_of_parents(std::uint32_t a) {
         if (a == Geometry::last_axis) return 1;
         std::uint32_t stride = (Geometry::n(Geometry::last_axis) + 2 + 3) / 4 * 4;
         for (std::uint32_t b = 0; b < a && b != Geometry::last_axis; ++b) stride *= Geometry::n(b) + 2;
         return stride;
     }
-    static constexpr std::uint32_t bytes_of_order = std::max(Geometry::points_of_phase(1), stride_of_parents(4));
+    static_assert(stride_of_parents(4) <= Geometry::positions(1) * sizeof(T));
 
-    Array<T, Geometry::memory> values;
-    alignas(16) Array<std::uint8_t, (bytes_of_order + 15) / 16 * 16> orders; // then tables of symbols, then symbols
+    alignas(16) Array<T, Geometry::memory> values;
     alignas(4) Array<std::uint8_t, Geometry::class_points> parent_sums;
     alignas(4) Array<std::uint8_t, Geometry::magnitude_bytes> magnitudes;
-    // Of a phase's groups, in coding order: sums of S + N.
-    Array<std::uint16_t, 32> sums;
-    Array<std::uint8_t, 32> significant_flags;
-    Array<std::uint16_t, 32> places; // of every 64th symbol that is coded, in `orders`
+    Array<std::uint8_t, 32> significant_flags; // of a phase's groups, in coding order
 
     __device__ Geometry geometry() const { return {}; }
     __device__ T& value(std::uint32_t at) { return values[at]; }
     __device__ std::uint8_t& magnitude(std::uint32_t at) { return magnitudes[at]; }
     __device__ std::uint8_t& parents(std::uint32_t at) { return parent_sums[at]; }
+    __device__ std::uint8_t& parent_magnitude(std::uint32_t at) {
+        assert(at < stride_of_parents(4));
+        return reinterpret_cast<std::uint8_t*>(values.item)[at];
+    }
+    __device__ std::uint8_t& significant(std::uint32_t g) { return significant_flags[g]; }
+};
+
+// With what is needed to decode.
+template <class T, TileShape shape>
+struct FullReading : FullMemory<T, shape> {
+    using Geometry = FullTile<T, shape>;
+    alignas(16) Array<std::uint8_t, Geometry::points_of_phase(1)> orders; // tables of symbols, then symbols
+    Array<std::uint16_t, 32> sums;                                        // of S + N, of a phase's groups
+    Array<std::uint16_t, 32> places; // of every 64th symbol that is coded, in `orders`
+
     __device__ std::uint8_t& order(std::uint32_t at) { return orders[at]; }
-    // Codes of a phase that is decoded, where values are not needed any more.
-    __device__ T& code(std::uint32_t phase, std::uint32_t at) {
-        return values[(phase == 1 ? Geometry::first_part : phase == 2 ? 0 : Geometry::class_points) + at];
+    __device__ std::int32_t& code(std::uint32_t phase, std::uint32_t at) {
+        assert(at < Geometry::points_of_phase(phase));
+        return reinterpret_cast<std::int32_t*>(this->values.item + Geometry::codes_begin(phase))[at];
     }
     __device__ std::uint16_t& sum(std::uint32_t g) { return sums[g]; }
-    __device__ std::uint8_t& significant(std::uint32_t g) { return significant_flags[g]; }
 };
 
 // Once for a block: the rows of zeros stay as they are.
 template <class T, TileShape shape>
 __device__ void clear_magnitudes(FullMemory<T, shape>& memory) {
-    for (std::uint32_t i = tile_thread(); i < FullTile<shape>::magnitude_bytes; i += tile_threads)
+    for (std::uint32_t i = tile_thread(); i < FullTile<T, shape>::magnitude_bytes; i += tile_threads)
         memory.magnitudes[i] = 0;
 }
 
@@ -402,7 +447,7 @@ __device__ void clear_magnitudes(FullMemory<T, shape>& memory) {
 template <class T>
 struct AnyMemory {
     AnyTile tile;
-    Array<T, max_tile_values> codes;
+    Array<std::int32_t, max_tile_values> codes;
     Array<std::uint8_t, max_tile_values> parent_sums, magnitudes, orders, symbols;
     // By group, in coding order: the sum of S + N, and F, which is for writing; then its first value, and how many
     // values of significant groups are before it.
@@ -417,8 +462,9 @@ struct AnyMemory {
     __device__ std::uint8_t& magnitude(std::uint32_t at) { return magnitudes[at]; }
     __device__ std::uint8_t& parents(std::uint32_t at) { return parent_sums[at]; }
     __device__ std::uint8_t& order(std::uint32_t at) { return orders[at]; }
+    __device__ std::uint8_t& parent_magnitude(std::uint32_t at) { return orders[at]; }
     __device__ std::uint8_t& symbol(std::uint32_t at) { return symbols[at]; }
-    __device__ T& code(std::uint32_t, std::uint32_t at) { return codes[at]; }
+    __device__ std::int32_t& code(std::uint32_t, std::uint32_t at) { return codes[at]; }
     __device__ std::uint32_t& sum(std::uint32_t g) { return sums[g]; }
     __device__ std::uint8_t& context(std::uint32_t g) { return contexts[g]; }
     __device__ std::uint8_t& significant(std::uint32_t g) { return significant_flags[g]; }

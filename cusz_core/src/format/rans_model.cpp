@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "../errors.hpp"
@@ -16,28 +17,39 @@ using Histogram = std::array<std::uint64_t, n_symbols>;
 
 class BitWriter {
 public:
-    void put(std::uint32_t value, int bits) {
-        for (int i = 0; i < bits; ++i, ++at_) {
-            if (at_ % 32 == 0) bytes_.resize(bytes_.size() + 4);
-            bytes_[at_ / 8] |= static_cast<std::byte>((value >> i & 1) << at_ % 8);
-        }
+    void put(std::uint32_t value, int bits) { // fewer than 32, and no others are set
+        held_ |= std::uint64_t{value} << n_;
+        n_ += bits;
+        if (n_ >= 32) put_word();
     }
-    std::vector<std::byte> take() { return std::move(bytes_); }
+    std::vector<std::byte> take() {
+        if (n_ > 0) put_word();
+        return std::move(bytes_);
+    }
 
 private:
+    void put_word() {
+        const auto word = static_cast<std::uint32_t>(held_);
+        bytes_.resize(bytes_.size() + sizeof word);
+        std::memcpy(bytes_.data() + bytes_.size() - sizeof word, &word, sizeof word);
+        held_ >>= 32;
+        n_ -= 32;
+    }
     std::vector<std::byte> bytes_;
-    std::size_t at_ = 0;
+    std::uint64_t held_ = 0;
+    int n_ = 0;
 };
 
 class BitReader {
 public:
     explicit BitReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-    std::uint32_t take(int bits) {
-        std::uint32_t value = 0;
-        for (int i = 0; i < bits; ++i, ++at_) {
-            if (at_ / 8 >= bytes_.size()) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the model is too short");
-            value |= (static_cast<std::uint32_t>(bytes_[at_ / 8]) >> at_ % 8 & 1) << i;
-        }
+    std::uint32_t take(int bits) { // fewer than 32
+        const std::size_t end = at_ + static_cast<std::size_t>(bits);
+        if (end > bytes_.size() * 8) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the model is too short");
+        std::uint64_t here = 0;
+        std::memcpy(&here, bytes_.data() + at_ / 8, std::min(sizeof here, bytes_.size() - at_ / 8));
+        const auto value = static_cast<std::uint32_t>(here >> at_ % 8 & ((std::uint64_t{1} << bits) - 1));
+        at_ = end;
         return value;
     }
     // Throws CORRUPT unless only zeros are left, in the last word.
@@ -52,20 +64,34 @@ private:
     std::size_t at_ = 0;
 };
 
+// size_of and weight_of, looked up.
+struct Sizes {
+    std::array<std::uint16_t, rans_total + 1> of_frequency{};
+    std::array<std::uint32_t, n_symbols> of_code{};
+    constexpr Sizes() {
+        for (std::uint32_t f = 1; f <= rans_total; ++f) of_frequency[f] = static_cast<std::uint16_t>(size_of(f));
+        for (std::uint32_t s = 0; s < n_symbols; ++s) of_code[s] = weight_of(s);
+    }
+};
+constexpr Sizes sizes{};
+
 // Frequencies that add up to rans_total; every symbol that is counted, or in every table, gets at least 1.
 Frequencies normalised(const Histogram& counts) {
     Frequencies frequency{};
     const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
     std::int64_t left = rans_total;
+    std::array<std::uint16_t*, n_symbols> given{};
+    auto last = given.begin();
     for (std::uint32_t s = 0; s < n_symbols; ++s) {
         if (counts[s] == 0 && !in_every_table(s)) continue;
         const std::uint64_t share = total == 0 ? 0 : (counts[s] * rans_total + total / 2) / total;
         frequency[s] = static_cast<std::uint16_t>(std::max<std::uint64_t>(share, 1));
         left -= frequency[s];
+        *last++ = &frequency[s];
     }
     // Rounding leaves some over, or took too many: the most frequent symbols bear it, one each in turn.
     while (left != 0) {
-        auto* const largest = &*std::max_element(frequency.begin(), frequency.end());
+        std::uint16_t* const largest = *std::max_element(given.begin(), last, [](auto* a, auto* b) { return *a < *b; });
         const std::int64_t change = left > 0 ? left : -std::min<std::int64_t>(-left, std::max(1, *largest / 64));
         *largest = static_cast<std::uint16_t>(*largest + change);
         left -= change;
@@ -76,14 +102,10 @@ Frequencies normalised(const Histogram& counts) {
 } // namespace
 
 void RansCounts::clear() {
-    std::memset(symbol.data(), 0, sizeof symbol); // not `= {}`, which would make another one first
+    for (std::uint32_t c = 0; c < n_contexts; ++c)
+        if (used[c]) symbol[c].fill(0);
+    used.fill(false);
     group = {};
-}
-
-bool RansCounts::has(std::uint32_t context) const {
-    std::uint32_t any = 0;
-    for (const std::uint32_t n : symbol[context]) any |= n;
-    return any != 0;
 }
 
 void RansCounts::add(const RansCounts& other, std::uint64_t of_field, std::uint64_t of_coarser) {
@@ -91,8 +113,12 @@ void RansCounts::add(const RansCounts& other, std::uint64_t of_field, std::uint6
         for (std::size_t s = 0; s < sums.size(); ++s)
             sums[s] = static_cast<std::uint32_t>(std::min(counts[s] * weight + sums[s], std::uint64_t{UINT32_MAX}));
     };
-    for (std::uint32_t c = 0; c < n_contexts; ++c)
-        if (other.has(c)) add_to(symbol[c], other.symbol[c], c < row_of(1, 1) ? of_field : of_coarser);
+    for (std::uint32_t c = 0; c < n_contexts; ++c) {
+        const std::uint64_t weight = c < row_of(1, 1) ? of_field : of_coarser;
+        if (!other.used[c] || weight == 0) continue;
+        add_to(symbol[c], other.symbol[c], weight);
+        used[c] = true;
+    }
     for (std::size_t c = 0; c < n_group_contexts; ++c) {
         add_to(group[0][c], other.group[0][c], of_field);
         add_to(group[1][c], other.group[1][c], of_coarser);
@@ -185,11 +211,11 @@ std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts
         for (std::uint32_t s = 0; s < n_symbols; ++s) {
             const bool escapes = model.frequency[t][s] == 0;
             const std::uint32_t coded = escapes ? alphabet.escape(alphabet.meaning(s).leading) : s;
-            bits[t][s] = size_of(model.frequency[t][coded]) + 256 * alphabet.meaning(coded).extra_bits;
+            bits[t][s] = sizes.of_frequency[model.frequency[t][coded]] + 256 * alphabet.meaning(coded).extra_bits;
         }
     std::array<std::uint64_t, 3> size{};
     for (std::uint32_t c = 0; c < n_contexts; ++c) {
-        if (!counts.has(c)) continue;
+        if (!counts.used[c]) continue;
         const auto& of_table = bits[model.table[c]];
         std::uint64_t sum = 0;
         for (std::uint32_t s = 0; s < n_symbols; ++s) sum += std::uint64_t{counts.symbol[c][s]} * of_table[s];
@@ -198,8 +224,8 @@ std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts
     for (std::size_t c = 0; c < n_group_contexts; ++c)
         for (std::size_t i = 0; i < 2; ++i) {
             const std::uint32_t g = model.significant[c];
-            size[i] += std::uint64_t{counts.group[i][c][0]} * size_of(rans_total - g);
-            size[i] += std::uint64_t{counts.group[i][c][1]} * size_of(g);
+            size[i] += std::uint64_t{counts.group[i][c][0]} * sizes.of_frequency[rans_total - g];
+            size[i] += std::uint64_t{counts.group[i][c][1]} * sizes.of_frequency[g];
         }
     return size;
 }
@@ -208,8 +234,7 @@ RansModel choose_model(const RansCounts& counts) {
     RansModel model;
     // The contexts that occur, with their symbols that do.
     struct Symbol {
-        std::uint32_t number;
-        std::uint64_t weight;
+        std::uint32_t number, weight;
     };
     struct Context {
         std::uint32_t number;
@@ -224,13 +249,21 @@ RansModel choose_model(const RansCounts& counts) {
     for (std::uint32_t c = 0; c < n_contexts; ++c) {
         Context context{.number = c, .first = symbols.size()};
         const auto& of_context = counts.symbol[c];
-        if (!counts.has(c)) continue;
-        for (std::uint32_t s = 0; s < n_symbols; ++s) {
-            if (of_context[s] == 0) continue;
-            const std::uint64_t weight = of_context[s];
-            symbols.push_back({s, weight});
-            context.n += weight;
-            context.size += weight * weight_of(s);
+        if (!counts.used[c]) continue;
+        constexpr std::uint32_t at_once = 15; // of which mostly none occurs
+        static_assert(n_symbols % at_once == 0);
+        for (std::uint32_t some = 0; some < n_symbols; some += at_once) {
+            if (std::all_of(&of_context[some], &of_context[some] + at_once, [](auto n) { return n == 0; })) continue;
+            std::size_t last = symbols.size();
+            symbols.resize(last + at_once);
+            for (std::uint32_t s = some; s < some + at_once; ++s) { // without branches, which would be mispredicted
+                const std::uint32_t weight = of_context[s];
+                symbols[last] = {s, weight};
+                last += weight > 0;
+                context.n += weight;
+                context.size += std::uint64_t{weight} * sizes.of_code[s];
+            }
+            symbols.resize(last);
         }
         context.last = symbols.size();
         n_values += context.n;
@@ -261,17 +294,26 @@ RansModel choose_model(const RansCounts& counts) {
     make_tables();
     // Then contexts go to the table that codes them shortest, twice.
     for (int round = 0; round < 2 && n_tables > 1; ++round) {
-        std::array<std::array<std::uint32_t, most_tables>, n_symbols> bits{};
+        // In f64, which is exact, as sums are below 2^52; for half of the tables at once, as there are often few.
+        constexpr std::uint32_t half = most_tables / 2;
+        std::array<std::array<double, most_tables>, n_symbols> bits{};
         for (std::size_t s = 0; s < n_symbols; ++s)
             for (std::uint32_t t = 0; t < n_tables; ++t)
-                bits[s][t] = model.frequency[t][s] == 0 ? size_of_unknown : size_of(model.frequency[t][s]);
+                bits[s][t] = model.frequency[t][s] == 0 ? size_of_unknown : sizes.of_frequency[model.frequency[t][s]];
         for (const Context& c : contexts) {
-            std::array<std::uint64_t, most_tables> cost{};
-            for (std::size_t i = c.first; i < c.last; ++i)
-                for (std::uint32_t t = 0; t < most_tables; ++t)
-                    cost[t] += symbols[i].weight * bits[symbols[i].number][t];
-            model.table[c.number] =
-                static_cast<std::uint8_t>(std::min_element(cost.begin(), cost.begin() + n_tables) - cost.begin());
+            double least = std::numeric_limits<double>::max();
+            for (std::uint32_t first = 0; first < n_tables; first += half) {
+                std::array<double, half> cost{};
+                for (std::size_t i = c.first; i < c.last; ++i) {
+                    const double* const of_symbol = &bits[symbols[i].number][first];
+                    for (std::uint32_t t = 0; t < half; ++t) cost[t] += symbols[i].weight * of_symbol[t];
+                }
+                for (std::uint32_t t = 0; t < std::min(half, n_tables - first); ++t) {
+                    if (cost[t] >= least) continue;
+                    least = cost[t];
+                    model.table[c.number] = static_cast<std::uint8_t>(first + t);
+                }
+            }
         }
         make_tables();
     }

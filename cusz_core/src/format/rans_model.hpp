@@ -68,13 +68,17 @@ inline TablesOfPlaces tables_of_places(const RansModel& model) {
 // Symbols of the values in significant groups, and groups, by context.
 struct RansCounts {
     std::array<std::array<std::uint32_t, n_symbols>, n_contexts> symbol{};
+    std::array<bool, n_contexts> used{}; // whether anything is counted there; of a small field, in few of them
     // By lattice: 0, and the coarser ones.
     std::array<std::array<std::array<std::uint32_t, 2>, n_group_contexts>, 2> group{};
 
+    void count(std::uint32_t context, std::uint32_t s) {
+        ++symbol[context][s];
+        used[context] = true;
+    }
     void clear();
     // With weights of what lattice 0 and the coarser ones have. Sums stay below 2^32.
     void add(const RansCounts& other, std::uint64_t of_field, std::uint64_t of_coarser);
-    bool has(std::uint32_t context) const; // whether anything is counted there
 };
 
 // 2^-8 bits: the largest x with 2^(x / 256) <= n, for n >= 1.
