@@ -139,15 +139,8 @@ private:
     template <class T>
     std::vector<LatticeArrays<T>> make_arrays(const Schedule& schedule, const Top& top, const Quantiser<T>& q,
                                               std::vector<Patch>& patches) {
-        // Of those that are kept whole each needs only the next coarser one: every second one has the same memory. But
-        // the top's, which is filled once, is needed from the beginning for every pass.
         const Pyramid& pyramid = schedule.pyramid();
-        std::vector<std::uint64_t> at(pyramid.lattices.size() + 1); // by lattice, and behind the last one
-        for (std::size_t i = 1, n_whole = 0; i < pyramid.lattices.size(); ++i) {
-            const bool shares = schedule.is_whole(i) && ++n_whole > 2 && i < pyramid.n_coded();
-            at[i + 1] = at[i] + (shares ? 0 : schedule.values(i));
-            if (shares) at[i] = at[i - 2];
-        }
+        const std::vector<std::uint64_t> at = schedule.places();
         const std::uint64_t values = at.back();
         auto* const value = lattices_.reserve<T>(values + lane_room + (values + lane_room) / sizeof(T) + 1);
         auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values + lane_room);

@@ -1,7 +1,6 @@
 #include "spline_schedule.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "parallel.hpp"
 #include "spline_kernels.hpp"
@@ -32,10 +31,8 @@ std::uint64_t tiles_before(const Lattice& lattice, std::size_t j) {
 
 Schedule::Schedule(const Pyramid& of, std::size_t bytes_of_value, int threads)
     : pyramid_(of), bytes_of_point_(bytes_of_value + 1) {
-    const std::uint64_t field_bytes = of.lattices[0].values() * bytes_of_value,
-                        most = std::max(field_bytes / largest_part_kept_whole, bytes_kept_whole);
-    while (first_whole_ < of.n_coded() && array_bytes(first_whole_) > most) ++first_whole_;
-    choose_axis(most - std::min(most, array_bytes(first_whole_)), threads);
+    const std::uint64_t field_bytes = of.lattices[0].values() * bytes_of_value;
+    choose_strips(std::max(field_bytes / largest_part_of_field, least_bytes_of_arrays), threads);
     width_.resize(of.lattices.size());
     for (std::size_t i = 0; i < width_.size(); ++i) width_[i] = of.lattices[i].extent[axis_in(i)];
     if (first_whole_ == 1) return;
@@ -47,30 +44,54 @@ Schedule::Schedule(const Pyramid& of, std::size_t bytes_of_value, int threads)
     make_strides();
 }
 
-// Of the lattices from this one on: every second one has the same memory, but the top (spline_engine.cpp).
-std::uint64_t Schedule::array_bytes(std::size_t first_whole) const {
+// Of the lattices from this one on, as places() has them.
+std::uint64_t Schedule::bytes_of_whole(std::size_t first_whole) const {
     std::uint64_t values = pyramid_.top().values();
     for (std::size_t i = first_whole; i < std::min(first_whole + 2, pyramid_.n_coded()); ++i)
         values += pyramid_.lattices[i].values();
     return values * bytes_of_point_;
 }
 
-// The slowest axis, in the order of tiles, across which strips do not take more memory than given, or the one across
-// which they take least. A strip is at least wide enough for tiles_at_once tiles with consecutive numbers.
-void Schedule::choose_axis(std::uint64_t most_bytes, int threads) {
-    std::uint64_t bytes = 0;
-    for (std::size_t i = 1; i < first_whole_; ++i) bytes += pyramid_.lattices[i].values() * bytes_of_point_;
-    const Lattice& lattice = pyramid_.lattices[first_whole_ - 1];
-    std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-    for (std::size_t j = 4; j-- > 0;) {
-        const std::uint64_t of_row = bytes / lattice.count[j] + 1,
-                            rows = (tiles_at_once - 1) / tiles_before(lattice, j) + 1,
-                            of_strip = (rows + 2) * of_row; // about: with what is kept of rows before
-        if (of_strip >= least) continue;
-        least = of_strip;
-        axis_ = lattice.axis[j];
-        rows_at_once_ = std::max(rows, strip_bytes / of_row) * static_cast<unsigned>(threads);
-        if (of_strip <= std::max(most_bytes, strip_bytes)) break;
+// Of lattices that are kept whole each needs only the next coarser one: every second one has the same memory. But the
+// top's, which is filled once, is needed from the beginning for every pass.
+std::vector<std::uint64_t> Schedule::places() const {
+    std::vector<std::uint64_t> at(pyramid_.lattices.size() + 1);
+    for (std::size_t i = 1; i < pyramid_.lattices.size(); ++i) {
+        const bool shares = i >= first_whole_ + 2 && i < pyramid_.n_coded();
+        at[i + 1] = at[i] + (shares ? 0 : values(i));
+        if (shares) at[i] = at[i - 2];
+    }
+    return at;
+}
+
+// As few lattices are kept in strips, and these across the slowest axis, in the order of tiles, as is possible without
+// taking more memory than given; or else what takes least. Strips are wide enough for every thread to have
+// tiles_at_once tiles with consecutive numbers; if there are several threads and there is memory left, for up to four
+// times as many, so that threads seldom wait for each other.
+void Schedule::choose_strips(std::uint64_t most_bytes, int threads) {
+    constexpr std::uint64_t rows_kept = 2; // about, of those before the ones that are worked on
+    const std::uint64_t n_tiles = tiles_at_once * static_cast<unsigned>(threads),
+                        n_better = threads == 1 ? n_tiles : 4 * n_tiles;
+    std::uint64_t least = bytes_of_whole(1), bytes_in_strips = 0;
+    for (std::size_t first_whole = 2; first_whole <= pyramid_.n_coded() && least > most_bytes; ++first_whole) {
+        const Lattice& coarsest = pyramid_.lattices[first_whole - 1]; // of those in strips
+        bytes_in_strips += coarsest.values() * bytes_of_point_;
+        for (std::size_t j = 4; j-- > 0 && least > most_bytes;) {
+            const std::uint64_t tiles_of_row = coarsest.n_tiles / coarsest.count[j],
+                                bytes_of_row = bytes_in_strips / coarsest.count[j] + 1;
+            const auto rows_of = [&](std::uint64_t tiles) {
+                return std::max((tiles_at_once - 1) / tiles_before(coarsest, j), (tiles - 1) / tiles_of_row) + 1;
+            };
+            const std::uint64_t rows = rows_of(n_tiles),
+                                bytes = bytes_of_whole(first_whole) +
+                                        std::min(rows + rows_kept, coarsest.count[j]) * bytes_of_row;
+            if (bytes >= least) continue;
+            least = bytes;
+            first_whole_ = first_whole;
+            axis_ = coarsest.axis[j];
+            const std::uint64_t left = most_bytes - std::min(most_bytes, bytes);
+            rows_at_once_ = rows + std::min(left / bytes_of_row, rows_of(n_better) - rows);
+        }
     }
 }
 
@@ -151,14 +172,18 @@ std::vector<Stage> Schedule::stages(bool sampled) const {
 
 std::vector<TileRange> Schedule::ranges(const Stage& stage, int threads) const {
     const Lattice& lattice = pyramid_.lattices[stage.lattice];
-    const std::uint64_t of_row = tiles_before(lattice, axis_in(stage.lattice)), of_run = of_row * rows(stage.lattice);
-    const Parts parts(of_row * (stage.end - stage.first), threads, lattice.n_tiles / of_run);
+    const std::uint64_t of_row = tiles_before(lattice, axis_in(stage.lattice)), of_run = of_row * rows(stage.lattice),
+                        n_runs = lattice.n_tiles / of_run, n = of_row * (stage.end - stage.first); // of each run
+    // Tiles that can be coded side by side stay together, unless there is then nothing for some thread.
+    const std::uint64_t together =
+        std::clamp<std::uint64_t>(n * n_runs / static_cast<unsigned>(threads), 1, tiles_at_once);
+    const Parts parts((n + together - 1) / together, threads, n_runs);
     std::vector<TileRange> ranges;
     for (std::uint64_t run = 0; run < lattice.n_tiles; run += of_run)
         for (std::uint64_t part = 0; part < parts.number; ++part) {
             const auto [begin, end] = parts[part];
             const std::uint64_t first = run + of_row * stage.first;
-            ranges.push_back({first + begin, first + end, lattice.first_tile + run});
+            ranges.push_back({first + begin * together, first + std::min(end * together, n), lattice.first_tile + run});
         }
     return ranges;
 }

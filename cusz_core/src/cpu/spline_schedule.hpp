@@ -15,10 +15,9 @@
 
 namespace cusz::cpu {
 
-// Of the arrays of coarser lattices.
-inline constexpr std::uint64_t largest_part_kept_whole = 4; // 1/4 of the field,
-inline constexpr std::uint64_t bytes_kept_whole = 1 << 18;  // or so many bytes
-inline constexpr std::uint64_t strip_bytes = 1 << 18;       // about, for each thread
+// The arrays of coarser lattices should not take more than this part of the field, but may take so many bytes.
+inline constexpr std::uint64_t largest_part_of_field = 4; // 1/4
+inline constexpr std::uint64_t least_bytes_of_arrays = 1 << 18;
 
 // Rows of tiles of a lattice that are worked on in one go, rows being numbered along the axis of the strips.
 struct Stage {
@@ -46,6 +45,8 @@ public:
     bool is_whole(std::size_t i) const { return i >= first_whole_; }
     // Values in a lattice's array.
     std::uint64_t values(std::size_t i) const;
+    // By lattice from 1 on, where its array begins in the memory of all of them, in values; and where this ends.
+    std::vector<std::uint64_t> places() const;
 
     // sampled: without lattices 0 and 1, of which tiles of lattice 0 are counted with what is around them in lattice 1:
     // stages of lattice 0 say for which of them lattice 2 is known.
@@ -68,8 +69,8 @@ public:
 private:
     std::size_t axis_in(std::size_t i) const; // that of the strips, as the lattice numbers it
     std::uint64_t rows(std::size_t i) const { return pyramid_.lattices[i].count[axis_in(i)]; }
-    std::uint64_t array_bytes(std::size_t first_whole) const;
-    void choose_axis(std::uint64_t most_bytes, int threads);
+    std::uint64_t bytes_of_whole(std::size_t first_whole) const;
+    void choose_strips(std::uint64_t most_bytes, int threads);
     void make_strides();
 
     Pyramid pyramid_;
