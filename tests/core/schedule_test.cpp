@@ -51,6 +51,8 @@ void order(const Schedule& schedule, int threads) {
             }
         }
         demand(n_tiles > 0, "stages have tiles");
+        demand(threads > 1 || n_tiles < lattice.n_tiles || schedule.ranges(stage, 1).size() == 1,
+               "one thread has all tiles of a lattice in one go, so that as many as possible are coded side by side");
         if (i == 0) continue;
         demand(stage.first == 0 || known[i].end == schedule.position(i, stage.first), "rows follow one another");
         known[i].end = schedule.position(i, stage.end);

@@ -172,8 +172,10 @@ std::vector<Stage> Schedule::stages(bool sampled) const {
 
 std::vector<TileRange> Schedule::ranges(const Stage& stage, int threads) const {
     const Lattice& lattice = pyramid_.lattices[stage.lattice];
-    const std::uint64_t of_row = tiles_before(lattice, axis_in(stage.lattice)), of_run = of_row * rows(stage.lattice),
-                        n_runs = lattice.n_tiles / of_run, n = of_row * (stage.end - stage.first); // of each run
+    const std::uint64_t of_row = tiles_before(lattice, axis_in(stage.lattice));
+    const bool is_all = stage.first == 0 && stage.end == rows(stage.lattice); // whose numbers are consecutive
+    const std::uint64_t of_run = is_all ? lattice.n_tiles : of_row * rows(stage.lattice),
+                        n = is_all ? of_run : of_row * (stage.end - stage.first), n_runs = lattice.n_tiles / of_run;
     // Tiles that can be coded side by side stay together, unless there is then nothing for some thread.
     const std::uint64_t together =
         std::clamp<std::uint64_t>(n * n_runs / static_cast<unsigned>(threads), 1, tiles_at_once);
