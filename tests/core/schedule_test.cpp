@@ -167,6 +167,10 @@ void payloads() {
         put_in_order(units.data(), runs, room.data(), room_units);
         demand(units == wanted, "payloads are in the order of their runs");
     }
+    std::vector<PayloadRun> empty(20'000); // of a field of zeros
+    for (std::size_t j = 0; j < empty.size(); ++j) empty[j].run = empty.size() - j;
+    std::uint16_t none = 0;
+    put_in_order(&none, empty, &none, 0);
 }
 
 } // namespace

@@ -48,7 +48,7 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
 }
 
 // Splits `count` items into parts of about the same size: several per thread, as a thread may be slower than others, or
-// start later. counts: how many such counts are split.
+// start later. counts: how many times this is done, each time for a share of these parts.
 struct Parts {
     std::uint64_t count, number;
     Parts(std::uint64_t things, int threads, std::uint64_t counts = 1)

@@ -60,14 +60,14 @@ inline std::size_t partition(std::uint16_t* units, std::span<PayloadRun> runs, s
 inline void put_in_order(std::uint16_t* units, std::span<PayloadRun> runs, std::uint16_t* room,
                          std::size_t room_units) {
     const auto by_run = [](const PayloadRun& a, const PayloadRun& b) { return a.run < b.run; };
-    if (std::is_sorted(runs.begin(), runs.end(), by_run)) return;
+    const std::uint64_t all = units_of(runs);
+    if (all == 0 || std::is_sorted(runs.begin(), runs.end(), by_run)) return;
     // What is longest remains in one piece: it moves once.
     std::vector<PayloadRun> sorted(runs.begin(), runs.end());
     std::stable_sort(sorted.begin(), sorted.end(), by_run);
-    const std::uint64_t half = units_of(runs) / 2;
     std::uint64_t pivot = sorted.back().run, before = 0;
     for (const PayloadRun& run : sorted) {
-        if (before > 0 && run.run > sorted.front().run && before + run.units > half) {
+        if (before > 0 && run.run > sorted.front().run && before + run.units > all / 2) {
             pivot = run.run;
             break;
         }
