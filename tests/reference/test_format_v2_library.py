@@ -30,6 +30,7 @@ from v2_cases import (
 )
 
 import cusz_core as cusz
+import spline_kinds
 import support
 from cusz_core import backends
 from field_kinds import KINDS, SHAPES
@@ -94,6 +95,21 @@ def test_same_archives(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> No
 def test_same_archives_of_all_shapes(kind: str) -> None:
     for shape, dtype in itertools.product(SHAPES, DTYPES):
         test_same_archives(kind, shape, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        *[("mixture", (300_000,)), ("tiles_of_all_kinds", (620, 530)), ("disorder", (3, 110_000))],
+        *[("second_axis_in_layers", (90, 60, 61)), ("first_axis_in_layers", (3, 5, 150, 151))],
+    ],
+    ids=str,
+)
+def test_fields_worked_on_in_parts(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """So large that the library never has all of the finer lattices."""
+    how = spline_kinds.KINDS[kind]
+    agree(how.make(shape, dtype), how.eb, how.mode, how.options.get("fill"))
 
 
 @pytest.mark.parametrize("name", SPLINE_CASES)

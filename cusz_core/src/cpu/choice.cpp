@@ -252,7 +252,7 @@ private:
             for (std::size_t j = 0; j < 4; ++j) before += points.begin[j] * lattice.field_stride[j];
             field[i] = values_ + (parts[i].offset - before);
             if (i == 0) continue;
-            arrays[i] = {value, magnitude};
+            arrays[i] = {value, magnitude, 0};
             value += boxes.stride(i, 3) * boxes.width(i, 3);
             magnitude += boxes.stride(i, 3) * boxes.width(i, 3);
             put_quantised(lattice, points, coder.quantiser[i], field[i], arrays[i]);

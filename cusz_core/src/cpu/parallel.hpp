@@ -48,12 +48,14 @@ void parallel(int threads, std::uint64_t parts, const Work& work) {
 }
 
 // Splits `count` items into parts of about the same size: several per thread, as a thread may be slower than others, or
-// start later.
+// start later. counts: how many times this is done, each time for a share of these parts.
 struct Parts {
     std::uint64_t count, number;
-    Parts(std::uint64_t things, int threads)
+    Parts(std::uint64_t things, int threads, std::uint64_t counts = 1)
         : count(things),
-          number(threads == 1 ? 1 : std::min<std::uint64_t>(things, 16u * static_cast<unsigned>(threads))) {}
+          number(threads == 1
+                     ? 1
+                     : std::min(things, std::max<std::uint64_t>(16u * static_cast<unsigned>(threads) / counts, 1))) {}
     struct Range {
         std::uint64_t begin, end;
     };

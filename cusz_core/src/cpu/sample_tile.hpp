@@ -14,7 +14,7 @@ namespace cusz::cpu {
 template <class T>
 class SampleTile {
 public:
-    // coarse: all of lattice 2. memory: for points of lattice 1. All are used in place.
+    // coarse: lattice 2. memory: for points of lattice 1. All are used in place.
     SampleTile(const SplineCoder<T>& coder, const T* field, const LatticeArrays<T>& coarse, Buffer& memory)
         : coder_(coder), field_(field), coarse_(coarse), memory_(memory), local_(coder.pyramid),
           local_coder_{local_, coder.quantiser, coder.cubic, coder.end} {}
@@ -47,16 +47,14 @@ public:
             local_.lattices[1].extent[j] = middle.extent[j] - begin[a];
             of_middle.origin[j] = first[a] - begin[a];
             of_middle.edge[j] = static_cast<std::uint32_t>(extent[a]);
-            const std::uint64_t offset = (middle.is_active(j) ? begin[a] / 2 : begin[a]) * middle.coarse_stride[j];
-            coarse.value += offset;
-            coarse.magnitude += offset;
+            coarse.before -= (middle.is_active(j) ? begin[a] / 2 : begin[a]) * middle.coarse_stride[j];
         }
         // The array of lattice 1: in the field's order of axes, from `begin` on.
         Extents stride{1};
         for (std::size_t a = 1; a < 4; ++a) stride[a] = stride[a - 1] * (first[a - 1] - begin[a - 1] + extent[a - 1]);
         const std::uint64_t values = stride[3] * (first[3] - begin[3] + extent[3]);
         auto* const value = memory_.reserve<T>(values + lane_room + (values + lane_room) / sizeof(T) + 1);
-        const LatticeArrays<T> arrays{value, reinterpret_cast<std::uint8_t*>(value + values + lane_room)};
+        const LatticeArrays<T> arrays{value, reinterpret_cast<std::uint8_t*>(value + values + lane_room), 0};
         for (std::size_t j = 0; j < 4; ++j) {
             const std::uint32_t a = field.axis[j];
             const std::uint64_t before = field.is_active(j) ? 2 * begin[a] : begin[a];

@@ -277,7 +277,7 @@ void load_coarse(const Lattice& lattice, const LatticeArrays<T>& coarse, SplineT
     const ClassBox& box = tile.box[0];
     // The positions of the box that the coarser lattice has, and where they are there.
     std::array<std::uint32_t, 4> first{}, n{};
-    std::size_t offset = 0;
+    std::size_t offset = 0 - coarse.before;
     for (std::size_t a = 0; a < 4; ++a) {
         const std::uint64_t origin = tile.place.origin[a] / (lattice.is_active(a) ? 2 : 1);
         first[a] = origin == 0 ? box.margin[a] : 0;

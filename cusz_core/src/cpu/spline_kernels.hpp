@@ -23,10 +23,12 @@ struct SplineCoder {
 };
 
 // A lattice's values to predict from and magnitudes, in arrays in the field's order of axes; null for lattice 0.
+// before: values that would lie before the first one, if the lattice were there from its beginning (modulo 2^64).
 template <class T>
 struct LatticeArrays {
     T* value = nullptr;
     std::uint8_t* magnitude = nullptr;
+    std::size_t before = 0;
 };
 
 // A value, not finite and not special, of a coarser lattice: it is put in its place when all is decoded.

@@ -333,7 +333,7 @@ struct SplinePipeline {
         T values[max_tile_values + 2 * lane_room];
         std::uint8_t magnitudes[max_tile_values + 2 * lane_room], of_parents[max_tile_values / 2 + lane_room];
         for_lines(tile, [&](const std::array<std::uint32_t, 4>& x, std::uint32_t c, std::size_t inside) {
-            std::size_t to = 0, from = 0;
+            std::size_t to = 0 - fine.before, from = 0 - coarse.before;
             for (std::size_t a = 0; a < 4; ++a) {
                 const std::uint64_t at = tile.place.origin[a] + x[a];
                 to += static_cast<std::size_t>(at * lattice.stride[a]);
@@ -1315,7 +1315,7 @@ struct SplinePipeline {
         PutOut() = default;
         PutOut(const Lattice& lattice, const SplineTile<T>& tile, const LatticeArrays<T>& coarse, const Quantiser<T>& q,
                const Destination<T>& to)
-            : lattice_(&lattice), tile_(&tile), parents_(coarse.magnitude),
+            : lattice_(&lattice), tile_(&tile), parents_(&coarse),
               special_(static_cast<typename Lanes<T>::Int>(q.special)), to_(&to) {
             for (std::size_t a = 0; a < 4; ++a) {
                 first[a] = std::max(tile.place.origin[a], to.start[a]);
@@ -1380,7 +1380,8 @@ struct SplinePipeline {
             const std::uint8_t* even_marks = tile_->magnitude + even;
             if (c == 0) {
                 const auto step = static_cast<std::size_t>(lattice_->coarse_stride[0]);
-                even_marks = parents_ + in_coarse; // arrays have room for a vector behind them
+                even_marks =
+                    parents_->magnitude + (in_coarse - parents_->before); // arrays have room for a vector behind them
                 if (step > 1) {
                     for (std::uint32_t p = 0; p < n; ++p) of_parents[p] = even_marks[p * step];
                     even_marks = of_parents;
@@ -1397,8 +1398,8 @@ struct SplinePipeline {
 
         const Lattice* lattice_ = nullptr;
         const SplineTile<T>* tile_ = nullptr;
-        const std::uint8_t* parents_ = nullptr; // magnitudes
-        typename Lanes<T>::Int special_ = 0;    // its bits
+        const LatticeArrays<T>* parents_ = nullptr;
+        typename Lanes<T>::Int special_ = 0; // its bits
         const Destination<T>* to_ = nullptr;
         bool in_place_ = false; // a line can be made in the destination
         Row plane_;

@@ -1,0 +1,65 @@
+"""Large fields with predictor="spline" on the CPU: finer resolutions are there only in part at any time, and scratch
+memory is little. Nothing else may show that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import cusz_core as cusz
+import spline_kinds
+import support
+from support import DTYPES, boxes, part, same_bits
+
+#: Every one is in parts for both types: 1-D, rows and columns of a tile's width and less, 2-D, 3-D and 4-D in layers.
+SHAPES = [(300_000,), (3, 110_000), (110_000, 3), (620, 530), (40, 9000), (130, 64, 41), (3, 5, 150, 151)]
+
+KINDS = [
+    *["waves_rel", "noise", "steps", "second_axis_in_layers", "last_axis_in_layers"],
+    *["nan_blocks", "fill_blocks", "inf_blocks", "mixture", "spikes", "disorder", "tiles_of_all_kinds"],
+]
+
+
+def compressed(x: NDArray, kind: str, threads: int) -> bytes:
+    how = spline_kinds.KINDS[kind]
+    return cusz.compress(x, how.eb, how.mode, predictor="spline", threads=threads, **how.options)  # type: ignore[arg-type]
+
+
+@support.cases("kind, shape, dtype", KINDS, SHAPES, DTYPES)
+def test_fields_in_parts(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    how = spline_kinds.KINDS[kind]
+    x = how.make(shape, dtype)
+    archive = support.check_contract(x, how.eb, how.mode, predictor="spline", **how.options)
+    wanted = cusz.decompress(archive, threads=1)
+    for threads in (1, 2, 3, 7):
+        assert compressed(x, kind, threads) == archive
+        assert same_bits(cusz.decompress(archive, threads=threads), wanted)
+    for number, (start, count) in enumerate(boxes(shape, 3, 9)):
+        box = cusz.decompress_box(archive, start, count, threads=1 + number % 3)
+        assert same_bits(box, part(wanted, start, count)), (start, count)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "layered", "fixed"),
+    [
+        *[((6_000_000,), (), 4e6), ((2000, 3000), (), 4e6), ((7, 900, 1000), (), 4e6)],
+        *[((200, 180, 170), axes, 4e6) for axes in ((), (1,), (0, 2))],
+        *[((4, 1_500_000), (), 6e6), ((2, 2, 2, 900_000), (), 10e6)],  # a few long rows: tiles of all of them at a time
+    ],
+    ids=str,
+)
+def test_scratch_memory(shape: tuple[int, ...], layered: tuple[int, ...], fixed: float, dtype: np.dtype) -> None:
+    """A quarter of the field at most, and a fixed amount for every thread. (Threads also have to keep what they write
+    until it is known where it belongs.)"""
+    x = spline_kinds.layers(shape, dtype, layered)
+    out = bytearray(cusz.max_archive_bytes(x.shape, x.dtype))
+    y = np.empty_like(x)
+    cusz.release_scratch()
+    archive = cusz.compress(x, 1e-3, "rel", predictor="spline", threads=1, out=out)
+    assert cusz.scratch_bytes() < x.nbytes / 4 + fixed
+    for threads in (1, 2):
+        cusz.release_scratch()
+        cusz.decompress(archive, threads=threads, out=y)
+        assert cusz.scratch_bytes() < x.nbytes / 4 + threads * fixed
