@@ -242,9 +242,9 @@ template <class T, TileShape shape>
 struct ReadMemory {
     Array<TileReading<T>, most_tiles_read> readings;
     Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
-    Array<DecoderState, warp_lanes> decoders;    // of the warp that decodes
-    Array<std::uint8_t, engine_places> table_of; // in a phase
-    std::uint32_t large;                         // lanes that have decoded symbols with extra bits, or missing ones
+    Array<DecoderState, warp_lanes> decoders; // of the warp that decodes
+    alignas(4) ContextTables<T, shape> tables;
+    std::uint32_t large; // lanes that have decoded symbols with extra bits, or missing ones
     Ticket ticket;
     std::uint64_t checksum;
     Array<FullReading<T, shape>, most_tiles_read> full; // as many as there are
@@ -277,6 +277,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
     const std::uint16_t* const units = a.payloads;
     if (is_first_thread()) shared.checksum = 0;
     clear_magnitudes(shared.full[t]);
+    using Tables = ContextTables<T, shape>;
+    std::uint32_t tables_of = UINT32_MAX; // the lattice that shared.tables are of
     for (;;) {
         take_ticket(a.work, shared.ticket);
         const Ticket ticket = shared.ticket;
@@ -372,13 +374,14 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 for (std::uint32_t i = tile_thread(); i < memory.tile.groups_of_phase(phase); i += tile_threads)
                     memory.sum(i) = 0;
             }
-            if (threadIdx.x < engine_places)
-                shared.table_of[threadIdx.x] =
-                    a.tables->table_of[row_of(lattice.number, phase) / n_places][threadIdx.x];
+            if (ticket.lattice != tables_of || (Tables::phases == 1 && lattice.n_active > 1)) {
+                shared.tables.set(*a.tables, lattice.number, Tables::phases == 1 ? phase : 1);
+                tables_of = ticket.lattice;
+            }
             __syncthreads();
             for (std::uint32_t part = 0; part < (FullTile<T, shape>::in_place ? 2 : 1); ++part) {
                 with_tile([&](auto& memory) {
-                    predict_phase(reading, memory, phase, a.work.cubic, shared.table_of, part == 1);
+                    predict_phase(reading, memory, phase, a.work.cubic, shared.tables, *a.tables, part == 1);
                     if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
                 });
                 __syncthreads();
@@ -402,7 +405,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             }
             __syncthreads();
             const bool codes = has_tile && reading.kind == kind_coded;
-            if (codes) with_tile([&](auto& memory) { gather_tables(memory, phase); });
+            const bool empty = has_tile && reading.kind == kind_empty;
+            if (codes || empty) with_tile([&](auto& memory) { gather_tables(memory, phase, empty); });
             if (has_any) __syncthreads();
             if (warp() == 0) {
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);

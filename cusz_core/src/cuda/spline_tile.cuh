@@ -55,16 +55,19 @@ constexpr std::uint32_t axes_of(TileShape shape) {
 template <std::uint32_t n, class Use>
 __device__ void for_known_classes(std::uint32_t phase, const Use& use) {
     const auto one = [&]<std::uint32_t c>(std::integral_constant<std::uint32_t, c> constant) {
-        if constexpr (c < (1u << n))
-            if (static_cast<std::uint32_t>(std::popcount(c)) == phase) use(constant);
+        if constexpr (c < (1u << n)) use(constant);
     };
-    one(std::integral_constant<std::uint32_t, 1>{});
-    one(std::integral_constant<std::uint32_t, 2>{});
-    one(std::integral_constant<std::uint32_t, 4>{});
-    one(std::integral_constant<std::uint32_t, 3>{});
-    one(std::integral_constant<std::uint32_t, 5>{});
-    one(std::integral_constant<std::uint32_t, 6>{});
-    one(std::integral_constant<std::uint32_t, 7>{});
+    if (phase == 1) {
+        one(std::integral_constant<std::uint32_t, 1>{});
+        one(std::integral_constant<std::uint32_t, 2>{});
+        one(std::integral_constant<std::uint32_t, 4>{});
+    } else if (phase == 2) {
+        one(std::integral_constant<std::uint32_t, 3>{});
+        one(std::integral_constant<std::uint32_t, 5>{});
+        one(std::integral_constant<std::uint32_t, 6>{});
+    } else if (phase == 3) {
+        one(std::integral_constant<std::uint32_t, 7>{});
+    }
 }
 
 // ---- Full tiles: extents are constants. A warp takes whole groups of 64, one after the other.
@@ -202,8 +205,8 @@ struct FullTile {
         const std::uint32_t x = first_x(thread, 0), y = first_x(thread, 1), g = first_group(thread);
 #pragma unroll 1
         for (std::uint32_t i = 0; i < columns; ++i)
-            use(Point{{x + i * group, y, 0, 0},
-                      (before * (class_points / group) + g + i) * group + thread % row_lanes,
+            use(Point{{opaque(x + i * group), opaque(y), 0, 0},
+                      opaque((before * (class_points / group) + g + i) * group + thread % row_lanes),
                       before * (class_points / group) + g + i,
                       thread % row_lanes},
                 i);
@@ -226,7 +229,8 @@ struct FullTile {
             for (std::uint32_t k = 0; k < column; ++k) use(in_column(first, k), i * column + k);
         });
     }
-    // Calls use(x, y, z, w) for all positions of a class around the tile.
+    // Calls use(x, axis, ahead) for all positions of a class around the tile: three at once, so many steps along the
+    // axis (both are constants) from x, which is in the tile along it.
     template <class C, class Use>
     __device__ void for_margin(C c, const Use& use) const {
         if constexpr (replaces(C::value)) {
@@ -261,14 +265,11 @@ private:
                                     margin_of_second = second < axis ? margin(c, second) : 0,
                                     row = n(first) + 3 * margin_of_first, rows = n(second) + 3 * margin_of_second;
             for (std::uint32_t i = fresh_tile_thread(); i < row * rows; i += tile_threads) {
-                int x[3];
+                int x[4]{};
                 x[first] = static_cast<int>(i % row) - static_cast<int>(margin_of_first);
                 x[second] = static_cast<int>(i / row) - static_cast<int>(margin_of_second);
-#pragma unroll
-                for (std::uint32_t k = 0; k < 3; ++k) {
-                    x[axis] = k == 0 ? -1 : static_cast<int>(n(axis) + k - 1);
-                    use(x[0], x[1], x[2], 0);
-                }
+                use(x, std::integral_constant<std::uint32_t, axis>{},
+                    {-1, static_cast<int>(n(axis)), static_cast<int>(n(axis)) + 1});
             }
         }
     }
@@ -384,7 +385,7 @@ struct AnyTile {
                 rest /= pads[c][a];
                 inside = inside && x[a] >= 0 && static_cast<std::uint32_t>(x[a]) < half[c][a];
             }
-            if (!inside) use(x[0], x[1], x[2], x[3]);
+            if (!inside) use(x);
         }
     }
 };
