@@ -327,15 +327,16 @@ __device__ void predict_margin(const TilePlace<T>&, Memory& memory, C c, bool cu
     std::uint32_t spread;
     if constexpr (G::known) {
         const auto predict_all = [&](auto is_cubic) {
-            g.for_margin(c, [&](const int (&x)[4], auto axis, const int (&ahead)[3]) {
+            g.for_margin(c, [&]<std::size_t n>(const int (&x)[4], auto axis, const int (&ahead)[n]) {
                 const auto sources = sources_at<T>(memory, c, x);
-                T predicted[3];
+                T predicted[n];
+                int at[n];
 #pragma unroll
-                for (std::uint32_t k = 0; k < 3; ++k)
+                for (std::uint32_t k = 0; k < n; ++k) {
                     predicted[k] = predict<false>(g, c, sources, axis, ahead[k], is_cubic, T{0}, spread);
-                constexpr auto step = static_cast<int>(G::stride(c, axis));
-                put_limited(&memory.value(position(g, c, x[0], x[1], x[2], x[3])),
-                            {ahead[0] * step, ahead[1] * step, ahead[2] * step}, predicted);
+                    at[k] = ahead[k] * static_cast<int>(G::stride(c, axis));
+                }
+                put_limited(&memory.value(position(g, c, x[0], x[1], x[2], x[3])), at, predicted);
             });
         };
         if (cubic)

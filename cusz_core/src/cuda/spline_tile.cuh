@@ -243,7 +243,7 @@ struct FullTile {
     }
 
 private:
-    // The same by columns along axis 2, each by one thread and upwards: what is put there replaces what is read.
+    // The same by columns along axis 2, each by one thread, which has read all when it puts what replaces it.
     template <class C, class Use>
     __device__ void columns_beside(C c, const Use& use) const {
         constexpr int row = padded(c, 0), of_rows = margin(c, 1) * 3 * row, all = of_rows + margin(c, 0) * 3 * n(1);
@@ -252,8 +252,10 @@ private:
             const int j = i - of_rows, across = in_row ? i / row : j % 3,
                       outside = across == 0 ? -1 : static_cast<int>(in_row ? n(1) : n(0)) + across - 1,
                       x = in_row ? i % row - static_cast<int>(margin(c, 0)) : outside, y = in_row ? outside : j / 3;
+            int ahead[n(2)];
 #pragma unroll
-            for (int z = 0; z < static_cast<int>(n(2)); ++z) use(x, y, z, 0);
+            for (std::uint32_t z = 0; z < n(2); ++z) ahead[z] = static_cast<int>(z);
+            use({x, y, 0, 0}, std::integral_constant<std::uint32_t, 2>{}, ahead);
         }
     }
     // Those before and behind it along an axis; along the axes before this one the margin is included.
