@@ -114,8 +114,9 @@ void RansCounts::add(const RansCounts& other, std::uint64_t of_field, std::uint6
             sums[s] = static_cast<std::uint32_t>(std::min(counts[s] * weight + sums[s], std::uint64_t{UINT32_MAX}));
     };
     for (std::uint32_t c = 0; c < n_contexts; ++c) {
-        if (!other.used[c]) continue;
-        add_to(symbol[c], other.symbol[c], c < row_of(1, 1) ? of_field : of_coarser);
+        const std::uint64_t weight = c < row_of(1, 1) ? of_field : of_coarser;
+        if (!other.used[c] || weight == 0) continue;
+        add_to(symbol[c], other.symbol[c], weight);
         used[c] = true;
     }
     for (std::size_t c = 0; c < n_group_contexts; ++c) {
