@@ -14,6 +14,7 @@ using ClassConstant = std::integral_constant<std::uint32_t, c>;
 template <class C, class Use>
 __device__ void for_odd_axes(C c, const Use& use) {
     if constexpr (std::is_same_v<C, std::uint32_t>) {
+#pragma unroll
         for (std::uint32_t a = 0; a < most_active_axes; ++a)
             if ((c >> a & 1) != 0) use(a, c ^ 1u << a);
     } else {
@@ -215,8 +216,8 @@ __device__ inline double least(double a, double b) { return ::fmin(a, b); }
 __device__ inline float largest(float a, float b) { return ::fmaxf(a, b); }
 __device__ inline double largest(double a, double b) { return ::fmax(a, b); }
 
-// Where the values are that a class is predicted from at a position: of each class that it is odd along one more axis
-// than, in the order of for_odd_axes.
+// Where the values are that a class is predicted from at a position: by the axis that it is odd along, but the class that
+// they are of is not.
 template <class T>
 struct Sources {
     const T* at[most_active_axes];
@@ -225,9 +226,8 @@ template <class T, class Memory, class C>
 __device__ Sources<T> sources_at(Memory& memory, C c, const int (&x)[4]) {
     const auto& g = memory.geometry();
     Sources<T> sources{};
-    std::uint32_t n_odd = 0;
-    for_odd_axes(c, [&](auto, auto source) {
-        sources.at[n_odd++] = &memory.value(position(g, source, x[0], x[1], x[2], x[3]));
+    for_odd_axes(c, [&](auto a, auto source) {
+        sources.at[a] = &memory.value(position(g, source, x[0], x[1], x[2], x[3]));
     });
     return sources;
 }
@@ -240,7 +240,7 @@ __device__ T predict(const G& g, C c, const Sources<T>& sources, std::uint32_t a
     T sum{}, low{}, high{}, first{};
     std::uint32_t n_odd = 0;
     for_odd_axes(c, [&](auto a, auto source) {
-        const T* const at = sources.at[n_odd] + ahead * static_cast<int>(g.stride(source, axis));
+        const T* const at = sources.at[a] + ahead * static_cast<int>(g.stride(source, axis));
         const auto s = static_cast<int>(g.stride(source, a));
         const T v0 = at[-s], v1 = at[0], v2 = at[s], v3 = at[2 * s];
         const T s12 = v1 + v2;

@@ -575,6 +575,7 @@ __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice) 
     place.lattice = &lattice;
     place.original = place.fine = place.coarse = 0;
     place.low = place.high = 0;
+#pragma unroll 1
     for (std::uint32_t a = 0; a < 4; ++a) {
         const bool active = a < lattice.n_active;
         const std::uint64_t origin = place.origin[a], half = active ? origin / 2 : origin;
