@@ -150,13 +150,16 @@ public:
     // Decodes n symbols, which replace their tables. places: of every 64th of them in `symbols`; the others follow.
     // Returns which bits are in some of this lane's.
     __device__ std::uint32_t symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
+        constexpr std::uint32_t n_symbols = sizeof tables_.interval[0] / sizeof tables_.interval[0][0];
+        const std::uint8_t* const symbol_of = tables_.symbol_of[0];
+        const std::uint32_t* const intervals = tables_.interval[0];
         std::uint8_t* own = symbols;
         std::uint32_t any = 0;
         steps(
             n, [&](std::uint32_t first) { own = symbols + places[first / 64] + first % 64; },
             [&](std::uint32_t slot) {
-                const std::uint32_t table = *own, symbol = tables_.symbol_of[table][slot],
-                                    interval = tables_.interval[table][symbol];
+                const std::uint32_t table = *own, symbol = symbol_of[table * rans_total + slot],
+                                    interval = intervals[table * n_symbols + symbol];
                 *own = static_cast<std::uint8_t>(symbol);
                 own += lanes_;
                 any |= symbol;

@@ -62,16 +62,22 @@ __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& mem
                    has_magnitude = x < G::n(0) + 2 && (rows == 1 || y < G::n(1) + 2);
         const std::uint32_t here = inside ? z_inside : 0,
                             to_magnitude = x * parent_stride(memory, 0) + y * parent_stride(memory, 1);
-        const T* value = lattice.coarse_value + (first + x * step + y * step_y);
+        const auto load = [&](auto all_inside) {
+            const T* value = lattice.coarse_value + (first + x * step + y * step_y);
 #pragma unroll
-        for (std::uint32_t z = 0; z < planes; ++z, value += step_z)
-            memory.value(begin + i + z * plane) = (here >> z & 1) != 0 ? *value : T{0};
-        if (!has_magnitude) continue;
-        const std::uint8_t* magnitude = lattice.coarse_magnitude + (first + x * step + y * step_y);
+            for (std::uint32_t z = 0; z < planes; ++z, value += step_z)
+                memory.value(begin + i + z * plane) = all_inside || (here >> z & 1) != 0 ? *value : T{0};
+            if (!has_magnitude) return;
+            const std::uint8_t* magnitude = lattice.coarse_magnitude + (first + x * step + y * step_y);
 #pragma unroll
-        for (std::uint32_t z = 0; z < (planes == 1 ? 1 : G::n(2) + 2); ++z, magnitude += step_z)
-            memory.parent_magnitude(to_magnitude + z * parent_stride(memory, 2)) =
-                (here >> z & 1) != 0 ? *magnitude : std::uint8_t{0};
+            for (std::uint32_t z = 0; z < (planes == 1 ? 1 : G::n(2) + 2); ++z, magnitude += step_z)
+                memory.parent_magnitude(to_magnitude + z * parent_stride(memory, 2)) =
+                    all_inside || (here >> z & 1) != 0 ? *magnitude : std::uint8_t{0};
+        };
+        if (here == (1u << planes) - 1)
+            load(std::true_type{});
+        else
+            load(std::false_type{});
     }
 }
 template <class T>
@@ -124,7 +130,7 @@ __device__ void sum_parents(FullMemory<T, shape>& memory) {
         if constexpr (G::n_active > 1) first += i / quads % columns_x * Memory::stride_of_parents(0);
         if constexpr (G::n_active > 2) first += i / (quads * columns_x) * Memory::stride_of_parents(1);
         const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.parent_magnitude(first));
-        std::uint32_t low = 0, high = 0, any = 0; // of six in a row
+        std::uint32_t low = 0, high = 0, any_low = 0, any_high = 0; // of six in a row
 #pragma unroll
         for (std::uint32_t dy = 0; dy < (G::n_active > 2 ? 3 : 1); ++dy)
 #pragma unroll
@@ -135,10 +141,11 @@ __device__ void sum_parents(FullMemory<T, shape>& memory) {
                 const std::uint32_t a = from[at], b = from[at + 1];
                 low += a;
                 high += b;
-                any |= a | (b & 0xFFFF);
+                any_low |= a;
+                any_high |= b;
             }
         std::uint32_t sums = low + (low >> 8 | high << 24) + (low >> 16 | high << 16);
-        if (has_special(any)) {
+        if (has_special(any_low | (any_high & 0xFFFF))) {
             sums = 0;
             for (std::uint32_t k = 0; k < 4; ++k) sums |= parents_around(memory, first + k) << 8 * k;
         }
@@ -307,8 +314,8 @@ __device__ T predict(Memory& memory, C c, const Point& p, bool cubic, T inv, std
     return limited(predict<with_spread>(memory.geometry(), c, sources_at<T>(memory, c, x), 0, 0, cubic, inv, spread));
 }
 // Of a full tile's points along the last axis; not limited.
-template <class T, TileShape shape, class C, std::uint32_t n>
-__device__ void predict_column(FullMemory<T, shape>& memory, C c, const Point& first, bool cubic, T inv,
+template <class T, TileShape shape, class C, class Cubic, std::uint32_t n>
+__device__ void predict_column(FullMemory<T, shape>& memory, C c, const Point& first, Cubic cubic, T inv,
                                T (&predicted)[n], std::uint32_t (&spread)[n]) {
     using G = FullTile<T, shape>;
     const int x[4] = {static_cast<int>(first.x[0]), static_cast<int>(first.x[1]), static_cast<int>(first.x[2]), 0};
@@ -320,8 +327,8 @@ __device__ void predict_column(FullMemory<T, shape>& memory, C c, const Point& f
 }
 
 // u of a class around the tile.
-template <class T, class Memory, class C>
-__device__ void predict_margin(const TilePlace<T>&, Memory& memory, C c, bool cubic) {
+template <class T, class Memory, class C, class Cubic>
+__device__ void predict_margin(const TilePlace<T>&, Memory& memory, C c, Cubic cubic) {
     const auto& g = memory.geometry();
     using G = std::remove_cvref_t<decltype(g)>;
     std::uint32_t spread;

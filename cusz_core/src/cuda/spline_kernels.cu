@@ -312,11 +312,12 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         if (has_tile) {
             const std::uint16_t* const first = units + reading.begin;
             const auto n_units = static_cast<std::uint32_t>(reading.end - reading.begin);
+            const std::uint16_t* word = first + 2 * tile_thread();
             std::uint64_t sum = 0;
-            for (std::uint32_t i = 2 * tile_thread(); i < n_units; i += 2 * tile_threads) {
-                const std::uint32_t second = i + 1 < n_units ? first[i + 1] : 0u;
-                sum += std::uint64_t{first[i] | second << 16} * checksum_weight(i / 2);
-            }
+            std::uint32_t i = tile_thread();
+            for (; i < n_units / 2; i += tile_threads, word += 2 * tile_threads)
+                sum += std::uint64_t{word[0] | std::uint32_t{word[1]} << 16} * checksum_weight(i);
+            if (n_units % 2 != 0 && i == n_units / 2) sum += std::uint64_t{word[0]} * checksum_weight(i);
             const std::uint64_t of_warp = warp_sum(sum);
             if (lane() == 0) shared.wide_partial[warp()] = of_warp;
             if (!legal_positions(units, reading))
@@ -409,8 +410,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             }
             __syncthreads();
             const bool codes = has_tile && reading.kind == kind_coded;
-            const bool empty = has_tile && reading.kind == kind_empty;
-            if (codes || empty) with_tile([&](auto& memory) { gather_tables(memory, phase, empty); });
+            if (codes || (has_tile && reading.kind == kind_empty))
+                with_tile([&](auto& memory) { gather_tables(reading, memory, phase); });
             if (has_any) __syncthreads();
             if (warp() == 0) {
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);

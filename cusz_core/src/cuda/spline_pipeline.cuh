@@ -71,8 +71,9 @@ __device__ std::uint32_t sum_of_threads_before(std::uint32_t v, Partial& partial
     std::uint32_t before = to_here - v;
     total = 0;
     for (std::uint32_t w = 0; w < tile_warps; ++w) {
-        before += w < tile_warp() ? partial[w] : 0;
-        total += partial[w];
+        const std::uint32_t of_warp = partial[w];
+        before += w < tile_warp() ? of_warp : 0;
+        total += of_warp;
     }
     return before;
 }

@@ -209,9 +209,9 @@ __device__ void predict_phase(const TileReading<T>& reading, FullReading<T, shap
     const G g = memory.geometry();
     const T inv = place.lattice->quantiser.inv;
     const bool codes = reading.kind == kind_coded;
-    g.for_classes(phase, [&](auto c) {
+    const auto predict_class = [&](auto c, auto is_cubic) {
         if (G::in_place && G::replaces(c) != second_part) return;
-        if (phase < G::n_active) predict_margin(place, memory, c, cubic);
+        if (phase < G::n_active) predict_margin(place, memory, c, is_cubic);
         g.for_columns(c, tile_thread(), [&](const Point& first, std::uint32_t) {
             std::uint32_t sum = 0;
 #pragma unroll
@@ -219,7 +219,7 @@ __device__ void predict_phase(const TileReading<T>& reading, FullReading<T, shap
                 const Point part = G::in_column(first, i);
                 T predicted[m];
                 std::uint32_t spread[m];
-                predict_column(memory, c, part, cubic, inv, predicted, spread);
+                predict_column(memory, c, part, is_cubic, inv, predicted, spread);
                 T* const to = &memory.value(position(g, c, part));
                 constexpr std::uint32_t step = G::apart * G::stride(c, G::last_axis);
 #pragma unroll
@@ -256,7 +256,11 @@ __device__ void predict_phase(const TileReading<T>& reading, FullReading<T, shap
                 if (first.in_group == 0) memory.sum(first.group) = static_cast<std::uint16_t>(all);
             }
         });
-    });
+    };
+    if (cubic)
+        g.for_classes(phase, [&](auto c) { predict_class(c, std::true_type{}); });
+    else
+        g.for_classes(phase, [&](auto c) { predict_class(c, std::false_type{}); });
 }
 template <class T, TileShape shape>
 __device__ void predict_phase(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase, bool cubic,
@@ -297,18 +301,17 @@ __device__ std::uint32_t find_symbols(AnyMemory<T>& memory, std::uint32_t phase)
 // Moves the tables of values in significant groups together, where they are not so already. What is in other groups of
 // a full tile, or in an empty one, gets the symbol of code 0.
 template <class T, TileShape shape>
-__device__ void gather_tables(FullReading<T, shape>& memory, std::uint32_t phase, bool empty) {
+__device__ void gather_tables(const TileReading<T>& reading, FullReading<T, shape>& memory, std::uint32_t phase) {
     constexpr std::uint32_t zeros = Alphabet(default_r).zero() * 0x01010101;
-    const std::uint32_t n_groups = FullTile<T, shape>::groups_of_phase(phase),
-                        all = empty ? 0 : significant_groups(memory, phase);
-    if (static_cast<std::uint32_t>(__popc(all)) == n_groups) return;
+    if (reading.n_values == FullTile<T, shape>::points_of_phase(phase)) return;
+    const std::uint32_t all = reading.n_values == 0 ? 0 : significant_groups(memory, phase);
     auto* const fours = reinterpret_cast<std::uint32_t*>(memory.orders.item);
     for (std::uint32_t i = tile_thread(); i < FullTile<T, shape>::points_of_phase(phase) / 4; i += tile_threads)
         if ((all >> i / 16 & 1) == 0) fours[i] = zeros;
 }
 template <class T>
-__device__ void gather_tables(AnyMemory<T>& memory, std::uint32_t phase, bool empty) {
-    if (empty) return;
+__device__ void gather_tables(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase) {
+    if (reading.n_values == 0) return;
     for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at) { memory.symbols[at] = memory.order(o); });
 }
 // Moves symbols back to where their values are.
@@ -433,7 +436,8 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullReading<T, 
     const G g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
-    const bool codes = reading.kind == kind_coded || reading.kind == kind_empty, coarse = lattice.value != nullptr;
+    const std::uint32_t codes = opaque(reading.kind == kind_coded || reading.kind == kind_empty ? 1 : 0);
+    const bool coarse = lattice.value != nullptr;
     const auto offset = offsets_of_decoded(place, g);
     const std::uint64_t step = offset.step();
     T* const to = coarse ? lattice.value : lattice.decoded;
@@ -448,8 +452,8 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullReading<T, 
                 const Point part = G::in_column(first, i);
                 std::int32_t code[m];
                 std::uint32_t size[m]; // at most 256, which has the largest magnitude
-                bool together = codes; // or one by one
-                if (codes) {
+                std::uint32_t together = codes; // or one by one
+                if (codes != 0) {
                     std::uint32_t all = 0;
 #pragma unroll
                     for (std::uint32_t k = 0; k < m; ++k) {
@@ -464,11 +468,11 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullReading<T, 
                             if (is_direct(order[(i + k) * G::row_lanes])) continue;
                             code[k] = memory.code(phase, part.order + k * G::row_lanes);
                             size[k] = std::min(size_of_code(code[k]), 256u);
-                            together = together && code[k] != missing_code;
+                            if (code[k] == missing_code) together = 0;
                         }
                     }
                 }
-                if (!together) {
+                if (together == 0) {
 #pragma unroll 1
                     for (std::uint32_t k = 0; k < m; ++k, decoded += step, of_magnitude += step) {
                         const Point p = G::in_column(part, k);
