@@ -184,26 +184,38 @@ private:
         const std::uint32_t own = works ? (n + lanes_ - 1 - lane_of_tile()) >> log_lanes : 0;
         const std::uint32_t most = __reduce_max_sync(whole_warp, own), those = __ballot_sync(whole_warp, works);
         if (!works) return;
+        const auto advance = [&] { // to the next number. Returns whether the state is short of a word.
+            const std::uint32_t slot = state_ % rans_total;
+            const Interval of = decode(slot);
+            state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
+            return state_ < rans_low;
+        };
         for (std::uint32_t step = 0; step < most; step += 16) {
             if (own > step) begin((step << log_lanes) + lane_of_tile());
-            const auto one = [&](bool has) {
-                if (has) {
-                    const std::uint32_t slot = state_ % rans_total;
-                    const Interval of = decode(slot);
-                    state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
-                }
-                const bool short_of = state_ < rans_low; // never where nothing was decoded
-                const auto taking = lanes_of_tile_.count(short_of, those);
-                if (short_of) // words beyond the end are anything; finished() tells
-                    state_ = state_ << 16 | words_[std::min(at_ + taking.before, last_)];
-                at_ += taking.n;
-            };
-            if (__all_sync(those, own >= step + 16)) {
+            if (__all_sync(those, own >= step + 16 && at_ + 17 * most_lanes <= last_)) {
+                // Each lane has loaded one of the words that are next before it is known which lanes take them.
+                const std::uint16_t* next = words_ + at_ + lane_of_tile();
+                std::uint32_t word = *next;
 #pragma unroll 4
-                for (std::uint32_t i = 0; i < 16; ++i) one(true);
+                for (std::uint32_t i = 0; i < 16; ++i) {
+                    const bool short_of = advance();
+                    const auto taking = lanes_of_tile_.count(short_of, those);
+                    const std::uint32_t taken =
+                        __shfl_sync(those, word, static_cast<int>(taking.before), static_cast<int>(most_lanes));
+                    if (short_of) state_ = state_ << 16 | taken;
+                    next += taking.n;
+                    word = *next;
+                }
+                at_ = static_cast<std::uint32_t>(next - words_) - lane_of_tile();
             } else {
                 const std::uint32_t end = std::min(step + 16, most);
-                for (std::uint32_t i = step; i < end; ++i) one(i < own);
+                for (std::uint32_t i = step; i < end; ++i) {
+                    const bool short_of = i < own && advance();
+                    const auto taking = lanes_of_tile_.count(short_of, those);
+                    if (short_of) // words beyond the end are anything; finished() tells
+                        state_ = state_ << 16 | words_[std::min(at_ + taking.before, last_)];
+                    at_ += taking.n;
+                }
             }
         }
     }
