@@ -150,13 +150,16 @@ public:
     // Decodes n symbols, which replace their tables. places: of every 64th of them in `symbols`; the others follow.
     // Returns which bits are in some of this lane's.
     __device__ std::uint32_t symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
+        constexpr std::uint32_t n_symbols = sizeof tables_.interval[0] / sizeof tables_.interval[0][0];
+        const std::uint8_t* const symbol_of = tables_.symbol_of[0];
+        const std::uint32_t* const intervals = tables_.interval[0];
         std::uint8_t* own = symbols;
         std::uint32_t any = 0;
         steps(
             n, [&](std::uint32_t first) { own = symbols + places[first / 64] + first % 64; },
             [&](std::uint32_t slot) {
-                const std::uint32_t table = *own, symbol = tables_.symbol_of[table][slot],
-                                    interval = tables_.interval[table][symbol];
+                const std::uint32_t table = *own, symbol = symbol_of[table * rans_total + slot],
+                                    interval = intervals[table * n_symbols + symbol];
                 *own = static_cast<std::uint8_t>(symbol);
                 own += lanes_;
                 any |= symbol;
@@ -181,26 +184,38 @@ private:
         const std::uint32_t own = works ? (n + lanes_ - 1 - lane_of_tile()) >> log_lanes : 0;
         const std::uint32_t most = __reduce_max_sync(whole_warp, own), those = __ballot_sync(whole_warp, works);
         if (!works) return;
+        const auto advance = [&] { // to the next number. Returns whether the state is short of a word.
+            const std::uint32_t slot = state_ % rans_total;
+            const Interval of = decode(slot);
+            state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
+            return state_ < rans_low;
+        };
         for (std::uint32_t step = 0; step < most; step += 16) {
             if (own > step) begin((step << log_lanes) + lane_of_tile());
-            const auto one = [&](bool has) {
-                if (has) {
-                    const std::uint32_t slot = state_ % rans_total;
-                    const Interval of = decode(slot);
-                    state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
-                }
-                const bool short_of = state_ < rans_low; // never where nothing was decoded
-                const auto taking = lanes_of_tile_.count(short_of, those);
-                if (short_of) // words beyond the end are anything; finished() tells
-                    state_ = state_ << 16 | words_[std::min(at_ + taking.before, last_)];
-                at_ += taking.n;
-            };
-            if (__all_sync(those, own >= step + 16)) {
+            if (__all_sync(those, own >= step + 16 && at_ + 17 * most_lanes <= last_)) {
+                // Each lane has loaded one of the words that are next before it is known which lanes take them.
+                const std::uint16_t* next = words_ + at_ + lane_of_tile();
+                std::uint32_t word = *next;
 #pragma unroll 4
-                for (std::uint32_t i = 0; i < 16; ++i) one(true);
+                for (std::uint32_t i = 0; i < 16; ++i) {
+                    const bool short_of = advance();
+                    const auto taking = lanes_of_tile_.count(short_of, those);
+                    const std::uint32_t taken =
+                        __shfl_sync(those, word, static_cast<int>(taking.before), static_cast<int>(most_lanes));
+                    if (short_of) state_ = state_ << 16 | taken;
+                    next += taking.n;
+                    word = *next;
+                }
+                at_ = static_cast<std::uint32_t>(next - words_) - lane_of_tile();
             } else {
                 const std::uint32_t end = std::min(step + 16, most);
-                for (std::uint32_t i = step; i < end; ++i) one(i < own);
+                for (std::uint32_t i = step; i < end; ++i) {
+                    const bool short_of = i < own && advance();
+                    const auto taking = lanes_of_tile_.count(short_of, those);
+                    if (short_of) // words beyond the end are anything; finished() tells
+                        state_ = state_ << 16 | words_[std::min(at_ + taking.before, last_)];
+                    at_ += taking.n;
+                }
             }
         }
     }

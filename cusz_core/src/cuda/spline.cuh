@@ -14,6 +14,7 @@ using ClassConstant = std::integral_constant<std::uint32_t, c>;
 template <class C, class Use>
 __device__ void for_odd_axes(C c, const Use& use) {
     if constexpr (std::is_same_v<C, std::uint32_t>) {
+#pragma unroll
         for (std::uint32_t a = 0; a < most_active_axes; ++a)
             if ((c >> a & 1) != 0) use(a, c ^ 1u << a);
     } else {
@@ -61,16 +62,22 @@ __device__ void load_coarse(const TilePlace<T>& place, FullMemory<T, shape>& mem
                    has_magnitude = x < G::n(0) + 2 && (rows == 1 || y < G::n(1) + 2);
         const std::uint32_t here = inside ? z_inside : 0,
                             to_magnitude = x * parent_stride(memory, 0) + y * parent_stride(memory, 1);
-        const T* value = lattice.coarse_value + (first + x * step + y * step_y);
+        const auto load = [&](auto all_inside) {
+            const T* value = lattice.coarse_value + (first + x * step + y * step_y);
 #pragma unroll
-        for (std::uint32_t z = 0; z < planes; ++z, value += step_z)
-            memory.value(begin + i + z * plane) = (here >> z & 1) != 0 ? *value : T{0};
-        if (!has_magnitude) continue;
-        const std::uint8_t* magnitude = lattice.coarse_magnitude + (first + x * step + y * step_y);
+            for (std::uint32_t z = 0; z < planes; ++z, value += step_z)
+                memory.value(begin + i + z * plane) = all_inside || (here >> z & 1) != 0 ? *value : T{0};
+            if (!has_magnitude) return;
+            const std::uint8_t* magnitude = lattice.coarse_magnitude + (first + x * step + y * step_y);
 #pragma unroll
-        for (std::uint32_t z = 0; z < (planes == 1 ? 1 : G::n(2) + 2); ++z, magnitude += step_z)
-            memory.parent_magnitude(to_magnitude + z * parent_stride(memory, 2)) =
-                (here >> z & 1) != 0 ? *magnitude : std::uint8_t{0};
+            for (std::uint32_t z = 0; z < (planes == 1 ? 1 : G::n(2) + 2); ++z, magnitude += step_z)
+                memory.parent_magnitude(to_magnitude + z * parent_stride(memory, 2)) =
+                    all_inside || (here >> z & 1) != 0 ? *magnitude : std::uint8_t{0};
+        };
+        if (here == (1u << planes) - 1)
+            load(std::true_type{});
+        else
+            load(std::false_type{});
     }
 }
 template <class T>
@@ -123,7 +130,7 @@ __device__ void sum_parents(FullMemory<T, shape>& memory) {
         if constexpr (G::n_active > 1) first += i / quads % columns_x * Memory::stride_of_parents(0);
         if constexpr (G::n_active > 2) first += i / (quads * columns_x) * Memory::stride_of_parents(1);
         const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.parent_magnitude(first));
-        std::uint32_t low = 0, high = 0, any = 0; // of six in a row
+        std::uint32_t low = 0, high = 0, any_low = 0, any_high = 0; // of six in a row
 #pragma unroll
         for (std::uint32_t dy = 0; dy < (G::n_active > 2 ? 3 : 1); ++dy)
 #pragma unroll
@@ -134,10 +141,11 @@ __device__ void sum_parents(FullMemory<T, shape>& memory) {
                 const std::uint32_t a = from[at], b = from[at + 1];
                 low += a;
                 high += b;
-                any |= a | (b & 0xFFFF);
+                any_low |= a;
+                any_high |= b;
             }
         std::uint32_t sums = low + (low >> 8 | high << 24) + (low >> 16 | high << 16);
-        if (has_special(any)) {
+        if (has_special(any_low | (any_high & 0xFFFF))) {
             sums = 0;
             for (std::uint32_t k = 0; k < 4; ++k) sums |= parents_around(memory, first + k) << 8 * k;
         }
@@ -215,16 +223,33 @@ __device__ inline double least(double a, double b) { return ::fmin(a, b); }
 __device__ inline float largest(float a, float b) { return ::fmaxf(a, b); }
 __device__ inline double largest(double a, double b) { return ::fmax(a, b); }
 
-// The prediction at a position, and S if wanted.
-template <bool with_spread, class T, class Memory, class C>
-__device__ T predict(Memory& memory, C c, int x, int y, int z, int w, bool cubic, T inv, std::uint32_t& spread) {
+// Where the values are that a class is predicted from at a position: by the axis that it is odd along, but the class that
+// they are of is not.
+template <class T>
+struct Sources {
+    const T* at[most_active_axes];
+};
+template <class T, class Memory, class C>
+__device__ Sources<T> sources_at(Memory& memory, C c, const int (&x)[4]) {
     const auto& g = memory.geometry();
+    Sources<T> sources{};
+    for_odd_axes(c, [&](auto a, auto source) {
+        sources.at[a] = &memory.value(position(g, source, x[0], x[1], x[2], x[3]));
+    });
+    return sources;
+}
+
+// The prediction at a position so many steps along an axis from that of `sources`, and S if wanted; not limited to what
+// T can be.
+template <bool with_spread, class T, class G, class C>
+__device__ T predict(const G& g, C c, const Sources<T>& sources, std::uint32_t axis, int ahead, bool cubic, T inv,
+                     std::uint32_t& spread) {
     T sum{}, low{}, high{}, first{};
     std::uint32_t n_odd = 0;
     for_odd_axes(c, [&](auto a, auto source) {
-        const std::uint32_t at = position(g, source, x, y, z, w), s = g.stride(source, a);
-        const T v0 = memory.value(at - s), v1 = memory.value(at), v2 = memory.value(at + s),
-                v3 = memory.value(at + 2 * s);
+        const T* const at = sources.at[a] + ahead * static_cast<int>(g.stride(source, axis));
+        const auto s = static_cast<int>(g.stride(source, a));
+        const T v0 = at[-s], v1 = at[0], v2 = at[s], v3 = at[2 * s];
         const T s12 = v1 + v2;
         const T curve = (s12 * T(9) - (v0 + v3)) * T(0.0625), line = s12 * T(0.5);
         const T chosen = cubic ? curve : line;
@@ -246,25 +271,91 @@ __device__ T predict(Memory& memory, C c, int x, int y, int z, int w, bool cubic
         constexpr int mantissa_bits = sizeof(T) == 4 ? 23 : 52;
         constexpr std::int32_t bias = sizeof(T) == 4 ? 127 : 1023;
         // Of the first curve alone NaN counts; a line is never NaN, as values are finite.
-        low = least(low, first);
-        high = first <= high ? high : first;
-        const T width = (high - low) * inv;
+        T width;
+        if (n_odd == 1) {
+            width = magnitude(first - low) * inv;
+        } else {
+            low = least(low, first);
+            high = first <= high ? high : first;
+            width = (high - low) * inv;
+        }
         // Only a NaN has a sign, and is the largest with or without it.
         const auto exponent = static_cast<std::int32_t>(bits_of(width) >> mantissa_bits);
         spread = static_cast<std::uint32_t>(std::min(std::max(exponent - (bias - 3), 0), 7));
     }
-    return magnitude(sum) <= std::numeric_limits<T>::max() ? sum : T{0};
+    return sum;
+}
+template <class T>
+__device__ T limited(T predicted) {
+    return magnitude(predicted) <= std::numeric_limits<T>::max() ? predicted : T{0};
+}
+// Whether all are below the limits: where one is not finite, their sum is not either.
+template <class T, std::uint32_t n>
+__device__ bool within_limits(const T (&predicted)[n]) {
+    T sum = predicted[0];
+#pragma unroll
+    for (std::uint32_t k = 1; k < n; ++k) sum += predicted[k];
+    return magnitude(sum) <= std::numeric_limits<T>::max();
+}
+// Puts predictions into memory, `step` apart.
+template <class T, std::uint32_t n>
+__device__ void put_limited(T* to, const int (&at)[n], const T (&predicted)[n]) {
+#pragma unroll
+    for (std::uint32_t k = 0; k < n; ++k) to[at[k]] = predicted[k];
+    if (within_limits(predicted)) return;
+#pragma unroll
+    for (std::uint32_t k = 0; k < n; ++k) to[at[k]] = limited(predicted[k]);
+}
+// Of a point of a tile of any shape.
+template <bool with_spread, class T, class C, class Memory>
+__device__ T predict(Memory& memory, C c, const Point& p, bool cubic, T inv, std::uint32_t& spread) {
+    const int x[4] = {static_cast<int>(p.x[0]), static_cast<int>(p.x[1]), static_cast<int>(p.x[2]),
+                      static_cast<int>(p.x[3])};
+    return limited(predict<with_spread>(memory.geometry(), c, sources_at<T>(memory, c, x), 0, 0, cubic, inv, spread));
+}
+// Of a full tile's points along the last axis; not limited.
+template <class T, TileShape shape, class C, class Cubic, std::uint32_t n>
+__device__ void predict_column(FullMemory<T, shape>& memory, C c, const Point& first, Cubic cubic, T inv,
+                               T (&predicted)[n], std::uint32_t (&spread)[n]) {
+    using G = FullTile<T, shape>;
+    const int x[4] = {static_cast<int>(first.x[0]), static_cast<int>(first.x[1]), static_cast<int>(first.x[2]), 0};
+    const auto sources = sources_at<T>(memory, c, x);
+#pragma unroll
+    for (std::uint32_t k = 0; k < n; ++k)
+        predicted[k] =
+            predict<true>(G{}, c, sources, G::last_axis, static_cast<int>(k * G::apart), cubic, inv, spread[k]);
 }
 
 // u of a class around the tile.
-template <class T, class Memory, class C>
-__device__ void predict_margin(const TilePlace<T>& place, Memory& memory, C c, bool cubic) {
+template <class T, class Memory, class C, class Cubic>
+__device__ void predict_margin(const TilePlace<T>&, Memory& memory, C c, Cubic cubic) {
     const auto& g = memory.geometry();
-    g.for_margin(c, [&](int x, int y, int z, int w) {
-        std::uint32_t spread;
-        memory.value(position(g, c, x, y, z, w)) =
-            predict<false>(memory, c, x, y, z, w, cubic, place.lattice->quantiser.inv, spread);
-    });
+    using G = std::remove_cvref_t<decltype(g)>;
+    std::uint32_t spread;
+    if constexpr (G::known) {
+        const auto predict_all = [&](auto is_cubic) {
+            g.for_margin(c, [&]<std::size_t n>(const int (&x)[4], auto axis, const int (&ahead)[n]) {
+                const auto sources = sources_at<T>(memory, c, x);
+                T predicted[n];
+                int at[n];
+#pragma unroll
+                for (std::uint32_t k = 0; k < n; ++k) {
+                    predicted[k] = predict<false>(g, c, sources, axis, ahead[k], is_cubic, T{0}, spread);
+                    at[k] = ahead[k] * static_cast<int>(G::stride(c, axis));
+                }
+                put_limited(&memory.value(position(g, c, x[0], x[1], x[2], x[3])), at, predicted);
+            });
+        };
+        if (cubic)
+            predict_all(std::true_type{});
+        else
+            predict_all(std::false_type{});
+    } else {
+        g.for_margin(c, [&](const int (&x)[4]) {
+            memory.value(position(g, c, x[0], x[1], x[2], x[3])) =
+                limited(predict<false>(g, c, sources_at<T>(memory, c, x), 0, 0, cubic, T{0}, spread));
+        });
+    }
 }
 
 // Q of section 6.
@@ -307,14 +398,14 @@ __device__ std::uint32_t sums_of_earlier_phases(FullMemory<T, shape>& memory, C,
     const auto add = [&]<std::uint32_t source>(ClassConstant<source> constant) { // what touches points of this class
         if constexpr (source != c && (source & ~c) == 0) {
             constexpr std::uint32_t removed = c ^ source;
-            const std::uint32_t at = magnitude_position(G{}, constant, first);
+            const std::uint8_t* const at = &memory.magnitude(magnitude_position(G{}, constant, first));
 #pragma unroll
             for (std::uint32_t up = 0; up < along_last; ++up) {
                 if ((up & ~removed) != 0) continue;
-                std::uint32_t beside = at; // what is not in the tile is 0
+                std::uint32_t beside = 0; // what is not in the tile is 0
                 for (std::uint32_t a = 0; a < G::last_axis; ++a)
                     beside += (up >> a & 1) * G::magnitude_stride(source, a);
-                const auto* const from = reinterpret_cast<const std::uint32_t*>(&memory.magnitudes[beside]);
+                const auto* const from = reinterpret_cast<const std::uint32_t*>(at + beside);
                 sum += from[0];
                 any |= from[0];
                 if constexpr ((removed & along_last) != 0) {
@@ -366,25 +457,36 @@ __device__ void activities(FullMemory<T, shape>& memory, C c, const Point& first
         }
     }
 }
-// Keeps the magnitudes of a column.
-template <class T, TileShape shape, class C, std::uint32_t n>
+// Keeps the magnitudes of a column. from_zeros: given are numbers of leading zeros.
+template <bool from_zeros, class T, TileShape shape, class C, std::uint32_t n>
 __device__ void put_magnitudes(FullMemory<T, shape>& memory, C c, const Point& first,
                                const std::uint32_t (&magnitude)[n]) {
     using G = FullTile<T, shape>;
     const std::uint32_t at = magnitude_position(G{}, c, first);
     if constexpr (G::n_active == 1) {
         for (std::uint32_t k = 0; k < n; ++k)
-            memory.magnitude(at + k * G::apart) = static_cast<std::uint8_t>(magnitude[k]);
+            memory.magnitude(at + k * G::apart) =
+                static_cast<std::uint8_t>(from_zeros ? 32 - magnitude[k] : magnitude[k]);
     } else {
+        auto* const to = reinterpret_cast<std::uint32_t*>(&memory.magnitudes[at]);
 #pragma unroll
-        for (std::uint32_t j = 0; j < n; j += 4)
-            *reinterpret_cast<std::uint32_t*>(&memory.magnitudes[at + j]) =
-                magnitude[j] | magnitude[j + 1] << 8 | magnitude[j + 2] << 16 | magnitude[j + 3] << 24;
+        for (std::uint32_t j = 0; j < n; j += 4) {
+            const std::uint32_t four = four_bytes(magnitude[j], magnitude[j + 1], magnitude[j + 2], magnitude[j + 3]);
+            to[j / 4] = from_zeros ? 0x20202020 - four : four;
+        }
     }
 }
 
+__device__ inline std::uint32_t size_of_code(std::int32_t code) {
+#ifdef __CUDA_ARCH__ // of a byte less a constant, the compiler would make a comparison of it
+    asm("abs.s32 %0, %1;" : "=r"(code) : "r"(code));
+    return static_cast<std::uint32_t>(code);
+#else
+    return static_cast<std::uint32_t>(code < 0 ? -code : code);
+#endif
+}
 __device__ inline std::uint32_t magnitude_of(std::int32_t code) {
-    return std::min(32 - static_cast<std::uint32_t>(__clz(code < 0 ? -code : code)), 9u);
+    return std::min(32 - static_cast<std::uint32_t>(__clz(static_cast<int>(size_of_code(code)))), 9u);
 }
 
 // ---- Quantisation (section 5)

@@ -136,6 +136,7 @@ struct WriteMemory {
     ListingTables tables;
     Array<std::uint32_t, warp_lanes> extra_bits;
     TileScratch* scratch; // of the tile that is coded
+    std::byte* own;       // the block's scratch memory; here, as registers are short
     Array<std::uint32_t, tile_warps> partial;
     Array<std::uint64_t, tile_warps> wide_partial;
     Ticket ticket;
@@ -145,11 +146,9 @@ struct WriteMemory {
 template <class T, TileShape shape>
 __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const SplineWriteArguments<T> a) {
     auto& shared = shared_memory<WriteMemory<T, shape>>();
-    std::byte* const own = a.work.scratch + blockIdx.x * spline_writing_bytes<T>(a.work.positions);
-    auto* const scratch = reinterpret_cast<TileScratch*>(own);
-    auto& any = *reinterpret_cast<AnyWriting<T>*>(own + most_tiles * sizeof(TileScratch));
     clear_magnitudes(shared.full);
     shared.tables.set(*a.tables, a.model->n_tables);
+    if (is_first_thread()) shared.own = a.work.scratch + blockIdx.x * spline_writing_bytes<T>(a.work.positions);
     if (is_first_thread()) shared.checksum = shared.n_special = shared.n_unpredictable = 0;
     for (;;) {
         take_ticket(a.work, shared.ticket);
@@ -157,6 +156,8 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
         if (!ticket.exists) break;
         const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
         shared.tables.set_lattice(*a.tables, ticket.lattice);
+        auto* const scratch = reinterpret_cast<TileScratch*>(shared.own);
+        auto& any = *reinterpret_cast<AnyWriting<T>*>(shared.own + most_tiles * sizeof(TileScratch));
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             TileOutput& output = shared.outputs[j];
             if (is_first_thread()) {
@@ -242,9 +243,11 @@ template <class T, TileShape shape>
 struct ReadMemory {
     Array<TileReading<T>, most_tiles_read> readings;
     Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
-    Array<DecoderState, warp_lanes> decoders;    // of the warp that decodes
-    Array<std::uint8_t, engine_places> table_of; // in a phase
-    std::uint32_t large;                         // lanes that have decoded symbols with extra bits, or missing ones
+    Array<DecoderState, warp_lanes> decoders; // of the warp that decodes
+    alignas(4) ContextTables<T, shape> tables;
+    std::uint32_t tables_of; // the lattice that they are of
+    std::uint32_t large;     // lanes that have decoded symbols with extra bits, or missing ones
+    std::byte* own;          // the block's scratch memory; here, as registers are short
     Ticket ticket;
     std::uint64_t checksum;
     Array<FullReading<T, shape>, most_tiles_read> full; // as many as there are
@@ -268,15 +271,19 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
     if (blockIdx.x == 0 && is_first_thread() && n_indexed % 2 != 0 && a.payloads[n_indexed] != 0)
         a.result->bad_padding = 1;
     const std::uint32_t t = tile_of_block(), tiles = blockDim.x / tile_threads;
-    const std::size_t any_bytes = any_memory_bytes<T>(a.work.positions);
     const auto any_of = [&](std::uint32_t tile) -> AnyMemory<T>& {
-        return *reinterpret_cast<AnyMemory<T>*>(a.work.scratch + (std::size_t{blockIdx.x} * tiles + tile) * any_bytes);
+        return *reinterpret_cast<AnyMemory<T>*>(shared.own + tile * any_memory_bytes<T>(a.work.positions));
     };
     TileReading<T>& reading = shared.readings[t];
     const TilePlace<T>& place = reading.place;
     const std::uint16_t* const units = a.payloads;
-    if (is_first_thread()) shared.checksum = 0;
+    if (is_first_thread()) {
+        shared.checksum = 0;
+        shared.tables_of = UINT32_MAX;
+        shared.own = a.work.scratch + std::size_t{blockIdx.x} * tiles * any_memory_bytes<T>(a.work.positions);
+    }
     clear_magnitudes(shared.full[t]);
+    using Tables = ContextTables<T, shape>;
     for (;;) {
         take_ticket(a.work, shared.ticket);
         const Ticket ticket = shared.ticket;
@@ -305,11 +312,12 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
         if (has_tile) {
             const std::uint16_t* const first = units + reading.begin;
             const auto n_units = static_cast<std::uint32_t>(reading.end - reading.begin);
+            const std::uint16_t* word = first + 2 * tile_thread();
             std::uint64_t sum = 0;
-            for (std::uint32_t i = 2 * tile_thread(); i < n_units; i += 2 * tile_threads) {
-                const std::uint32_t second = i + 1 < n_units ? first[i + 1] : 0u;
-                sum += std::uint64_t{first[i] | second << 16} * checksum_weight(i / 2);
-            }
+            std::uint32_t i = tile_thread();
+            for (; i < n_units / 2; i += tile_threads, word += 2 * tile_threads)
+                sum += std::uint64_t{word[0] | std::uint32_t{word[1]} << 16} * checksum_weight(i);
+            if (n_units % 2 != 0 && i == n_units / 2) sum += std::uint64_t{word[0]} * checksum_weight(i);
             const std::uint64_t of_warp = warp_sum(sum);
             if (lane() == 0) shared.wide_partial[warp()] = of_warp;
             if (!legal_positions(units, reading))
@@ -372,13 +380,13 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 for (std::uint32_t i = tile_thread(); i < memory.tile.groups_of_phase(phase); i += tile_threads)
                     memory.sum(i) = 0;
             }
-            if (threadIdx.x < engine_places)
-                shared.table_of[threadIdx.x] =
-                    a.tables->table_of[row_of(lattice.number, phase) / n_places][threadIdx.x];
+            if (ticket.lattice != shared.tables_of || (Tables::phases == 1 && lattice.n_active > 1))
+                shared.tables.set(*a.tables, lattice.number, Tables::phases == 1 ? phase : 1);
             __syncthreads();
+            if (is_first_thread()) shared.tables_of = ticket.lattice;
             for (std::uint32_t part = 0; part < (FullTile<T, shape>::in_place ? 2 : 1); ++part) {
                 with_tile([&](auto& memory) {
-                    predict_phase(reading, memory, phase, a.work.cubic, shared.table_of, part == 1);
+                    predict_phase(reading, memory, phase, a.work.cubic, shared.tables, *a.tables, part == 1);
                     if (tile_thread() == 0) reading.n_groups = memory.geometry().groups_of_phase(phase);
                 });
                 __syncthreads();
@@ -402,7 +410,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             }
             __syncthreads();
             const bool codes = has_tile && reading.kind == kind_coded;
-            if (codes) with_tile([&](auto& memory) { gather_tables(memory, phase); });
+            if (codes || (has_tile && reading.kind == kind_empty))
+                with_tile([&](auto& memory) { gather_tables(reading, memory, phase); });
             if (has_any) __syncthreads();
             if (warp() == 0) {
                 RansDecoder decoder(*a.tables, shared.decoders[lane()]);
@@ -463,7 +472,7 @@ struct PatchMemory {
 
 // Puts values that are not finite into the field: those that are stored as they are in coarser lattices, or the top.
 template <class T>
-__global__ void __launch_bounds__(tile_threads) patch_spline_kernel(const SplineReadArguments<T> a) {
+__global__ void __launch_bounds__(tile_threads, 8) patch_spline_kernel(const SplineReadArguments<T> a) {
     constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     auto& shared = shared_memory<PatchMemory<T>>();
     TileReading<T>& reading = shared.reading;

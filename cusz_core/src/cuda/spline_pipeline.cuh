@@ -71,8 +71,9 @@ __device__ std::uint32_t sum_of_threads_before(std::uint32_t v, Partial& partial
     std::uint32_t before = to_here - v;
     total = 0;
     for (std::uint32_t w = 0; w < tile_warps; ++w) {
-        before += w < tile_warp() ? partial[w] : 0;
-        total += partial[w];
+        const std::uint32_t of_warp = partial[w];
+        before += w < tile_warp() ? of_warp : 0;
+        total += of_warp;
     }
     return before;
 }
@@ -223,16 +224,15 @@ __device__ void code_phase(const TilePlace<T>& place, FullMemory<T, shape>& memo
                     d[k] = *from;
                     from += original.step();
                 }
-                std::uint32_t active[m];
+                std::uint32_t active[m], spread[m];
                 activities(memory, c, part, active);
+                predict_column(memory, c, part, cubic, q.inv, predicted, spread);
+                if (!within_limits(predicted))
+                    for (T& p : predicted) p = limited(p);
 #pragma unroll
                 for (std::uint32_t k = 0; k < m; ++k) {
-                    const Point p = G::in_column(part, k);
-                    std::uint32_t spread;
-                    predicted[k] = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
-                                                 static_cast<int>(p.x[2]), 0, cubic, q.inv, spread);
-                    at[i + k] = spread << 4 | active[k];
-                    sum += spread + active[k];
+                    at[i + k] = spread[k] << 4 | active[k];
+                    sum += spread[k] + active[k];
                 }
                 std::uint32_t own[m];
                 bool coded[m], all_coded = true;
@@ -254,7 +254,7 @@ __device__ void code_phase(const TilePlace<T>& place, FullMemory<T, shape>& memo
                     any |= own[k];
                     memory.value(position(g, c, G::in_column(part, k))) = value[k];
                 }
-                put_magnitudes(memory, c, part, own);
+                put_magnitudes<false>(memory, c, part, own);
             }
             if (lattice.value != nullptr) {
                 const PointOffsets fine(g, place.fine, lattice.stride);
@@ -286,8 +286,7 @@ __device__ void code_phase(const TilePlace<T>& place, AnyMemory<T>& memory, std:
         if (phase < lattice.n_active) predict_margin(place, memory, c, cubic);
         g.for_points(c, [&](const Point& p, std::uint32_t k) {
             std::uint32_t spread, own;
-            const T predicted = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
-                                              static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv, spread);
+            const T predicted = predict<true>(memory, c, p, cubic, q.inv, spread);
             const T d = lattice.original[original(c, p, k)];
             T value;
             std::int32_t code;
@@ -712,11 +711,7 @@ __device__ void write_raw(const TilePlace<T>& place, Memory& memory, bool cubic,
                 to.put_value(first + p.order * units_of_value, bits_of(d));
                 if (!predicts) return;
                 std::uint32_t spread;
-                const Coded<T> result =
-                    as_it_is(d,
-                             predict<false>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
-                                            static_cast<int>(p.x[2]), static_cast<int>(p.x[3]), cubic, q.inv, spread),
-                             q);
+                const Coded<T> result = as_it_is(d, predict<false>(memory, c, p, cubic, q.inv, spread), q);
                 memory.value(position(g, c, p)) = result.value;
                 const std::uint64_t at = fine(c, p, k);
                 lattice.value[at] = result.value;

@@ -155,65 +155,125 @@ __device__ void put_coarse(const TilePlace<T>& place, Memory& memory) {
     });
 }
 
+// What is looked up for the values of full tiles, of a lattice: a value's table, and 256 times S + N. By phase and S,
+// and by the sum that N follows from, or for where that is special.
+template <class T, TileShape shape>
+struct ContextTables {
+    // Of tiles that take up most memory, the tables of a phase are made anew in each.
+    static constexpr std::uint32_t phases = sizeof(T) == 8 ? 1 : axes_of(shape);
+    static constexpr std::uint32_t sums = 128; // N is the same for all greater ones
+    Array<std::uint16_t, phases * n_spreads * sums> of_sum;
+    Array<std::uint16_t, phases * n_spreads> of_special;
+
+    // By all threads of the block.
+    __device__ void set(const DecodingTables& tables, std::uint32_t lattice, std::uint32_t first_phase) {
+        const auto entry = [&](std::uint32_t i, std::uint32_t active) { // i: phase and S
+            const std::uint32_t spread = i % n_spreads, row = row_of(lattice, first_phase + i / n_spreads) / n_places;
+            return static_cast<std::uint16_t>((spread + active) << 8 | tables.table_of[row][spread << 4 | active]);
+        };
+        for (std::uint32_t i = threadIdx.x; i < phases * n_spreads * sums; i += blockDim.x)
+            of_sum[i] = entry(i / sums, activity_of_sum(i % sums));
+        for (std::uint32_t i = threadIdx.x; i < phases * n_spreads; i += blockDim.x)
+            of_special[i] = entry(i, n_activities - 1);
+    }
+    // Of four points of a phase along the last axis: spread, P and Q (as bytes).
+    __device__ void find(std::uint32_t phase, const std::uint32_t (&spread)[4], std::uint32_t parents,
+                         std::uint32_t earlier, std::uint32_t (&entry)[4]) const {
+        const auto* const rows = &of_sum[(phases == 1 ? 0 : phase - 1) * (n_spreads * sums)];
+        const std::uint32_t high = (parents + earlier) & 0x80808080;
+        const std::uint32_t offsets = ((parents + earlier) | (high - (high >> 7))) << 1 & 0xFEFEFEFE;
+        for_constants<4>([&](auto k) { // an offset as the low byte, S above it
+            const std::uint32_t at = bytes_of<0x5540 | k>(offsets, spread[k]);
+            entry[k] = *reinterpret_cast<const std::uint16_t*>(reinterpret_cast<const std::uint8_t*>(rows) + at);
+        });
+        if (!has_special(parents | earlier)) return; // or the sums might not be bytes
+        const auto* const special = &of_special[(phases == 1 ? 0 : phase - 1) * n_spreads];
+#pragma unroll
+        for (std::uint32_t k = 0; k < 4; ++k) {
+            const std::uint32_t p = parents >> 8 * k & 255, q = earlier >> 8 * k & 255;
+            entry[k] = std::max(p, q) >= special_magnitude ? special[spread[k]]
+                                                           : rows[spread[k] * sums + std::min(p + q, sums - 1)];
+        }
+    }
+};
+
 // Up to the symbols of a phase: predictions, contexts of groups, and the table of each value's symbol. In two parts,
 // with a barrier between them, where classes replace others: these are the second.
 template <class T, TileShape shape>
 __device__ void predict_phase(const TileReading<T>& reading, FullReading<T, shape>& memory, std::uint32_t phase,
-                              bool cubic, const Array<std::uint8_t, engine_places>& table_of, bool second_part) {
+                              bool cubic, const ContextTables<T, shape>& tables, const DecodingTables&,
+                              bool second_part) {
     using G = FullTile<T, shape>;
     constexpr std::uint32_t n = G::column, m = G::at_once;
     const TilePlace<T>& place = reading.place;
     const G g = memory.geometry();
     const T inv = place.lattice->quantiser.inv;
     const bool codes = reading.kind == kind_coded;
-    g.for_classes(phase, [&](auto c) {
+    const auto predict_class = [&](auto c, auto is_cubic) {
         if (G::in_place && G::replaces(c) != second_part) return;
-        if (phase < G::n_active) predict_margin(place, memory, c, cubic);
+        if (phase < G::n_active) predict_margin(place, memory, c, is_cubic);
         g.for_columns(c, tile_thread(), [&](const Point& first, std::uint32_t) {
             std::uint32_t sum = 0;
 #pragma unroll
             for (std::uint32_t i = 0; i < n; i += m) {
                 const Point part = G::in_column(first, i);
                 T predicted[m];
-                std::uint32_t spread[m], active[m];
-                if (codes) activities(memory, c, part, active);
+                std::uint32_t spread[m];
+                predict_column(memory, c, part, is_cubic, inv, predicted, spread);
+                T* const to = &memory.value(position(g, c, part));
+                constexpr std::uint32_t step = G::apart * G::stride(c, G::last_axis);
 #pragma unroll
-                for (std::uint32_t k = 0; k < m; ++k) {
-                    const Point p = G::in_column(part, k);
-                    predicted[k] = predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]),
-                                                 static_cast<int>(p.x[2]), 0, cubic, inv, spread[k]);
+                for (std::uint32_t k = 0; k < m; ++k) to[k * step] = predicted[k];
+                if (!within_limits(predicted)) {
+#pragma unroll
+                    for (std::uint32_t k = 0; k < m; ++k) to[k * step] = limited(predicted[k]);
                 }
-                if (codes) {
+                if (!codes) continue;
+                std::uint8_t* const order = &memory.order(part.order);
+                const std::uint32_t parents = parent_position(g, part);
 #pragma unroll
-                    for (std::uint32_t k = 0; k < m; ++k) {
-                        memory.order(part.order + k * G::row_lanes) = table_of[spread[k] << 4 | active[k]];
-                        sum += spread[k] + active[k];
+                for (std::uint32_t j = 0; j < m; j += 4) {
+                    std::uint32_t entry[4], own[4];
+#pragma unroll
+                    for (std::uint32_t k = 0; k < 4; ++k) own[k] = j + k < m ? spread[j + k] : 0;
+                    if constexpr (G::n_active == 1) {
+                        const std::uint32_t p = memory.parents(parents) | memory.parents(parents + G::apart) << 8;
+                        tables.find(phase, own, p, 0, entry);
+                    } else {
+                        tables.find(phase, own,
+                                    *reinterpret_cast<const std::uint32_t*>(&memory.parent_sums[parents + j]),
+                                    sums_of_earlier_phases(memory, c, G::in_column(part, j)), entry);
+                    }
+#pragma unroll
+                    for (std::uint32_t k = 0; k < 4 && j + k < m; ++k) {
+                        order[(j + k) * G::row_lanes] = static_cast<std::uint8_t>(entry[k]);
+                        sum += entry[k];
                     }
                 }
-#pragma unroll
-                for (std::uint32_t k = 0; k < m; ++k)
-                    memory.value(position(g, c, G::in_column(part, k))) = predicted[k];
             }
-            if (codes) {
-                const std::uint32_t all = sum_over_lanes<G::row_lanes>(sum);
+            if (codes) { // the tables' sum is below 256
+                const std::uint32_t all = sum_over_lanes<G::row_lanes>(sum >> 8);
                 if (first.in_group == 0) memory.sum(first.group) = static_cast<std::uint16_t>(all);
             }
         });
-    });
+    };
+    if (cubic)
+        g.for_classes(phase, [&](auto c) { predict_class(c, std::true_type{}); });
+    else
+        g.for_classes(phase, [&](auto c) { predict_class(c, std::false_type{}); });
 }
-template <class T>
+template <class T, TileShape shape>
 __device__ void predict_phase(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase, bool cubic,
-                              const Array<std::uint8_t, engine_places>& table_of, bool second_part) {
+                              const ContextTables<T, shape>&, const DecodingTables& tables, bool second_part) {
     if (second_part) return;
+    const auto& table_of = tables.table_of[row_of(reading.place.lattice->number, phase) / n_places];
     const TilePlace<T>& place = reading.place;
     const AnyTile& g = memory.geometry();
     g.for_classes(phase, [&](std::uint32_t c) {
         if (phase < place.lattice->n_active) predict_margin(place, memory, c, cubic);
         g.for_points(c, [&](const Point& p, std::uint32_t) {
             std::uint32_t spread;
-            memory.value(position(g, c, p)) =
-                predict<true>(memory, c, static_cast<int>(p.x[0]), static_cast<int>(p.x[1]), static_cast<int>(p.x[2]),
-                              static_cast<int>(p.x[3]), cubic, place.lattice->quantiser.inv, spread);
+            memory.value(position(g, c, p)) = predict<true>(memory, c, p, cubic, place.lattice->quantiser.inv, spread);
             if (reading.kind != kind_coded) return;
             const std::uint32_t active = activity(memory, c, p);
             memory.order(p.order) = table_of[spread << 4 | active];
@@ -239,23 +299,24 @@ __device__ std::uint32_t find_symbols(AnyMemory<T>& memory, std::uint32_t phase)
 }
 
 // Moves the tables of values in significant groups together, where they are not so already. What is in other groups of
-// a full tile gets the symbol of code 0.
+// a full tile, or in an empty one, gets the symbol of code 0.
 template <class T, TileShape shape>
-__device__ void gather_tables(FullReading<T, shape>& memory, std::uint32_t phase) {
+__device__ void gather_tables(const TileReading<T>& reading, FullReading<T, shape>& memory, std::uint32_t phase) {
     constexpr std::uint32_t zeros = Alphabet(default_r).zero() * 0x01010101;
-    const std::uint32_t n_groups = FullTile<T, shape>::groups_of_phase(phase), all = significant_groups(memory, phase);
-    if (static_cast<std::uint32_t>(__popc(all)) == n_groups) return;
+    if (reading.n_values == FullTile<T, shape>::points_of_phase(phase)) return;
+    const std::uint32_t all = reading.n_values == 0 ? 0 : significant_groups(memory, phase);
     auto* const fours = reinterpret_cast<std::uint32_t*>(memory.orders.item);
     for (std::uint32_t i = tile_thread(); i < FullTile<T, shape>::points_of_phase(phase) / 4; i += tile_threads)
         if ((all >> i / 16 & 1) == 0) fours[i] = zeros;
 }
 template <class T>
-__device__ void gather_tables(AnyMemory<T>& memory, std::uint32_t phase) {
+__device__ void gather_tables(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase) {
+    if (reading.n_values == 0) return;
     for_values(memory, phase, false, [&](std::uint32_t o, std::uint32_t at) { memory.symbols[at] = memory.order(o); });
 }
 // Moves symbols back to where their values are.
 template <class T, TileShape shape>
-__device__ void spread_symbols(FullMemory<T, shape>&, std::uint32_t) {}
+__device__ void spread_symbols(FullReading<T, shape>&, std::uint32_t) {}
 template <class T>
 __device__ void spread_symbols(AnyMemory<T>& memory, std::uint32_t phase) {
     constexpr auto zero = static_cast<std::uint8_t>(Alphabet(default_r).zero());
@@ -375,65 +436,74 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullReading<T, 
     const G g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
-    const bool codes = reading.kind == kind_coded;
+    const std::uint32_t codes = opaque(reading.kind == kind_coded || reading.kind == kind_empty ? 1 : 0);
+    const bool coarse = lattice.value != nullptr;
     const auto offset = offsets_of_decoded(place, g);
+    const std::uint64_t step = offset.step();
+    T* const to = coarse ? lattice.value : lattice.decoded;
+    std::uint8_t* const magnitudes = lattice.magnitude; // of lattice 0 null
     g.for_classes(phase, [&](auto c) {
         g.for_columns(c, tile_thread(), [&](const Point& first, std::uint32_t column) {
-            std::uint64_t to = offset.first(c, column);
+            T* decoded = to + offset.first(c, column);
+            std::uint8_t* of_magnitude = magnitudes + offset.first(c, column);
+            const std::uint8_t* const order = &memory.order(first.order);
 #pragma unroll
             for (std::uint32_t i = 0; i < n; i += m) {
                 const Point part = G::in_column(first, i);
                 std::int32_t code[m];
-                bool together = codes; // or one by one
-                if (codes) {
-                    std::uint32_t symbols[m], all = 0;
+                std::uint32_t size[m]; // at most 256, which has the largest magnitude
+                std::uint32_t together = codes; // or one by one
+                if (codes != 0) {
+                    std::uint32_t all = 0;
 #pragma unroll
                     for (std::uint32_t k = 0; k < m; ++k) {
-                        all |= symbols[k] = memory.order(part.order + k * G::row_lanes);
-                        code[k] = direct_code(symbols[k]);
+                        const std::uint32_t symbol = order[(i + k) * G::row_lanes];
+                        all |= symbol;
+                        code[k] = direct_code(symbol);
+                        size[k] = size_of_code(code[k]);
                     }
-                    if (!is_direct(all)) {
+                    if (!is_direct(opaque(all))) {
 #pragma unroll
                         for (std::uint32_t k = 0; k < m; ++k) {
-                            if (is_direct(symbols[k])) continue;
+                            if (is_direct(order[(i + k) * G::row_lanes])) continue;
                             code[k] = memory.code(phase, part.order + k * G::row_lanes);
-                            together = together && code[k] != missing_code;
+                            size[k] = std::min(size_of_code(code[k]), 256u);
+                            if (code[k] == missing_code) together = 0;
                         }
                     }
                 }
-                if (!together) {
+                if (together == 0) {
 #pragma unroll 1
-                    for (std::uint32_t k = 0; k < m; ++k, to += offset.step()) {
+                    for (std::uint32_t k = 0; k < m; ++k, decoded += step, of_magnitude += step) {
                         const Point p = G::in_column(part, k);
                         T& value = memory.value(position(g, c, p));
                         const Decoded<T> of =
                             decoded_value(reading, memory, phase, p.order, value, q, units, first_value);
                         value = of.value;
                         memory.magnitude(magnitude_position(g, c, p)) = static_cast<std::uint8_t>(of.magnitude);
-                        put_decoded(lattice, to, of);
+                        if (coarse) {
+                            *decoded = of.value;
+                            *of_magnitude = static_cast<std::uint8_t>(of.magnitude);
+                        } else {
+                            *decoded = std::bit_cast<T>(of.bits);
+                        }
                     }
                     continue;
                 }
-                T value[m];
-                std::uint32_t magnitude[m];
+                T* const in_tile = &memory.value(position(g, c, part));
 #pragma unroll
                 for (std::uint32_t k = 0; k < m; ++k) {
-                    T& in_tile = memory.value(position(g, c, G::in_column(part, k)));
-                    in_tile = value[k] = reconstruct(in_tile, code[k], q);
-                    magnitude[k] = magnitude_of(code[k]);
+                    T& value = in_tile[k * (G::apart * G::stride(c, G::last_axis))];
+                    value = reconstruct(value, code[k], q);
+                    *decoded = value;
+                    decoded += step;
+                    size[k] = static_cast<std::uint32_t>(__clz(static_cast<int>(size[k])));
                 }
-                put_magnitudes(memory, c, part, magnitude);
-                if (lattice.value != nullptr) {
-                    for (std::uint32_t k = 0; k < m; ++k, to += offset.step()) {
-                        lattice.value[to] = value[k];
-                        lattice.magnitude[to] = static_cast<std::uint8_t>(magnitude[k]);
-                    }
-                } else {
-                    T* decoded = lattice.decoded + to;
-                    to += m * offset.step();
+                put_magnitudes<true>(memory, c, part, size);
+                if (!coarse) continue;
 #pragma unroll
-                    for (std::uint32_t k = 0; k < m; ++k, decoded += offset.step()) *decoded = value[k];
-                }
+                for (std::uint32_t k = 0; k < m; ++k, of_magnitude += step)
+                    *of_magnitude = static_cast<std::uint8_t>(32 - size[k]);
             }
         });
     });

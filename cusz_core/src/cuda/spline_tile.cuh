@@ -55,16 +55,19 @@ constexpr std::uint32_t axes_of(TileShape shape) {
 template <std::uint32_t n, class Use>
 __device__ void for_known_classes(std::uint32_t phase, const Use& use) {
     const auto one = [&]<std::uint32_t c>(std::integral_constant<std::uint32_t, c> constant) {
-        if constexpr (c < (1u << n))
-            if (static_cast<std::uint32_t>(std::popcount(c)) == phase) use(constant);
+        if constexpr (c < (1u << n)) use(constant);
     };
-    one(std::integral_constant<std::uint32_t, 1>{});
-    one(std::integral_constant<std::uint32_t, 2>{});
-    one(std::integral_constant<std::uint32_t, 4>{});
-    one(std::integral_constant<std::uint32_t, 3>{});
-    one(std::integral_constant<std::uint32_t, 5>{});
-    one(std::integral_constant<std::uint32_t, 6>{});
-    one(std::integral_constant<std::uint32_t, 7>{});
+    if (phase == 1) {
+        one(std::integral_constant<std::uint32_t, 1>{});
+        one(std::integral_constant<std::uint32_t, 2>{});
+        one(std::integral_constant<std::uint32_t, 4>{});
+    } else if (phase == 2) {
+        one(std::integral_constant<std::uint32_t, 3>{});
+        one(std::integral_constant<std::uint32_t, 5>{});
+        one(std::integral_constant<std::uint32_t, 6>{});
+    } else if (phase == 3) {
+        one(std::integral_constant<std::uint32_t, 7>{});
+    }
 }
 
 // ---- Full tiles: extents are constants. A warp takes whole groups of 64, one after the other.
@@ -202,8 +205,8 @@ struct FullTile {
         const std::uint32_t x = first_x(thread, 0), y = first_x(thread, 1), g = first_group(thread);
 #pragma unroll 1
         for (std::uint32_t i = 0; i < columns; ++i)
-            use(Point{{x + i * group, y, 0, 0},
-                      (before * (class_points / group) + g + i) * group + thread % row_lanes,
+            use(Point{{opaque(x + i * group), opaque(y), 0, 0},
+                      opaque((before * (class_points / group) + g + i) * group + thread % row_lanes),
                       before * (class_points / group) + g + i,
                       thread % row_lanes},
                 i);
@@ -226,7 +229,8 @@ struct FullTile {
             for (std::uint32_t k = 0; k < column; ++k) use(in_column(first, k), i * column + k);
         });
     }
-    // Calls use(x, y, z, w) for all positions of a class around the tile.
+    // Calls use(x, axis, ahead) for all positions of a class around the tile: three at once, so many steps along the
+    // axis (both are constants) from x, which is in the tile along it.
     template <class C, class Use>
     __device__ void for_margin(C c, const Use& use) const {
         if constexpr (replaces(C::value)) {
@@ -239,7 +243,7 @@ struct FullTile {
     }
 
 private:
-    // The same by columns along axis 2, each by one thread and upwards: what is put there replaces what is read.
+    // The same by columns along axis 2, each by one thread, which has read all when it puts what replaces it.
     template <class C, class Use>
     __device__ void columns_beside(C c, const Use& use) const {
         constexpr int row = padded(c, 0), of_rows = margin(c, 1) * 3 * row, all = of_rows + margin(c, 0) * 3 * n(1);
@@ -248,8 +252,10 @@ private:
             const int j = i - of_rows, across = in_row ? i / row : j % 3,
                       outside = across == 0 ? -1 : static_cast<int>(in_row ? n(1) : n(0)) + across - 1,
                       x = in_row ? i % row - static_cast<int>(margin(c, 0)) : outside, y = in_row ? outside : j / 3;
+            int ahead[n(2)];
 #pragma unroll
-            for (int z = 0; z < static_cast<int>(n(2)); ++z) use(x, y, z, 0);
+            for (std::uint32_t z = 0; z < n(2); ++z) ahead[z] = static_cast<int>(z);
+            use({x, y, 0, 0}, std::integral_constant<std::uint32_t, 2>{}, ahead);
         }
     }
     // Those before and behind it along an axis; along the axes before this one the margin is included.
@@ -261,14 +267,11 @@ private:
                                     margin_of_second = second < axis ? margin(c, second) : 0,
                                     row = n(first) + 3 * margin_of_first, rows = n(second) + 3 * margin_of_second;
             for (std::uint32_t i = fresh_tile_thread(); i < row * rows; i += tile_threads) {
-                int x[3];
+                int x[4]{};
                 x[first] = static_cast<int>(i % row) - static_cast<int>(margin_of_first);
                 x[second] = static_cast<int>(i / row) - static_cast<int>(margin_of_second);
-#pragma unroll
-                for (std::uint32_t k = 0; k < 3; ++k) {
-                    x[axis] = k == 0 ? -1 : static_cast<int>(n(axis) + k - 1);
-                    use(x[0], x[1], x[2], 0);
-                }
+                use(x, std::integral_constant<std::uint32_t, axis>{},
+                    {-1, static_cast<int>(n(axis)), static_cast<int>(n(axis)) + 1});
             }
         }
     }
@@ -384,7 +387,7 @@ struct AnyTile {
                 rest /= pads[c][a];
                 inside = inside && x[a] >= 0 && static_cast<std::uint32_t>(x[a]) < half[c][a];
             }
-            if (!inside) use(x[0], x[1], x[2], x[3]);
+            if (!inside) use(x);
         }
     }
 };
@@ -572,6 +575,7 @@ __device__ void set_place(TilePlace<T>& place, const DeviceLattice<T>& lattice) 
     place.lattice = &lattice;
     place.original = place.fine = place.coarse = 0;
     place.low = place.high = 0;
+#pragma unroll 1
     for (std::uint32_t a = 0; a < 4; ++a) {
         const bool active = a < lattice.n_active;
         const std::uint64_t origin = place.origin[a], half = active ? origin / 2 : origin;
