@@ -223,8 +223,8 @@ __device__ inline double least(double a, double b) { return ::fmin(a, b); }
 __device__ inline float largest(float a, float b) { return ::fmaxf(a, b); }
 __device__ inline double largest(double a, double b) { return ::fmax(a, b); }
 
-// Where the values are that a class is predicted from at a position: by the axis that it is odd along, but the class that
-// they are of is not.
+// Where the values are that a class is predicted from at a position: by the axis that it is odd along, but the class
+// that they are of is not.
 template <class T>
 struct Sources {
     const T* at[most_active_axes];
@@ -233,9 +233,8 @@ template <class T, class Memory, class C>
 __device__ Sources<T> sources_at(Memory& memory, C c, const int (&x)[4]) {
     const auto& g = memory.geometry();
     Sources<T> sources{};
-    for_odd_axes(c, [&](auto a, auto source) {
-        sources.at[a] = &memory.value(position(g, source, x[0], x[1], x[2], x[3]));
-    });
+    for_odd_axes(
+        c, [&](auto a, auto source) { sources.at[a] = &memory.value(position(g, source, x[0], x[1], x[2], x[3])); });
     return sources;
 }
 

@@ -451,7 +451,7 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullReading<T, 
             for (std::uint32_t i = 0; i < n; i += m) {
                 const Point part = G::in_column(first, i);
                 std::int32_t code[m];
-                std::uint32_t size[m]; // at most 256, which has the largest magnitude
+                std::uint32_t size[m];          // at most 256, which has the largest magnitude
                 std::uint32_t together = codes; // or one by one
                 if (codes != 0) {
                     std::uint32_t all = 0;
