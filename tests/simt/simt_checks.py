@@ -105,11 +105,12 @@ def functions_of_the_runtime() -> list[str]:
 
 
 def every_call_may_fail(
-    simt: Library, direction: str, places: dict[str, str], x: NDArray, eb: float, mode: int, **options: Any
-) -> bytes:
+    simt: Library, direction: str, places: dict[str, str], x: NDArray, eb: float, mode: int, *,
+    free: int | None = None, **options: Any,
+) -> bytes:  # fmt: skip
     """Then the library's call fails, with a message that says where, the next one works, and nothing leaks.
 
-    Returns the archive.
+    free: bytes of device memory that a context has; None: as many as it wants. Returns the archive.
     """
     with Context(simt) as other:
         wanted = cpu_archive(other, x, eb, mode, **options)
@@ -146,6 +147,8 @@ def every_call_may_fail(
             for function in functions_of_the_runtime():
                 if function == "cudaPointerGetAttributes":
                     continue  # test_memory_of_the_device_is_not_taken_for_the_hosts
+                if free is not None:
+                    simt.set_memory_limit(simt.allocated + free)
                 with Context(simt) as context:
                     if kept:
                         call(context)

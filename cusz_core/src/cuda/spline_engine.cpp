@@ -76,6 +76,17 @@ MadeTables decoding_tables(const RansModel& model) {
 
 void copy_extents(std::uint64_t (&to)[4], const Extents& from) { std::copy(from.begin(), from.end(), to); }
 
+// Copies a box of points with these strides to where they follow each other.
+template <class T>
+void pack(const T* from, const Extents& extent, const Extents& stride, T* to) {
+    for (std::uint64_t w = 0; w < extent[3]; ++w)
+        for (std::uint64_t z = 0; z < extent[2]; ++z)
+            for (std::uint64_t y = 0; y < extent[1]; ++y) {
+                const T* row = from + w * stride[3] + z * stride[2] + y * stride[1];
+                for (std::uint64_t x = 0; x < extent[0]; ++x, row += stride[0]) *to++ = *row;
+            }
+}
+
 // The lattices of a pyramid as kernels see them, and memory for the values of all but the field.
 template <class T>
 struct DevicePyramid {
@@ -102,6 +113,7 @@ struct DevicePyramid {
             copy_extents(to.coarse_stride, from.coarse_stride);
             to.n_tiles = from.n_tiles;
             to.first_tile = from.first_tile;
+            to.end = from.n_tiles;
             to.quantiser = quantiser_of(static_cast<T>(coding.step / 2), coding.spline.divisor(i));
             to.quantiser.special = static_cast<typename Traits<T>::Bits>(coding.special);
             to.original = original;
@@ -154,17 +166,32 @@ struct DevicePyramid {
         return device_lattices;
     }
 
-    // Deals out the tiles of lattices `last` to `first` in tickets of up to `most` tiles, for so many blocks. Returns
-    // the number of tickets.
+    // Sets what a batch of one lattice is made of, with the strides of its originals.
+    void set_batch(const SplineBatch& batch, const T* original, const Extents& stride) {
+        DeviceLattice<T>& lattice = lattices[batch.finest];
+        lattice.begin = batch.first_tile;
+        lattice.end = batch.first_tile + batch.n_tiles;
+        lattice.original = original;
+        copy_extents(lattice.original_stride, stride);
+        if (batch.finest > 0) return;
+        DeviceLattice<T>& middle = lattices[1]; // at the same originals, when a sample's tiles are counted
+        for (std::uint32_t j = 0; j < 4; ++j)
+            for (std::uint32_t k = 0; k < 4; ++k)
+                if (middle.axis[k] == lattice.axis[j])
+                    middle.original_stride[k] = j < lattice.n_active ? 2 * stride[j] : stride[j];
+    }
+
+    // Deals out the tiles at work in lattices `last` to `first` in tickets of up to `most` tiles, for so many blocks.
+    // Returns the number of tickets.
     std::uint64_t deal(std::uint32_t first, std::uint32_t last, std::uint32_t most, std::uint32_t blocks,
                        bool waits = true) {
         std::uint64_t tickets = 0;
         for (std::uint32_t i = last + 1; i-- > first;) {
             DeviceLattice<T>& lattice = lattices[i];
-            lattice.tiles_of_ticket =
-                static_cast<std::uint32_t>(std::clamp<std::uint64_t>(lattice.n_tiles / blocks, 1, most));
+            const std::uint64_t n = lattice.end - lattice.begin;
+            lattice.tiles_of_ticket = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(n / blocks, 1, most));
             lattice.first_ticket = tickets;
-            lattice.n_tickets = (lattice.n_tiles + lattice.tiles_of_ticket - 1) / lattice.tiles_of_ticket;
+            lattice.n_tickets = (n + lattice.tiles_of_ticket - 1) / lattice.tiles_of_ticket;
             lattice.waits_for = waits && i < last ? i + 1 : 0;
             tickets += lattice.n_tickets;
         }
@@ -266,19 +293,76 @@ std::byte* SplineEngine::room_for_archive(std::uint64_t& room) {
     }
 }
 
+void SplineEngine::release_batch() {
+    for (DeviceBuffer* buffer : {&field_, &archive_}) buffer->release(source_);
+}
+
 template <class T>
-std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyramid& pyramid, const Top& top,
+const T* SplineEngine::load(const SplineBatch& batch, const Lattice& lattice, const Source& field, Extents& stride) {
+    const T* from = field.as<T>();
+    std::uint64_t before = 0, n = 1;     // before: values of the copy, if it had all of the lattice
+    Extents extent{}, stride_in_field{}; // by axis of the field
+    bool is_packed = true;               // in the field
+    for (std::uint32_t axis = 0; axis < 4; ++axis) {
+        const auto a = static_cast<std::size_t>(std::ranges::find(lattice.axis, axis) - lattice.axis.begin());
+        stride[a] = n;
+        n *= extent[axis] = batch.extent[a];
+        stride_in_field[axis] = lattice.field_stride[a];
+        from += batch.origin[a] * lattice.field_stride[a];
+        before += batch.origin[a] * stride[a];
+        is_packed = is_packed && (extent[axis] == 1 || stride[a] == lattice.field_stride[a]);
+    }
+    std::vector<T> packed;
+    if (!is_packed) {
+        packed.resize(static_cast<std::size_t>(n));
+        pack(from, extent, stride_in_field, packed.data());
+        from = packed.data();
+    }
+    T* const copy = field_.reserve<T>(source_, n);
+    staging_.copy(copy, from, static_cast<std::size_t>(n) * sizeof(T), stream());
+    // By numbers, as there is no memory before the copy.
+    return reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(copy) - before * sizeof(T));
+}
+
+// With too little memory for a whole field on the host, takes it in batches, and with less, in smaller ones.
+template <class T>
+std::optional<Encoded> SplineEngine::compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
                                                  const Source& field, const Target& target, std::uint64_t capacity) {
-    const std::uint64_t n = pyramid.lattices[0].values(), index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
+    try {
+        return compress_in<T>({}, coding, pyramid, top, field, target, capacity);
+    } catch (const Error& error) {
+        if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
+    }
+    const std::uint64_t least = bytes_of(batches_of(pyramid, sizeof(T), 0), sizeof(T));
+    for (std::uint64_t bytes = bytes_of(batches_of(pyramid, sizeof(T), UINT64_MAX), sizeof(T));;) {
+        bytes = std::max(bytes / 2, least);
+        release_batch();
+        try {
+            return compress_in<T>(batches_of(pyramid, sizeof(T), bytes), coding, pyramid, top, field, target, capacity);
+        } catch (const Error& error) {
+            if (error.status() != CUSZ_ERROR_MEMORY || bytes == least) throw;
+        }
+    }
+}
+
+template <class T>
+std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>& given_batches, const Coding& given,
+                                                 const Pyramid& pyramid, const Top& top, const Source& field,
+                                                 const Target& target, std::uint64_t capacity) {
+    const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
     const std::uint32_t n_axes = pyramid.lattices[0].n_active;
     const auto last = static_cast<std::uint32_t>(pyramid.n_coded() - 1);
     if (top.section.size() + index_bytes > capacity) return std::nullopt;
-    const T* values = field.as<T>();
-    if (!field.on_device()) {
-        T* const copy = field_.reserve<T>(source_, n);
-        staging_.copy(copy, values, static_cast<std::size_t>(n) * sizeof(T), stream());
-        values = copy;
+    const bool in_batches = !given_batches.empty();
+    const Lattice& finest = pyramid.lattices[0];
+    const SplineBatch whole{0, last, 0, finest.n_tiles, finest.values(), {}, finest.extent};
+    const std::vector<SplineBatch> batches = in_batches ? given_batches : std::vector<SplineBatch>{whole};
+    std::uint64_t most_values = 0, most_units = 0;
+    for (const SplineBatch& batch : batches) {
+        most_values = std::max(most_values, batch.values());
+        most_units = std::max(most_units, batch.units(sizeof(T) / 2));
     }
+    const T* const values = field.on_device() ? field.as<T>() : field_.reserve<T>(source_, most_values);
 
     DevicePyramid<T> lattices(pyramid, given, top, values, nullptr);
     const Sample sample(pyramid.lattices[0].n_tiles, default_r);
@@ -325,33 +409,59 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
         source_, std::max(counting.blocks * counting.scratch_bytes, writing.blocks * writing.scratch_bytes));
     auto* const states = states_.reserve<std::uint64_t>(source_, pyramid.n_tiles);
     auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
-    std::uint64_t room = capacity;
-    std::byte* const body = target.on_device() ? target.bytes() : room_for_archive(room);
+    // In batches, payloads of each take the place of those before.
+    std::uint64_t room =
+        in_batches ? most_model_bytes + top.section.size() + index_bytes + (most_units + 1) / 2 * 4 : capacity;
+    std::byte* const body = in_batches           ? archive_.reserve<std::byte>(source_, room)
+                            : target.on_device() ? target.bytes()
+                                                 : room_for_archive(room);
     const auto upload_all = [&](auto* to, const auto* from, std::size_t count) { upload(to, from, count); };
-    std::uint64_t tickets = 0;
-    if (is_large) {
-        tickets = last >= 2 ? lattices.deal(2, last, 1, counting.blocks) : 0;
-        lattices.lattices[1].first_ticket = lattices.lattices[0].first_ticket = tickets;
-        lattices.lattices[1].n_tickets = 0;
-        lattices.lattices[0].n_tickets = n_boxes;
-        lattices.lattices[0].tiles_of_ticket = 1;
-        lattices.lattices[0].waits_for = last >= 2 ? 2 : 0;
-        tickets += n_boxes;
-    } else {
-        tickets = lattices.deal(0, last, 1, counting.blocks);
-    }
-    auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(counting.blocks, tickets));
-    const SplineCountArguments<T> count{
-        .work = {lattices.place(arrays, upload_all), last, given.spline.cubic, tickets, &cleared->counting, scratch,
-                 lattices.positions, 1},
-        .sample = sample,
-        .counts = &cleared->counts,
-        .n_boxes = n_boxes,
-        .n_tiles = n_tiles,
-        .positions_of_box = positions_of_box,
+    Extents stride;
+    if (!field.on_device() && !in_batches) load<T>(whole, pyramid.lattices[0], field, stride);
+    const auto begin_batch = [&](const SplineBatch& batch, Progress& progress) {
+        if (!in_batches) return;
+        const T* const original = load<T>(batch, pyramid.lattices[batch.finest], field, stride);
+        lattices.set_batch(batch, original, stride);
+        CUSZ_CUDA(cudaMemsetAsync(&progress, 0, sizeof progress, stream()));
     };
     done("clear");
-    count_spline(count, n_axes, blocks, stream());
+    std::uint64_t box = 0;
+    for (const SplineBatch& batch : batches) {
+        const std::uint64_t end_of_batch = batch.first_tile + batch.n_tiles, first_box = box;
+        if (is_large && batch.finest == 0)
+            while (box < n_boxes && sampled(box, n_boxes, n_tiles) < end_of_batch) ++box;
+        if (is_large && (batch.finest == 1 || (batch.finest == 0 && box == first_box))) continue; // nothing is counted
+        begin_batch(batch, cleared->counting);
+        std::uint64_t tickets = 0;
+        if (is_large && batch.finest == 0) {
+            tickets = batch.coarsest >= 2 ? lattices.deal(2, batch.coarsest, 1, counting.blocks) : 0;
+            lattices.lattices[1].first_ticket = lattices.lattices[0].first_ticket = tickets;
+            lattices.lattices[1].n_tickets = 0;
+            lattices.lattices[0].begin = first_box;
+            lattices.lattices[0].end = box;
+            lattices.lattices[0].n_tickets = box - first_box;
+            lattices.lattices[0].tiles_of_ticket = 1;
+            lattices.lattices[0].waits_for = batch.coarsest >= 2 ? 2 : 0;
+            tickets += box - first_box;
+        } else {
+            tickets = lattices.deal(batch.finest, batch.coarsest, 1, counting.blocks);
+        }
+        const SplineCountArguments<T> count{
+            .work = {lattices.place(arrays, upload_all), batch.coarsest, given.spline.cubic, tickets,
+                     &cleared->counting, scratch, lattices.positions, 1},
+            .sample = sample,
+            .counts = &cleared->counts,
+            .n_boxes = n_boxes,
+            .n_tiles = n_tiles,
+            .positions_of_box = positions_of_box,
+        };
+        count_spline(count, n_axes, static_cast<std::uint32_t>(std::min<std::uint64_t>(counting.blocks, tickets)),
+                     stream());
+        if (!in_batches) { // of the field, in what follows
+            lattices.lattices[0].begin = 0;
+            lattices.lattices[0].end = n_tiles;
+        }
+    }
     done("count_spline");
     ModelArguments choice{&cleared->counts, {sample.rate(), 1, 1}, model_scratch, model, tables};
     if (is_large) {
@@ -361,33 +471,42 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
     choose_model(choice, stream());
     done("choose_model");
 
-    tickets = lattices.deal(0, last, 8, writing.blocks);
-    blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(writing.blocks, tickets));
-    CUSZ_CUDA(cudaMemsetAsync(states, 0, static_cast<std::size_t>(tickets) * sizeof *states, stream()));
-    SplineWriteArguments<T> write{};
-    write.work = {lattices.place(arrays, upload_all),
-                  last,
-                  given.spline.cubic,
-                  tickets,
-                  &cleared->writing,
-                  scratch,
-                  lattices.positions,
-                  1};
-    write.model = model;
-    write.tables = tables;
-    write.target = body;
-    write.top_bytes = top.section.size();
-    write.index_bytes = index_bytes;
-    write.capacity = room;
-    write.states = states;
-    write.result = &cleared->written;
-    write_spline(write, n_axes, blocks, stream());
-    done("write_spline");
-
     SplineWritten written;
     ChosenModel chosen;
-    CUSZ_CUDA(cudaMemcpyAsync(&written, &cleared->written, sizeof written, cudaMemcpyDefault, stream()));
-    fetch(&chosen, model, 1);
+    std::uint64_t units = 0; // of all batches so far
+    for (const SplineBatch& batch : batches) {
+        begin_batch(batch, cleared->writing);
+        const std::uint64_t tickets = lattices.deal(batch.finest, batch.coarsest, 8, writing.blocks);
+        CUSZ_CUDA(cudaMemsetAsync(states, 0, static_cast<std::size_t>(tickets) * sizeof *states, stream()));
+        SplineWriteArguments<T> write{};
+        write.work = {lattices.place(arrays, upload_all),
+                      batch.coarsest,
+                      given.spline.cubic,
+                      tickets,
+                      &cleared->writing,
+                      scratch,
+                      lattices.positions,
+                      1};
+        write.model = model;
+        write.tables = tables;
+        write.target = body;
+        write.top_bytes = top.section.size();
+        write.index_bytes = index_bytes;
+        write.capacity = room;
+        write.states = states;
+        write.result = &cleared->written;
+        write_spline(write, n_axes, static_cast<std::uint32_t>(std::min<std::uint64_t>(writing.blocks, tickets)),
+                     stream());
+        done("write_spline");
+        CUSZ_CUDA(cudaMemcpyAsync(&written, &cleared->written, sizeof written, cudaMemcpyDefault, stream()));
+        fetch(&chosen, model, 1);
+        const std::uint64_t before = chosen.bytes + top.section.size() + index_bytes, before_batch = before + units * 2;
+        units += written.units;
+        if (before + (units + 1) / 2 * 4 > capacity) return std::nullopt;
+        if (in_batches)
+            staging_.copy(target.bytes() + before_batch, body + before, static_cast<std::size_t>(written.units * 2),
+                          stream());
+    }
     RansModel rans;
     rans.n_tables = chosen.n_tables;
     std::copy(std::begin(chosen.table), std::end(chosen.table), rans.table.begin());
@@ -396,25 +515,26 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& given, const Pyra
         std::copy(std::begin(chosen.frequency[t]), std::end(chosen.frequency[t]), rans.frequency[t].begin());
     Encoded encoded{given, {}, 0, rans.bytes()};
     const std::uint64_t front = encoded.model.size() + top.section.size(), payloads_at = front + index_bytes,
-                        total = payloads_at + (written.units + 1) / 2 * 4;
-    if (total > capacity) return std::nullopt;
-    if (total > room)
+                        total = payloads_at + (units + 1) / 2 * 4;
+    if (!in_batches && total > room)
         fail(CUSZ_ERROR_MEMORY, "out of memory: the archive has ", total, " bytes, and the device has room for ", room,
              " of them");
     constexpr std::byte zeros[2] = {};
     const auto put = [&](std::uint64_t at, const void* from, std::size_t bytes) {
         if (target.on_device())
-            staging_.copy(body + at, from, bytes, stream());
+            staging_.copy(target.bytes() + at, from, bytes, stream());
         else
             std::memcpy(target.bytes() + at, from, bytes);
     };
-    if (!target.on_device())
-        staging_.copy(target.bytes() + front, body + front, static_cast<std::size_t>(index_bytes + written.units * 2),
+    if (in_batches)
+        staging_.copy(target.bytes() + front, body + front, static_cast<std::size_t>(index_bytes), stream());
+    else if (!target.on_device())
+        staging_.copy(target.bytes() + front, body + front, static_cast<std::size_t>(index_bytes + units * 2),
                       stream());
     put(0, encoded.model.data(), encoded.model.size());
     put(encoded.model.size(), top.section.data(), top.section.size());
     if (pyramid.n_tiles % 2 != 0) put(payloads_at - 2, zeros, 2);
-    if (written.units % 2 != 0) put(payloads_at + written.units * 2, zeros, 2);
+    if (units % 2 != 0) put(payloads_at + units * 2, zeros, 2);
     encoded.coding.body_bytes = encoded.coding.stored_bytes = total - encoded.model.size();
     encoded.coding.n_special = written.n_special;
     encoded.coding.n_unpredictable = written.n_unpredictable;

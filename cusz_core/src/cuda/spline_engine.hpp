@@ -9,6 +9,7 @@
 #include "../format/pyramid.hpp"
 #include "device.hpp"
 #include "memory.hpp"
+#include "spline_batches.hpp"
 
 namespace cusz::cuda {
 
@@ -35,6 +36,16 @@ private:
     template <class T>
     std::optional<Encoded> compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
                                        const Source& field, const Target& target, std::uint64_t capacity);
+    // batches: none for the whole field in one.
+    template <class T>
+    std::optional<Encoded> compress_in(const std::vector<SplineBatch>& batches, const Coding& coding,
+                                       const Pyramid& pyramid, const Top& top, const Source& field,
+                                       const Target& target, std::uint64_t capacity);
+    // Copies a batch's originals from the host. Returns where the lattice's first point would be, and sets strides.
+    template <class T>
+    const T* load(const SplineBatch& batch, const Lattice& lattice, const Source& field, Extents& stride);
+    // The memory that holds a batch.
+    void release_batch();
     template <class T>
     void decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
                        const Target& field);

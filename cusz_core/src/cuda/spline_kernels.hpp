@@ -40,6 +40,9 @@ struct DeviceLattice {
     // The top's values as they are decoded; in it, and for patch_spline.
     const T* top;
 
+    // The tiles at work: those of a batch, or all. For them, `original` points to where the first point of the lattice
+    // would be.
+    std::uint64_t begin, end;
     // Tickets, in the order of which blocks take up the work.
     std::uint64_t first_ticket, n_tickets;
     std::uint32_t tiles_of_ticket;
@@ -53,11 +56,11 @@ struct Progress {
     std::uint64_t tiles_done[most_lattices]; // by lattice
 };
 
-// The work of a launch: all lattices below the top.
+// The work of a launch: lattices below the top.
 template <class T>
 struct Work {
     const DeviceLattice<T>* lattices; // all, by number
-    std::uint32_t last;               // number of the coarsest one below the top
+    std::uint32_t last;               // number of the coarsest one at work
     bool cubic;
     std::uint64_t n_tickets;
     Progress* progress;

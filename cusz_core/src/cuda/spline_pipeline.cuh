@@ -15,7 +15,7 @@ namespace cusz::cuda {
 inline constexpr std::uint32_t most_tiles = tiles_of_warp;
 struct Ticket {
     std::uint64_t number; // in the launch
-    std::uint64_t first;  // tile, of those at work in the lattice
+    std::uint64_t first;  // tile of the lattice
     std::uint32_t lattice, n;
     bool exists;
 };
@@ -34,9 +34,9 @@ __device__ void take_ticket(const Work<T>& work, Ticket& ticket) {
             while (number >= work.lattices[i].first_ticket + work.lattices[i].n_tickets) --i;
             const DeviceLattice<T>& lattice = work.lattices[i];
             ticket.lattice = i;
-            ticket.first = (number - lattice.first_ticket) * lattice.tiles_of_ticket;
+            ticket.first = lattice.begin + (number - lattice.first_ticket) * lattice.tiles_of_ticket;
             ticket.n = static_cast<std::uint32_t>(
-                std::min<std::uint64_t>(lattice.tiles_of_ticket, lattice.n_tiles - ticket.first));
+                std::min<std::uint64_t>(lattice.tiles_of_ticket, lattice.end - ticket.first));
             if (lattice.waits_for > 0) {
                 const volatile std::uint64_t* const done = work.progress->tiles_done + lattice.waits_for;
                 while (*done < work.lattices[lattice.waits_for].n_tiles) __nanosleep(100);
