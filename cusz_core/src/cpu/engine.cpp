@@ -141,9 +141,9 @@ public:
 
     void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) override {
         if (layout.dtype == CUSZ_F32)
-            gather(lattice, field.as<float>(), static_cast<float*>(values));
+            gather_box(field.as<float>(), lattice.extent, lattice.field_stride, static_cast<float*>(values));
         else
-            gather(lattice, field.as<double>(), static_cast<double*>(values));
+            gather_box(field.as<double>(), lattice.extent, lattice.field_stride, static_cast<double*>(values));
     }
 
     Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) override {
@@ -260,16 +260,6 @@ public:
     }
 
 private:
-    template <class T>
-    static void gather(const Lattice& lattice, const T* field, T* values) {
-        for (std::uint64_t i = 0; i < lattice.values(); ++i) {
-            std::uint64_t rest = i, at = 0;
-            for (std::size_t a = 0; a < 4; ++a, rest /= lattice.extent[a - 1])
-                at += rest % lattice.extent[a] * lattice.field_stride[a];
-            values[i] = field[at];
-        }
-    }
-
     Worker& worker(int i) { return workers_[static_cast<std::size_t>(i)]; }
 
     void make_workers(int threads) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -304,12 +305,20 @@ private:
             worker(thread).made_counts().clear();
             if (is_large) Worker::made(worker(thread).sample_counts).clear();
         }
-        const std::uint64_t n = std::max(n_tiles / 32, std::uint64_t{128}); // tiles of a large field's sample
-        std::atomic<std::uint64_t> n_around = 0;                            // points of lattice 1 counted with them
+        const std::uint64_t n = is_large ? std::max(n_tiles / 32, std::uint64_t{128}) : 0; // tiles of its sample
+        std::atomic<std::uint64_t> n_around = 0; // points of lattice 1 counted with them
+        std::vector<std::uint64_t> tiles;        // in the order in which stages come to them
+        for (std::uint64_t j = 0; j < n; ++j) tiles.push_back(sampled(j, n, n_tiles));
+        const auto row_of = [&](std::uint64_t tile) { return schedule.row(0, tile); };
+        std::ranges::stable_sort(tiles, {}, row_of);
+        std::span<const std::uint64_t> left = tiles;
         for (const Stage& stage : schedule.stages(is_large)) {
             const std::size_t i = stage.lattice;
             if (is_large && i == 0) {
-                count_sample(schedule, stage, coder, field, arrays[2], n, threads, n_around);
+                const auto end = std::ranges::lower_bound(left, stage.end, {}, row_of);
+                const auto of_stage = left.first(static_cast<std::size_t>(end - left.begin()));
+                count_sample(coder, field, arrays[2], of_stage, threads, n_around);
+                left = left.subspan(of_stage.size());
                 continue;
             }
             const Lattice& lattice = pyramid.lattices[i];
@@ -334,16 +343,10 @@ private:
         return choose_model(*counts_);
     }
 
-    // Counts those of n tiles of lattice 0 that are in a stage.
+    // Counts tiles of lattice 0, with what is around them in lattice 1. coarse: lattice 2.
     template <class T>
-    void count_sample(const Schedule& schedule, const Stage& stage, const SplineCoder<T>& coder, const T* field,
-                      const LatticeArrays<T>& coarse, std::uint64_t n, int threads,
-                      std::atomic<std::uint64_t>& n_around) {
-        std::vector<std::uint64_t> tiles;
-        for (std::uint64_t j = 0; j < n; ++j) {
-            const std::uint64_t tile = sampled(j, n, coder.pyramid.lattices[0].n_tiles), row = schedule.row(0, tile);
-            if (row >= stage.first && row < stage.end) tiles.push_back(tile);
-        }
+    void count_sample(const SplineCoder<T>& coder, const T* field, const LatticeArrays<T>& coarse,
+                      std::span<const std::uint64_t> tiles, int threads, std::atomic<std::uint64_t>& n_around) {
         const Parts parts(tiles.size(), threads);
         parallel(threads, parts.number, [&](std::uint64_t part, int thread) {
             Worker& memory = worker(thread);

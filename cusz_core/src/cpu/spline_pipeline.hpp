@@ -257,14 +257,13 @@ struct SplinePipeline {
                     for (std::uint32_t x = 0; x < n; x += L::n) {
                         const auto v = known_step > 0 ? L::template every_second<known_step>(line + 2 * step * x, odd)
                                                       : originals(line, step, odd, x, n, end);
-                        std::uint32_t others = q.quantise(v, values + at + x, codes + at + x, n - x);
+                        const std::uint32_t others = q.quantise(v, values + at + x, codes + at + x, n - x);
                         if (others != 0) [[unlikely]] {
                             const std::uint32_t special = q.mark_special(v, codes + at + x, others);
                             has_special |= special;
-                            others &= ~special;
+                            if (others != special)
+                                quantise_others(quantiser, tile, c, {x, y, z, w}, others & ~special, d, step);
                         }
-                        if (others != 0) [[unlikely]]
-                            quantise_others(quantiser, tile, c, {x, y, z, w}, others, d, step);
                     }
                     for (std::uint32_t x = 0; x < n; x += lane_room) {
                         Codes v;

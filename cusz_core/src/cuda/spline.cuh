@@ -296,7 +296,7 @@ __device__ bool within_limits(const T (&predicted)[n]) {
     for (std::uint32_t k = 1; k < n; ++k) sum += predicted[k];
     return magnitude(sum) <= std::numeric_limits<T>::max();
 }
-// Puts predictions into memory, `step` apart.
+// Puts predictions into memory, at these places from `to` on.
 template <class T, std::uint32_t n>
 __device__ void put_limited(T* to, const int (&at)[n], const T (&predicted)[n]) {
 #pragma unroll

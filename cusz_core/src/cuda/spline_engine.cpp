@@ -9,6 +9,7 @@
 
 #include "../errors.hpp"
 #include "../format/checksum.hpp"
+#include "../memory.hpp"
 #include "kernels.hpp"
 #include "sample_boxes.hpp"
 #include "spline_kernels.hpp"
@@ -75,17 +76,6 @@ MadeTables decoding_tables(const RansModel& model) {
 }
 
 void copy_extents(std::uint64_t (&to)[4], const Extents& from) { std::copy(from.begin(), from.end(), to); }
-
-// Copies a box of points with these strides to where they follow each other.
-template <class T>
-void pack(const T* from, const Extents& extent, const Extents& stride, T* to) {
-    for (std::uint64_t w = 0; w < extent[3]; ++w)
-        for (std::uint64_t z = 0; z < extent[2]; ++z)
-            for (std::uint64_t y = 0; y < extent[1]; ++y) {
-                const T* row = from + w * stride[3] + z * stride[2] + y * stride[1];
-                for (std::uint64_t x = 0; x < extent[0]; ++x, row += stride[0]) *to++ = *row;
-            }
-}
 
 // The lattices of a pyramid as kernels see them, and memory for the values of all but the field.
 template <class T>
@@ -312,11 +302,11 @@ const T* SplineEngine::load(const SplineBatch& batch, const Lattice& lattice, co
         before += batch.origin[a] * stride[a];
         is_packed = is_packed && (extent[axis] == 1 || stride[a] == lattice.field_stride[a]);
     }
-    std::vector<T> packed;
+    Buffer packed;
     if (!is_packed) {
-        packed.resize(static_cast<std::size_t>(n));
-        pack(from, extent, stride_in_field, packed.data());
-        from = packed.data();
+        T* const to = packed.reserve<T>(static_cast<std::size_t>(n));
+        gather_box(from, extent, stride_in_field, to);
+        from = to;
     }
     T* const copy = field_.reserve<T>(source_, n);
     staging_.copy(copy, from, static_cast<std::size_t>(n) * sizeof(T), stream());

@@ -76,4 +76,15 @@ struct Pyramid {
     std::uint64_t scale(std::size_t i, std::uint32_t a) const;
 };
 
+// Copies a box of points of a field, with these strides, to where they follow each other.
+template <class T>
+void gather_box(const T* from, const Extents& extent, const Extents& stride, T* to) {
+    for (std::uint64_t w = 0; w < extent[3]; ++w)
+        for (std::uint64_t z = 0; z < extent[2]; ++z)
+            for (std::uint64_t y = 0; y < extent[1]; ++y) {
+                const T* row = from + w * stride[3] + z * stride[2] + y * stride[1];
+                for (std::uint64_t x = 0; x < extent[0]; ++x, row += stride[0]) *to++ = *row;
+            }
+}
+
 } // namespace cusz
