@@ -307,8 +307,8 @@ private:
         }
         const std::uint64_t n = is_large ? std::max(n_tiles / 32, std::uint64_t{128}) : 0; // tiles of its sample
         std::atomic<std::uint64_t> n_around = 0; // points of lattice 1 counted with them
-        std::vector<std::uint64_t> tiles;        // in the order in which stages come to them
-        for (std::uint64_t j = 0; j < n; ++j) tiles.push_back(sampled(j, n, n_tiles));
+        std::vector<std::uint64_t> tiles(n);     // in the order in which stages come to them
+        for (std::uint64_t j = 0; j < n; ++j) tiles[j] = sampled(j, n, n_tiles);
         const auto row_of = [&](std::uint64_t tile) { return schedule.row(0, tile); };
         std::ranges::stable_sort(tiles, {}, row_of);
         std::span<const std::uint64_t> left = tiles;

@@ -83,7 +83,7 @@ void gather_box(const T* from, const Extents& extent, const Extents& stride, T* 
         for (std::uint64_t z = 0; z < extent[2]; ++z)
             for (std::uint64_t y = 0; y < extent[1]; ++y) {
                 const T* row = from + w * stride[3] + z * stride[2] + y * stride[1];
-                for (std::uint64_t x = 0; x < extent[0]; ++x, row += stride[0]) *to++ = *row;
+                for (std::uint64_t x = 0; x < extent[0]; ++x) *to++ = row[x * stride[0]];
             }
 }
 
