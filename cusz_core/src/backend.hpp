@@ -139,7 +139,7 @@ public:
     virtual void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) = 0;
     // What a sample of the field says of both pipelines' archives, and of how to interpolate. coding: with bound and
     // step settled; with predictor auto, it is a shorter look unless the spline pipeline pays.
-    virtual Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) = 0;
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const Source& field, int threads) = 0;
 
     // Sums the checksum parts of `bytes` bytes cut into pieces, and copies the bytes to the target if there is one.
     virtual std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads,
@@ -193,7 +193,8 @@ public:
     virtual void decompress_pyramid_box(const Frame& frame, const Pyramid& pyramid, const Top& top,
                                         const std::byte* body, int threads, const Selection& box) = 0;
     // As forecast, for a field that lies elsewhere.
-    virtual Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read) = 0;
+    virtual Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read,
+                                       int threads) = 0;
 
     // As from_logs, for a box of the field. logs: those of the box, one row after the other. signs: of the whole field.
     virtual void from_logs_box(const Layout& layout, const void* logs, const LogScale& scale, std::uint64_t special,

@@ -169,7 +169,7 @@ std::optional<std::size_t> write_pyramid(const Workers& workers, const Layout& l
                                          const Source& field, const Target& archive) {
     const std::uint64_t most = layout.bytes() + raw_header_bytes - 1; // it has to be shorter than a raw one
     if (v2::header_bytes > most) return std::nullopt;
-    const Forecast forecast = workers.backend.forecast(layout, coding, field);
+    const Forecast forecast = workers.backend.forecast(layout, coding, field, workers.threads);
     if (coding.predictor == CUSZ_PREDICTOR_AUTO && !forecast.spline_pays()) return std::nullopt;
     coding.predictor = CUSZ_PREDICTOR_SPLINE;
     coding.spline = forecast.spline;

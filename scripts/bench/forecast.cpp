@@ -22,7 +22,7 @@ extern "C" CUSZ_API void cusz_forecast(cusz_dtype dtype, std::int32_t ndim, cons
     const auto cpu = make_cpu_backend();
     resolve_bound(*cpu, layout, coding, {field}, 1);
     const bool has_choice = eb > 0 && coding.step != 0 && layout.values > 0 && halvable_axes(ndim, shape, 15) != 0;
-    const Forecast forecast = has_choice ? cpu->forecast(layout, coding, {field}) : Forecast();
+    const Forecast forecast = has_choice ? cpu->forecast(layout, coding, {field}, 1) : Forecast();
     bytes[0] = forecast.lorenzo_bytes;
     bytes[1] = forecast.spline_bytes;
 }

@@ -120,7 +120,7 @@ void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const
     coding.special = dtype == CUSZ_F32 ? special_pattern<float>(true, fill) : special_pattern<double>(true, fill);
     const auto backend = cuda::make_backend();
     resolve_bound(*backend, layout, coding, {field, device}, 1);
-    const Forecast found = backend->forecast(layout, coding, {field, device});
+    const Forecast found = backend->forecast(layout, coding, {field, device}, 1);
     const std::uint64_t all[] = {found.spline.halved, found.spline.cubic, found.spline.alpha,
                                  found.spline.beta,   found.spline_bytes, found.lorenzo_bytes};
     std::copy(std::begin(all), std::end(all), result);

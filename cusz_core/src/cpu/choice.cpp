@@ -13,6 +13,7 @@
 #include "../format/v1.hpp"
 #include "../format/v2.hpp"
 #include "kernels.hpp"
+#include "parallel.hpp"
 #include "spline_engine.hpp"
 
 namespace cusz::cpu {
@@ -80,6 +81,13 @@ struct Counted {
     std::uint64_t bits = 0;                // of what is neither
     Extents roughness{};                   // magnitudes of what is predicted along each axis of the field alone
     std::uint64_t n_significant = 0;       // groups so far
+
+    void operator+=(const Counted& other) {
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] += other.values[i];
+        in_field += other.in_field;
+        bits += other.bits;
+        for (std::size_t a = 0; a < roughness.size(); ++a) roughness[a] += other.roughness[a];
+    }
 };
 
 // The points of a box in lattice i that are looked at: its own and, in the coarser lattices, those around it along the
@@ -106,11 +114,11 @@ private:
 template <class T>
 class Sampler {
 public:
-    // n: tiles that are looked at.
-    Sampler(const Layout& layout, const Coding& coding, const BoxReader& read, const SampleMemory<T>& memory,
-            std::uint64_t n)
+    // n: tiles that are looked at, where there are so many.
+    Sampler(const Layout& layout, const Coding& coding, const BoxReader& read,
+            const std::vector<SampleMemory<T>>& memory, std::uint64_t n)
         : layout_(layout), coding_(coding), read_(read), memory_(memory), tiling_(layout.ndim, layout.shape.data()),
-          n_(std::min(tiling_.n_tiles(), n)) {}
+          n_(std::min(tiling_.n_tiles(), n)), counted_(memory.size()) {}
 
     // Bytes of the archive of version 1.
     std::uint64_t lorenzo_bytes() {
@@ -118,25 +126,39 @@ public:
         q.special = static_cast<typename Traits<T>::Bits>(coding_.special);
         const TileCoder<T> coder{tiling_, q};
         const Alphabet alphabet(coding_.r);
-        Histogram histogram(coding_.r);
-        std::uint64_t bits = 0, counted = 0;
+        struct Seen {
+            Histogram histogram;
+            std::uint64_t bits = 0, values = 0;
+        };
+        std::vector<Seen> seen(memory_.size(), {Histogram(coding_.r)}); // by thread
         parts_.clear();
         for (std::uint64_t j = 0; j < n_; ++j) parts_.push_back(tiling_.box(sampled(j, n_, tiling_.n_tiles())));
         read_parts(0);
-        for (std::size_t j = 0; j < parts_.size(); ++j) {
-            memory_.tile.begin(parts_[j], parts_[std::min<std::size_t>(j + prefetch_distance, parts_.size() - 1)]);
-            const PreparedTile prepared =
-                kernels().lorenzo.of<T>().prepare(coder, alphabet.reach(), values_, memory_.tile);
-            histogram.add(prepared.code, prepared.n);
-            // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
-            bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;
-            counted += memory_.tile.n_values();
+        const Parts shared(parts_.size(), threads());
+        parallel(threads(), shared.number, [&](std::uint64_t part, int thread) {
+            Tile<T>& tile = memory(thread).tile;
+            auto& [histogram, bits, values] = seen[static_cast<std::size_t>(thread)];
+            const auto [begin, end] = shared[part];
+            for (std::uint64_t j = begin; j < end; ++j) {
+                tile.begin(parts_[j], parts_[std::min<std::size_t>(j + prefetch_distance, parts_.size() - 1)]);
+                const PreparedTile prepared = kernels().lorenzo.of<T>().prepare(coder, alphabet.reach(), values_, tile);
+                histogram.add(prepared.code, prepared.n);
+                // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
+                bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;
+                values += tile.n_values();
+            }
+        });
+        for (std::size_t i = 1; i < seen.size(); ++i) {
+            seen[0].histogram.add(seen[i].histogram);
+            seen[0].bits += seen[i].bits;
+            seen[0].values += seen[i].values;
         }
+        auto& [histogram, bits, values] = seen[0];
         const std::vector<std::uint64_t> weights = histogram.weights(Sample(1, coding_.r));
         const std::vector<std::uint8_t> lengths = code_lengths(weights, alphabet);
         for (std::uint32_t s = 0; s < alphabet.size(); ++s)
             bits += weights[s] * (lengths[s] + alphabet.meaning(s).extra_bits);
-        return std::min(v1::body_offset(coding_.r) + scaled(bits, layout_.values, counted) / 8,
+        return std::min(v1::body_offset(coding_.r) + scaled(bits, layout_.values, values) / 8,
                         layout_.bytes() + raw_header_bytes);
     }
 
@@ -147,31 +169,44 @@ public:
         coding.spline = spline;
         const Boxes boxes = boxes_of(pyramid);
         const std::uint64_t n = std::min(n_, boxes.number);
+        const auto index = [&](std::uint64_t j) { return boxes.index(sampled(j, n, boxes.number)); };
         if (spline.halved != halved_) {
             parts_.clear();
-            for (std::uint64_t j = 0; j < n; ++j) list_parts(pyramid, boxes, boxes.index(sampled(j, n, boxes.number)));
+            for (std::uint64_t j = 0; j < n; ++j) list_parts(pyramid, boxes, index(j));
             read_parts(spline.halved);
         }
         const SplineCoder<T> coder = coder_of<T>(pyramid, coding, end_);
-        counted_ = {};
-        memory_.counts.clear();
-        for (std::uint64_t j = 0; j < n; ++j)
-            count_box(coder, boxes, boxes.index(sampled(j, n, boxes.number)), parts_.data() + j * boxes.edge.size());
-        const RansModel model = choose_model(memory_.counts);
-        const auto size = coded_size(model, memory_.counts);
-        const std::uint64_t bits = (size[0] + size[1] + size[2]) / 256 + counted_.bits;
+        counted_.assign(memory_.size(), {});
+        for (const SampleMemory<T>& memory : memory_) memory.counts.clear();
+        const Parts shared(n, threads());
+        parallel(threads(), shared.number, [&](std::uint64_t part, int thread) {
+            const auto [begin, end] = shared[part];
+            for (std::uint64_t j = begin; j < end; ++j)
+                count_box(coder, boxes, index(j), parts_.data() + j * boxes.edge.size(), thread);
+        });
+        Counted& counted = counted_[0];
+        RansCounts& counts = memory_[0].counts;
+        for (std::size_t i = 1; i < memory_.size(); ++i) {
+            counted += counted_[i];
+            counts.add(memory_[i].counts, 1, 1);
+        }
+        const RansModel model = choose_model(counts);
+        const auto size = coded_size(model, counts);
+        const std::uint64_t bits = (size[0] + size[1] + size[2]) / 256 + counted.bits;
         // Coarser lattices are not counted. From lattice to lattice, values become harder to predict.
-        const auto rate = [&](std::size_t i) { return size[i] / std::max<std::uint64_t>(counted_.values[i], 1); };
+        const auto rate = [&](std::size_t i) { return size[i] / std::max<std::uint64_t>(counted.values[i], 1); };
         const std::uint64_t most = 256 * 8 * sizeof(T), next = std::min(2 * std::max(rate(2), rate(1)) - rate(1), most);
         const std::uint64_t coarser = pyramid.lattices[boxes.n_coded()].values() * next / 256;
-        return v2::header_bytes + model.bytes().size() +
-               (scaled(bits, layout_.values, counted_.in_field) + coarser) / 8;
+        return v2::header_bytes + model.bytes().size() + (scaled(bits, layout_.values, counted.in_field) + coarser) / 8;
     }
 
     // By the last spline_bytes.
-    const Extents& roughness() const { return counted_.roughness; }
+    const Extents& roughness() const { return counted_[0].roughness; }
 
 private:
+    int threads() const { return static_cast<int>(memory_.size()); }
+    const SampleMemory<T>& memory(int thread) const { return memory_[static_cast<std::size_t>(thread)]; }
+
     static const SplineKernels<T>& stages() {
         if constexpr (sizeof(T) == 4)
             return kernels().spline_f32;
@@ -222,10 +257,13 @@ private:
     // Counts a box in all lattices. Predictions for it look at points around it: there, and in the coarsest of the
     // lattices, values that are quantised by themselves stand for reconstructed ones. parts: where its values are, by
     // lattice.
-    void count_box(const SplineCoder<T>& coder, const Boxes& boxes, const Extents& index, const TileBox* parts) {
+    void count_box(const SplineCoder<T>& coder, const Boxes& boxes, const Extents& index, const TileBox* parts,
+                   int thread) {
+        const auto& [tile, spline_tile, counts, lattices] = memory(thread);
+        Counted& counted = counted_[static_cast<std::size_t>(thread)];
         std::uint64_t room = 0;
         for (std::size_t i = 1; i <= boxes.n_coded(); ++i) room += boxes.stride(i, 3) * boxes.width(i, 3);
-        auto* value = memory_.lattices.template reserve<T>(room + lane_room + (room + lane_room) / sizeof(T) + 1);
+        auto* value = lattices.template reserve<T>(room + lane_room + (room + lane_room) / sizeof(T) + 1);
         auto* magnitude = reinterpret_cast<std::uint8_t*>(value + room + lane_room);
         std::vector<LatticeArrays<T>> arrays(boxes.n_coded() + 1);
         std::vector<const T*> field(boxes.n_coded() + 1); // by lattice
@@ -261,10 +299,10 @@ private:
         for (std::size_t i = boxes.n_coded(); i-- > 0;) {
             const Lattice& lattice = local.lattices[i];
             stages().count(boxed, i, tile_of(lattice, lattice.n_tiles - 1), field[i], arrays[i + 1], arrays[i],
-                           memory_.spline_tile, memory_.counts);
-            count_rest(i);
+                           spline_tile, counts);
+            count_rest(i, spline_tile, counts, counted);
         }
-        note_roughness(local.lattices[0]);
+        note_roughness(local.lattices[0], spline_tile, counted);
     }
 
     // Fills the arrays of a lattice with these points. Not inlined, and on copies, which stores of bytes do not change:
@@ -294,25 +332,23 @@ private:
     }
 
     // What a tile of lattice i takes besides symbols and flags.
-    void count_rest(std::size_t i) {
-        const SplineTile<T>& tile = memory_.spline_tile;
+    static void count_rest(std::size_t i, const SplineTile<T>& tile, const RansCounts& counts, Counted& counted) {
         const std::uint64_t points = tile.place.points();
-        counted_.values[std::min<std::size_t>(i, 2)] += points - tile.box[0].points();
-        if (i == 0) counted_.in_field += points;
+        counted.values[std::min<std::size_t>(i, 2)] += points - tile.box[0].points();
+        if (i == 0) counted.in_field += points;
         std::uint64_t significant = 0;
-        for (const auto& of_lattice : memory_.counts.group)
+        for (const auto& of_lattice : counts.group)
             for (const auto& of_context : of_lattice) significant += of_context[1];
-        const std::uint64_t groups = significant - std::exchange(counted_.n_significant, significant);
+        const std::uint64_t groups = significant - std::exchange(counted.n_significant, significant);
         // Entry of the index, header, and states, of whose 32 bits about 8 say something; of larger tiles than this
         // one in coarser lattices.
         const std::uint64_t lanes = groups <= 16 ? 1 : groups <= 32 ? 2 : 4, verbatim = tile.n_verbatim;
         const std::uint64_t bits = 16 + (groups + verbatim > 0 ? 16 + 24 * lanes : 0);
-        counted_.bits += bits * points / max_tile_values + verbatim * (16 + 8 * sizeof(T));
+        counted.bits += bits * points / max_tile_values + verbatim * (16 + 8 * sizeof(T));
     }
 
     // Magnitudes of the values between two neighbours along one axis.
-    void note_roughness(const Lattice& lattice) {
-        const SplineTile<T>& tile = memory_.spline_tile;
+    static void note_roughness(const Lattice& lattice, const SplineTile<T>& tile, Counted& counted) {
         for (std::uint32_t j = 0; j < tile.n_active; ++j) {
             const ClassBox& box = tile.box[1u << j];
             for (std::uint32_t w = 0; w < box.n[3]; ++w)
@@ -321,7 +357,7 @@ private:
                         const std::uint8_t* const row = tile.magnitude + box.at(0, y, z, w);
                         std::uint32_t sum = 0;
                         for (std::uint32_t x = 0; x < box.n[0]; ++x) sum += row[x] & 15u;
-                        counted_.roughness[lattice.axis[j]] += sum;
+                        counted.roughness[lattice.axis[j]] += sum;
                     }
         }
     }
@@ -329,18 +365,21 @@ private:
     const Layout& layout_;
     const Coding& coding_;
     const BoxReader& read_;
-    const SampleMemory<T>& memory_;
+    const std::vector<SampleMemory<T>>& memory_; // by thread
     Tiling tiling_;
     std::uint64_t n_;
-    Counted counted_;
-    std::vector<TileBox> parts_; // of the field, and where they are now
+    std::vector<Counted> counted_; // by thread; at last, the first is the sum
+    std::vector<TileBox> parts_;   // of the field, and where they are now
     const T *values_ = nullptr, *end_ = nullptr;
     std::uint32_t halved_ = 0; // in the lattices that the parts are of
 };
 
-// The best way found to interpolate. is_open: gives up where the spline pipeline does not seem to pay.
 template <class T>
-Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
+Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader& read,
+                     const std::vector<SampleMemory<T>>& memory) {
+    const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (320 * max_tile_values), 12, 48);
+    Sampler<T> sampler(layout, coding, read, memory, n);
+    const bool is_open = coding.predictor == CUSZ_PREDICTOR_AUTO; // gives up where the spline pipeline does not pay
     Forecast best;
     best.lorenzo_bytes = sampler.lorenzo_bytes();
     const auto halvable = [&](std::uint32_t wanted) { return halvable_axes(layout.ndim, layout.shape.data(), wanted); };
@@ -357,9 +396,13 @@ Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
     best.spline.cubic = !is_line;
     best.spline = with_bounds(best.spline, is_smooth && !is_line);
     best.spline_bytes = sampler.spline_bytes(best.spline);
+    // Where the fastest axis is not halved, rows of tiles are strided in memory, which takes two to three times as
+    // long: as between the pipelines, it has to save a twentieth.
+    const auto halves_rows = [](const Spline& spline) { return (spline.halved & 1) != 0; };
     const auto attempt = [&](const Spline& spline) {
-        const std::uint64_t bytes = sampler.spline_bytes(spline);
-        if (bytes >= best.spline_bytes) return false;
+        const std::uint64_t bytes = sampler.spline_bytes(spline),
+                            twentieth = halves_rows(best.spline) && !halves_rows(spline) ? bytes / 19 : 0;
+        if (bytes + twentieth >= best.spline_bytes) return false;
         best.spline = spline;
         best.spline_bytes = bytes;
         return true;
@@ -392,25 +435,14 @@ Forecast best_spline(const Layout& layout, Sampler<T> sampler, bool is_open) {
     return best;
 }
 
-template <class T>
-Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader& read, const SampleMemory<T>& memory) {
-    const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (256 * max_tile_values), 16, 64);
-    if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
-        const Forecast quick = best_spline(layout, Sampler<T>(layout, coding, read, memory, n / 2), true);
-        const bool is_all = Tiling(layout.ndim, layout.shape.data()).n_tiles() <= n / 2; // of the field
-        if (!quick.spline_pays() || is_all) return quick;
-    }
-    return best_spline(layout, Sampler<T>(layout, coding, read, memory, n), false);
-}
-
 } // namespace
 
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const SampleMemory<float>& memory) {
+                  const std::vector<SampleMemory<float>>& memory) {
     return forecast_of(layout, coding, read, memory);
 }
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const SampleMemory<double>& memory) {
+                  const std::vector<SampleMemory<double>>& memory) {
     return forecast_of(layout, coding, read, memory);
 }
 

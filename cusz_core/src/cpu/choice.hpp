@@ -2,6 +2,8 @@
 // (docs/format_v2.md, section 10).
 #pragma once
 
+#include <vector>
+
 #include "../backend.hpp"
 #include "../format/rans_model.hpp"
 #include "spline_kernels.hpp"
@@ -9,7 +11,7 @@
 
 namespace cusz::cpu {
 
-// One thread's memory, which the sample is worked on in.
+// What a thread works on its share of the sample in.
 template <class T>
 struct SampleMemory {
     Tile<T>& tile;
@@ -18,9 +20,10 @@ struct SampleMemory {
     Buffer& lattices;
 };
 
-// As HostBackend::forecast_by_boxes.
-Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, const SampleMemory<float>& memory);
+// As HostBackend::forecast_by_boxes. memory: by thread.
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const SampleMemory<double>& memory);
+                  const std::vector<SampleMemory<float>>& memory);
+Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                  const std::vector<SampleMemory<double>>& memory);
 
 } // namespace cusz::cpu

@@ -146,15 +146,15 @@ public:
             gather_box(field.as<double>(), lattice.extent, lattice.field_stride, static_cast<double*>(values));
     }
 
-    Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) override {
-        return forecast_by_boxes(layout, coding,
-                                 [&](std::vector<TileBox>&) { return HostValues{field.pointer, layout.values}; });
+    Forecast forecast(const Layout& layout, const Coding& coding, const Source& field, int threads) override {
+        return forecast_by_boxes(
+            layout, coding, [&](std::vector<TileBox>&) { return HostValues{field.pointer, layout.values}; }, threads);
     }
 
-    Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read) override {
-        make_workers(1);
-        if (layout.dtype == CUSZ_F32) return spline().forecast(layout, coding, read, worker(0).tile<float>());
-        return spline().forecast(layout, coding, read, worker(0).tile<double>());
+    Forecast forecast_by_boxes(const Layout& layout, const Coding& coding, const BoxReader& read,
+                               int threads) override {
+        if (layout.dtype == CUSZ_F32) return spline().forecast(layout, coding, read, tiles<float>(threads));
+        return spline().forecast(layout, coding, read, tiles<double>(threads));
     }
 
     ExponentRange exponent_range(const Layout& layout, const Source& field, std::uint64_t special,
@@ -264,6 +264,14 @@ private:
 
     void make_workers(int threads) {
         if (workers_.size() < static_cast<std::size_t>(threads)) workers_.resize(static_cast<std::size_t>(threads));
+    }
+
+    template <class T>
+    std::vector<Tile<T>*> tiles(int threads) {
+        make_workers(threads);
+        std::vector<Tile<T>*> tiles(static_cast<std::size_t>(threads));
+        for (int i = 0; i < threads; ++i) tiles[static_cast<std::size_t>(i)] = &worker(i).tile<T>();
+        return tiles;
     }
 
     // Prepares tile number t of the field.

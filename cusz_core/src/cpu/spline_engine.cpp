@@ -31,7 +31,7 @@ struct Worker {
     std::tuple<SplineTiles<float>, SplineTiles<double>> all_tiles;
     std::unique_ptr<SplineScratch> scratch; // of these tiles
     std::unique_ptr<RansCounts> counts, sample_counts;
-    Buffer around;  // points of lattice 1 around a tile of the sample
+    Buffer around;  // points of coarser lattices around a tile of a sample
     Buffer payload; // one tile's, aligned and padded
     Segment<std::uint16_t> segment;
     Buffer outputs; // of tiles written at once
@@ -101,11 +101,13 @@ public:
             decompress_as<double>(frame, pyramid, top, body, threads, box);
     }
 
-    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, Tile<float>& tile) override {
-        return cpu::forecast(layout, coding, read, sample_memory(tile));
+    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                      const std::vector<Tile<float>*>& tiles) override {
+        return cpu::forecast(layout, coding, read, sample_memory(tiles));
     }
-    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, Tile<double>& tile) override {
-        return cpu::forecast(layout, coding, read, sample_memory(tile));
+    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                      const std::vector<Tile<double>*>& tiles) override {
+        return cpu::forecast(layout, coding, read, sample_memory(tiles));
     }
 
     std::size_t scratch_bytes() const override {
@@ -123,9 +125,15 @@ private:
     }
 
     template <class T>
-    SampleMemory<T> sample_memory(Tile<T>& tile) {
-        make_workers(1);
-        return {tile, worker(0).tile<T>(), worker(0).made_counts(), lattices_};
+    std::vector<SampleMemory<T>> sample_memory(const std::vector<Tile<T>*>& tiles) {
+        const int threads = static_cast<int>(tiles.size());
+        make_workers(threads);
+        std::vector<SampleMemory<T>> memory;
+        memory.reserve(tiles.size());
+        for (int i = 0; i < threads; ++i)
+            memory.push_back({*tiles[static_cast<std::size_t>(i)], worker(i).tile<T>(), worker(i).made_counts(),
+                              i == 0 ? lattices_ : worker(i).around}); // the field's lattices come later
+        return memory;
     }
 
     template <class T>

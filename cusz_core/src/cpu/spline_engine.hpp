@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "../backend.hpp"
 #include "../format/pyramid.hpp"
@@ -22,10 +23,11 @@ public:
                                             std::uint64_t capacity) = 0;
     virtual void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
                             int threads, const Selection& box) = 0;
-    // As HostBackend::forecast_by_boxes. tile: memory.
-    virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, Tile<float>& tile) = 0;
+    // As HostBackend::forecast_by_boxes. tiles: memory, of each thread.
     virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                              Tile<double>& tile) = 0;
+                              const std::vector<Tile<float>*>& tiles) = 0;
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
+                              const std::vector<Tile<double>*>& tiles) = 0;
     virtual std::size_t scratch_bytes() const = 0;
 };
 

@@ -191,13 +191,14 @@ public:
         });
     }
 
-    Forecast forecast(const Layout& layout, const Coding& coding, const Source& field) override {
-        if (!field.on_device()) return cpu_->forecast(layout, coding, field);
+    Forecast forecast(const Layout& layout, const Coding& coding, const Source& field, int threads) override {
+        if (!field.on_device()) return cpu_->forecast(layout, coding, field, threads);
         require_aligned(field, layout.value_bytes());
         std::vector<std::byte> copy;
-        return cpu_->forecast_by_boxes(layout, coding, [&](std::vector<TileBox>& boxes) {
+        const auto read = [&](std::vector<TileBox>& boxes) {
             return on_stream([&] { return spline_.read_boxes(layout.dtype, field, boxes, copy); });
-        });
+        };
+        return cpu_->forecast_by_boxes(layout, coding, read, threads);
     }
 
     void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) override {
