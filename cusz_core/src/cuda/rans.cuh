@@ -117,15 +117,15 @@ public:
           state_(from.state) {}
     __device__ DecoderState state() const { return {words_, last_, at_, end_, lanes_, state_}; }
 
-    // units: the archive's payloads, of which there are n_units; states are at `at`, words end at `end`. lanes: 0 if
-    // there is nothing to decode. Returns whether the states are legal.
-    __device__ bool begin(const std::uint16_t* units, std::uint64_t n_units, std::uint64_t at, std::uint64_t end,
+    // units: the archive's payloads, which may be read up to unit `limit`; states are at `at`, words end at `end`.
+    // lanes: 0 if there is nothing to decode. Returns whether the states are legal.
+    __device__ bool begin(const std::uint16_t* units, std::uint64_t limit, std::uint64_t at, std::uint64_t end,
                           std::uint32_t lanes) {
         lanes_ = lanes;
         state_ = rans_low;
         if (lanes == 0) return true;
         words_ = units + at;
-        last_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(n_units - 1 - at, UINT32_MAX));
+        last_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(limit - 1 - at, UINT32_MAX));
         at_ = 2 * lanes;
         end_ = static_cast<std::uint32_t>(end - at);
         if (lane_of_tile() < lanes)

@@ -9,6 +9,7 @@
 
 #include "../errors.hpp"
 #include "../format/checksum.hpp"
+#include "../format/header.hpp"
 #include "../memory.hpp"
 #include "kernels.hpp"
 #include "sample_boxes.hpp"
@@ -30,6 +31,20 @@ const char* text_of(SplineError error) {
     case SplineError::none: break;
     }
     return "bad";
+}
+
+// What kernels have found out about an archive with n_units units of payloads. Throws CORRUPT.
+void check(const DecompressResult& of_index, const SplineRead& result, std::uint64_t n_units) {
+    if (of_index.index_error != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
+    if (of_index.words + of_index.words % 2 != n_units)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", of_index.words, " units, not ",
+             n_units);
+    if (result.bad_padding != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the payloads is not 0");
+    if (result.error != 0) {
+        const std::uint64_t report = ~result.error;
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ",
+             text_of(static_cast<SplineError>(report & 255)));
+    }
 }
 
 std::uint64_t top_part(const Pyramid& pyramid, const Top& top) {
@@ -156,11 +171,43 @@ struct DevicePyramid {
         return device_lattices;
     }
 
+    // Sets which tiles are at work.
+    void select(const SplineBatch& batch) {
+        for (DeviceLattice<T>& lattice : lattices) {
+            lattice.begin = lattice.number == batch.finest ? batch.first_tile : 0;
+            lattice.end = lattice.number == batch.finest ? lattice.begin + batch.n_tiles
+                          : lattice.number > batch.finest && lattice.number <= batch.coarsest ? lattice.n_tiles
+                                                                                              : 0;
+        }
+    }
+
+    // Where values of lattice 0 go.
+    void put_field(T* decoded, const Extents& stride) {
+        lattices[0].decoded = decoded;
+        copy_extents(lattices[0].original_stride, stride);
+    }
+
+    // Has patch_spline put values into lattice 1 instead of the field.
+    void put_into_middle() {
+        Extents apart{}, stride{}; // of lattice 1, by axis of the field: points in the field, and in its array
+        const DeviceLattice<T>& middle = lattices[1];
+        for (std::size_t j = 0; j < 4; ++j) {
+            apart[middle.axis[j]] = middle.original_stride[j];
+            stride[middle.axis[j]] = middle.stride[j];
+        }
+        for (std::size_t i = lattices.size(); i-- > 1;) {
+            lattices[i].decoded = middle.value;
+            for (std::size_t j = 0; j < 4; ++j) {
+                const std::uint32_t a = lattices[i].axis[j];
+                lattices[i].original_stride[j] = lattices[i].original_stride[j] / apart[a] * stride[a];
+            }
+        }
+    }
+
     // Sets what a batch of one lattice is made of, with the strides of its originals.
     void set_batch(const SplineBatch& batch, const T* original, const Extents& stride) {
+        select(batch);
         DeviceLattice<T>& lattice = lattices[batch.finest];
-        lattice.begin = batch.first_tile;
-        lattice.end = batch.first_tile + batch.n_tiles;
         lattice.original = original;
         copy_extents(lattice.original_stride, stride);
         if (batch.finest > 0) return;
@@ -289,46 +336,46 @@ void SplineEngine::release_batch() {
 
 template <class T>
 const T* SplineEngine::load(const SplineBatch& batch, const Lattice& lattice, const Source& field, Extents& stride) {
-    const T* from = field.as<T>();
-    std::uint64_t before = 0, n = 1;     // before: values of the copy, if it had all of the lattice
-    Extents extent{}, stride_in_field{}; // by axis of the field
-    bool is_packed = true;               // in the field
-    for (std::uint32_t axis = 0; axis < 4; ++axis) {
-        const auto a = static_cast<std::size_t>(std::ranges::find(lattice.axis, axis) - lattice.axis.begin());
-        stride[a] = n;
-        n *= extent[axis] = batch.extent[a];
-        stride_in_field[axis] = lattice.field_stride[a];
-        from += batch.origin[a] * lattice.field_stride[a];
-        before += batch.origin[a] * stride[a];
-        is_packed = is_packed && (extent[axis] == 1 || stride[a] == lattice.field_stride[a]);
-    }
+    const BatchBox box(batch, lattice);
+    const T* from = field.as<T>() + box.first;
     Buffer packed;
-    if (!is_packed) {
-        T* const to = packed.reserve<T>(static_cast<std::size_t>(n));
-        gather_box(from, extent, stride_in_field, to);
+    if (!box.is_packed) {
+        T* const to = packed.reserve<T>(static_cast<std::size_t>(box.values));
+        gather_box(from, box.extent, box.stride_in_field, to);
         from = to;
     }
-    T* const copy = field_.reserve<T>(source_, n);
-    staging_.copy(copy, from, static_cast<std::size_t>(n) * sizeof(T), stream());
-    // By numbers, as there is no memory before the copy.
-    return reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(copy) - before * sizeof(T));
+    T* const copy = field_.reserve<T>(source_, box.values);
+    staging_.copy(copy, from, static_cast<std::size_t>(box.values) * sizeof(T), stream());
+    stride = box.stride;
+    return box.first_of_lattice(copy);
 }
 
-// With too little memory for a whole field on the host, takes it in batches, and with less, in smaller ones.
 template <class T>
-std::optional<Encoded> SplineEngine::compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
-                                                 const Source& field, const Target& target, std::uint64_t capacity) {
+void SplineEngine::store(const BatchBox& box, const T* values, const Target& field) {
+    T* const to = field.as<T>() + box.first;
+    const auto bytes = static_cast<std::size_t>(box.values) * sizeof(T);
+    if (box.is_packed) return staging_.copy(to, values, bytes, stream());
+    Buffer packed;
+    T* const from = packed.reserve<T>(static_cast<std::size_t>(box.values));
+    staging_.copy(from, values, bytes, stream());
+    for_points_of_box(box.extent, box.stride_in_field, [&](std::uint64_t n, std::uint64_t at) { to[at] = from[n]; });
+}
+
+template <class Use>
+auto SplineEngine::with_batches(const Pyramid& pyramid, std::uint64_t value_bytes, std::uint64_t points_beside,
+                                bool on_host, const Use& use) {
     try {
-        return compress_in<T>({}, coding, pyramid, top, field, target, capacity);
+        return use({whole_field(pyramid)});
     } catch (const Error& error) {
-        if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
+        if (error.status() != CUSZ_ERROR_MEMORY || !on_host) throw;
     }
-    const std::uint64_t least = bytes_of(batches_of(pyramid, sizeof(T), 0), sizeof(T));
-    for (std::uint64_t bytes = bytes_of(batches_of(pyramid, sizeof(T), UINT64_MAX), sizeof(T));;) {
+    const auto batches = [&](std::uint64_t bytes) { return batches_of(pyramid, value_bytes, points_beside, bytes); };
+    const std::uint64_t least = bytes_of(batches(0), value_bytes);
+    for (std::uint64_t bytes = bytes_of(batches(UINT64_MAX), value_bytes);;) {
         bytes = std::max(bytes / 2, least);
         release_batch();
         try {
-            return compress_in<T>(batches_of(pyramid, sizeof(T), bytes), coding, pyramid, top, field, target, capacity);
+            return use(batches(bytes));
         } catch (const Error& error) {
             if (error.status() != CUSZ_ERROR_MEMORY || bytes == least) throw;
         }
@@ -336,17 +383,22 @@ std::optional<Encoded> SplineEngine::compress_as(const Coding& coding, const Pyr
 }
 
 template <class T>
-std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>& given_batches, const Coding& given,
+std::optional<Encoded> SplineEngine::compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
+                                                 const Source& field, const Target& target, std::uint64_t capacity) {
+    return with_batches(pyramid, sizeof(T), points_beside_tile, !field.on_device(),
+                        [&](const std::vector<SplineBatch>& batches) {
+                            return compress_in<T>(batches, coding, pyramid, top, field, target, capacity);
+                        });
+}
+
+template <class T>
+std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>& batches, const Coding& given,
                                                  const Pyramid& pyramid, const Top& top, const Source& field,
                                                  const Target& target, std::uint64_t capacity) {
     const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
     const std::uint32_t n_axes = pyramid.lattices[0].n_active;
-    const auto last = static_cast<std::uint32_t>(pyramid.n_coded() - 1);
     if (top.section.size() + index_bytes > capacity) return std::nullopt;
-    const bool in_batches = !given_batches.empty();
-    const Lattice& finest = pyramid.lattices[0];
-    const SplineBatch whole{0, last, 0, finest.n_tiles, finest.values(), {}, finest.extent};
-    const std::vector<SplineBatch> batches = in_batches ? given_batches : std::vector<SplineBatch>{whole};
+    const bool in_batches = batches.size() > 1;
     std::uint64_t most_values = 0, most_units = 0;
     for (const SplineBatch& batch : batches) {
         most_values = std::max(most_values, batch.values());
@@ -407,7 +459,7 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
                                                  : room_for_archive(room);
     const auto upload_all = [&](auto* to, const auto* from, std::size_t count) { upload(to, from, count); };
     Extents stride;
-    if (!field.on_device() && !in_batches) load<T>(whole, pyramid.lattices[0], field, stride);
+    if (!field.on_device() && !in_batches) load<T>(batches[0], pyramid.lattices[0], field, stride);
     const auto begin_batch = [&](const SplineBatch& batch, Progress& progress) {
         if (!in_batches) return;
         const T* const original = load<T>(batch, pyramid.lattices[batch.finest], field, stride);
@@ -535,27 +587,45 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
 template <class T>
 void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& from,
                                  const Target& to) {
-    const std::uint64_t n = pyramid.lattices[0].values(), index_bytes = (pyramid.n_tiles + 1) / 2 * 4;
+    const bool on_host = !from.on_device() || (to.pointer != nullptr && !to.on_device());
+    with_batches(pyramid, sizeof(T), 0, on_host, [&](const std::vector<SplineBatch>& batches) {
+        decompress_in<T>(batches, frame, pyramid, top, from, to);
+    });
+}
+
+template <class T>
+void SplineEngine::decompress_in(const std::vector<SplineBatch>& batches, const Frame& frame, const Pyramid& pyramid,
+                                 const Top& top, const Source& from, const Target& to) {
+    const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4, front = top.section.size(),
+                        n_units = (frame.coding.body_bytes - front - index_bytes) / 2;
     const std::uint32_t n_axes = pyramid.lattices[0].n_active;
-    const auto last = static_cast<std::uint32_t>(pyramid.n_coded() - 1);
-    const std::uint64_t body_bytes = frame.coding.body_bytes, front = top.section.size();
-    const std::byte* body = from.bytes();
-    if (!from.on_device()) {
-        auto* const copy = archive_.reserve<std::byte>(source_, body_bytes);
-        staging_.copy(copy, body, static_cast<std::size_t>(body_bytes), stream());
-        body = copy;
+    const bool decodes = to.pointer != nullptr, to_host = decodes && !to.on_device();
+    const std::byte *index = from.bytes() + front, *const payloads = index + index_bytes;
+
+    // Where the payloads of each batch begin and end, in units. Of an archive on the device, all are there. If the
+    // index adds up to more than there is, kernels refuse it.
+    std::vector<std::uint64_t> ends{0};
+    std::uint64_t most_units = 0, most_values = 0, tile = 0, units = 0;
+    for (std::size_t k = 0; k < batches.size(); ++k) {
+        if (to_host && batches[k].finest == 0) most_values = std::max(most_values, batches[k].values());
+        const bool is_last = k + 1 == batches.size();
+        if (!is_last && !from.on_device())
+            for (std::uint64_t j = 0; j < batches[k].n_tiles; ++j, ++tile)
+                units += get<std::uint16_t>(index, static_cast<std::size_t>(2 * tile));
+        ends.push_back(is_last || from.on_device() ? n_units : std::min(units, n_units));
+        most_units = std::max(most_units, ends[k + 1] - ends[k]);
     }
-    const bool decodes = to.pointer != nullptr;
-    T* const values = !decodes ? nullptr : to.on_device() ? to.as<T>() : field_.reserve<T>(source_, n);
+    std::byte* const copy =
+        from.on_device() ? nullptr : archive_.reserve<std::byte>(source_, index_bytes + most_units * 2);
+    T* const values = to_host ? field_.reserve<T>(source_, most_values) : to.as<T>();
     DevicePyramid<T> lattices(pyramid, frame.coding, top, nullptr, values);
     const SplinePlan plan = plan_spline<T>(SplineKernel::read, n_axes, lattices.positions);
-    const std::uint64_t tickets = lattices.deal(0, last, plan.tiles_of_block, plan.blocks, decodes);
-    const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(plan.blocks, tickets));
+    const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(plan.blocks, pyramid.n_tiles));
 
     struct Cleared {
-        Progress progress;
         SplineRead result;
         DecompressResult of_index;
+        Progress progress;
     };
     const std::uint64_t n_starts = (pyramid.n_tiles + tiles_of_start - 1) / tiles_of_start,
                         n_states = (pyramid.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
@@ -571,30 +641,32 @@ void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, con
     auto* const states = parts.take<std::uint64_t>(n_states);
     auto* const starts = parts.take<std::uint64_t>(n_starts);
     auto* const tables = parts.take<DecodingTables>(1);
+    auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
+    auto* const scratch = scratch_.reserve<std::byte>(source_, blocks * plan.scratch_bytes);
     CUSZ_CUDA(cudaMemsetAsync(memory, 0, cleared_bytes, stream()));
     const MadeTables made = decoding_tables(RansModel::parse(frame.model));
     upload(reinterpret_cast<std::byte*>(tables), reinterpret_cast<const std::byte*>(made.tables.get()), made.bytes);
-    auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
+    if (copy != nullptr) {
+        staging_.copy(copy, index, static_cast<std::size_t>(index_bytes + ends[1] * 2), stream());
+        index = copy;
+    }
     SplineReadArguments<T> read{};
-    read.work = {lattices.place(arrays, [&](auto* target, const auto* source,
-                                            std::size_t count) { upload(target, source, count); }),
-                 last,
-                 frame.coding.spline.cubic,
-                 tickets,
-                 &cleared->progress,
-                 scratch_.reserve<std::byte>(source_, blocks * plan.scratch_bytes),
-                 lattices.positions,
-                 plan.tiles_of_block};
+    read.work = {.cubic = frame.coding.spline.cubic,
+                 .progress = &cleared->progress,
+                 .scratch = scratch,
+                 .positions = lattices.positions,
+                 .tiles_of_block = plan.tiles_of_block};
     read.tables = tables;
-    read.index = reinterpret_cast<const std::uint16_t*>(body + front);
+    read.index = reinterpret_cast<const std::uint16_t*>(index);
     read.starts = starts;
     read.of_index = &cleared->of_index;
-    read.payloads = reinterpret_cast<const std::uint16_t*>(body + front + index_bytes);
-    read.n_units = (body_bytes - front - index_bytes) / 2;
+    read.payloads = reinterpret_cast<const std::uint16_t*>(index + index_bytes);
+    read.n_units = n_units;
+    read.end = ends[1];
     read.result = &cleared->result;
     read.decodes = decodes;
     done("clear_for_reading");
-    const IndexArguments index{
+    const IndexArguments index_arguments{
         .index = read.index,
         .first_tile = 0,
         .n_tiles = pyramid.n_tiles,
@@ -605,34 +677,68 @@ void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, con
         .states = states,
         .result = &cleared->of_index,
     };
-    find_starts(index, stream());
+    find_starts(index_arguments, stream());
     done("find_starts");
-    read_spline(read, n_axes, blocks, stream());
-    done("read_spline");
+    const auto place = [&] {
+        read.work.lattices = lattices.place(
+            arrays, [&](auto* target, const auto* source, std::size_t count) { upload(target, source, count); });
+    };
+    std::size_t there = 0; // the batch whose payloads are on the device
+    const auto begin_batch = [&](std::size_t k) {
+        lattices.select(batches[k]);
+        if (from.on_device() || k == there) return;
+        there = k;
+        const std::uint64_t first = ends[k];
+        std::byte* const to_copy = copy + index_bytes;
+        staging_.copy(to_copy, payloads + 2 * first, static_cast<std::size_t>(ends[k + 1] - first) * 2, stream());
+        read.payloads = // by numbers, as there is no memory before the copy
+            reinterpret_cast<const std::uint16_t*>(reinterpret_cast<std::uintptr_t>(to_copy) - 2 * first);
+        read.end = ends[k + 1];
+    };
     Cleared outcome;
-    fetch(&outcome, cleared, 1);
-    if (outcome.of_index.index_error != 0)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the tile index is not 0");
-    const std::uint64_t units = outcome.of_index.words;
-    if (units + units % 2 != read.n_units)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", units, " units, not ", read.n_units);
-    if (outcome.result.bad_padding != 0)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the padding of the payloads is not 0");
-    if (outcome.result.error != 0) {
-        const std::uint64_t report = ~outcome.result.error;
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ",
-             text_of(static_cast<SplineError>(report & 255)));
+    for (std::size_t k = 0; k < batches.size(); ++k) {
+        const SplineBatch& batch = batches[k];
+        const BatchBox box(batch, pyramid.lattices[batch.finest]);
+        begin_batch(k);
+        const bool stores = to_host && batch.finest == 0;
+        if (stores) lattices.put_field(box.first_of_lattice(values), box.stride);
+        read.work.n_tickets = lattices.deal(batch.finest, batch.coarsest, plan.tiles_of_block, plan.blocks, decodes);
+        read.work.last = batch.coarsest;
+        place();
+        if (k > 0) CUSZ_CUDA(cudaMemsetAsync(&cleared->progress, 0, sizeof cleared->progress, stream()));
+        read_spline(read, n_axes, static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, read.work.n_tickets)),
+                    stream());
+        done("read_spline");
+        fetch(&outcome, cleared, 1);
+        check(outcome.of_index, outcome.result, n_units);
+        const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
+        if (verify && k + 1 == batches.size() &&
+            fold(outcome.result.checksum + top_part(pyramid, top)) != frame.payload_checksum)
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
+        if (stores) store(box, values, to);
     }
-    const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
-    if (verify && fold(outcome.result.checksum + top_part(pyramid, top)) != frame.payload_checksum)
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
-    if (!decodes) return;
-    if (outcome.result.has_patches != 0 || lattices.top_has_patches) {
+    if (!decodes || (outcome.result.has_patches == 0 && !lattices.top_has_patches)) return;
+    // Of a field on the host, lattice 1 gets them, as all points of coarser lattices are points of it, and its values
+    // are not needed any more.
+    if (to_host) lattices.put_into_middle();
+    read.work.last = static_cast<std::uint32_t>(pyramid.n_coded() - 1);
+    for (std::size_t k = 0; k < batches.size() && (k == 0 || batches[k].coarsest > 0); ++k) {
+        begin_batch(k);
+        place();
         patch_spline(read, stream());
         done("patch_spline");
-        if (to.on_device()) CUSZ_CUDA(cudaStreamSynchronize(stream()));
     }
-    if (!to.on_device()) staging_.copy(to.pointer, values, static_cast<std::size_t>(n) * sizeof(T), stream());
+    CUSZ_CUDA(cudaStreamSynchronize(stream()));
+    if (!to_host) return;
+    const Lattice& middle = pyramid.lattices[1];
+    const SplineBatch whole{1, 1, 0, 0, 0, {}, middle.extent};
+    const BatchBox box(whole, middle);
+    Buffer patched;
+    T* const patches = patched.reserve<T>(static_cast<std::size_t>(box.values));
+    staging_.copy(patches, lattices.lattices[1].value, static_cast<std::size_t>(box.values) * sizeof(T), stream());
+    for_points_of_box(box.extent, box.stride_in_field, [&](std::uint64_t n, std::uint64_t at) {
+        if (!(std::abs(patches[n]) <= std::numeric_limits<T>::max())) to.as<T>()[at] = patches[n];
+    });
 }
 
 } // namespace cusz::cuda

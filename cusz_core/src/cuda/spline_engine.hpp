@@ -36,7 +36,11 @@ private:
     template <class T>
     std::optional<Encoded> compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
                                        const Source& field, const Target& target, std::uint64_t capacity);
-    // batches: none for the whole field in one.
+    // Calls use(batches) with the whole field as one, and while that runs out of memory and something is on the host
+    // (on_host) with batches, and with smaller ones. Throws MEMORY.
+    template <class Use>
+    auto with_batches(const Pyramid& pyramid, std::uint64_t value_bytes, std::uint64_t points_beside, bool on_host,
+                      const Use& use);
     template <class T>
     std::optional<Encoded> compress_in(const std::vector<SplineBatch>& batches, const Coding& coding,
                                        const Pyramid& pyramid, const Top& top, const Source& field,
@@ -44,11 +48,17 @@ private:
     // Copies a batch's originals from the host. Returns where the lattice's first point would be, and sets strides.
     template <class T>
     const T* load(const SplineBatch& batch, const Lattice& lattice, const Source& field, Extents& stride);
+    // Copies a batch's values to a field on the host.
+    template <class T>
+    void store(const BatchBox& box, const T* values, const Target& field);
     // The memory that holds a batch.
     void release_batch();
     template <class T>
     void decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
                        const Target& field);
+    template <class T>
+    void decompress_in(const std::vector<SplineBatch>& batches, const Frame& frame, const Pyramid& pyramid,
+                       const Top& top, const Source& body, const Target& field);
     // Memory for an archive of up to `room` bytes, or a part of that: then `room` is less afterwards.
     std::byte* room_for_archive(std::uint64_t& room);
     template <class T>

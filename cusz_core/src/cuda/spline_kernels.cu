@@ -268,8 +268,8 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
     auto& shared = shared_memory<ReadMemory<T, shape>>();
     const std::uint64_t n_indexed = a.of_index->words;
     if (n_indexed + n_indexed % 2 != a.n_units || a.of_index->index_error != 0) return; // the index must not be used
-    if (blockIdx.x == 0 && is_first_thread() && n_indexed % 2 != 0 && a.payloads[n_indexed] != 0)
-        a.result->bad_padding = 1;
+    const bool has_padding = n_indexed % 2 != 0 && n_indexed < a.end;
+    if (blockIdx.x == 0 && is_first_thread() && has_padding && a.payloads[n_indexed] != 0) a.result->bad_padding = 1;
     const std::uint32_t t = tile_of_block(), tiles = blockDim.x / tile_threads;
     const auto any_of = [&](std::uint32_t tile) -> AnyMemory<T>& {
         return *reinterpret_cast<AnyMemory<T>*>(shared.own + tile * any_memory_bytes<T>(a.work.positions));
@@ -359,7 +359,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             bool good = true;
             if (tile_of_warp() < tiles) {
                 const TileReading<T>& of_lane = shared.readings[tile_of_warp()];
-                good = decoder.begin(units, a.n_units, of_lane.rest, of_lane.end, of_lane.lanes);
+                good = decoder.begin(units, a.end, of_lane.rest, of_lane.end, of_lane.lanes);
             }
             shared.decoders[lane()] = decoder.state();
             if (!good) shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
@@ -437,7 +437,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 if (large) with_tile([&](auto& memory) { own = count_extra_bits(memory, phase); });
                 const std::uint32_t before = sum_of_threads_before(own.bits, reading.partial, all_bits);
                 if (own.symbols)
-                    with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.n_units, before); });
+                    with_tile([&](auto& memory) { read_codes(reading, memory, phase, units, a.end, before); });
                 __syncthreads();
                 if (tile_thread() == 0) reading.extra_at += all_bits;
             }
@@ -470,7 +470,8 @@ struct PatchMemory {
     AnyTile tile;
 };
 
-// Puts values that are not finite into the field: those that are stored as they are in coarser lattices, or the top.
+// Puts values that are not finite into the field, or whatever the lattices' `decoded` and `original_stride` say: those
+// that are stored as they are in coarser lattices, or the top.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 8) patch_spline_kernel(const SplineReadArguments<T> a) {
     constexpr std::uint32_t units_of_value = sizeof(T) / 2;
@@ -496,7 +497,7 @@ __global__ void __launch_bounds__(tile_threads, 8) patch_spline_kernel(const Spl
                 offset_of(reading.place, reading.place.original, c, p, lattice.original_stride);
             lattice.decoded[offset] = std::bit_cast<T>(bits);
         };
-        for (std::uint64_t tile = blockIdx.x; tile < lattice.n_tiles; tile += gridDim.x) {
+        for (std::uint64_t tile = lattice.begin + blockIdx.x; tile < lattice.end; tile += gridDim.x) {
             __syncthreads();
             if (is_first_thread()) {
                 set_place<TileShape::any>(reading.place, lattice, tile);

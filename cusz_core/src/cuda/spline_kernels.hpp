@@ -40,8 +40,8 @@ struct DeviceLattice {
     // The top's values as they are decoded; in it, and for patch_spline.
     const T* top;
 
-    // The tiles at work: those of a batch, or all. For them, `original` points to where the first point of the lattice
-    // would be.
+    // The tiles at work: those of a batch, or all. For them, `original` and `decoded` point to where the first point of
+    // the lattice would be.
     std::uint64_t begin, end;
     // Tickets, in the order of which blocks take up the work.
     std::uint64_t first_ticket, n_tickets;
@@ -132,8 +132,9 @@ struct SplineReadArguments {
     const std::uint16_t* index;
     const std::uint64_t* starts; // of every 32nd tile, in units
     const DecompressResult* of_index;
-    const std::uint16_t* payloads;
-    std::uint64_t n_units; // with the one that fills the last word
+    const std::uint16_t* payloads; // of a batch: where the first of all would be
+    std::uint64_t n_units;         // of all, with the one that fills the last word
+    std::uint64_t end;             // unit up to which they are on the device
     SplineRead* result;
     bool decodes; // or only the checksum is wanted
 };

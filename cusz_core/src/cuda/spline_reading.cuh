@@ -371,10 +371,11 @@ __device__ ExtraBits count_extra_bits(Memory& memory, std::uint32_t phase) {
     });
     return own;
 }
-// Their codes, to where `code` is. before: extra bits of the phase before this thread's.
+// Their codes, to where `code` is. limit: unit up to which may be read; before: extra bits of the phase before this
+// thread's.
 template <class T, class Memory>
 __device__ void read_codes(const TileReading<T>& reading, Memory& memory, std::uint32_t phase,
-                           const std::uint16_t* units, std::uint64_t n_units, std::uint32_t before) {
+                           const std::uint16_t* units, std::uint64_t limit, std::uint32_t before) {
     std::uint32_t at = reading.extra_at + before;
     for_large_symbols(memory, phase, [&](std::uint32_t o, std::uint32_t symbol) {
         constexpr Alphabet alphabet{default_r};
@@ -384,7 +385,7 @@ __device__ void read_codes(const TileReading<T>& reading, Memory& memory, std::u
             const std::uint64_t first = reading.extra + at / 16;
             std::uint64_t here = 0;
             for (std::uint32_t i = 0; i < 3; ++i)
-                here |= std::uint64_t{units[std::min(first + i, n_units - 1)]} << 16 * i;
+                here |= std::uint64_t{units[std::min(first + i, limit - 1)]} << 16 * i;
             const std::uint32_t extra = static_cast<std::uint32_t>(here >> at % 16) & ((1u << bits) - 1);
             code = static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits | extra);
             at += bits;

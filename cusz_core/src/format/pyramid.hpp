@@ -76,15 +76,22 @@ struct Pyramid {
     std::uint64_t scale(std::size_t i, std::uint32_t a) const;
 };
 
-// Copies a box of points of a field, with these strides, to where they follow each other.
-template <class T>
-void gather_box(const T* from, const Extents& extent, const Extents& stride, T* to) {
+// Calls use(n, offset) for the points of a box with these strides, numbered from 0, the first axis the fastest.
+template <class Use>
+void for_points_of_box(const Extents& extent, const Extents& stride, const Use& use) {
+    std::uint64_t n = 0;
     for (std::uint64_t w = 0; w < extent[3]; ++w)
         for (std::uint64_t z = 0; z < extent[2]; ++z)
             for (std::uint64_t y = 0; y < extent[1]; ++y) {
-                const T* row = from + w * stride[3] + z * stride[2] + y * stride[1];
-                for (std::uint64_t x = 0; x < extent[0]; ++x) *to++ = row[x * stride[0]];
+                const std::uint64_t row = w * stride[3] + z * stride[2] + y * stride[1];
+                for (std::uint64_t x = 0; x < extent[0]; ++x) use(n++, row + x * stride[0]);
             }
+}
+
+// Copies a box of points of a field, with these strides, to where they follow each other.
+template <class T>
+void gather_box(const T* from, const Extents& extent, const Extents& stride, T* to) {
+    for_points_of_box(extent, stride, [&](std::uint64_t n, std::uint64_t at) { to[n] = from[at]; });
 }
 
 } // namespace cusz
