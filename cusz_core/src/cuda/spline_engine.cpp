@@ -651,11 +651,11 @@ void SplineEngine::decompress_in(const std::vector<SplineBatch>& batches, const 
         index = copy;
     }
     SplineReadArguments<T> read{};
-    read.work = {.cubic = frame.coding.spline.cubic,
-                 .progress = &cleared->progress,
-                 .scratch = scratch,
-                 .positions = lattices.positions,
-                 .tiles_of_block = plan.tiles_of_block};
+    read.work.cubic = frame.coding.spline.cubic;
+    read.work.progress = &cleared->progress;
+    read.work.scratch = scratch;
+    read.work.positions = lattices.positions;
+    read.work.tiles_of_block = plan.tiles_of_block;
     read.tables = tables;
     read.index = reinterpret_cast<const std::uint16_t*>(index);
     read.starts = starts;
