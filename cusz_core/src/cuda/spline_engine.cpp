@@ -64,6 +64,46 @@ std::uint64_t points_around(const Lattice& lattice, std::uint64_t number) {
     return points;
 }
 
+// What the model is counted from (docs/format_v2.md, section 10): of a large field, tiles of lattice 0 with what is
+// around them in lattice 1, instead of these two lattices.
+struct CountedTiles {
+    Sample sample; // of the tiles of lattice 0
+    bool is_large;
+    std::uint64_t n_tiles, n_boxes = 0, n_around = 0; // of lattice 0; of them in boxes, or 0; points around those
+    std::uint32_t positions_of_box = 0;               // points of lattice 1
+
+    explicit CountedTiles(const Pyramid& pyramid)
+        : sample(pyramid.lattices[0].n_tiles, default_r),
+          is_large(sample.rate() == Sample::most && pyramid.n_coded() > 1), n_tiles(pyramid.lattices[0].n_tiles) {
+        if (!is_large) return;
+        const Lattice& lattice = pyramid.lattices[0];
+        n_boxes = std::max(n_tiles / 32, std::uint64_t{128});
+        positions_of_box = 1;
+        for (std::size_t a = 0; a < 4; ++a)
+            positions_of_box *= static_cast<std::uint32_t>(
+                lattice.is_active(a) ? std::min<std::uint64_t>((lattice.edge[a] + 1) / 2 + 6, lattice.coarse_extent(a))
+                                     : lattice.edge[a]);
+        for (std::uint64_t j = 0; j < n_boxes; ++j) n_around += points_around(lattice, tile(j));
+    }
+    std::uint64_t tile(std::uint64_t box) const { return sampled(box, n_boxes, n_tiles); }
+    // The first box from `box` on that is not in the batch.
+    std::uint64_t end_of_boxes(std::uint64_t box, const SplineBatch& batch) const {
+        if (batch.finest == 0)
+            while (box < n_boxes && tile(box) < batch.first_tile + batch.n_tiles) ++box;
+        return box;
+    }
+};
+
+RansModel model_of(const ChosenModel& chosen) {
+    RansModel model;
+    model.n_tables = chosen.n_tables;
+    std::copy(std::begin(chosen.table), std::end(chosen.table), model.table.begin());
+    std::copy(std::begin(chosen.significant), std::end(chosen.significant), model.significant.begin());
+    for (std::size_t t = 0; t < most_tables; ++t)
+        std::copy(std::begin(chosen.frequency[t]), std::end(chosen.frequency[t]), model.frequency[t].begin());
+    return model;
+}
+
 // The tables, and how many bytes of them are used.
 struct MadeTables {
     std::unique_ptr<DecodingTables> tables = std::make_unique<DecodingTables>();
@@ -233,6 +273,19 @@ struct DevicePyramid {
             tickets += lattice.n_tickets;
         }
         return tickets;
+    }
+
+    // Deals out boxes of a sample of lattice 0, in place of that lattice and lattice 1.
+    std::uint64_t deal_boxes(std::uint64_t begin, std::uint64_t end, std::uint32_t last, std::uint32_t blocks) {
+        const std::uint64_t coarser = last >= 2 ? deal(2, last, 1, blocks) : 0;
+        lattices[1].first_ticket = lattices[0].first_ticket = coarser;
+        lattices[1].n_tickets = 0;
+        lattices[0].begin = begin;
+        lattices[0].end = end;
+        lattices[0].n_tickets = end - begin;
+        lattices[0].tiles_of_ticket = 1;
+        lattices[0].waits_for = last >= 2 ? 2 : 0;
+        return coarser + end - begin;
     }
 
 private:
@@ -407,22 +460,8 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
     const T* const values = field.on_device() ? field.as<T>() : field_.reserve<T>(source_, most_values);
 
     DevicePyramid<T> lattices(pyramid, given, top, values, nullptr);
-    const Sample sample(pyramid.lattices[0].n_tiles, default_r);
-    const bool is_large = sample.rate() == Sample::most && pyramid.n_coded() > 1;
-    const std::uint64_t n_tiles = pyramid.lattices[0].n_tiles,
-                        n_boxes = is_large ? std::max(n_tiles / 32, std::uint64_t{128}) : 0;
-    std::uint32_t positions_of_box = 0;
-    std::uint64_t n_around = 0;
-    if (is_large) {
-        const Lattice& lattice = pyramid.lattices[0];
-        positions_of_box = 1;
-        for (std::size_t a = 0; a < 4; ++a)
-            positions_of_box *= static_cast<std::uint32_t>(
-                lattice.is_active(a) ? std::min<std::uint64_t>((lattice.edge[a] + 1) / 2 + 6, lattice.coarse_extent(a))
-                                     : lattice.edge[a]);
-        for (std::uint64_t j = 0; j < n_boxes; ++j) n_around += points_around(lattice, sampled(j, n_boxes, n_tiles));
-    }
-    SplinePlan counting = plan_spline<T>(SplineKernel::count, n_axes, lattices.positions, positions_of_box),
+    const CountedTiles counted(pyramid);
+    SplinePlan counting = plan_spline<T>(SplineKernel::count, n_axes, lattices.positions, counted.positions_of_box),
                writing = plan_spline<T>(SplineKernel::write, n_axes, lattices.positions);
     for (SplinePlan* plan : {&counting, &writing})
         plan->blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(plan->blocks, pyramid.n_tiles));
@@ -469,46 +508,34 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
     done("clear");
     std::uint64_t box = 0;
     for (const SplineBatch& batch : batches) {
-        const std::uint64_t end_of_batch = batch.first_tile + batch.n_tiles, first_box = box;
-        if (is_large && batch.finest == 0)
-            while (box < n_boxes && sampled(box, n_boxes, n_tiles) < end_of_batch) ++box;
-        if (is_large && (batch.finest == 1 || (batch.finest == 0 && box == first_box))) continue; // nothing is counted
+        const std::uint64_t first_box = box;
+        box = counted.end_of_boxes(first_box, batch);
+        const bool in_boxes = counted.is_large && batch.finest < 2;
+        if (in_boxes && box == first_box) continue; // nothing is counted
         begin_batch(batch, cleared->counting);
-        std::uint64_t tickets = 0;
-        if (is_large && batch.finest == 0) {
-            tickets = batch.coarsest >= 2 ? lattices.deal(2, batch.coarsest, 1, counting.blocks) : 0;
-            lattices.lattices[1].first_ticket = lattices.lattices[0].first_ticket = tickets;
-            lattices.lattices[1].n_tickets = 0;
-            lattices.lattices[0].begin = first_box;
-            lattices.lattices[0].end = box;
-            lattices.lattices[0].n_tickets = box - first_box;
-            lattices.lattices[0].tiles_of_ticket = 1;
-            lattices.lattices[0].waits_for = batch.coarsest >= 2 ? 2 : 0;
-            tickets += box - first_box;
-        } else {
-            tickets = lattices.deal(batch.finest, batch.coarsest, 1, counting.blocks);
-        }
+        const std::uint64_t tickets = in_boxes ? lattices.deal_boxes(first_box, box, batch.coarsest, counting.blocks)
+                                               : lattices.deal(batch.finest, batch.coarsest, 1, counting.blocks);
         const SplineCountArguments<T> count{
             .work = {lattices.place(arrays, upload_all), batch.coarsest, given.spline.cubic, tickets,
                      &cleared->counting, scratch, lattices.positions, 1},
-            .sample = sample,
+            .sample = counted.sample,
             .counts = &cleared->counts,
-            .n_boxes = n_boxes,
-            .n_tiles = n_tiles,
-            .positions_of_box = positions_of_box,
+            .n_boxes = counted.n_boxes,
+            .n_tiles = counted.n_tiles,
+            .positions_of_box = counted.positions_of_box,
         };
         count_spline(count, n_axes, static_cast<std::uint32_t>(std::min<std::uint64_t>(counting.blocks, tickets)),
                      stream());
         if (!in_batches) { // of the field, in what follows
             lattices.lattices[0].begin = 0;
-            lattices.lattices[0].end = n_tiles;
+            lattices.lattices[0].end = counted.n_tiles;
         }
     }
     done("count_spline");
-    ModelArguments choice{&cleared->counts, {sample.rate(), 1, 1}, model_scratch, model, tables};
-    if (is_large) {
-        choice.weight[0] = n_tiles / n_boxes;
-        choice.weight[1] = std::max<std::uint64_t>(pyramid.lattices[1].values() / n_around, 1);
+    ModelArguments choice{&cleared->counts, {counted.sample.rate(), 1, 1}, model_scratch, model, tables};
+    if (counted.is_large) {
+        choice.weight[0] = counted.n_tiles / counted.n_boxes;
+        choice.weight[1] = std::max<std::uint64_t>(pyramid.lattices[1].values() / counted.n_around, 1);
     }
     choose_model(choice, stream());
     done("choose_model");
@@ -549,13 +576,7 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
             staging_.copy(target.bytes() + before_batch, body + before, static_cast<std::size_t>(written.units * 2),
                           stream());
     }
-    RansModel rans;
-    rans.n_tables = chosen.n_tables;
-    std::copy(std::begin(chosen.table), std::end(chosen.table), rans.table.begin());
-    std::copy(std::begin(chosen.significant), std::end(chosen.significant), rans.significant.begin());
-    for (std::size_t t = 0; t < most_tables; ++t)
-        std::copy(std::begin(chosen.frequency[t]), std::end(chosen.frequency[t]), rans.frequency[t].begin());
-    Encoded encoded{given, {}, 0, rans.bytes()};
+    Encoded encoded{given, {}, 0, model_of(chosen).bytes()};
     const std::uint64_t front = encoded.model.size() + top.section.size(), payloads_at = front + index_bytes,
                         total = payloads_at + (units + 1) / 2 * 4;
     if (!in_batches && total > room)
