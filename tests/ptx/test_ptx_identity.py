@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ptx_library import PtxLibrary
 from ptx_writing import HEAD
 from simt_fields import COVERING, KINDS, SHAPES, SPLINE_KINDS
-from simt_library import ABS, CPU, DEVICE, PW_REL, REL, Context, Failure
+from simt_library import ABS, CPU, CUDA, DEVICE, PW_REL, REL, Context, Failure
 from simt_model import chosen, like_a_field
 from spline_strategies import any_fields, bounds, fills, modes, patched_fields
 
@@ -132,6 +132,25 @@ def test_batches(engine: PtxLibrary, dtype: np.dtype) -> None:
         launches = len(engine.counts())
         assert context.compress(x, 1e-3, REL, backend=2) == wanted
         assert sum("compress_kernel" in count["kernel"] for count in engine.counts()[launches:]) >= 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_batches_to_decompress(engine: PtxLibrary, dtype: np.dtype) -> None:
+    """A pyramid's, with archive and field on the host."""
+    x = support.smooth((24, 33, 40), dtype)
+    x[::2, ::4, ::6] = np.inf
+    with Context(engine) as context:
+        archive = context.compress(x, 1e-3, backend=CPU, predictor="spline")
+        decoded = context.decompress(archive, x.nbytes, backend=CPU)
+        engine.c.simt_reset_peak()
+        assert context.decompress(archive, x.nbytes, backend=CUDA) == decoded
+        context.release_scratch()
+        engine.set_memory_limit(engine.c.simt_peak_bytes() - x.nbytes // 2)
+        launches = len(engine.counts())
+        assert context.decompress(archive, x.nbytes, backend=CUDA) == decoded
+        kernels = [count["kernel"] for count in engine.counts()[launches:]]
+        for name in ("read_spline_kernel", "patch_spline_kernel"):
+            assert sum(name in kernel for kernel in kernels) > 1
 
 
 @pytest.mark.parametrize(("order", "blocks"), [(0, 4), (1, 1), (2, 7)])
