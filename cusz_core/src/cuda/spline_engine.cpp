@@ -214,11 +214,11 @@ struct DevicePyramid {
     // Sets which tiles are at work.
     void select(const SplineBatch& batch) {
         for (DeviceLattice<T>& lattice : lattices) {
-            lattice.begin = lattice.number == batch.finest ? batch.first_tile : 0;
-            lattice.end = lattice.number == batch.finest ? lattice.begin + batch.n_tiles
-                          : lattice.number > batch.finest && lattice.number <= batch.coarsest ? lattice.n_tiles
-                                                                                              : 0;
+            lattice.begin = 0;
+            lattice.end = lattice.number >= batch.finest && lattice.number <= batch.coarsest ? lattice.n_tiles : 0;
         }
+        lattices[batch.finest].begin = batch.first_tile;
+        lattices[batch.finest].end = batch.first_tile + batch.n_tiles;
     }
 
     // Where values of lattice 0 go.
