@@ -7,8 +7,8 @@
 For every field and relative bound: bytes per value of the archives for "lorenzo", "spline" and "auto"; the second as a
 share of the first; what "auto" took, and whether the rule (the spline pipeline where it saves 5%) would have taken
 the other by the archives' real sizes; and the processor time of "auto" above that of what it took, in per cent. (The
-spline pipeline always looks at a sample, so there this is only the first, shorter look.) One thread, the best of some
-runs, alternating.
+spline pipeline always looks at the same sample, so there it is about 0.) One thread, the best of some runs,
+alternating.
 
 In brackets: the bytes per value that "auto" expects from its sample, and compares (where the spline pipeline does not
 pay by far, of its first attempts), if they are built:
