@@ -138,7 +138,7 @@ public:
     // Copies the points of a lattice out of a field, to the host.
     virtual void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) = 0;
     // What a sample of the field says of both pipelines' archives, and of how to interpolate. coding: with bound and
-    // step settled; with predictor auto, it ends early where the spline pipeline does not pay by far.
+    // step settled; with predictor auto, it ends early where the spline pipeline is far from paying.
     virtual Forecast forecast(const Layout& layout, const Coding& coding, const Source& field, int threads) = 0;
 
     // Sums the checksum parts of `bytes` bytes cut into pieces, and copies the bytes to the target if there is one.
