@@ -740,7 +740,7 @@ def report(results: Results, figures: Sequence[tuple[str, str]]) -> str:
     skipped = "".join(f"- left out: {row['dataset']} `{row['field']}`: {row['error']}\n" for row in results.skipped)
     skipped += "\n" if skipped else ""
     spline = (
-        " **Spline**: the same with `predictor = spline`, which interpolates ([draft of its format](../format_v2.md))."
+        " **Spline**: the same with `predictor = spline`, which interpolates ([its format](../format_v2.md))."
         if results.has_spline
         else ""
     )

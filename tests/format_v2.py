@@ -1,4 +1,4 @@
-"""Version 2 of the archive format, a draft, as far as tests take its archives apart (docs/format_v2.md).
+"""Version 2 of the archive format, as far as tests take its archives apart (docs/format_v2.md).
 
 Not for tests/reference, which has the whole of it from the document alone.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 
 CODING_HEADER_AT, CODEBOOK_AT = 48, 128  # what is called a codebook in version 1 is a model here
-LOSSLESS_AT, DRAFT_AT, HALVED_AT, INTERPOLATION_AT, MODEL_BYTES_AT = 50, 52, 54, 55, 112
-DRAFT = 1
+LOSSLESS_AT, REVISION_AT, HALVED_AT, INTERPOLATION_AT, MODEL_BYTES_AT = 50, 52, 54, 55, 112
+REVISION = 1
 
 TOP_LENGTH_BYTES = 8
 UNIT = 2  # bytes

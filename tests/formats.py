@@ -16,8 +16,7 @@ import cusz_core as cusz
 import format_v1
 import format_v2
 
-FORMATS = {1: format_v1}
-DRAFTS = {2: format_v2}  # not frozen
+FORMATS = {1: format_v1, 2: format_v2}
 
 HEADER_BYTES = 48
 VERSION_AT, KIND_AT, SHAPE_AT, PAYLOAD_CHECKSUM_AT, HEADER_CHECKSUM_AT = 4, 5, 8, 40, 44
@@ -54,7 +53,7 @@ def fold(x: int) -> int:
 
 
 def form_of(version: int) -> ModuleType:
-    return {**FORMATS, **DRAFTS}[version]
+    return FORMATS[version]
 
 
 def seal_top(archive: bytearray, model_bytes: int) -> None:

@@ -88,8 +88,8 @@ def pyramid(dtype: np.dtype) -> np.ndarray:
     return x
 
 
-#: Version 2, a draft.
-DRAFT_CASES: dict[str, tuple[Any, ...]] = {
+#: Version 2.
+SPLINE_CASES: dict[str, tuple[Any, ...]] = {
     f"spline_{name}_{dtype.name}": (make, dtype, eb, options | {"predictor": "spline"})  # type: ignore[operator]
     for dtype in (F32, F64)
     for name, (make, eb, options) in {
@@ -105,7 +105,7 @@ DRAFT_CASES: dict[str, tuple[Any, ...]] = {
 
 
 def archive_of(name: str) -> bytes:
-    make, dtype, eb, options = (CASES | DRAFT_CASES)[name]
+    make, dtype, eb, options = (CASES | SPLINE_CASES)[name]
     return cusz.compress(make(dtype), eb, **options, threads=1)
 
 

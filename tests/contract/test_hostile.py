@@ -20,8 +20,8 @@ import support
 from cusz_core import backends
 
 PROGRAM = Path(hostile.__file__)
-MUTANTS, DRAFT_MUTANTS = 2000, 800  # random ones, of each archive; of the draft's, more with --slow
-ALL_CASES = [*hostile.CASES, *hostile.DRAFT_CASES]
+MUTANTS, SPLINE_MUTANTS = 2000, 800  # random ones, of each archive of version 1, and of version 2
+ALL_CASES = [*hostile.CASES, *hostile.SPLINE_CASES]
 
 
 def seal(archive, info):
@@ -123,7 +123,7 @@ def run(names, seed, count, folder, instruction_set=""):
 
 def run_all(folder, instruction_set):
     cases = run(hostile.CASES, 1, MUTANTS, folder, instruction_set)
-    return cases | run(hostile.DRAFT_CASES, 1, DRAFT_MUTANTS, folder, instruction_set)
+    return cases | run(hostile.SPLINE_CASES, 1, SPLINE_MUTANTS, folder, instruction_set)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ Between them the archives of a version have every part of it. Version 1: all typ
 tiles, masks and fine masks, all-zero tiles, all predictors, missing values, both kinds of outliers, with either reach,
 raw tiles, large alphabets, a sampled codebook with escapes from it, raw archives. Version 2: what has one to three axes
 to halve, or none, even and odd extents, tops of either kind, tiles of every kind, with any number of lanes, verbatim
-values, escapes, several tables from all tiles or a sample. As long as a version is a draft, it has no files, and
-tests/reference compares its cases with an implementation of the document.
+values, escapes, several tables from all tiles or a sample; logarithms of either type, over archives of either version,
+with signs and without.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Case:
     eb: float
     mode: str = "abs"
     options: dict[str, object] = field(default_factory=dict)
+    #: Whether today's writer gives the bytes that are kept. They have to be read in any case.
+    written: bool = True
 
     def compress(self, x: NDArray, **more: object) -> bytes:
         return cusz.compress(x, self.eb, self.mode, **self.options, **more)  # type: ignore[call-overload]
@@ -258,5 +260,39 @@ for _dtype, _name in ((F32, "f32"), (F64, "f64")):
         for name, case in _cases.items()
     }
 
-#: By version. A field of SPLINE_CASES that has no pyramid, or gains nothing by it, has an archive of version 1.
-CASES_OF = {1: CASES, 2: SPLINE_CASES}
+
+def powers(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+    """Of 2, about: their logarithms are smooth."""
+    logs = 8 * smooth(shape, F64)  # multiples of 2^-9
+    whole = np.floor(logs)
+    return np.ldexp(1 + (logs - whole), whole.astype(np.int64)).astype(dtype)
+
+
+def powers_and_others(shape: tuple[int, ...], dtype: np.dtype, sign: int = 1) -> NDArray:
+    """None of the others is negative; but if sign is -1, half of all are."""
+    x = powers(shape, dtype)
+    flat, limits = x.reshape(-1), np.finfo(dtype)
+    for i, value in enumerate([0, np.nan, np.inf, 1e20, limits.smallest_subnormal, limits.tiny, limits.max]):
+        flat[2 + 7 * i :: 151] = dtype.type(value)
+    return np.where(smooth(shape, F64, 1) < 0, sign * x, x)
+
+
+LOG_CASES: dict[str, Case] = {}
+for _dtype, _name in ((F32, "f32"), (F64, "f64")):
+    _cases = {
+        "logs": Case(lambda t=_dtype: powers((9, 17, 35), t), 1e-2),
+        "logs_wide": Case(lambda t=_dtype: powers((40, 50), t), 1e-6),
+        "logs_and_others": Case(lambda t=_dtype: powers_and_others((40, 50), t), 1e-3),
+        "logs_fill": Case(lambda t=_dtype: powers_and_others((40, 50), t), 1e-3, options={"fill": 1e20}),
+        "logs_too_fine": Case(lambda t=_dtype: powers((700,), t), 1e-17),
+        # Their signs are stored as zstd packs them, which is not the same for ever.
+        "logs_signed": Case(lambda t=_dtype: powers_and_others((9, 17, 35), t, -1), 1e-3, written=False),
+    }
+    LOG_CASES |= {
+        f"{_name}_{name}_{predictor}": replace(case, mode="pw_rel", options={"predictor": predictor, **case.options})
+        for name, case in _cases.items()
+        for predictor in ("lorenzo", "spline")
+    }
+
+#: By version. A field of version 2 that has no pyramid, or gains nothing by it, has an archive of version 1.
+CASES_OF = {1: CASES, 2: SPLINE_CASES | LOG_CASES}

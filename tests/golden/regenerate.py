@@ -18,7 +18,6 @@ from golden_cases import CASES_OF, digest, folder  # noqa: E402
 
 import cusz_core as cusz  # noqa: E402
 import formats  # noqa: E402
-import support  # noqa: E402
 
 
 def main() -> int:
@@ -29,20 +28,16 @@ def main() -> int:
 def regenerate(version: int) -> int:
     manifest, archives, changed, target = {}, {}, [], folder(version)
     for name, case in CASES_OF[version].items():
-        x = case.make()
+        x, path = case.make(), target / f"{name}.cusz"
         archive = case.compress(x, backend="cpu", threads=1)
-        info = cusz.inspect(archive)
-        y = cusz.decompress(archive)
-        bound = support.absolute_bound(x, case.eb, case.mode, info.fill) if info.kind == "tiled" else 0.0
-        broken = support.violations(x, y, bound, info.fill)
-        if broken:
-            print(f"{name} breaks its bound, nothing is written for it: {broken[0]}", file=sys.stderr)
-            return 1
-        path = target / f"{name}.cusz"
         if not path.exists():
+            cusz.verify(x, archive)
             archives[path] = archive
-        elif path.read_bytes() != archive:
+        elif case.written and path.read_bytes() != archive:
             changed.append(name)
+        else:
+            archive = path.read_bytes()
+        y = cusz.decompress(archive)
         manifest[name] = {"field": digest(x.tobytes()), "decoded": digest(y.tobytes()), "bytes": len(archive)}
 
     if changed:

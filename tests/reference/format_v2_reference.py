@@ -16,7 +16,7 @@ from format_v1_reference import Array, Box, FormatError, Type, require, volume
 
 __all__ = ["Counts", "FormatError", "Model", "choose_model", "decode", "encode", "halvable"]
 
-VERSION, DRAFT = 2, 1
+VERSION, REVISION = 2, 1
 SPLINE, RANS = 1, 1  # ids of predictor family and entropy coder
 KIND_TILED = 1
 HEADER_BYTES, CODING_HEADER_BYTES = 48, 80
@@ -958,7 +958,7 @@ def encode(
     n_unpredictable = sum(tile.n_unpredictable for tile in tiles)
     coding_header = struct.pack(
         "<8B3d6Q",
-        *(SPLINE, RANS, 0, mode == "rel", DRAFT, plan.fill, axes, cubic | alpha << 1 | beta << 4),
+        *(SPLINE, RANS, 0, mode == "rel", REVISION, plan.fill, axes, cubic | alpha << 1 | beta << 4),
         *(eb, eb_abs, 2 * plan.e_0, pattern),
         *(len(body), len(body), n_special, len(section), n_unpredictable),
     )
@@ -1129,9 +1129,9 @@ def read_header(archive: bytes) -> tuple[Type, list[int]]:
 
 
 def read_plan(archive: bytes, ty: Type, shape: list[int]) -> Plan:
-    family, coder, lossless, mode, draft, special, axes, interpolation = archive[48:56]
+    family, coder, lossless, mode, revision, special, axes, interpolation = archive[48:56]
     eb, eb_abs, step, pattern = struct.unpack("<3dQ", archive[56:88])
-    require(draft == DRAFT, f"draft {draft} of version 2, not {DRAFT}")
+    require(revision == REVISION, f"revision {revision}, not {REVISION}")
     require(family == SPLINE and coder == RANS and lossless <= 1 and mode <= 1 and special <= 1, "unknown id")
     require(1 <= axes.bit_count() <= 3 and axes & ~halvable(shape) == 0, "illegal axes")
     alpha, beta = interpolation >> 1 & 7, interpolation >> 4 & 3

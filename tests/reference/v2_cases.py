@@ -215,7 +215,7 @@ REFUSED: dict[str, Callable[[bytes], bytes]] = {
     "entropy coder": with_field(49, "B", 0),
     "lossless stage": with_field(50, "B", 2),
     "mode": with_field(51, "B", 2),
-    "draft": with_field(52, "B", 2),
+    "revision": with_field(52, "B", 2),
     "special": with_field(53, "B", 2),
     "no axis": with_field(54, "B", 0),
     "an axis with few values": with_field(54, "B", 9),

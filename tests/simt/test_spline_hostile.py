@@ -347,9 +347,9 @@ def test_the_next_call_works(simt: Library, context: Context) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in hostile.DRAFT_CASES if "packed" not in name])
+@pytest.mark.parametrize("name", [name for name in hostile.SPLINE_CASES if "packed" not in name])
 def test_damaged_archives_at_length(simt: Library, reused: Context, name: str) -> None:
-    make, dtype, eb, options = hostile.DRAFT_CASES[name]
+    make, dtype, eb, options = hostile.SPLINE_CASES[name]
     x = make(dtype)
     archive = reused.compress(x, eb, backend=CPU, **options)
     info = reused.info_of(archive)

@@ -62,7 +62,7 @@ class Cusz(Mapping[str, Any]):
         eb: the error bound, finite and >= 0; 0 is lossless.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over the values of each chunk. "pw_rel":
             |d - d'| <= eb * |d|.
-        predictor: as in `cusz_core.Parameters`. "spline" and "auto" may write format version 2, a draft.
+        predictor: as in `cusz_core.Parameters`.
 
     Attributes:
         eb, mode, predictor: as given.

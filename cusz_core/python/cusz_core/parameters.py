@@ -93,10 +93,9 @@ class Parameters:
             above 0, or the ratio, above 1.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
             a field of one value has range 0 and is stored exactly. (Both may lose the sign of a zero.) "pw_rel":
-            |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. Its archives
-            have format version 2, a draft. Bounds too small for its
-            arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives. "psnr", "ratio": an
-            absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the archive states it and
+            |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. Bounds too small
+            for its arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives. "psnr", "ratio":
+            an absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the archive states it and
             keeps it. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that no bound up to the value
             range gives is a ParameterError. The search takes a few compressions, of a sample first if the field has
             more than 2^21 values, on the CPU.
@@ -109,10 +108,9 @@ class Parameters:
         fill: a value that stands for "no data", such as 1e20; None: there is none. It is cast to the field's type and
             compared by its bits.
         predictor: what predicts a value from its neighbours. "lorenzo": those before it. "spline": those around it,
-            from coarse to fine; for smooth fields. Its archives have format version 2, which is a draft: later
-            releases may not read them. (Where there is nothing to halve, they are the same as for "lorenzo".) "auto":
-            "spline" where a sample of the field says that it saves at least 5% of the archive, else "lorenzo";
-            `inspect` says which.
+            from coarse to fine; for smooth fields. Its archives have format version 2 (where there is nothing to halve,
+            they are the same as for "lorenzo"). "auto": "spline" where a sample of the field says that it saves at
+            least 5% of the archive, else "lorenzo"; `inspect` says which.
 
     Raises:
         ParameterError: a value out of its legal range.

@@ -75,7 +75,6 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     std::size_t front_bytes = raw_header_bytes;
     if (has_logs) {
         need(v2::logs_header_bytes);
-        v2::check_draft(header);
         front_bytes = v2::logs_header_bytes;
     } else if (kind == CUSZ_KIND_TILED) {
         need(v1::tiled_header_bytes);

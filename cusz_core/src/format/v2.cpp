@@ -22,23 +22,20 @@ namespace v2 {
 
 namespace {
 
-constexpr std::size_t draft_at = 52, halved_at = 54, interpolation_at = 55, n_special_at = 104, model_bytes_at = 112,
+constexpr std::size_t revision_at = 52, halved_at = 54, interpolation_at = 55, n_special_at = 104, model_bytes_at = 112,
                       n_unpredictable_at = 120;
 
 constexpr std::uint32_t n_alphas = 5;
+constexpr std::uint8_t revision = 1;
+
+void check_revision(const void* header) {
+    const unsigned given = get<std::uint8_t>(header, revision_at);
+    if (given != revision) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: revision is ", given, "; legal: ", +revision);
+}
 
 } // namespace
 
-void check_draft(const void* header) {
-    const unsigned given = get<std::uint8_t>(header, draft_at);
-    if (given != draft)
-        fail(given > draft ? CUSZ_ERROR_TOO_NEW : CUSZ_ERROR_UNSUPPORTED, "archive of draft ", given,
-             " of format version 2, which is not frozen; this library reads draft ", draft, " alone: ",
-             given > draft ? "use a newer release" : "use the release that wrote it, or compress the field again");
-}
-
 std::size_t body_offset(const void* header) {
-    check_draft(header);
     const auto bytes = get<std::uint64_t>(header, model_bytes_at);
     if (bytes == 0 || bytes % 4 != 0 || bytes > most_model_bytes)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a model of ", bytes, " bytes");
@@ -46,6 +43,7 @@ std::size_t body_offset(const void* header) {
 }
 
 void read_header(const void* header, Frame& frame) {
+    check_revision(header);
     Coding& c = frame.coding;
     read_common_coding(header, frame.layout, CUSZ_PREDICTOR_SPLINE, CUSZ_CODER_RANS, c);
     c.r = default_r;
@@ -81,7 +79,7 @@ void write_header(void* archive, const Layout& layout, const Coding& c, std::siz
                   std::uint32_t payload_checksum) {
     write_common_header(archive, 2, layout, CUSZ_KIND_TILED, payload_checksum);
     write_common_coding(archive, c);
-    put(archive, draft_at, static_cast<std::uint8_t>(draft));
+    put(archive, revision_at, revision);
     put(archive, halved_at, static_cast<std::uint8_t>(c.spline.halved));
     put(archive, interpolation_at,
         static_cast<std::uint8_t>(c.spline.cubic | c.spline.alpha << 1 | c.spline.beta << 4));
@@ -105,6 +103,7 @@ std::uint64_t read_logs_header(const void* header, Frame& frame) {
         if (value > 1) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", name, " is ", value, "; legal: 0 and 1");
         return value != 0;
     };
+    check_revision(header);
     Logs logs;
     logs.scale.wide = flag(wide_at, "the width of logarithms");
     logs.has_fill = flag(log_fill_at, "special kind");
@@ -140,7 +139,7 @@ void write_logs_header(void* archive, const Layout& layout, const Logs& logs, st
     std::memset(archive, 0, logs_header_bytes);
     write_common_header(archive, 2, layout, CUSZ_KIND_TILED, payload_checksum);
     put(archive, kind_at, static_cast<std::uint8_t>(kind_of_logs));
-    put(archive, draft_at, static_cast<std::uint8_t>(draft));
+    put(archive, revision_at, revision);
     put(archive, wide_at, static_cast<std::uint8_t>(logs.scale.wide));
     put(archive, log_fill_at, static_cast<std::uint8_t>(logs.has_fill));
     put(archive, least_at, static_cast<std::int32_t>(logs.scale.least));

@@ -1,5 +1,5 @@
-// Version 2 of the format, not frozen yet: the header of an archive of the spline pipeline (docs/format_v2.md, section
-// 1).
+// Version 2 of the format, frozen: the headers of archives of the spline pipeline and of logarithms (docs/format_v2.md,
+// sections 1 and 12).
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,9 @@
 
 namespace cusz::v2 {
 
-// Readers know one draft and refuse the others.
-inline constexpr std::uint32_t draft = 1;
-
 inline constexpr std::size_t header_bytes = 128; // without the model
 
-// Throws UNSUPPORTED or TOO_NEW if the header is of another draft.
-void check_draft(const void* header);
-
-// Bytes before the body of a given archive, of whose header the first header_bytes are readable (throws CORRUPT, and
-// UNSUPPORTED or TOO_NEW for other drafts).
+// Bytes before the body of a given archive, of whose header the first header_bytes are readable (throws CORRUPT).
 std::size_t body_offset(const void* header);
 
 // Reads and validates what follows the common header, into frame. Throws CORRUPT.

@@ -429,7 +429,7 @@ _CUSZ_SPLINE = dataclasses.replace(
     _CUSZ,
     name="cusz spline",
     codec=_CuszSpline,
-    timed=f"predictor = spline, whose format is a draft; {_OWN_TIMES}",
+    timed=f"predictor = spline; {_OWN_TIMES}",
 )
 
 #: Names of our tools, here and in through.py, and of the one at whose PSNR their ratios are compared with its own.
