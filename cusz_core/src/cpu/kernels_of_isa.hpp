@@ -10,6 +10,7 @@
 #include "logarithm.hpp"
 #include "pipeline.hpp"
 #include "spline_pipeline.hpp"
+#include "spline_reading.hpp"
 #include "value_range.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
@@ -49,7 +50,7 @@ constexpr PipelineKernels<typename OfTile::Model> kernels_of() {
 
 template <class T>
 constexpr SplineKernels<T> spline_kernels_of() {
-    return {&SplinePipeline<T>::count, &SplinePipeline<T>::write, &SplinePipeline<T>::read};
+    return {&count_tile<T>, &write_tiles<T>, &read_tiles<T>};
 }
 
 constexpr Kernels kernels_of_isa(const char* name) {

@@ -1,4 +1,5 @@
-// The spline pipeline's stages of one tile, compiled once per instruction set (spline_pipeline.hpp).
+// The spline pipeline's stages of one tile, compiled once per instruction set (spline_pipeline.hpp,
+// spline_reading.hpp).
 #pragma once
 
 #include <array>
