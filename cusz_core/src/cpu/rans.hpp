@@ -16,7 +16,7 @@ namespace cusz::cpu::CUSZ_ISA {
 
 __extension__ typedef unsigned __int128 Wide; // for the high half of a product
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
 // How bytes are moved, by the lanes of a tile that take or give a word.
 struct WordsOfLanes {
     alignas(16) std::uint8_t take[16][16]; // the next words, in order, to those lanes
@@ -37,7 +37,9 @@ struct WordsOfLanes {
     }
 };
 inline constexpr WordsOfLanes words_of_lanes{};
+#endif
 
+#ifdef __AVX512F__
 [[gnu::always_inline]] inline __m512i joined(const __m128i (&part)[4]) {
     return _mm512_inserti64x4(
         _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(part[0]), part[1], 1)),
@@ -284,11 +286,11 @@ public:
     static constexpr std::uint32_t most_at_once = 8;
     static void symbols(Symbols* of, std::uint32_t n_tiles) {
         std::uint32_t done[most_at_once] = {};
-#ifdef __AVX512F__
-        if (n_tiles > 4)
-            side_by_side<2>(of, n_tiles, done);
+#ifdef __AVX2__
+        if (n_tiles > most_at_once / 2)
+            side_by_side<most_at_once>(of, n_tiles, done);
         else if (n_tiles > 1)
-            side_by_side<1>(of, n_tiles, done);
+            side_by_side<most_at_once / 2>(of, n_tiles, done);
 #endif
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             RansDecoder& decoder = *of[t].decoder;
@@ -333,13 +335,92 @@ private:
         words_ = words;
     }
 
+#ifdef __AVX2__
 #ifdef __AVX512F__
-    // Whole steps (a symbol of each lane) of at least two tiles at a time: four tiles to a vector, a tile's lanes in
-    // 128 bits of it. done: symbols decoded.
-    template <std::uint32_t n_vectors>
+    // The lanes of four tiles, each tile's in 128 bits.
+    struct States {
+        static constexpr std::uint32_t tiles = 4;
+        using Mask = __mmask16;
+        __m512i x;
+
+        static Mask mask_of(std::uint32_t lanes) { return static_cast<Mask>(lanes); }
+        void load(const std::uint32_t* from) { x = _mm512_load_si512(from); }
+        void store(std::uint32_t* to) const { _mm512_store_si512(to, x); }
+
+        // A symbol of each of the lanes of `mask`; table, words: of each tile, the tables of these symbols and the next
+        // words, which are then behind those taken. Returns the symbols, four bytes of each tile.
+        [[gnu::always_inline]] __m128i step(const std::uint32_t* of_slot, Mask mask,
+                                            const std::uint32_t (&table)[tiles], const std::uint16_t** words) {
+            const __m512i tables =
+                _mm512_cvtepu8_epi32(_mm_set_epi32(static_cast<int>(table[3]), static_cast<int>(table[2]),
+                                                   static_cast<int>(table[1]), static_cast<int>(table[0])));
+            const __m512i at = _mm512_add_epi32(_mm512_slli_epi32(tables, rans_bits),
+                                                _mm512_and_si512(x, _mm512_set1_epi32(rans_total - 1)));
+            const __m512i slot = _mm512_mask_i32gather_epi32(__m512i{}, mask, at, of_slot, 4);
+            const __m512i frequency = _mm512_add_epi32(
+                _mm512_and_si512(_mm512_srli_epi32(slot, 8), _mm512_set1_epi32(0xFFF)), _mm512_set1_epi32(1));
+            const __m512i next = _mm512_add_epi32(_mm512_mullo_epi32(frequency, _mm512_srli_epi32(x, rans_bits)),
+                                                  _mm512_srli_epi32(slot, 20));
+            const std::uint32_t low =
+                _mm512_mask_cmplt_epu32_mask(mask, next, _mm512_set1_epi32(static_cast<int>(rans_low)));
+            __m128i part[tiles];
+            for (std::uint32_t i = 0; i < tiles; ++i) part[i] = take_words(low >> 4 * i & 15, words[i]);
+            const __m512i after =
+                _mm512_or_si512(_mm512_mask_slli_epi32(next, static_cast<__mmask16>(low), next, 16), joined(part));
+            x = _mm512_mask_mov_epi32(x, mask, after);
+            return _mm512_cvtepi32_epi8(slot);
+        }
+    };
+#else
+    struct States { // of two tiles
+        static constexpr std::uint32_t tiles = 2;
+        using Mask = __m256i;
+        __m256i x;
+
+        static Mask mask_of(std::uint32_t lanes) {
+            const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(lanes)), bit), bit);
+        }
+        void load(const std::uint32_t* from) { x = _mm256_load_si256(reinterpret_cast<const __m256i*>(from)); }
+        void store(std::uint32_t* to) const { _mm256_store_si256(reinterpret_cast<__m256i*>(to), x); }
+
+        [[gnu::always_inline]] __m128i step(const std::uint32_t* of_slot, Mask mask,
+                                            const std::uint32_t (&table)[tiles], const std::uint16_t** words) {
+            const __m256i tables =
+                _mm256_cvtepu8_epi32(_mm_set_epi32(0, 0, static_cast<int>(table[1]), static_cast<int>(table[0])));
+            const __m256i at =
+                _mm256_and_si256(mask, _mm256_add_epi32(_mm256_slli_epi32(tables, rans_bits),
+                                                        _mm256_and_si256(x, _mm256_set1_epi32(rans_total - 1))));
+            const __m256i slot = _mm256_i32gather_epi32(reinterpret_cast<const int*>(of_slot), at, 4);
+            const __m256i frequency = _mm256_add_epi32(
+                _mm256_and_si256(_mm256_srli_epi32(slot, 8), _mm256_set1_epi32(0xFFF)), _mm256_set1_epi32(1));
+            const __m256i next = _mm256_add_epi32(_mm256_mullo_epi32(frequency, _mm256_srli_epi32(x, rans_bits)),
+                                                  _mm256_srli_epi32(slot, 20));
+            const __m256i is_low = _mm256_and_si256(mask, _mm256_cmpeq_epi32(_mm256_srli_epi32(next, 16), __m256i{}));
+            const auto low = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(is_low)));
+            const __m128i first = take_words(low & 15, words[0]), second = take_words(low >> 4, words[1]);
+            const __m256i taken = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+            const __m256i after = _mm256_or_si256(_mm256_blendv_epi8(next, _mm256_slli_epi32(next, 16), is_low), taken);
+            x = _mm256_blendv_epi8(x, after, mask);
+            const __m256i bytes = _mm256_shuffle_epi8(
+                slot, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, //
+                                       0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+            return _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+        }
+    };
+#endif
+    // The next words to those lanes of a tile.
+    [[gnu::always_inline]] static __m128i take_words(std::uint32_t lanes, const std::uint16_t*& words) {
+        const __m128i four = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words));
+        words += std::popcount(lanes);
+        return _mm_shuffle_epi8(four, _mm_load_si128(reinterpret_cast<const __m128i*>(words_of_lanes.take[lanes])));
+    }
+
+    // Whole steps (a symbol of each lane) of at least two tiles at a time, of up to `room`. done: symbols decoded.
+    template <std::uint32_t room>
     static void side_by_side(Symbols* of, std::uint32_t n_tiles, std::uint32_t* done) {
-        constexpr std::uint32_t room = 4 * n_vectors;
-        alignas(64) std::uint32_t states[n_vectors][16] = {};
+        constexpr std::uint32_t in_vector = States::tiles, n_vectors = room / in_vector;
+        alignas(64) std::uint32_t states[room][most_lanes] = {};
         const std::uint16_t* words[room];
         const std::uint8_t* table[room];
         std::uint8_t* symbol[room];
@@ -355,19 +436,19 @@ private:
             const RansDecoder& decoder = *of[t].decoder;
             lanes[t] = decoder.lanes_;
             steps[t] = decoder.good_ ? of[t].n / lanes[t] : 0;
-            std::memcpy(states[t / 4] + t % 4 * 4, decoder.state_, sizeof decoder.state_);
+            std::memcpy(states[t], decoder.state_, sizeof decoder.state_);
             words[t] = decoder.words_;
             table[t] = of[t].table;
             symbol[t] = of[t].symbol;
         }
-        __m512i x[n_vectors];
-        for (std::uint32_t v = 0; v < n_vectors; ++v) x[v] = _mm512_load_si512(states[v]);
+        States x[n_vectors];
+        for (std::uint32_t v = 0; v < n_vectors; ++v) x[v].load(states[in_vector * v]);
         for (std::uint32_t step = 0;;) {
             std::uint32_t until = UINT32_MAX, n_active = 0, active[n_vectors] = {};
             std::size_t advance[room] = {};
             for (std::uint32_t t = 0; t < room; ++t) {
                 if (steps[t] <= step) continue;
-                active[t / 4] |= ((1u << lanes[t]) - 1) << t % 4 * 4;
+                active[t / in_vector] |= ((1u << lanes[t]) - 1) << t % in_vector * most_lanes;
                 advance[t] = lanes[t];
                 until = std::min(until, steps[t]);
                 ++n_active;
@@ -375,40 +456,18 @@ private:
             if (n_active < 2) break;
             until = std::min(until, step + margin / most_lanes);
             const std::uint32_t n_steps = until - step;
+            typename States::Mask mask[n_vectors];
+            for (std::uint32_t v = 0; v < n_vectors; ++v) mask[v] = States::mask_of(active[v]);
             for (std::uint32_t k = 0; k < n_steps; ++k)
                 for (std::uint32_t v = 0; v < n_vectors; ++v) {
-                    const std::uint32_t t = 4 * v;
-                    const auto mask = static_cast<__mmask16>(active[v]);
-                    std::uint32_t four[4];
-                    for (std::uint32_t i = 0; i < 4; ++i) std::memcpy(four + i, table[t + i] + k * advance[t + i], 4);
-                    const __m512i tables =
-                        _mm512_cvtepu8_epi32(_mm_set_epi32(static_cast<int>(four[3]), static_cast<int>(four[2]),
-                                                           static_cast<int>(four[1]), static_cast<int>(four[0])));
-                    const __m512i first = _mm512_slli_epi32(tables, rans_bits);
-                    const __m512i at =
-                        _mm512_add_epi32(first, _mm512_and_si512(x[v], _mm512_set1_epi32(rans_total - 1)));
-                    const __m512i slot = _mm512_mask_i32gather_epi32(__m512i{}, mask, at, of_slot, 4);
-                    const __m512i frequency = _mm512_add_epi32(
-                        _mm512_and_si512(_mm512_srli_epi32(slot, 8), _mm512_set1_epi32(0xFFF)), _mm512_set1_epi32(1));
-                    const __m512i next = _mm512_add_epi32(
-                        _mm512_mullo_epi32(frequency, _mm512_srli_epi32(x[v], rans_bits)), _mm512_srli_epi32(slot, 20));
-                    const std::uint32_t low =
-                        _mm512_mask_cmplt_epu32_mask(mask, next, _mm512_set1_epi32(static_cast<int>(rans_low)));
-                    __m128i part[4];
-                    for (std::uint32_t i = 0; i < 4; ++i) {
-                        const std::uint32_t low_of_tile = low >> 4 * i & 15;
-                        const __m128i four_words = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words[t + i]));
-                        part[i] = _mm_shuffle_epi8(four_words, _mm_load_si128(reinterpret_cast<const __m128i*>(
-                                                                   words_of_lanes.take[low_of_tile])));
-                        words[t + i] += std::popcount(low_of_tile);
-                    }
-                    const __m512i renewed = joined(part);
-                    const __m512i after =
-                        _mm512_or_si512(_mm512_mask_slli_epi32(next, static_cast<__mmask16>(low), next, 16), renewed);
-                    x[v] = _mm512_mask_mov_epi32(x[v], mask, after);
-                    alignas(16) std::uint32_t bytes[4];
-                    _mm_store_si128(reinterpret_cast<__m128i*>(bytes), _mm512_cvtepi32_epi8(slot));
-                    for (std::uint32_t i = 0; i < 4; ++i) std::memcpy(symbol[t + i] + k * advance[t + i], bytes + i, 4);
+                    const std::uint32_t t = in_vector * v;
+                    std::uint32_t tables[in_vector], symbols[4];
+                    for (std::uint32_t i = 0; i < in_vector; ++i)
+                        std::memcpy(tables + i, table[t + i] + k * advance[t + i], 4);
+                    const __m128i bytes = x[v].step(of_slot, mask[v], tables, words + t);
+                    std::memcpy(symbols, &bytes, sizeof symbols);
+                    for (std::uint32_t i = 0; i < in_vector; ++i)
+                        std::memcpy(symbol[t + i] + k * advance[t + i], symbols + i, 4);
                 }
             for (std::uint32_t t = 0; t < room; ++t) {
                 table[t] += advance[t] * n_steps;
@@ -422,10 +481,10 @@ private:
                     words[t] = nothing; // loaded from further on, though not used
                 }
         }
-        for (std::uint32_t v = 0; v < n_vectors; ++v) _mm512_store_si512(states[v], x[v]);
+        for (std::uint32_t v = 0; v < n_vectors; ++v) x[v].store(states[in_vector * v]);
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             RansDecoder& decoder = *of[t].decoder;
-            std::memcpy(decoder.state_, states[t / 4] + t % 4 * 4, sizeof decoder.state_);
+            std::memcpy(decoder.state_, states[t], sizeof decoder.state_);
             decoder.words_ = words[t];
             done[t] = static_cast<std::uint32_t>(symbol[t] - of[t].symbol);
         }

@@ -66,6 +66,29 @@ struct ByteLanes {
         return sum | reinterpret_cast<Bytes>(sum < a);
 #endif
     }
+    // All ones in the first `count` bytes.
+    static Bytes first(std::uint32_t count) {
+        Bytes number{};
+        for (std::uint32_t i = 0; i < n; ++i) number[i] = static_cast<std::uint8_t>(i);
+        return reinterpret_cast<Bytes>(number < static_cast<std::uint8_t>(std::min(count, std::uint32_t{n})));
+    }
+    static std::uint32_t sum(Bytes v) {
+#if defined(__AVX512BW__)
+        const __m512i sums = _mm512_sad_epu8(reinterpret_cast<__m512i>(v), __m512i{});
+        return static_cast<std::uint32_t>(_mm512_reduce_add_epi64(sums));
+#elif defined(__AVX2__)
+        const __m256i sums = _mm256_sad_epu8(reinterpret_cast<__m256i>(v), __m256i{});
+        const __m128i both = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+        return static_cast<std::uint32_t>(_mm_cvtsi128_si32(both) + _mm_extract_epi32(both, 2));
+#elif defined(__SSE2__)
+        const __m128i sums = _mm_sad_epu8(reinterpret_cast<__m128i>(v), __m128i{});
+        return static_cast<std::uint32_t>(_mm_cvtsi128_si32(sums) + _mm_cvtsi128_si32(_mm_srli_si128(sums, 8)));
+#else
+        std::uint32_t all = 0;
+        for (std::uint32_t i = 0; i < n; ++i) all += v[i];
+        return all;
+#endif
+    }
     // The highest bit of every byte.
     static std::uint64_t highest_bits(Bytes v) {
 #if defined(__AVX512BW__)
@@ -227,6 +250,22 @@ struct Lanes {
         return all;
 #endif
     }
+    // Numbers below 128 as bytes.
+    static Narrow narrowed(Ints v) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+        __m256i all = reinterpret_cast<__m256i>(v); // all their lower halves, in pairs within 128 bits
+        if constexpr (sizeof(T) == 8) all = _mm256_shuffle_epi32(all, 0x88);
+        const __m128i low = _mm256_castsi256_si128(all), high = _mm256_extracti128_si256(all, 1);
+        const __m128i words = sizeof(T) == 4 ? _mm_packs_epi32(low, high) : _mm_unpacklo_epi64(low, high);
+        const __m128i bytes =
+            sizeof(T) == 4 ? _mm_packs_epi16(words, words) : _mm_packs_epi16(_mm_packs_epi32(words, words), words);
+        Narrow narrow;
+        std::memcpy(&narrow, &bytes, sizeof narrow);
+        return narrow;
+#else
+        return __builtin_convertvector(v, Narrow);
+#endif
+    }
     static Values absolute(Values v) {
         return reinterpret_cast<Values>(reinterpret_cast<Ints>(v) & std::numeric_limits<Int>::max());
     }
@@ -382,7 +421,7 @@ void predict_run(const T* const (&v0)[3], const std::size_t (&apart)[3], std::si
                 Ints bucket = (reinterpret_cast<Ints>(width) >> mantissa_bits & exponent_mask) - (exponent_bias - 3);
                 bucket = bucket < 0 ? Ints{} : bucket;
                 bucket = bucket > 7 ? Ints{} + 7 : bucket;
-                L::store(spread + x, __builtin_convertvector(bucket, typename L::Narrow));
+                L::store(spread + x, L::narrowed(bucket));
             }
         }
 }
@@ -472,36 +511,102 @@ template <Geometry geometry, class T>
 
 // The sum of S + N of a group of n values with these places; 64 of them can be read.
 [[gnu::always_inline]] inline std::uint32_t sum_of_places(const std::uint8_t* place, std::uint32_t n) {
-    typedef std::uint8_t Bytes __attribute__((vector_size(64)));
-    typedef std::uint64_t Words __attribute__((vector_size(64)));
-    Bytes v;
-    std::memcpy(&v, place, sizeof v);
-    v = (v >> 4) + (v & 15);
-    if (n < 64) {
-        Bytes number{};
-        for (std::uint32_t i = 0; i < 64; ++i) number[i] = static_cast<std::uint8_t>(i);
-        v &= reinterpret_cast<Bytes>(number < static_cast<std::uint8_t>(n));
+    using L = ByteLanes;
+    typename L::Bytes sums{};
+    for (std::uint32_t x = 0; x < 64; x += L::n) {
+        auto v = L::load(place + x);
+        v = (v >> 4) + (v & 15);
+        if (n < 64) v &= L::first(n > x ? n - x : 0);
+        sums += v; // no more than 15 each
     }
-    constexpr std::uint64_t lower = 0x00FF'00FF'00FF'00FF;
-    const auto words = reinterpret_cast<Words>(v);
-    const Words pairs = (words & lower) + (words >> 8 & lower);
-    std::uint64_t sum = 0; // of 16 bits each, as many as there are
-    for (std::uint32_t i = 0; i < 8; ++i) sum += pairs[i];
-    return static_cast<std::uint32_t>(sum * 0x0001'0001'0001'0001 >> 48);
+    return L::sum(sums);
 }
 
-// Magnitudes of codes of a row without special values: their bits, at most 9, from the exponents of the codes as f32.
-typedef std::int32_t Codes __attribute__((vector_size(4 * lane_room)));
-inline void keep_first(Codes& v, std::uint32_t n) { // the others become 0
-    constexpr Codes lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    v &= lanes < static_cast<std::int32_t>(n);
+// lane_room codes, in as many vectors of the instruction set as they take: compilers take wider ones apart lane by
+// lane.
+struct Codes {
+    typedef std::int32_t Part __attribute__((vector_size(Vector<float>::bytes)));
+    static constexpr std::uint32_t of_part = Vector<float>::lanes, parts = lane_room / of_part;
+    Part part[parts];
+
+    static Codes load(const std::int32_t* at) {
+        Codes v;
+        std::memcpy(v.part, at, sizeof v.part);
+        return v;
+    }
+    template <class Int> // of 32 bits
+    void store(Int* at) const {
+        static_assert(sizeof(Int) == 4);
+        std::memcpy(at, part, sizeof part);
+    }
+};
+// of(parts...) for all parts.
+template <class Of, class... All>
+[[gnu::always_inline]] inline Codes by_parts(const Of& of, const All&... all) {
+    Codes v;
+    for (std::uint32_t i = 0; i < Codes::parts; ++i) v.part[i] = of(all.part[i]...);
+    return v;
 }
-inline Marks magnitudes_of(const Codes& codes) {
-    typedef float Floats __attribute__((vector_size(4 * lane_room)));
-    Codes bits = (reinterpret_cast<Codes>(__builtin_convertvector(codes, Floats)) >> 23 & 0xFF) - 126;
-    bits = bits < 0 ? Codes{} : bits;
-    bits = bits > 9 ? Codes{} + 9 : bits;
-    return __builtin_convertvector(bits, Marks);
+// The lowest byte of each.
+[[gnu::always_inline]] inline Marks narrowed(const Codes& v) {
+#if defined(__AVX512F__)
+    return __builtin_convertvector(v.part[0], Marks);
+#elif defined(__AVX2__)
+    const auto a = reinterpret_cast<__m256i>(v.part[0] & 255), b = reinterpret_cast<__m256i>(v.part[1] & 255);
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8);
+    return reinterpret_cast<Marks>(_mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+#elif defined(__SSE2__)
+    const auto words = [&](std::size_t i) {
+        return _mm_packs_epi32(reinterpret_cast<__m128i>(v.part[i] & 255),
+                               reinterpret_cast<__m128i>(v.part[i + 1] & 255));
+    };
+    return reinterpret_cast<Marks>(_mm_packus_epi16(words(0), words(2)));
+#else
+    Marks to;
+    for (std::uint32_t i = 0; i < lane_room; ++i)
+        to[i] = static_cast<std::uint8_t>(v.part[i / Codes::of_part][i % Codes::of_part]);
+    return to;
+#endif
+}
+// Bytes as numbers.
+[[gnu::always_inline]] inline Codes widened(Marks v) {
+    Codes to;
+#if defined(__AVX512F__)
+    to.part[0] = __builtin_convertvector(v, Codes::Part);
+#elif defined(__AVX2__)
+    const auto bytes = reinterpret_cast<__m128i>(v);
+    to.part[0] = reinterpret_cast<Codes::Part>(_mm256_cvtepu8_epi32(bytes));
+    to.part[1] = reinterpret_cast<Codes::Part>(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)));
+#else
+    for (std::uint32_t i = 0; i < lane_room; ++i) to.part[i / Codes::of_part][i % Codes::of_part] = v[i];
+#endif
+    return to;
+}
+typedef float FloatsOfPart __attribute__((vector_size(sizeof(Codes::Part))));
+[[gnu::always_inline]] inline Codes::Part bits_as_floats(Codes::Part v) {
+    return reinterpret_cast<Codes::Part>(__builtin_convertvector(v, FloatsOfPart));
+}
+
+[[gnu::always_inline]] inline void keep_first(Codes& v, std::uint32_t n) { // the others become 0
+    const auto counted = Lanes<float>::counted();
+    for (std::uint32_t i = 0; i < Codes::parts; ++i)
+        v.part[i] &= counted + static_cast<std::int32_t>(i * Codes::of_part) < static_cast<std::int32_t>(n);
+}
+[[gnu::always_inline]] inline Codes missing_among(const Codes& codes) { // all ones for them
+    return by_parts([](auto v) { return Codes::Part(v == missing_code); }, codes);
+}
+[[gnu::always_inline]] inline Codes without(const Codes& some, const Codes& codes) { // 0 in their place
+    return by_parts([](auto a, auto b) { return ~a & b; }, some, codes);
+}
+// Magnitudes of codes of a row without special values: their bits, at most 9, from the exponents of the codes as f32.
+[[gnu::always_inline]] inline Marks magnitudes_of(const Codes& codes) {
+    return narrowed(by_parts(
+        [](auto code) {
+            Codes::Part bits = (bits_as_floats(code) >> 23 & 0xFF) - 126;
+            bits = bits < 0 ? Codes::Part{} : bits;
+            return bits > 9 ? Codes::Part{} + 9 : bits;
+        },
+        codes));
 }
 inline std::uint8_t magnitude_of(std::int32_t code) {
     const auto bits = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(std::abs(code))));
@@ -509,9 +614,13 @@ inline std::uint8_t magnitude_of(std::int32_t code) {
 }
 // A code of -32 to 31 is kept as code + 32, and any other as not_direct.
 inline constexpr std::uint8_t not_direct = 64;
-inline Marks direct_of(const Codes& codes) {
-    const Codes shifted = codes + 32;
-    return __builtin_convertvector((shifted & ~63) == 0 ? shifted : Codes{} + not_direct, Marks);
+[[gnu::always_inline]] inline Marks direct_of(const Codes& codes) {
+    return narrowed(by_parts(
+        [](auto code) {
+            const Codes::Part shifted = code + 32;
+            return (shifted & ~63) == 0 ? shifted : Codes::Part{} + not_direct;
+        },
+        codes));
 }
 // Magnitudes of codes that are kept so.
 inline ByteLanes::Bytes magnitudes_of_direct(ByteLanes::Bytes direct) {
@@ -545,17 +654,21 @@ struct SymbolsOfCodes {
     Marks symbol, bucket; // bucket: from 1 on, 0 for other codes; above that of the largest code for a special value
     Codes extra, extra_bits;
 
-    explicit SymbolsOfCodes(const Codes& code) {
+    explicit SymbolsOfCodes(const Codes& codes) {
         constexpr Alphabet alphabet{default_r};
         constexpr std::int32_t direct = static_cast<std::int32_t>(alphabet.direct()), exponent = 127;
-        typedef float Floats __attribute__((vector_size(4 * lane_room)));
-        const Codes negative = code >> 31, m = code ^ negative;
-        const auto bits = reinterpret_cast<Codes>(__builtin_convertvector(m, Floats));
-        const Codes in_bucket = m >= direct, number = (bits >> 21) - 4 * (exponent + default_r);
-        symbol = __builtin_convertvector(in_bucket ? 2 * direct + 2 * number - negative : code + direct, Marks);
-        bucket = __builtin_convertvector((number + 1) & in_bucket, Marks);
-        extra_bits = ((bits >> 23) - (exponent + 2)) & in_bucket;
-        extra = code & ~((Codes{} - 1) << extra_bits);
+        Codes symbols, buckets;
+        for (std::uint32_t i = 0; i < Codes::parts; ++i) {
+            const Codes::Part code = codes.part[i], negative = code >> 31, m = code ^ negative,
+                              bits = bits_as_floats(m);
+            const Codes::Part in_bucket = m >= direct, number = (bits >> 21) - 4 * (exponent + default_r);
+            symbols.part[i] = in_bucket ? 2 * direct + 2 * number - negative : code + direct;
+            buckets.part[i] = (number + 1) & in_bucket;
+            extra_bits.part[i] = ((bits >> 23) - (exponent + 2)) & in_bucket;
+            extra.part[i] = code & ~((Codes::Part{} - 1) << extra_bits.part[i]);
+        }
+        symbol = narrowed(symbols);
+        bucket = narrowed(buckets);
     }
 };
 

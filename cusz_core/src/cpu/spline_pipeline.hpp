@@ -8,9 +8,9 @@
 namespace cusz::cpu::CUSZ_ISA {
 
 // Extra bits of codes, from the lowest up.
-class BitWriter {
+class ExtraBitWriter {
 public:
-    explicit BitWriter(std::uint16_t* units) : first_(units), at_(units) {}
+    explicit ExtraBitWriter(std::uint16_t* units) : first_(units), at_(units) {}
     // At most 48 bits. Writes up to 4 units beyond them.
     void put(std::uint64_t value, std::uint32_t bits) {
         held_ |= value << n_;
@@ -150,12 +150,10 @@ template <Geometry geometry, std::size_t known_step, class T>
                     }
                 }
                 for (std::uint32_t x = 0; x < n; x += lane_room) {
-                    Codes v;
-                    std::memcpy(&v, codes + at + x, sizeof v);
+                    Codes v = Codes::load(codes + at + x);
                     if (n % lane_room != 0) keep_first(v, n - x);
                     store_marks(direct + at + x, direct_of(v));
-                    store_marks(magnitude + at + x,
-                                magnitudes_of(v) | __builtin_convertvector(v == missing_code, Marks));
+                    store_marks(magnitude + at + x, magnitudes_of(v) | narrowed(missing_among(v)));
                 }
             }
     tile.has_special |= has_special != 0;
@@ -225,11 +223,8 @@ template <class T>
     std::int32_t codes[most_of_group + lane_room];
     const std::uint32_t n = get_codes(tile, box, g, codes);
     std::uint8_t symbol[most_of_group + lane_room];
-    for (std::uint32_t x = 0; x < n; x += lane_room) {
-        Codes code;
-        std::memcpy(&code, codes + x, sizeof code);
-        store_marks(symbol + x, SymbolsOfCodes(code).symbol);
-    }
+    for (std::uint32_t x = 0; x < n; x += lane_room)
+        store_marks(symbol + x, SymbolsOfCodes(Codes::load(codes + x)).symbol);
     for (std::uint32_t x = 0; x < n; ++x) {
         const std::uint32_t s = codes[x] == missing_code ? rans_alphabet.missing() : symbol[x];
         counts.count(context_of(row, place[x]), s);
@@ -272,18 +267,16 @@ template <class T>
 // zeros behind them that fill up the last vector.
 [[gnu::always_inline]] inline bool list_own(const std::int32_t* codes, const std::uint8_t* place, std::uint32_t n,
                                             const RansWriting& writing, std::uint32_t row, std::uint16_t* entry,
-                                            BitWriter& extra) {
+                                            ExtraBitWriter& extra) {
     using L = ByteLanes;
     alignas(64) std::uint8_t symbol[most_of_group + vector_room], bucket[most_of_group + vector_room];
     std::uint32_t value[most_of_group + lane_room], bits[most_of_group + lane_room];
     for (std::uint32_t x = 0; x < n; x += lane_room) {
-        Codes code;
-        std::memcpy(&code, codes + x, sizeof code);
-        const SymbolsOfCodes of(code);
+        const SymbolsOfCodes of(Codes::load(codes + x));
         store_marks(symbol + x, of.symbol);
         store_marks(bucket + x, of.bucket);
-        std::memcpy(value + x, &of.extra, sizeof of.extra);
-        std::memcpy(bits + x, &of.extra_bits, sizeof of.extra_bits);
+        of.extra.store(value + x);
+        of.extra_bits.store(bits + x);
     }
     for (std::uint32_t x = 0; x < n; x += L::n) {
         const auto s = L::load(symbol + x), table = L::look_up_128(writing.table_of[row].data(), L::load(place + x));
@@ -309,15 +302,14 @@ template <class T>
 inline std::uint32_t take_out_missing(const std::int32_t* codes, std::uint32_t n, std::int32_t* present) {
     Codes n_missing{};
     for (std::uint32_t x = 0; x < n; x += lane_room) {
-        Codes some;
-        std::memcpy(&some, codes + x, sizeof some);
-        const Codes missing = some == missing_code;
-        n_missing -= missing;
-        some &= ~missing;
-        std::memcpy(present + x, &some, sizeof some);
+        const Codes some = Codes::load(codes + x), missing = missing_among(some);
+        n_missing = by_parts([](auto a, auto b) { return a - b; }, n_missing, missing);
+        without(missing, some).store(present + x);
     }
+    std::int32_t by_lane[lane_room];
+    n_missing.store(by_lane);
     std::uint32_t sum = 0;
-    for (std::uint32_t lane = 0; lane < lane_room; ++lane) sum += static_cast<std::uint32_t>(n_missing[lane]);
+    for (const std::int32_t of_lane : by_lane) sum += static_cast<std::uint32_t>(of_lane);
     return sum;
 }
 
@@ -329,7 +321,8 @@ inline void put_missing(const std::int32_t* codes, std::uint32_t n, std::uint16_
 }
 
 // The symbol of a code that has extra bits, or of a special value; puts the bits.
-inline std::uint32_t put_large(const RansWriting& writing, std::uint32_t table, std::int32_t code, BitWriter& extra) {
+inline std::uint32_t put_large(const RansWriting& writing, std::uint32_t table, std::int32_t code,
+                               ExtraBitWriter& extra) {
     std::uint32_t s = rans_alphabet.symbol(code);
     if (s == rans_alphabet.missing()) return s;
     s = writing.coded_as[table][s];
@@ -342,12 +335,12 @@ inline std::uint32_t put_large(const RansWriting& writing, std::uint32_t table, 
 template <class T>
 [[gnu::noinline]] std::uint32_t list_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                            const std::uint8_t* place, std::uint32_t row, const RansWriting& writing,
-                                           std::uint16_t* entry, BitWriter& given) {
+                                           std::uint16_t* entry, ExtraBitWriter& given) {
     std::int32_t codes[most_of_group + lane_room];
     const std::uint32_t n = get_codes(tile, box, g, codes);
     std::int32_t present[most_of_group + lane_room]; // 0 in place of missing ones
     const std::uint32_t n_special = tile.has_special ? take_out_missing(codes, n, present) : 0;
-    BitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
+    ExtraBitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
     if (list_own(n_special > 0 ? present : codes, place, n, writing, row, entry, extra)) {
         if (n_special > 0) put_missing(codes, n, entry);
     } else {
@@ -368,7 +361,7 @@ std::uint32_t code_phases_of(const SplineCoder<T>& coder, std::size_t i, const T
     RansSequence::Run flags{}, values{};
     std::uint16_t* const entry = output != nullptr ? output->sequence.entry : nullptr;
     if (output != nullptr) output->sequence.n_runs = output->n_significant = output->n_special = 0;
-    BitWriter extra(tile.scratch.extra);
+    ExtraBitWriter extra(tile.scratch.extra);
     sum_parents(tile);
     for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
         for_classes(tile, phase, [&](std::uint32_t c) {
@@ -438,7 +431,7 @@ void count_tile(const SplineCoder<T>& coder, std::size_t i, const LatticeTile& p
     const Lattice& lattice = coder.pyramid.lattices[i];
     tile.begin(lattice, place);
     load_coarse(lattice, coarse, tile);
-    code_phases(coder, i, field, tile, &counts, nullptr, nullptr);
+    code_phases<T>(coder, i, field, tile, &counts, nullptr, nullptr);
     store_tile(lattice, tile, coarse, fine);
 }
 
@@ -490,7 +483,7 @@ void write_front(SplineTile<T>& tile, std::uint32_t n_extra, SplineOutput<T>& ou
         payload[at++] = static_cast<std::uint16_t>(tile.n_verbatim);
         std::memcpy(payload + at, tile.verbatim_at, tile.n_verbatim * 2);
         at += tile.n_verbatim;
-        at += put_values(payload + at, tile.verbatim, tile.n_verbatim);
+        at += put_values<T>(payload + at, tile.verbatim, tile.n_verbatim);
     }
     if (n_extra > 0) {
         header |= 1u << 5;

@@ -18,11 +18,11 @@ std::uint32_t list_groups(const Lattice& lattice, SplineTile<T>& tile, std::uint
     return n;
 }
 
-class BitReader {
+class ExtraBitReader {
 public:
-    BitReader() = default;
+    ExtraBitReader() = default;
     // Reads up to RansDecoder::margin units beyond the end.
-    BitReader(const std::uint16_t* units, const std::uint16_t* end)
+    ExtraBitReader(const std::uint16_t* units, const std::uint16_t* end)
         : units_(units), end_(static_cast<std::size_t>(end - units) * 16) {}
     // The code of a symbol. At most 32 in turn, of at most 20 bits each; then good() tells whether there were so
     // many.
@@ -53,8 +53,9 @@ private:
     bool good_ = true;
 };
 
-[[gnu::always_inline]] inline void widen(Marks direct, Codes& codes) {
-    codes = __builtin_convertvector(direct, Codes) - static_cast<std::int32_t>(rans_alphabet.zero());
+[[gnu::always_inline]] inline Codes codes_of_direct(Marks direct) {
+    return by_parts([](auto symbol) { return symbol - static_cast<std::int32_t>(rans_alphabet.zero()); },
+                    widened(direct));
 }
 
 // Codes are added to what is predicted at `at` and behind.
@@ -63,10 +64,8 @@ template <class T>
                                              const Codes& codes) {
     using L = Lanes<T>;
     using Values = typename L::Values;
-    std::int32_t k[lane_room];
-    std::memcpy(k, &codes, sizeof k);
     for (std::uint32_t lane = 0; lane < lane_room; lane += L::n) {
-        const auto of_lanes = L::template load<typename L::Codes>(k + lane);
+        const auto of_lanes = L::template load<typename L::Codes>(reinterpret_cast<const char*>(&codes) + 4 * lane);
         const auto p = L::template load<Values>(tile.value + at + lane);
         L::store(tile.value + at + lane, p + __builtin_convertvector(of_lanes, Values) * q.step);
     }
@@ -75,21 +74,29 @@ template <class T>
 // A row of codes that has a part in each of so many groups. Not by way of memory: a vector cannot be loaded from
 // stores of its parts before they are through.
 template <std::uint32_t parts>
-[[gnu::always_inline]] inline void join(const std::int32_t* codes, Codes& row) {
+[[gnu::always_inline]] inline Codes join(const std::int32_t* codes) {
     static_assert(parts == 2 || parts == 4);
     typedef std::int32_t Half __attribute__((vector_size(32)));
     typedef std::int32_t Quarter __attribute__((vector_size(16)));
     Half half[2];
+    Quarter quarter[4];
     for (std::size_t h = 0; h < 2; ++h)
         if constexpr (parts == 2) {
             std::memcpy(&half[h], codes + h * most_of_group, sizeof half[h]);
+            std::memcpy(&quarter[2 * h], codes + h * most_of_group, sizeof half[h]);
         } else {
-            Quarter a, b;
-            std::memcpy(&a, codes + 2 * h * most_of_group, sizeof a);
-            std::memcpy(&b, codes + (2 * h + 1) * most_of_group, sizeof b);
-            half[h] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+            for (std::size_t i = 2 * h; i < 2 * h + 2; ++i)
+                std::memcpy(&quarter[i], codes + i * most_of_group, sizeof quarter[i]);
+            half[h] = __builtin_shufflevector(quarter[2 * h], quarter[2 * h + 1], 0, 1, 2, 3, 4, 5, 6, 7);
         }
-    row = __builtin_shufflevector(half[0], half[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    Codes row;
+    if constexpr (Codes::parts == 1)
+        row.part[0] = __builtin_shufflevector(half[0], half[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    else if constexpr (Codes::parts == 2)
+        std::copy_n(half, 2, row.part);
+    else
+        std::copy_n(quarter, 4, row.part);
+    return row;
 }
 
 // lane_room bytes of each of four groups, which are rows of `edge`, as rows of all four: 4 of 16 or 2 of 32.
@@ -120,13 +127,9 @@ template <Geometry geometry, bool wide, class T>
         for_rows_in_order<geometry>(lattice, tile, phase, [&](std::size_t at, std::uint32_t place, auto n) {
             copy_row(tile.magnitude + at, in_order.magnitude + place, n);
             for (std::uint32_t x = 0; x < n; x += lane_room) {
-                Codes some;
-                if constexpr (wide) {
-                    std::memcpy(&some, codes + place + x, sizeof some);
-                    some &= ~(some == missing_code);
-                } else {
-                    widen(load_marks(in_order.direct + place + x), some);
-                }
+                Codes some =
+                    wide ? Codes::load(codes + place + x) : codes_of_direct(load_marks(in_order.direct + place + x));
+                if constexpr (wide) some = without(missing_among(some), some);
                 keep_first(some, n - x); // so that what follows stays as it is
                 add_codes(q, tile, at + x, some);
             }
@@ -151,10 +154,10 @@ template <Geometry geometry, bool wide, class T>
                         if constexpr (wide) {
                             const std::uint32_t group = geometry == Geometry::full_3d ? 0 : r % 2 * parts,
                                                 row = geometry == Geometry::full_3d ? r : r / 2;
-                            join<parts>(codes + first + group * most_of_group + row * edge, some);
-                            some &= ~(some == missing_code);
+                            some = join<parts>(codes + first + group * most_of_group + row * edge);
+                            some = without(missing_among(some), some);
                         } else {
-                            widen(direct[r], some);
+                            some = codes_of_direct(direct[r]);
                         }
                         add_codes(q, tile, at, some);
                     }
@@ -180,6 +183,14 @@ struct PayloadParts {
     const std::uint16_t *extra = nullptr, *extra_end = nullptr; // bits
     const std::uint16_t* rest = nullptr;                        // states and words, or values
 };
+
+template <class T>
+std::uint32_t class_of(const SplineTile<T>& tile, std::uint32_t at) {
+    std::uint32_t c = 0;
+    for (std::uint32_t a = 0; a < tile.n_active; ++a, at /= tile.place.edge[a - 1])
+        c |= (at % tile.place.edge[a] & 1) << a;
+    return c;
+}
 
 template <class T, class Take>
 void read_verbatim(std::uint64_t tile_number, SplineTile<T>& tile, const Take& take) {
@@ -230,12 +241,12 @@ PayloadParts read_header(std::uint64_t tile_number, const std::uint16_t* units, 
 
 // A tile that is decoded, side by side with others.
 template <class T>
-struct Reading {
+struct TileReading {
     SplineTile<T>* tile = nullptr;
     std::uint64_t number = 0; // in the archive
     PayloadParts payload;
     RansDecoder decoder;
-    BitReader extra;
+    ExtraBitReader extra;
     std::uint32_t n_groups = 0, n_values = 0; // of a phase; the latter in significant groups
 };
 
@@ -254,14 +265,6 @@ void list_patches(const SplineCoder<T>& coder, std::size_t i, const SplineTile<T
                 (tile.place.origin[a] + rest % tile.place.edge[a]) * coder.pyramid.scale(i, lattice.axis[a]);
         patches.push_back(patch);
     }
-}
-
-template <class T>
-std::uint32_t class_of(const SplineTile<T>& tile, std::uint32_t at) {
-    std::uint32_t c = 0;
-    for (std::uint32_t a = 0; a < tile.n_active; ++a, at /= tile.place.edge[a - 1])
-        c |= (at % tile.place.edge[a] & 1) << a;
-    return c;
 }
 
 // A value that is stored as it is; list: to be found again, if it has to be patched.
@@ -326,7 +329,7 @@ void read_without_codes(const SplineCoder<T>& coder, const Lattice& lattice, con
 // Up to the symbols of a phase: predictions, contexts, and which groups are significant.
 template <Geometry geometry, class T>
 void begin_phase(const SplineCoder<T>& coder, std::size_t i, std::uint32_t phase, const std::uint8_t* table_of,
-                 Reading<T>& of) {
+                 TileReading<T>& of) {
     const Lattice& lattice = coder.pyramid.lattices[i];
     SplineTile<T>& tile = *of.tile;
     for_classes(tile, phase, [&](std::uint32_t c) {
@@ -373,10 +376,10 @@ void direct_in_order(SplineTile<T>& tile, std::uint32_t n_groups) {
 
 // Codes from symbols some of which have extra bits or, with_missing, stand for missing values.
 template <bool with_missing, class T>
-[[gnu::noinline]] void wide_in_order(SplineTile<T>& tile, Reading<T>& of) {
+[[gnu::noinline]] void wide_in_order(SplineTile<T>& tile, TileReading<T>& of) {
     std::int32_t* const codes = tile.scratch.code_in_order;
     std::uint8_t* const magnitudes = tile.scratch.in_order.magnitude;
-    BitReader extra = of.extra; // not the one in memory, which stores might change, as far as C++ knows
+    ExtraBitReader extra = of.extra; // not the one in memory, which stores might change, as far as C++ knows
     std::uint32_t first = 0, n_values = 0;
     for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
         const std::uint8_t* const symbol = tile.symbol + n_values;
@@ -389,24 +392,24 @@ template <bool with_missing, class T>
         n_values += n;
         for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
             const Marks symbols = load_marks(symbol + x);
-            Codes code;
-            widen(symbols, code);
+            Codes code = codes_of_direct(symbols);
             if constexpr (with_missing)
-                code = __builtin_convertvector(symbols == missing_symbol, Codes) != 0 ? Codes{} + missing_code : code;
-            std::memcpy(codes + first + x, &code, sizeof code);
+                code = by_parts(
+                    [](auto missing, auto other) { return missing != 0 ? Codes::Part{} + missing_code : other; },
+                    widened(reinterpret_cast<Marks>(symbols == missing_symbol)), code);
+            code.store(codes + first + x);
         }
         std::uint64_t large = not_direct_bits<with_missing>(symbol) & ~std::uint64_t{0} >> (64 - n);
         if (static_cast<std::uint32_t>(std::popcount(large)) >
             most_of_group / 2) { // then all in order is faster; measured
             for (std::uint32_t x = 0; x < n && extra.good();)
-                for (const std::uint32_t end = std::min(x + BitReader::most_in_turn, n); x < end; ++x)
+                for (const std::uint32_t end = std::min(x + ExtraBitReader::most_in_turn, n); x < end; ++x)
                     codes[first + x] = extra.code(symbol[x]);
             for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
-                Codes some;
-                std::memcpy(&some, codes + first + x, sizeof some);
-                const Codes missing = with_missing ? Codes(some == missing_code) : Codes{};
-                store_marks(magnitudes + first + x,
-                            magnitudes_of(some & ~missing) | __builtin_convertvector(missing, Marks));
+                const Codes some = Codes::load(codes + first + x);
+                Marks magnitude = magnitudes_of(some);
+                if constexpr (with_missing) magnitude |= narrowed(missing_among(some));
+                store_marks(magnitudes + first + x, magnitude);
             }
         } else {
             for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n) {
@@ -415,7 +418,7 @@ template <bool with_missing, class T>
                 if constexpr (with_missing) magnitude |= reinterpret_cast<ByteLanes::Bytes>(symbols == missing_symbol);
                 ByteLanes::store(magnitudes + first + x, magnitude);
             }
-            static_assert(most_of_group / 2 <= BitReader::most_in_turn);
+            static_assert(most_of_group / 2 <= ExtraBitReader::most_in_turn);
             for (; large != 0; large &= large - 1) {
                 const auto x = static_cast<std::uint32_t>(std::countr_zero(large));
                 codes[first + x] = extra.code(symbol[x]);
@@ -429,7 +432,7 @@ template <bool with_missing, class T>
 
 // From the symbols of a phase on: codes and values.
 template <Geometry geometry, class T>
-void end_phase(const Lattice& lattice, const Quantiser<T>& q, std::uint32_t phase, Reading<T>& of) {
+void end_phase(const Lattice& lattice, const Quantiser<T>& q, std::uint32_t phase, TileReading<T>& of) {
     SplineTile<T>& tile = *of.tile;
     if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
     std::uint8_t bits_set = 0;
@@ -458,11 +461,11 @@ void read_tiles(const SplineCoder<T>& coder, std::size_t i, const SplinePayload*
     const Lattice& lattice = coder.pyramid.lattices[i];
     const Quantiser<T>& q = coder.quantiser[i];
     static_assert(tiles_at_once <= RansDecoder::most_at_once);
-    Reading<T> coded[tiles_at_once];
+    TileReading<T> coded[tiles_at_once];
     std::uint32_t n_coded = 0;
     for (std::uint32_t j = 0; j < n_payloads; ++j) {
         const auto [number, units, n_units] = payloads[j];
-        Reading<T>& of = coded[n_coded];
+        TileReading<T>& of = coded[n_coded];
         of.tile = tiles[j].get();
         of.number = lattice.first_tile + number;
         begin_tile(lattice, number, *of.tile);
@@ -470,7 +473,7 @@ void read_tiles(const SplineCoder<T>& coder, std::size_t i, const SplinePayload*
         load_coarse(lattice, coarse, *of.tile);
         if (of.payload.has_codes) {
             of.decoder = RansDecoder(reading, of.payload.lanes, of.payload.rest, units + n_units);
-            of.extra = BitReader(of.payload.extra, of.payload.extra_end);
+            of.extra = ExtraBitReader(of.payload.extra, of.payload.extra_end);
             sum_parents(*of.tile);
             ++n_coded;
         } else {
@@ -481,7 +484,7 @@ void read_tiles(const SplineCoder<T>& coder, std::size_t i, const SplinePayload*
         const std::uint8_t* const table_of = reading.table_of[row_of(i, phase) / n_places].data();
         RansDecoder::Symbols symbols[tiles_at_once];
         for (std::uint32_t j = 0; j < n_coded; ++j) {
-            Reading<T>& of = coded[j];
+            TileReading<T>& of = coded[j];
             with_geometry_of(*of.tile, [&](auto geometry) { begin_phase<geometry>(coder, i, phase, table_of, of); });
             symbols[j] = {&of.decoder, of.tile->table, of.tile->symbol, of.n_values};
         }
