@@ -51,13 +51,13 @@ inline constexpr WordsOfLanes words_of_lanes{};
 class RansEncoder {
 public:
     // Several tiles' sequences.
-#ifdef __AVX512F__
+#ifdef __AVX2__
     static constexpr std::uint32_t most_at_once = 8;
 #else
     static constexpr std::uint32_t most_at_once = 1; // so that its entries are still in the cache
 #endif
     static void encode(const RansWriting& writing, RansSequence** of, std::uint32_t n_tiles) {
-#ifdef __AVX512F__
+#ifdef __AVX2__
         std::uint32_t all = 0;
         for (std::uint32_t t = 0; t < n_tiles; ++t) all += steps(*of[t]);
         // The longest one by itself, as long as the others' steps would fill too little of the room beside it.
@@ -140,7 +140,7 @@ private:
         state = x + quotient * of.complement + of.bias;
     }
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
     static std::uint32_t steps(const RansSequence& of) {
         std::uint32_t n = 0;
         for (std::uint32_t r = 0; r < of.n_runs; ++r) n += (of.run[r].n + of.lanes - 1) / of.lanes;
@@ -167,10 +167,10 @@ private:
         }
     }
 
-    // Four tiles to a vector, a tile's lanes in 128 bits of it. The first tile has the most steps.
+    // As many tiles to a vector as it has 128 bits, each for a tile's lanes. The first tile has the most steps.
     static void side_by_side(const RansWriting& writing, RansSequence* const* of, std::uint32_t n_tiles) {
         static_assert(most_lanes == 4);
-        constexpr std::uint32_t n_vectors = most_at_once / 4;
+        constexpr std::uint32_t n_vectors = most_at_once / States::tiles;
         const std::uint32_t n_steps = steps(**of);
         const std::uint16_t* entry[most_at_once];
         std::uint16_t* words[most_at_once];
@@ -180,20 +180,12 @@ private:
             entry[t] = sequence.entry + n_steps * most_lanes;
             words[t] = sequence.words;
         }
-        __m512i x[n_vectors];
-        for (__m512i& states : x) states = _mm512_set1_epi32(rans_low);
+        States x[n_vectors];
         for (std::uint32_t step = 0; step < n_steps; ++step)
-            for (std::uint32_t v = 0; v < n_vectors; ++v) {
-                const std::uint32_t t = 4 * v;
-                const __m512i interval = intervals_of_step(writing, entry + t);
-                const __m512i frequency = _mm512_srli_epi32(interval, 16);
-                const std::uint32_t full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(x[v], 20), frequency);
-                give_words(x[v], full, words + t);
-                x[v] = next_states(_mm512_mask_srli_epi32(x[v], static_cast<__mmask16>(full), x[v], 16), frequency,
-                                   _mm512_and_si512(interval, _mm512_set1_epi32(0xFFFF)));
-            }
+            for (std::uint32_t v = 0; v < n_vectors; ++v)
+                x[v].step(writing, entry + States::tiles * v, words + States::tiles * v);
         alignas(64) std::uint32_t states[most_at_once][most_lanes];
-        for (std::uint32_t v = 0; v < n_vectors; ++v) _mm512_store_si512(states[4 * v], x[v]);
+        for (std::uint32_t v = 0; v < n_vectors; ++v) x[v].store(states[States::tiles * v]);
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             const std::uint32_t bytes = of[t]->lanes * 4;
             of[t]->words = words[t] - bytes / 2;
@@ -201,44 +193,89 @@ private:
         }
     }
 
-    // Those of the step before `entry`, which is moved there. Loaded one by one, which on Zen 4 is faster than a
-    // gather.
-    [[gnu::always_inline]] static __m512i intervals_of_step(const RansWriting& writing, const std::uint16_t** entry) {
-        __m128i of_tile[4];
-        for (std::uint32_t t = 0; t < 4; ++t) {
-            entry[t] -= most_lanes;
-            const auto of_lane = [&](std::size_t lane) {
-                return static_cast<int>(writing.frequency_and_start[entry[t][lane]]);
-            };
-            of_tile[t] = _mm_set_epi32(of_lane(3), of_lane(2), of_lane(1), of_lane(0));
-        }
-        return joined(of_tile);
+    // A tile's frequencies and starts of the step before `entry`, which is moved there. Loaded one by one, which on
+    // Zen 4 is faster than a gather.
+    [[gnu::always_inline]] static __m128i intervals_of_step(const RansWriting& writing, const std::uint16_t*& entry) {
+        entry -= most_lanes;
+        const auto of_lane = [&](std::size_t lane) {
+            return static_cast<int>(writing.frequency_and_start[entry[lane]]);
+        };
+        return _mm_set_epi32(of_lane(3), of_lane(2), of_lane(1), of_lane(0));
     }
 
-    // Puts the lower words of full lanes before each tile's. Writes up to four words there.
-    [[gnu::always_inline]] static void give_words(__m512i x, std::uint32_t full, std::uint16_t** words) {
-        const __m128i part[] = {_mm512_castsi512_si128(x), _mm512_extracti32x4_epi32(x, 1),
-                                _mm512_extracti32x4_epi32(x, 2), _mm512_extracti32x4_epi32(x, 3)};
-        for (std::uint32_t t = 0; t < 4; ++t) {
-            const std::uint32_t lanes = full >> 4 * t & 15;
-            const __m128i given =
-                _mm_shuffle_epi8(part[t], _mm_load_si128(reinterpret_cast<const __m128i*>(words_of_lanes.give[lanes])));
-            _mm_storel_epi64(reinterpret_cast<__m128i*>(words[t] - 4), given);
-            words[t] -= std::popcount(lanes);
-        }
+    // Puts the lower words of full lanes of a tile before its others. Writes up to four words there.
+    [[gnu::always_inline]] static void give_words(__m128i x, std::uint32_t full, std::uint16_t*& words) {
+        const __m128i given =
+            _mm_shuffle_epi8(x, _mm_load_si128(reinterpret_cast<const __m128i*>(words_of_lanes.give[full])));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(words - 4), given);
+        words -= std::popcount(full);
     }
 
-    // States from those that are small enough for a symbol of this frequency.
-    [[gnu::always_inline]] static __m512i next_states(__m512i x, __m512i frequency, __m512i start) {
-        // Quotients are below 2^20, so rounded down at each step they are right or one too small.
-        constexpr int down = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
-        const __m512i quotient = _mm512_cvttps_epu32(
-            _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(x, down), _mm512_cvtepi32_ps(frequency), down));
-        const __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, frequency));
-        const __mmask16 too_small = _mm512_cmpge_epu32_mask(rest, frequency);
-        const __m512i next = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, rans_bits), rest), start);
-        return _mm512_mask_add_epi32(next, too_small, next, _mm512_sub_epi32(_mm512_set1_epi32(rans_total), frequency));
-    }
+#ifdef __AVX512F__
+    struct States {
+        static constexpr std::uint32_t tiles = 4;
+        __m512i x = _mm512_set1_epi32(rans_low);
+
+        void store(std::uint32_t* to) const { _mm512_store_si512(to, x); }
+
+        // Codes the entries of the step before.
+        [[gnu::always_inline]] void step(const RansWriting& writing, const std::uint16_t** entry,
+                                         std::uint16_t** words) {
+            __m128i of_tile[tiles];
+            for (std::uint32_t t = 0; t < tiles; ++t) of_tile[t] = intervals_of_step(writing, entry[t]);
+            const __m512i interval = joined(of_tile), frequency = _mm512_srli_epi32(interval, 16),
+                          start = _mm512_and_si512(interval, _mm512_set1_epi32(0xFFFF));
+            const std::uint32_t full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(x, 20), frequency);
+            const __m128i part[] = {_mm512_castsi512_si128(x), _mm512_extracti32x4_epi32(x, 1),
+                                    _mm512_extracti32x4_epi32(x, 2), _mm512_extracti32x4_epi32(x, 3)};
+            for (std::uint32_t t = 0; t < tiles; ++t) give_words(part[t], full >> 4 * t & 15, words[t]);
+            x = _mm512_mask_srli_epi32(x, static_cast<__mmask16>(full), x, 16);
+            // Quotients are below 2^20, so rounded down at each step they are right or one too small.
+            constexpr int down = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+            const __m512i quotient = _mm512_cvttps_epu32(
+                _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(x, down), _mm512_cvtepi32_ps(frequency), down));
+            const __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, frequency));
+            const __mmask16 too_small = _mm512_cmpge_epu32_mask(rest, frequency);
+            const __m512i next =
+                _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, rans_bits), rest), start);
+            x = _mm512_mask_add_epi32(next, too_small, next,
+                                      _mm512_sub_epi32(_mm512_set1_epi32(rans_total), frequency));
+        }
+    };
+#else
+    struct States {
+        static constexpr std::uint32_t tiles = 2;
+        __m256i x = _mm256_set1_epi32(rans_low);
+
+        void store(std::uint32_t* to) const { _mm256_store_si256(reinterpret_cast<__m256i*>(to), x); }
+
+        [[gnu::always_inline]] void step(const RansWriting& writing, const std::uint16_t** entry,
+                                         std::uint16_t** words) {
+            const __m128i first = intervals_of_step(writing, entry[0]), second = intervals_of_step(writing, entry[1]);
+            const __m256i interval = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1),
+                          frequency = _mm256_srli_epi32(interval, 16), low_half = _mm256_set1_epi32(0xFFFF),
+                          start = _mm256_and_si256(interval, low_half);
+            const __m256i has_room = _mm256_cmpgt_epi32(frequency, _mm256_srli_epi32(x, 20));
+            const auto full = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(has_room))) ^ 0xFF;
+            give_words(_mm256_castsi256_si128(x), full & 15, words[0]);
+            give_words(_mm256_extracti128_si256(x, 1), full >> 4, words[1]);
+            x = _mm256_blendv_epi8(_mm256_srli_epi32(x, 16), x, has_room);
+            // Quotients are below 2^20, and off by less than a fourth before they are rounded down: right, or one too
+            // small or too large.
+            const __m256 high = _mm256_cvtepi32_ps(_mm256_srli_epi32(x, 16)),
+                         low = _mm256_cvtepi32_ps(_mm256_and_si256(x, low_half)),
+                         whole = _mm256_add_ps(_mm256_mul_ps(high, _mm256_set1_ps(65536)), low);
+            const __m256i quotient = _mm256_cvttps_epi32(_mm256_div_ps(whole, _mm256_cvtepi32_ps(frequency)));
+            const __m256i rest = _mm256_sub_epi32(x, _mm256_mullo_epi32(quotient, frequency));
+            const __m256i next =
+                _mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(quotient, rans_bits), rest), start);
+            const __m256i one_more = _mm256_sub_epi32(_mm256_set1_epi32(rans_total), frequency);
+            const __m256i is_right = _mm256_cmpgt_epi32(frequency, rest), too_large = _mm256_srai_epi32(rest, 31);
+            x = _mm256_sub_epi32(_mm256_add_epi32(next, _mm256_andnot_si256(is_right, one_more)),
+                                 _mm256_and_si256(too_large, one_more));
+        }
+    };
+#endif
 #endif
 
     const RansWriting& writing_;

@@ -65,7 +65,11 @@ template <class T>
     using L = Lanes<T>;
     using Values = typename L::Values;
     for (std::uint32_t lane = 0; lane < lane_room; lane += L::n) {
-        const auto of_lanes = L::template load<typename L::Codes>(reinterpret_cast<const char*>(&codes) + 4 * lane);
+        typename L::Codes of_lanes;
+        if constexpr (L::n == Codes::of_part)
+            of_lanes = codes.part[lane / L::n];
+        else
+            std::memcpy(&of_lanes, reinterpret_cast<const char*>(&codes) + 4 * lane, sizeof of_lanes);
         const auto p = L::template load<Values>(tile.value + at + lane);
         L::store(tile.value + at + lane, p + __builtin_convertvector(of_lanes, Values) * q.step);
     }
