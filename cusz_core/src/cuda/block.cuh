@@ -43,7 +43,7 @@ __device__ inline bool is_first_thread() { return threadIdx.x == 0; }
 // once, and what is added to them is a constant of the instructions that use them.
 __device__ inline std::uint32_t opaque(std::uint32_t v) {
 #ifdef __CUDA_ARCH__
-    asm("" : "+r"(v));
+    asm("mov.u32 %0, %1;" : "=r"(v) : "r"(v));
 #endif
     return v;
 }

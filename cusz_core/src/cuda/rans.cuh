@@ -202,7 +202,7 @@ private:
                     const auto taking = lanes_of_tile_.count(short_of, those);
                     const std::uint32_t taken =
                         __shfl_sync(those, word, static_cast<int>(taking.before), static_cast<int>(most_lanes));
-                    if (short_of) state_ = bytes_of<0x5410>(taken, state_); // the state is below 2^16
+                    if (short_of) state_ = state_ << 16 | taken;
                     next += taking.n;
                     word = *next;
                 }

@@ -175,23 +175,21 @@ __device__ void for_coarse_points(const TilePlace<T>&, Memory& memory, const Use
     });
 }
 
-// How rows along an axis are continued: before the tile, behind it, and where.
-struct RowsBeyond {
-    bool low, high, even;
-    std::uint32_t end; // position of A(N)
-};
-
-// Continues the rows of class c beyond the border of the lattice along axis a, if it is even along it. a: a constant.
-template <class Memory, class C, class Axis>
-__device__ void continue_rows(Memory& memory, C c, Axis a, const RowsBeyond& beyond) {
+// Continues the rows of class c beyond the border of the lattice along axis a, in which it is even. a: a constant.
+template <class T, class Memory, class C, class Axis>
+__device__ void continue_rows(const TilePlace<T>& place, Memory& memory, C c, Axis a) {
     const auto& g = memory.geometry();
     if ((c >> a & 1) != 0) return;
-    const auto [low, high, even, end] = beyond;
+    const bool low = (place.low >> a & 1) != 0, high = (place.high >> a & 1) != 0;
+    if (!low && !high) return;
+    const DeviceLattice<T>& lattice = *place.lattice;
+    const std::uint64_t extent = lattice.extent[a];
+    const bool even = extent % 2 == 0;
     const std::uint32_t s = g.stride(c, a), size = g.padded(c, a), begin = g.begin(c);
+    const auto end = static_cast<std::uint32_t>((extent + 1) / 2 - place.origin[a] / 2) + 1; // position of A(N)
     for (std::uint32_t i = tile_thread(); i < g.positions(c) / size; i += tile_threads) {
         const std::uint32_t row = begin + i % s + i / s * (s * size); // s: positions of the axes before a
-        const auto at = [&](std::uint32_t j) -> auto& { return memory.value(row + j * s); };
-        using T = std::remove_cvref_t<decltype(at(0))>;
+        const auto at = [&](std::uint32_t j) -> T& { return memory.value(row + j * s); };
         if (low) at(0) = T{3} * (at(1) - at(2)) + at(3);
         if (!high) continue;
         if (even) {
@@ -206,15 +204,10 @@ __device__ void continue_rows(Memory& memory, C c, Axis a, const RowsBeyond& bey
 // The rows of all classes of a phase.
 template <class T, class Memory, class Axis>
 __device__ void continue_phase_along(const TilePlace<T>& place, Memory& memory, std::uint32_t phase, Axis a) {
-    const bool low = (place.low >> a & 1) != 0, high = (place.high >> a & 1) != 0;
-    if (!low && !high) return;
-    const std::uint64_t extent = place.lattice->extent[a];
-    const auto end = static_cast<std::uint32_t>((extent + 1) / 2 - place.origin[a] / 2) + 1;
-    const RowsBeyond beyond{low, high, extent % 2 == 0, end};
     if (phase == 0)
-        continue_rows(memory, ClassConstant<0>{}, a, beyond);
+        continue_rows(place, memory, ClassConstant<0>{}, a);
     else
-        memory.geometry().for_classes(phase, [&](auto c) { continue_rows(memory, c, a, beyond); });
+        memory.geometry().for_classes(phase, [&](auto c) { continue_rows(place, memory, c, a); });
 }
 // Calls use(a) for the axes, each a constant, that have a bit in `axes`.
 template <class Use>
