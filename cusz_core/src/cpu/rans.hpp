@@ -428,7 +428,11 @@ private:
             const __m256i at =
                 _mm256_and_si256(mask, _mm256_add_epi32(_mm256_slli_epi32(tables, rans_bits),
                                                         _mm256_and_si256(x, _mm256_set1_epi32(rans_total - 1))));
-            const __m256i slot = _mm256_i32gather_epi32(reinterpret_cast<const int*>(of_slot), at, 4);
+            alignas(32) std::uint32_t place[8]; // not by a gather, which Intel's microcode slows down
+            _mm256_store_si256(reinterpret_cast<__m256i*>(place), at);
+            const auto of_lane = [&](std::size_t lane) { return static_cast<int>(of_slot[place[lane]]); };
+            const __m256i slot = _mm256_setr_epi32(of_lane(0), of_lane(1), of_lane(2), of_lane(3), of_lane(4),
+                                                   of_lane(5), of_lane(6), of_lane(7));
             const __m256i frequency = _mm256_add_epi32(
                 _mm256_and_si256(_mm256_srli_epi32(slot, 8), _mm256_set1_epi32(0xFFF)), _mm256_set1_epi32(1));
             const __m256i next = _mm256_add_epi32(_mm256_mullo_epi32(frequency, _mm256_srli_epi32(x, rans_bits)),
