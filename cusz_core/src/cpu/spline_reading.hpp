@@ -77,8 +77,8 @@ template <class T>
 
 // A row of codes that has a part in each of so many groups. Not by way of memory: a vector cannot be loaded from
 // stores of its parts before they are through.
-template <std::uint32_t parts>
-[[gnu::always_inline]] inline Codes join(const std::int32_t* codes) {
+template <std::uint32_t parts, class All = Codes> // a parameter, as what is not for this instruction set is left out
+[[gnu::always_inline]] inline All join(const std::int32_t* codes) {
     static_assert(parts == 2 || parts == 4);
     typedef std::int32_t Half __attribute__((vector_size(32)));
     typedef std::int32_t Quarter __attribute__((vector_size(16)));
@@ -93,10 +93,10 @@ template <std::uint32_t parts>
                 std::memcpy(&quarter[i], codes + i * most_of_group, sizeof quarter[i]);
             half[h] = __builtin_shufflevector(quarter[2 * h], quarter[2 * h + 1], 0, 1, 2, 3, 4, 5, 6, 7);
         }
-    Codes row;
-    if constexpr (Codes::parts == 1)
+    All row;
+    if constexpr (All::parts == 1)
         row.part[0] = __builtin_shufflevector(half[0], half[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    else if constexpr (Codes::parts == 2)
+    else if constexpr (All::parts == 2)
         std::copy_n(half, 2, row.part);
     else
         std::copy_n(quarter, 4, row.part);
