@@ -36,7 +36,7 @@ WRITTEN = [(version, name) for version, cases in CASES_OF.items() for name, case
 def test_every_version_has_its_archives():
     """If one is missing: run tests/golden/regenerate.py."""
     assert list(formats.FORMATS) == list(CASES_OF) == VERSIONS
-    assert ALL == [(version, name) for version, cases in CASES_OF.items() for name in cases]
+    assert [(version, name) for version, cases in CASES_OF.items() for name in cases] == ALL
     for version in VERSIONS:
         assert {path.stem for path in folder(version).glob("*.cusz")} == set(manifest(version))
 
