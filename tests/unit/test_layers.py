@@ -140,6 +140,7 @@ def test_code_for_newer_processors_stays_by_itself(name: str) -> None:
         pytest.skip("this was not built by scripts/setup, or not for x86")
     for path in objects:
         symbols = subprocess.run(["nm", "-C", path], check=True, capture_output=True, text=True).stdout.splitlines()
-        shared = [line for line in symbols if line[16:19] == " W " and f"{name}::" not in line]
+        own = (f"{name}::", f"N4cusz3cpu{len(name)}{name}")  # the latter where nm cannot tell what a name means
+        shared = [line for line in symbols if line[16:19] == " W " and not any(part in line for part in own)]
         assert any(f" t cusz::cpu::{name}::" in line or f" W cusz::cpu::{name}::" in line for line in symbols)
         assert shared == []
