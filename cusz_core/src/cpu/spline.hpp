@@ -439,17 +439,17 @@ void predict_rows(SplineTile<T>& tile, std::uint32_t c, T inv) {
     const bool all_memory = !odd_rows || chunks_of_row > 1;
     const auto run = [&]<bool with_spread>(std::size_t row, std::uint32_t rows, std::bool_constant<with_spread>) {
         if (rows == 0) return;
-        const std::size_t at = row + box.margin[0] - (odd_rows ? 0 : lane_room);
+        const std::size_t at = row + box.margin[0] - (odd_rows ? 0 : lane_room); // may be below 0, with an offset not
         const T* v0[3] = {};
         std::size_t apart[3] = {};
         for (std::uint32_t a = 0, o = 0; a < tile.n_active; ++a) {
             if ((c >> a & 1) == 0) continue;
-            v0[o] = tile.value + tile.box[c ^ 1u << a].offset + at;
+            v0[o] = tile.value + (tile.box[c ^ 1u << a].offset + at);
             apart[o++] = box.stride[a];
         }
         const std::size_t n = all_memory ? rows * box.stride[1] / lane_room + (odd_rows ? 0 : 1) : rows;
         predict_run<n_odd, cubic, with_spread>(v0, apart, n, all_memory ? lane_room : box.stride[1], inv,
-                                               tile.value + box.offset + at, tile.scratch.spread + box.offset + at);
+                                               tile.value + (box.offset + at), tile.scratch.spread + (box.offset + at));
     };
     for (std::uint32_t w = 0; w < box.padded[3]; ++w)
         for (std::uint32_t z = 0; z < box.padded[2]; ++z) {
