@@ -10,6 +10,7 @@ import struct
 CODING_HEADER_AT, CODEBOOK_AT = 48, 128  # what is called a codebook in version 1 is a model here
 LOSSLESS_AT, REVISION_AT, HALVED_AT, INTERPOLATION_AT, MODEL_BYTES_AT = 50, 52, 54, 55, 112
 REVISION = 1
+LOGS_HEADER_BYTES = 112  # of an archive of logarithms, all of its front
 
 TOP_LENGTH_BYTES = 8
 UNIT = 2  # bytes

@@ -309,7 +309,7 @@ def test_no_other_revision_is_read(mode: cusz.codec.Mode) -> None:
     archive = bytearray(cusz.compress(np.abs(smooth((40, 50), F32)) + 1, 1e-2, mode, predictor="spline"))
     info = cusz.inspect(archive)
     assert (info.version, archive[v2.REVISION_AT]) == (2, v2.REVISION)
-    front = 112 if mode == "pw_rel" else info.sections.header + info.sections.codebook
+    front = v2.LOGS_HEADER_BYTES if mode == "pw_rel" else info.sections.header + info.sections.codebook
     for revision in (0, v2.REVISION + 1, 255):
         other = archive.copy()
         other[v2.REVISION_AT] = revision

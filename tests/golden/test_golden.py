@@ -14,6 +14,7 @@ from golden_cases import CASES_OF, HERE, digest, folder
 
 import cusz_core as cusz
 import format_v1 as v1
+import format_v2 as v2
 import formats
 import support
 from support import F32, F64
@@ -99,7 +100,10 @@ def test_the_archives_have_every_part_of_logarithms(dtype):
     assert {(wide, special) for wide, special in (archive[48:50] for archive in logs)} >= {(0, 0), (0, 1)}
     assert any(archive[48] for archive in logs) == (dtype == F32)
     signs = [int.from_bytes(archive[88:96], "little") for archive in logs]
-    versions = [archive[112 + -(-n // 8) * 8 + 4] for archive, n in zip(logs, signs, strict=True)]
+    versions = [
+        archive[v2.LOGS_HEADER_BYTES + -(-n // 8) * 8 + formats.VERSION_AT]
+        for archive, n in zip(logs, signs, strict=True)
+    ]
     assert {(n > 0, version) for n, version in zip(signs, versions, strict=True)} == set(product((False, True), (1, 2)))
 
 
