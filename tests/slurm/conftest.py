@@ -36,6 +36,7 @@ ENVIRONMENT = {
 
 CONFIGURATION = """
 ClusterName=test
+FirstJobId={first}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser={user}
@@ -126,7 +127,9 @@ class Cluster:
             ports = [free.getsockname()[1] for free in sockets]
         host = os.uname().nodename.split(".")[0]
         user = pwd.getpwuid(os.geteuid()).pw_name
-        text = CONFIGURATION.format(host=host, ports=ports, user=user, folder=self.folder)
+        # Open MPI names shared memory after the job's number, and another such cluster may be on this machine.
+        first = 1 + secrets.randbelow(60_000_000)
+        text = CONFIGURATION.format(host=host, ports=ports, user=user, folder=self.folder, first=first)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text(GPUS)
 

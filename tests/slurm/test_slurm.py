@@ -187,6 +187,7 @@ def test_a_program_with_a_configuration_file(cluster: Any, tmp_path: Path, launc
 set -e
 . "$CUSZ_VENV/bin/activate"
 eval "$(cusz config --environment)"
+export SLURM_PMIX_FENCE=ring
 {launch} {program} {tmp_path}/small.bp {ROOT}/apps/heat_xml.xml
 """)
     cluster.wait(cluster.submit(tmp_path / "job.sh", tmp_path / "run"))
@@ -194,6 +195,29 @@ eval "$(cusz config --environment)"
     kinds = {(block["kind"], block["eb"]) for block in blocks if block["operator"] == "cusz"}
     assert kinds == {("tiled", 1e-3)}
     assert {block["block"] for block in blocks if block["operator"] == "cusz"} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_no_rank_leaves_mpi_init_before_all_are_in_it(cluster: Any, tmp_path: Path, launcher: str) -> None:
+    """Where one does and sends, Open MPI crashes in a rank that is late: so it was with srun over several nodes."""
+    late = tmp_path / "liblate.so"
+    command = ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", late, ROOT / "tests" / "slurm" / "late.c", "-ldl"]
+    subprocess.run(command, check=True)
+    (tmp_path / "out.py").write_text("import mpi4py.MPI\nimport time\nprint('out', time.monotonic_ns(), flush=True)\n")
+    (tmp_path / "job.sh").write_text(f"""#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=2
+set -euo pipefail
+source "$CUSZ_ROOT/scripts/slurm/environment.sh"
+launch 4 env LD_PRELOAD={late} python {tmp_path}/out.py
+""")
+    job = cluster.submit(tmp_path / "job.sh", tmp_path / "run", CUSZ_LAUNCH=launcher)
+    cluster.wait(job)
+    late_in = re.search(r"late in (\d+)", job.output)
+    if late_in is None:
+        pytest.skip("this MPI does not start by PMIx_Fence_nb")
+    out = [int(time) for time in re.findall(r"out (\d+)", job.output)]
+    assert len(out) == 4
+    assert min(out) > int(late_in[1])
 
 
 def test_launcher_that_does_not_fit_the_mpi(cluster: Any, tmp_path: Path) -> None:
