@@ -203,7 +203,11 @@ def test_no_rank_leaves_mpi_init_before_all_are_in_it(cluster: Any, tmp_path: Pa
     late = tmp_path / "liblate.so"
     command = ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", late, ROOT / "tests" / "slurm" / "late.c", "-ldl"]
     subprocess.run(command, check=True)
-    (tmp_path / "out.py").write_text("import mpi4py.MPI\nimport time\nprint('out', time.monotonic_ns(), flush=True)\n")
+    program = r"""
+import mpi4py.MPI, sys, time
+sys.stdout.write(f"out {time.monotonic_ns()}\n")  # at once: lines of other ranks do not get into it
+"""
+    (tmp_path / "out.py").write_text(program)
     (tmp_path / "job.sh").write_text(f"""#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=2
 set -euo pipefail
