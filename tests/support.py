@@ -285,6 +285,15 @@ def printed(code: str, instruction_set: str) -> str:
     ).stdout
 
 
+def library_of(source: Path, folder: Path) -> Path:
+    """A program in C as a library in this folder, for LD_PRELOAD."""
+    library = folder / f"lib{source.stem}.so"
+    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
 def not_installed(requirement: str, stderr: str) -> None:
     """Skips a test whose package pip could not install, as on a machine without a network; fails it where CI is set."""
     last = stderr.strip().splitlines()[-1:] or ["no message"]

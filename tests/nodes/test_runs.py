@@ -7,7 +7,6 @@ says.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from cluster import Cluster, wait_until
-from support import cases
+from support import cases, library_of
 
 pytest.importorskip("adios2")
 pytestmark = pytest.mark.mpi
@@ -151,15 +150,7 @@ def test_a_stream_between_processes_with_the_same_numbers(start: Callable, tmp_p
 @pytest.fixture(scope="module")
 def clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library that shifts the time of day, node by node."""
-    library = tmp_path_factory.mktemp("clock") / "libclock.so"
-    done = subprocess.run(
-        ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, HERE / "clock.c", "-ldl"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return library
+    return library_of(HERE / "clock.c", tmp_path_factory.mktemp("clock"))
 
 
 def test_clocks_that_differ(clock: Path, start: Callable, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -312,11 +311,8 @@ def test_a_block_on_a_device_is_compressed_before_the_step_ends(
 @pytest.fixture(scope="module")
 def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which a process ends if another thread than its first one calls MPI."""
-    library = tmp_path_factory.mktemp("thread") / "libthread.so"
     source = Path(__file__).parent / "programs" / "thread.c"
-    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    library = support.library_of(source, tmp_path_factory.mktemp("thread"))
     return {"LD_PRELOAD": str(library), "CALLS": "1"}
 
 

@@ -227,9 +227,8 @@ def changed(archive: bytes, info: Info, stride: int) -> Iterator[bytes]:
                 (following,) = struct.unpack_from("<H", archive, index + 2 * t + 2)
                 struct.pack_into("<H", mutant, index + 2 * t + 2, (following + length - n) % 2**16)
                 yield bytes(mutant)
-    for t, (at, size) in enumerate(v2.tiles(archive, info.codebook_bytes, info.n_tiles)):
-        if t % stride != 0:
-            continue
+    tiles = list(enumerate(v2.tiles(archive, info.codebook_bytes, info.n_tiles)))
+    for t, (at, size) in tiles[::stride]:
         for k in [*support.integers(4, 0, max(size, 1), t).tolist(), 0, size - 2]:
             if size > 0:
                 mutant = bytearray(archive)
