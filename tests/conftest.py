@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,17 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for `import support`
 sys.path.append(str(Path(__file__).parents[1] / "scripts" / "bench"))  # for `import comparison`
 
+import support
+import tiers
 from support import locked
+
+QUICK, LEFT_OUT = "quick", "left out"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption("--all", action="store_true", help="run every test, not only the quick ones (docs/testing.md)")
+    parser.addoption("--parts", default="", help="run the full tests of these parts as well: tests/parts.toml, as a,b")
+    parser.addoption("--slice", type=int, help=f"run this slice of the full tests as well, 0 to {tiers.SLICES - 1}")
 
 
 def pytest_report_header() -> str:
@@ -29,31 +37,151 @@ def pytest_report_header() -> str:
     return "real fields: none, CUSZ_TEST_DATA is not set: generated fields stand in for them"
 
 
+# ------------------------------------------------------------------------------------------ which tests are run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # They take seconds to collect.
+    support.products = config.getoption("--all") or config.getoption("--slice") is not None or are_named(config)
+
+
+def are_named(config: pytest.Config) -> bool:
+    return any("::" in argument for argument in config.args)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what the options do not ask for. Tests that are asked for by name are run."""
+    waits_for_the_emulator = {item.path for item in items if "simt_build" in getattr(item, "fixturenames", ())}
+    # The files that start ranks come first, because one process runs them all. Those that need the emulator come last:
+    # scripts/run_tests.py has it built meanwhile.
+    items.sort(key=lambda item: (not starts_ranks(item.path), item.path in waits_for_the_emulator))
+    mark_cases(items)
+    if config.getoption("--all") or are_named(config):
+        return
+    why = why_run(config)
+    reasons = [why(item) for item in items]
+    config.stash[COUNTS] = Counter(reasons)
+    config.hook.pytest_deselected(
+        items=[item for item, reason in zip(items, reasons, strict=True) if reason == LEFT_OUT]
+    )
+    items[:] = [item for item, reason in zip(items, reasons, strict=True) if reason != LEFT_OUT]
+
+
+COUNTS = pytest.StashKey[Counter[str]]()
+
+
+def why_run(config: pytest.Config) -> Any:
+    """A function of a test: "quick", a part, a slice, or "left out"."""
+    wanted = set(filter(None, config.getoption("--parts").split(",")))
+    number: int | None = config.getoption("--slice")
+    parts = tiers.read_table() if wanted or number is not None else {}
+    if unknown := wanted - set(parts):
+        raise pytest.UsageError(f"--parts: {', '.join(sorted(unknown))}; known are {', '.join(parts)}")
+
+    @functools.cache
+    def part_of(path: Path) -> str:
+        return tiers.part_of(path.relative_to(config.rootpath).as_posix(), parts.values())
+
+    def why(item: pytest.Item) -> str:
+        if "full" not in item.keywords and "long" not in item.keywords:
+            return QUICK
+        if "long" not in item.keywords and wanted and (part := part_of(item.path)) in wanted:
+            return part
+        if number is not None and tiers.slice_of_test(item.nodeid, parts) == number:
+            return f"slice {number}"
+        return LEFT_OUT
+
+    return why
+
+
+def mark_cases(items: list[pytest.Item]) -> None:
+    """Of a test's cases so few are quick that every value of each parameter occurs."""
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and not item.keywords.keys() & {"full", "long"}:
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in functions.values():
+        quick = tiers.covering([case.callspec.params for case in cases])  # type: ignore[attr-defined]
+        if mark := cases[0].get_closest_marker("quick"):
+            quick = set(sorted(quick)[: mark.args[0]])
+        for i, case in enumerate(cases):
+            if i not in quick:
+                case.add_marker(pytest.mark.full)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Of pytest-xdist: what a worker has counted; every one has the same."""
+    if counts := getattr(node, "workeroutput", {}).get("counts"):
+        node.config.stash[COUNTS] = Counter(counts)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["counts"] = dict(config.stash.get(COUNTS, Counter()))
+        return
+    if new := new_skips(config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        config.stash[NEW_SKIPS] = new
+
+
+NEW_SKIPS = pytest.StashKey[list[str]]()
+
+
+def skips(config: pytest.Config) -> Counter[str]:
+    """Tests that were skipped, by reason."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", []) if reporter else []
+    return Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in reports)
+
+
+def new_skips(config: pytest.Config) -> list[str]:
+    """In continuous integration (CI=true): reasons that allowed_skips.txt does not have."""
+    if not os.environ.get("CI"):
+        return []
+    lines = (Path(__file__).parent / "allowed_skips.txt").read_text(encoding="utf-8").splitlines()
+    allowed = [line for line in lines if line and not line.startswith("#")]
+    return [reason for reason in skips(config) if not any(re.fullmatch(pattern, reason) for pattern in allowed)]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    counts = config.stash.get(COUNTS, Counter())
+    terminalreporter.section("what was run")
+    if config.getoption("--all"):
+        terminalreporter.line("all tests")
+    for reason, n in counts.items():
+        terminalreporter.line(f"{n:6} {reason}")
+    for reason, n in skips(config).most_common():
+        terminalreporter.line(f"{n:6} skipped: {reason}")
+    for reason in config.stash.get(NEW_SKIPS, []):
+        terminalreporter.line(
+            f"ERROR: no test may be skipped for this reason in CI (allowed_skips.txt): {reason}", red=True
+        )
+    if file := os.environ.get("CUSZ_TEST_COUNTS"):  # for scripts/run_tests.py
+        Path(file).write_text(json.dumps(counts), encoding="utf-8")
+
+
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With pytest-xdist (scripts/test) a worker takes whole files, so that what a file's tests share is made once, and
+    """With pytest-xdist (scripts/test) a process takes whole files, so that what a file's tests share is made once, and
     one takes all files that start ranks: beside each other these would wait for cores until their time is over.
 
     (`--dist loadgroup` would do it with marks, but has no effect with pytest 9.2: pytest-xdist's issue 1386.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    @functools.cache
-    def group(file: str) -> str:
-        starts_ranks = re.search(r"\bmark\.(mpi|slurm)\b", (config.rootpath / file).read_text(encoding="utf-8"))
-        return "ranks" if starts_ranks else file
-
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group(nodeid.partition("::")[0])
+            file = nodeid.partition("::")[0]
+            return "ranks" if starts_ranks(config.rootpath / file) else file
 
     return ByFile(config, log)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if "slow" in item.keywords and not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+@functools.cache
+def starts_ranks(file: Path) -> bool:
+    return re.search(r"\bmark\.(mpi|slurm)\b", file.read_text(encoding="utf-8")) is not None
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 import cusz_core as cusz
+import tiers
 from cusz_core import backends
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -76,33 +77,31 @@ def locked(folder: Path) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------ cases
 
 
+#: Whether `cases` makes all cases of a product, rather than few.
+products = True
+
+
 def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     """So few elements of a product, always the same ones, that any two values of two axes meet in one of them."""
     values = [list(axis) for axis in axes]
-
-    def pairs(case: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
-        return set(itertools.combinations(enumerate(case), 2))
-
     product = list(itertools.product(*(range(len(axis)) for axis in values)))
-    missing = set[tuple[tuple[int, int], ...]]().union(*map(pairs, product))
-    chosen = []
-    while missing:
-        chosen.append(max(product, key=lambda case: len(pairs(case) & missing)))
-        missing -= pairs(chosen[-1])
-    return [tuple(axis[i] for axis, i in zip(values, case, strict=True)) for case in sorted(chosen)]
+    pairs = [frozenset[Hashable](itertools.combinations(enumerate(case), 2)) for case in product]
+    chosen = sorted(product[i] for i in tiers.cover(pairs))
+    return [tuple(axis[i] for axis, i in zip(values, case, strict=True)) for case in chosen]
 
 
 def cases(
     names: str, *axes: Iterable[Any], few: Collection[tuple[Any, ...]] | None = None, indirect: Sequence[str] = ()
 ) -> pytest.MarkDecorator:
-    """Parametrizes a test with the `few` cases of a product (default: those of `pairwise`), with --slow with all."""
+    """Parametrizes a test with the `few` cases of a product (default: those of `pairwise`), and if wanted the others,
+    marked `long`."""
     chosen = pairwise(*axes) if few is None else few
-    return pytest.mark.parametrize(
-        names,
-        [pytest.param(*case, marks=() if case in chosen else pytest.mark.slow) for case in itertools.product(*axes)],
-        ids=str,
-        indirect=indirect,
-    )
+    all_cases = [
+        pytest.param(*case, marks=() if case in chosen else pytest.mark.long)
+        for case in itertools.product(*axes)
+        if products or case in chosen
+    ]
+    return pytest.mark.parametrize(names, all_cases, ids=str, indirect=indirect)
 
 
 # ------------------------------------------------------------------------------------------------------ fields

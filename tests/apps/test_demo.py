@@ -44,6 +44,7 @@ def test_values_that_are_not_finite_are_compared_by_bits(violations: Any) -> Non
     assert violations(a, np.array([np.inf, np.inf, np.inf, np.nan, 0.0, np.inf], np.float32), EB) == 5
 
 
+@pytest.mark.full
 def test_check_and_report(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     ranks(4, gray_scott, "--size", "30x28x26", "--steps", 40, "--interval", 10, "--eb", EB, "--output",
           tmp_path / "gs.bp", "--reference", tmp_path / "reference.bp", "--summary", tmp_path / "run.json")  # fmt: skip

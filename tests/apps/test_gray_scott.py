@@ -95,6 +95,7 @@ def test_cut(app: Any, size: tuple[int, int, int], ranks: int, cut: tuple[int, i
     assert app.choose_ranks(size, ranks) == cut
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("n", "size", "dtype"), [(4, "25x23x19", "f32"), (8, "13x12x11", "f64")])
 def test_fields_do_not_depend_on_the_ranks(
     ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path, n: int, size: str, dtype: str
@@ -109,6 +110,7 @@ def test_fields_do_not_depend_on_the_ranks(
         assert np.ptp(many[name][-1]) > 0.1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_compressed_steps_and_restart(
     ranks: Any,
@@ -140,6 +142,7 @@ def test_compressed_steps_and_restart(
     assert same_bits(more["V"][0], v)
 
 
+@pytest.mark.full
 def test_twenty_steps_within_a_budget(
     ranks: Any, violations: Any, gray_scott: Path, read_bp: Any, tmp_path: Path
 ) -> None:
@@ -162,6 +165,7 @@ def test_twenty_steps_within_a_budget(
     assert max(bounds) > 3 * min(bounds)
 
 
+@pytest.mark.full
 def test_restart_without_loss_is_no_interruption(ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path) -> None:
     """With a bound of 0 the restarted run has the bits of the uninterrupted one."""
     common = ("--size", "21x20x22", "--interval", 15, "--eb", 0)
@@ -193,6 +197,7 @@ def test_restart_of_a_killed_run(
     assert "10 steps of 32x32x32" in out.stdout
 
 
+@pytest.mark.full
 def test_append(ranks: Any, gray_scott: Path, read_bp: Any, mpi_environment: dict[str, str], tmp_path: Path) -> None:
     """A run that is killed, and run again until it is done, has the bits of one that was never interrupted."""
     common = ["--size", "21x20x22", "--interval", "5", "--eb", "0", "--output"]
@@ -221,6 +226,7 @@ def test_summary_and_lines(ranks: Any, gray_scott: Path, tmp_path: Path) -> None
     assert '"raw_bytes": 32768,' in (tmp_path / "run.json").read_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("n", "options", "message"),
     [
@@ -306,12 +312,14 @@ def test_restart_from_what_is_no_file(app: Any, tmp_path: Path) -> None:
         app.read_restart(tmp_path, grid, np.dtype(np.float32), {})
 
 
+@pytest.mark.full
 def test_nothing_left_to_do(ranks: Any, gray_scott: Path, old_run: Path, tmp_path: Path) -> None:
     out = ranks(2, gray_scott, "--size", 12, "--steps", 5, "--restart", old_run, "--output", tmp_path / "gs.bp",
                 status=1)  # fmt: skip
     assert out.stderr.count(f"--restart {old_run} is at step 5 already. Give --steps beyond it.") == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("package", ["adios2", "cusz_operator"])
 def test_package_missing_on_one_rank(ranks: Any, gray_scott: Path, tmp_path: Path, package: str) -> None:
     """What one rank lacks ends all of them, with that rank's message."""

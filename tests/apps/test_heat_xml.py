@@ -26,6 +26,7 @@ def program() -> Path:
     return path
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("config", ["heat_xml.xml", "heat_xml.yaml"])
 def test_configuration_alone_compresses(
     ranks: Any,
@@ -63,6 +64,7 @@ def test_fields_do_not_depend_on_the_ranks(ranks: Any, program: Path, read_bp: A
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, three, strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -92,6 +94,7 @@ def fortran_program() -> Path:
     return path
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("n", [1, 4])
 def test_fortran(
     ranks: Any,
@@ -141,6 +144,7 @@ def test_fortran_source_does_not_know_the_operator() -> None:
     assert "cusz" not in (ROOT / "apps" / "heat_xml.f90").read_text().lower()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -55,6 +55,7 @@ def advanced(kind: Any, grid: tuple[int, ...], steps: int) -> Any:
 # ------------------------------------------------------------------------------------------------ under mpirun
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", GRIDS)
 def test_under_mpirun(ranks: Any, read_bp: Any, tmp_path: Path, name: str) -> None:
@@ -126,6 +127,7 @@ def proxy_fields(name: str) -> list[str]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_mistakes(ranks: Any, tmp_path: Path) -> None:
     """Each is one message, and exit status 1."""

@@ -192,7 +192,7 @@ KNOWN_TO_SPILL = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_kernel_spills_when_it_is_compiled(resources):
     try:
         resources.find_nvcc()

@@ -25,7 +25,7 @@ def test_grid_of(insitu, n):
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_run(insitu, tmp_path):
     command = [sys.executable, SCRIPT, "--size", "40", "--repeat", "1", "--blocks", "60", "--work", "1", "--json",
                tmp_path / "rows.json", "--tmpfs", tmp_path, "--disk", tmp_path]  # fmt: skip
@@ -47,7 +47,7 @@ def test_a_small_run(insitu, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_run_with_overlap(tmp_path):
     command = [sys.executable, SCRIPT.with_name("overlap.py"), "--size", "40", "--repeat", "1", "--steps", "2",
                "--work", "2", "--json", tmp_path / "rows.json", "--tmpfs", tmp_path]  # fmt: skip
@@ -63,7 +63,7 @@ def test_a_small_run_with_overlap(tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_profile(tmp_path):
     command = [sys.executable, SCRIPT.with_name("writer_profile.py"), "--size", "40", "--repeat", "1", "--blocks", "30",
                "--json", tmp_path / "rows.json", "--tmpfs", tmp_path]  # fmt: skip

@@ -86,7 +86,7 @@ def test_failures_say_what_to_do(instructions, monkeypatch, capsys, tmp_path):
         instructions.build("no-such-commit", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_commit_equals_itself(tmp_path):
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed (Debian: valgrind)")

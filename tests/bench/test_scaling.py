@@ -42,7 +42,7 @@ def test_compression_saves_time_up_to_a_bandwidth(scaling: Any) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_run(scaling: Any, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     words = ["--nodes", "1", "2", "--rates", "50", "--size", "32", "--steps", "2", "--repeat", "1", "--json", rows]

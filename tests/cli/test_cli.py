@@ -539,6 +539,7 @@ def test_progress_on_a_terminal_only():
     assert shown.endswith(b"\r\x1b[K")
 
 
+@pytest.mark.full
 def test_a_bar_shows_the_part_that_is_done():
     shown = shown_on_a_terminal(
         "with progress('reading') as tell: tell(0.5); time.sleep(1.1); tell(1.0); time.sleep(0.4)"

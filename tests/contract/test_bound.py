@@ -174,7 +174,7 @@ def test_mostly_dead_fields(dtype, backend):
             assert len(archive) < x.nbytes / 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
 def test_large_fields(ndim, dtype, backend):

@@ -15,6 +15,7 @@ import support
 PROGRAM = Path(__file__).with_name("endurance.py")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 8])
 def test_memory_stays_flat_over_ten_thousand_calls(threads):
     command = [sys.executable, str(PROGRAM), str(threads), "10000"]
@@ -38,7 +39,7 @@ def test_children_may_compress_after_their_parent_did(method):
     assert support.round_trip(0) == expected[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(
     not hasattr(os, "sysconf") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 20 * 2**30,
     reason="needs 20 GiB of memory",

@@ -32,7 +32,7 @@ def test_real_fields(name: str, fill: float | None, floor: float) -> None:
     assert x.nbytes / len(cusz.compress(x, 1e-3, "rel", fill=fill)) >= floor
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "floors"), [("turbulence", (11.65, 5.32, 3.4)), ("density", (149.0, 23.9, 8.03))], ids=lambda v: str(v)
 )

@@ -203,7 +203,7 @@ def test_512_cubed(cupy: Any, free_bytes: Callable[[], int]) -> None:
     assert archive.get().tobytes() == cusz.compress(x.get(), 1e-3, backend="cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "dtype", "noise"),
     [

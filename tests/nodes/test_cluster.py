@@ -133,6 +133,7 @@ def test_what_is_sent_arrives(link: dict, start: Callable) -> None:
     assert (counted["lost"] > 0) == ("loss" in link)
 
 
+@pytest.mark.full
 def test_a_node_that_is_cut_off(start: Callable) -> None:
     """What is underway is lost, and goes on when the cable is there again."""
     cluster = start(3)
@@ -146,6 +147,7 @@ def test_a_node_that_is_cut_off(start: Callable) -> None:
     assert server.require(20).split()[1] == "100"
 
 
+@pytest.mark.full
 def test_the_traffic_is_bounded(start: Callable) -> None:
     cluster = start(2, limit=300_000)
     _, client = send(cluster, 5_000_000, timeout=2)

@@ -75,6 +75,7 @@ AGGREGATION = {
 }
 
 
+@pytest.mark.full
 @cases("name", AGGREGATION, few=[("one a node",), ("every rank",)])
 def test_aggregators_on_four_nodes(name: str, start: Callable, tmp_path: Path) -> None:
     """The plugin in plain ADIOS2, by ranks of four nodes; read by one process, and by ranks of three nodes. 120 s."""
@@ -90,6 +91,7 @@ def test_aggregators_on_four_nodes(name: str, start: Callable, tmp_path: Path) -
     assert cluster.link()["bytes"] > 100_000, "the ranks did not talk to each other over the network"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_the_writer_on_four_nodes(engine: str, start: Callable, tmp_path: Path) -> None:
     """60 s."""
@@ -99,6 +101,7 @@ def test_the_writer_on_four_nodes(engine: str, start: Callable, tmp_path: Path) 
     assert require_right(cluster, path, 4) == 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "link", [{"delay": 0.05}, {"rate": 500_000}, {"delay": 0.005, "loss": 0.01}], ids=["late", "narrow", "lossy"]
 )
@@ -122,6 +125,7 @@ def streaming(
     return sending, cluster.mpirun(command, nodes=readers, env=log, **options)
 
 
+@pytest.mark.full
 def test_a_stream_over_a_slow_and_lossy_network(start: Callable, tmp_path: Path) -> None:
     """From four nodes to three, 20 ms one way and 1% of frames lost; receivers check every value. 120 s."""
     cluster = start(7)
@@ -135,6 +139,7 @@ def test_a_stream_over_a_slow_and_lossy_network(start: Callable, tmp_path: Path)
     assert cluster.link()["lost"] > 0
 
 
+@pytest.mark.full
 def test_a_stream_between_processes_with_the_same_numbers(start: Callable, tmp_path: Path) -> None:
     """On four nodes and three, as in containers: SST would take them for one another, and crash. 120 s."""
     cluster = start(7, pids=0)
@@ -153,6 +158,7 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library_of(HERE / "clock.c", tmp_path_factory.mktemp("clock"))
 
 
+@pytest.mark.full
 def test_clocks_that_differ(clock: Path, start: Callable, tmp_path: Path) -> None:
     """By days and seconds, in a file that is written, read and appended to, and in a stream. 180 s."""
     cluster = start(4)
@@ -229,6 +235,7 @@ def no_rank_is_left(cluster: Cluster) -> bool:
     return not any("faults.py" in words for node in range(len(cluster.names)) for words in cluster.processes(node))
 
 
+@pytest.mark.quick(1)
 @cases("engine, fail", ["BP5", "BP4"], FAILURES, few=[("BP5", "cut"), ("BP5", "die"), ("BP4", "rank")])
 def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable, tmp_path: Path) -> None:
     """All ranks end, also those of the node that is cut off, within NOTICE_S; complete steps are right, and a run on
@@ -246,6 +253,7 @@ def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable,
     assert require_right(cluster, path, n + 2) == n + 2
 
 
+@pytest.mark.full
 @cases("fail", ["cut", "die"], few=[("die",)])
 def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_path: Path) -> None:
     """Both nodes at once. The writer waits for them while its queue is full, and goes on when their connections are
@@ -265,6 +273,7 @@ def test_readers_disappear_while_they_receive(fail: str, start: Callable, tmp_pa
     assert receiving.wait(NOTICE_S) != 0
 
 
+@pytest.mark.full
 @cases("fail", ["cut", "die"], few=[("cut",)])
 def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_path: Path) -> None:
     """One of two nodes: its own job ends with an error, and the writer goes on. 120 s."""
@@ -282,6 +291,7 @@ def test_a_reader_disappears_while_it_receives(fail: str, start: Callable, tmp_p
     sending.kill()
 
 
+@pytest.mark.full
 @cases("fail", ["cut", "die"], few=[("cut",)])
 def test_the_writer_disappears_while_it_sends(fail: str, start: Callable, tmp_path: Path) -> None:
     """Both of its nodes at once: the readers end with an error, within NOTICE_S, with KERNEL. 120 s."""

@@ -26,7 +26,7 @@ import support
 
 adios2 = pytest.importorskip("adios2")
 xarray = pytest.importorskip("xarray")
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.full]
 
 ROOT = Path(__file__).resolve().parents[2]
 EB = 1e-4

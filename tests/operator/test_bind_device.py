@@ -95,6 +95,7 @@ def on_ranks(ranks: int, *words: str | Path) -> list[str | Path]:
     return ["mpirun", "-n", str(ranks), sys.executable, *words, "devices", "--mpi"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_map_of_ranks(ranks: int, cuda: str, program: Callable) -> None:
@@ -119,6 +120,7 @@ def test_map_of_ranks(ranks: int, cuda: str, program: Callable) -> None:
         assert (binding["threads"], binding["cores"]) == (share, sorted(os.sched_getaffinity(0)))
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_map_of_ranks_with_devices(program: Callable) -> None:
     env = {"CUDA_VISIBLE_DEVICES": "2,5"}

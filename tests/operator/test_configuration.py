@@ -36,6 +36,7 @@ def temperatures(file: Path) -> list[NDArray[Any]]:
     return steps
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("suffix", "predictor"), [("xml", None), ("yaml", None), ("xml", "spline")])
 def test_cpp_application(suffix: str, predictor: str | None, programs: Path, program: Callable, tmp_path: Path) -> None:
     heat = programs / "heat_xml"

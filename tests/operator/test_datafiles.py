@@ -104,6 +104,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
 Steps = list[list[tuple[str, str, list[int]]]]
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
@@ -149,6 +150,7 @@ def test_whatever_is_put_in_whatever_order(
     assert captured == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_ranks_steps_and_appended_ones(engine: str, mpirun: Callable, captured: list[Any], tmp_path: Path) -> None:
@@ -159,6 +161,7 @@ def test_ranks_steps_and_appended_ones(engine: str, mpirun: Callable, captured: 
     assert bool(captured) == (engine == "BP4")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("parameters", ["NumAggregators=1", "NumSubFiles=3", "AggregationType=EveryoneWrites"])
 def test_aggregators(parameters: str, mpirun: Callable, captured: list[Any], tmp_path: Path) -> None:

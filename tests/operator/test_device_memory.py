@@ -308,6 +308,7 @@ def test_device_memory(backend: str, predictor: str, engine: str, write_device: 
         assert (2 in versions) == (predictor == "spline")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.simt
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline"])
 def test_blocks_of_several_devices(
@@ -364,6 +365,7 @@ def test_broken_device_with_device_memory(predictor: str, engine: str, write_dev
     assert len(messages) == len(written) + len(read)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.simt
 @pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])

@@ -36,6 +36,7 @@ def ending(programs: Path, program: Callable, tmp_path_factory: pytest.TempPathF
     return run
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("name", "where"),
     [

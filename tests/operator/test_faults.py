@@ -69,6 +69,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_that_cannot_compress(engine: str, mpirun: Callable, python: Callable, tmp_path: Path) -> None:
@@ -137,6 +138,7 @@ exit $status
 """
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -153,6 +155,7 @@ def test_a_full_disk(engine: str, ranks: int, program: Callable, python: Callabl
     assert require_right(python, tmp_path / "run.bp", n + 1) == n + 1
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_path: Path) -> None:
@@ -166,6 +169,7 @@ def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_
     assert "cannot close" in told[0][1]
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize(("engine", "ranks"), [("BP5", 1), ("BP4", 1), ("BP4", 3)])
 def test_a_disk_that_is_fuller_than_it_says(
@@ -185,6 +189,7 @@ def test_a_disk_that_is_fuller_than_it_says(
     assert require_right(python, tmp_path / "run.bp", len(complete)) == len(complete)
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("how", ["unchecked", "unchecked, asynchronous"])
 def test_a_rank_that_does_not_come_back(how: str, program: Callable, python: Callable, tmp_path: Path) -> None:
@@ -220,6 +225,7 @@ APPEARS = "for i in $(seq 100); do sleep 0.1; : > file$i; done"
 STOPS = "sleep 0.3; kill -STOP $PPID; sleep 2; kill -CONT $PPID"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("patience", "beside"),
     [("1", GROWS), ("1", CHANGES), ("1", APPEARS), ("1.5", STOPS), ("inf", "true"), ("0", "true"), ("100", "true")],
@@ -231,6 +237,7 @@ def test_a_watch_lets_work_go_on(patience: str, beside: str, python: Callable, t
     assert python(WATCH, tmp_path, patience, seconds, beside, timeout=30).stdout == "came back\n"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "beside",
     ["true", "echo once > file", f"mkdir new; cd new; {GROWS}", "rm -rf $PWD", f"cd ..; {APPEARS}"],
@@ -260,6 +267,7 @@ LOG="$1/log" timeout -k 5 60 mpirun -n 3 {sys.executable} {RANKS}/faults.py step
 """
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize(("engine", "name"), [("BP5", "run.bp"), ("BP4", "new.bp")])
 def test_a_read_only_disk(engine: str, name: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
@@ -335,6 +343,7 @@ def require_complete_steps(python: Callable, path: Path) -> int:
     return require_right(python, path, len(complete))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_is_killed(
@@ -350,7 +359,7 @@ def test_a_rank_is_killed(
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ranks_are_killed_25_times(engine: str, python: Callable, start_ranks: Callable, tmp_path: Path) -> None:
     found = [require_complete_steps(python, killed(start_ranks, tmp_path, 3, engine, seed)) for seed in range(25)]
@@ -361,6 +370,7 @@ def test_ranks_are_killed_25_times(engine: str, python: Callable, start_ranks: C
 # ------------------------------------------------------------------------------------------------ a reader that fails
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_a_rank_fails_while_others_receive(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -416,6 +426,7 @@ def kill_the_writer(
     return logs(log, readers)
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_the_writer_is_gone_for_one_rank_of_its_readers(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -429,7 +440,7 @@ def test_the_writer_is_gone_for_one_rank_of_its_readers(
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_writer_of_a_stream_is_killed_25_times(
     start_ranks: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,6 +470,7 @@ def read_damaged(engine: str, count: int, mpirun: Callable, program: Callable, f
     return {part: Counter(one[2] for one in told if one[0] == part) for part in parts}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_damaged_file_is_an_error_or_right(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
@@ -468,7 +480,7 @@ def test_a_damaged_file_is_an_error_or_right(engine: str, mpirun: Callable, prog
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_file_damaged_in_1000_places(engine: str, mpirun: Callable, program: Callable, tmp_path: Path) -> None:
     print(engine, read_damaged(engine, 1000, mpirun, program, tmp_path))
@@ -533,6 +545,7 @@ except cusz_core.CuszError as error:
 """
 
 
+@pytest.mark.full
 def test_a_reader_without_the_plugin(python: Callable, mpirun: Callable, tmp_path: Path) -> None:
     """No plugin at all; none where ADIOS2 looks for it; another copy of it. Archives in BP5 are read without it."""
     path, other = tmp_path / "run.bp", tmp_path / "bp5.bp"
@@ -645,7 +658,7 @@ def require_flat_memory(log: Path, ranks: int) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> None:
     mpirun(2, "faults.py", "steps", tmp_path / "run.bp", engine, str(STEPS), timeout=500)
@@ -655,7 +668,7 @@ def test_memory_in_1000_steps(engine: str, mpirun: Callable, tmp_path: Path) -> 
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory_in_1000_steps_of_a_stream(
     start_ranks: Callable, together: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def written(mpirun: Callable, tmp_path_factory: pytest.TempPathFactory) -> Calla
     return write
 
 
+@pytest.mark.quick(3)
 @pytest.mark.mpi
 @pytest.mark.parametrize("case", [case for case in CASES if case != "fails" and "disagree" not in case])
 @pytest.mark.parametrize("ranks", [1, 2, 4])

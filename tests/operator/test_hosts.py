@@ -13,6 +13,8 @@ import pytest
 import cusz_operator
 import support
 
+pytestmark = pytest.mark.full  # each version is a download
+
 LIBRARY = cusz_operator.plugin_path() / "libcusz_operator.so"
 HERE = Path(__file__).parent
 

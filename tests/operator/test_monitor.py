@@ -51,6 +51,7 @@ def test_a_file(mpirun: Callable, tmp_path: Path) -> None:
     check(tmp_path / "seen", 3, "u3")
 
 
+@pytest.mark.full
 def test_no_stream(mpirun: Callable, tmp_path: Path) -> None:
     command = (str(APP), tmp_path / "nothing", "--out", tmp_path / "seen", "--wait", "1")
     done = mpirun(2, *command, check=False, timeout=60)

@@ -262,6 +262,7 @@ def test_steps_are_appended(engine: Any, tmp_path: Path) -> None:
         assert [step.read("t") for step in run] == [0, 1]
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ["BP5", "BP4", "SST"])
 def test_over_ranks(engine: str, start_ranks: Callable, together: Callable, tmp_path: Path) -> None:

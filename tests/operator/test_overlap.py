@@ -73,6 +73,7 @@ def kept(path: Path) -> tuple[list[dict[str, Any]], list[bytes], list[tuple[str,
 # ------------------------------------------------------------------------------------------- what is in the file
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("ranks", "engine", "options"),
@@ -316,6 +317,7 @@ def of_first_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"LD_PRELOAD": str(library), "CALLS": "1"}
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_mpi_is_called_by_the_thread_that_calls_the_writer(
@@ -353,6 +355,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize(("ranks", "engine"), [(1, "BP5"), (3, "BP5"), (2, "BP4")])
 def test_a_step_that_cannot_be_compressed(
@@ -380,6 +383,7 @@ def test_a_step_that_cannot_be_compressed(
     assert require_right(python, path, len(FAILURES)) == len(FAILURES)
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("who", ["all", "one"])
 @pytest.mark.parametrize("where", ["in a step", "after a step"])
@@ -425,6 +429,7 @@ def test_no_room_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert len(cz.Reader(tmp_path / "run.bp")) == 1
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ["BP5", "BP4"])
 def test_a_rank_is_killed(engine: str, start_ranks: Callable, python: Callable, tmp_path: Path) -> None:

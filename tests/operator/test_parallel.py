@@ -12,6 +12,7 @@ pytestmark = pytest.mark.mpi
 WRITERS = (1, 2, 4)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("readers", [1, 2, 3])
 def test_any_number_of_ranks_reads_what_any_number_wrote(
     readers: int, written: Callable[[int], Path], mpirun: Callable
@@ -26,6 +27,7 @@ def test_any_number_of_ranks_reads_what_any_number_wrote(
     assert done.stdout.count("selections") == len(sources)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("writers", "readers"), [(2, 1), (1, 3)])
 def test_staged_through_sst(
     writers: int, readers: int, tmp_path: Path, start_ranks: Callable, together: Callable

@@ -30,6 +30,7 @@ def test_column_major_blocks_compress_when_the_order_is_told(programs: Path, pro
     assert ratio["column"] > 2 * ratio["row"] > 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "predictor"), [("BP4", "lorenzo"), ("BP4", "spline"), ("BP5", "lorenzo")])
 def test_incompressible_blocks_stay_inside_adios2s_buffers(
     engine: str, predictor: str, programs: Path, program: Callable, tmp_path: Path
@@ -54,6 +55,7 @@ def test_no_allocation_that_fails_costs_data(programs: Path, program: Callable) 
     assert any("could not be compressed and is stored raw: out of memory" in line for line in reports)
 
 
+@pytest.mark.full
 def test_a_process_that_used_threads_ends_well(programs: Path, program: Callable, tmp_path: Path) -> None:
     """ADIOS2 unloads plugins at exit: no thread may be left in their code."""
     config = tmp_path / "config.xml"

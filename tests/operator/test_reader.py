@@ -23,6 +23,7 @@ pytest.importorskip("adios2")
 BY_EITHER_PREDICTOR = pytest.mark.parametrize("file", ["lorenzo", "spline"], indirect=True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("readers", [1, 2, 3, 7])
 def test_any_number_of_ranks_reads(readers: int, mpirun: Callable, written_by_four: list[Path]) -> None:

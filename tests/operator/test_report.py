@@ -208,6 +208,7 @@ def test_errors_are_those_that_verify_finds(tmp_path: Path) -> None:
     assert holes.histogram.sum() == X.size - n_holes - 2
 
 
+@pytest.mark.full
 def test_figures_of_a_comparison(runs: tuple[Path, Path]) -> None:
     page = report.make(*runs)
     html = checked(report.html(page))
@@ -337,6 +338,7 @@ def test_originals_of_other_fields(other: np.ndarray, words: str, tmp_path: Path
         report.make(tmp_path / "run.bp", tmp_path / "exact.bp")
 
 
+@pytest.mark.full
 def test_a_lossy_original_is_named(runs: tuple[Path, Path]) -> None:
     page = report.make(runs[0], runs[0])
     assert page.notes[0] == "U: the original is itself compressed, with errors up to 0.001"
@@ -400,6 +402,7 @@ def test_an_uncompressed_file(tmp_path: Path) -> None:
     assert html.titles == []
 
 
+@pytest.mark.full
 def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     wave = (X + 1j * X[::-1]).astype(np.complex64)
@@ -421,6 +424,7 @@ def test_types_that_are_stored_as_others(tmp_path: Path) -> None:
     assert html.rows("Against the original")["wave/imag"]["largest error"] == f"{error:.6g}"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 3), (1, 30), (3, 5, 7, 9), (2, 2, 3, 4, 5)])
 def test_every_number_of_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
     field = support.smooth((math.prod(shape),), support.F64).reshape(shape)
@@ -439,6 +443,7 @@ def test_every_number_of_dimensions(shape: tuple[int, ...], tmp_path: Path) -> N
     assert (rows["constant"]["largest error"], rows["constant"]["lowest PSNR, dB"]) == ("0", "exact")
 
 
+@pytest.mark.full
 def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = report.make(*runs)
     monkeypatch.setattr(report, "SLAB", 50)

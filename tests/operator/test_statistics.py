@@ -292,6 +292,7 @@ def test_a_full_disk_at_the_trial(most_bytes: int, told: Told, python: Callable,
     assert told(tmp_path / "run.bp")["T"] == NONE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_all_ranks_take_the_same_way(ranks: int, told: Told, mpirun: Callable, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ engine.close()
 """
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_the_wheel_of_pypi_reads_and_writes(
     written: Callable[[int], Path], serial_python: Path, program: Callable, tmp_path: Path
@@ -297,6 +298,7 @@ def test_capture_functions_check_their_arguments() -> None:
     library.cusz_operator_release_scratch()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("ranks", "threads", "variable", "expected"),

@@ -53,6 +53,7 @@ def steps_of(path: Path) -> int:
 # ---------------------------------------------------------------------------------------------- what is in the file
 
 
+@pytest.mark.quick(2)
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("ranks", WRITERS)
@@ -167,6 +168,7 @@ def test_the_same_archives_whoever_writes_the_block(by_layer: Callable) -> None:
     assert block["archive_bytes"] == len(cusz_core.compress(values("u3", 1), 1e-3))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("how", ["Reader", "plain"])
 def test_sending_steps_through_sst(how: str, start_ranks: Callable, together: Callable, tmp_path: Path) -> None:
@@ -440,6 +442,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize(("ranks", "engine"), [(2, "BP5"), (4, "BP4")])
 def test_a_rank_that_fails(ranks: int, engine: str, mpirun: Callable, tmp_path: Path) -> None:
@@ -496,6 +499,7 @@ def test_opening_fails_on_all_ranks(mpirun: Callable, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_a_rank_closes_and_others_go_on(mpirun: Callable, tmp_path: Path) -> None:
     """They are told again, and do not wait for it."""

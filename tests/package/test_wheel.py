@@ -145,7 +145,7 @@ def run(
     return folder, fields
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
     wheel, said = made
     assert "cusz wheel: operator plugin yes, HDF5 filter yes, CUDA no, zstd yes" in said
@@ -165,7 +165,7 @@ def test_a_wheel_has_the_plugin_and_licences(made: tuple[Path, str]) -> None:
         assert holder in zipfile.ZipFile(wheel).read(file).decode()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_release_is_checked_from_its_files(made: tuple[Path, str], without_compilers: dict[str, str]) -> None:
     """Where `without_compilers` could be made, there is a PyPI."""
     files = sorted(made[0].parent.iterdir())
@@ -177,7 +177,7 @@ def test_a_release_is_checked_from_its_files(made: tuple[Path, str], without_com
     assert len(said.splitlines()) == len(files) + 1 + len(doors)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_tests_of_a_source_distribution_run_in_it(made: tuple[Path, str], tmp_path: Path) -> None:
     (sdist,) = made[0].parent.glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
@@ -189,7 +189,7 @@ def test_the_tests_of_a_source_distribution_run_in_it(made: tuple[Path, str], tm
     assert re.search(r"^\d+ passed", said, re.MULTILINE), said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_wheel_works_with_the_adios2_of_pypi(
     run: tuple[Path, dict[str, np.ndarray]], without_compilers: dict[str, str]
 ) -> None:
@@ -210,7 +210,7 @@ def test_a_wheel_works_with_the_adios2_of_pypi(
     assert all(path.startswith(venv) for path in own), own
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_bpls_of_another_adios2_uses_the_plugin_of_a_wheel(
     run: tuple[Path, dict[str, np.ndarray]], without_compilers: dict[str, str]
 ) -> None:
@@ -238,7 +238,7 @@ def rebuilt(folder: Path, *options: str) -> tuple[Path, str]:
     return wheel, said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_without_the_plugin_only_if_one_says_so(made: tuple[Path, str], tmp_path: Path) -> None:
     wheel, said = rebuilt(tmp_path / "without", "cmake.define.CUSZ_BUILD_OPERATOR=OFF")
     assert "cusz wheel: operator plugin no, HDF5 filter yes, CUDA no, zstd yes" in said

@@ -24,7 +24,7 @@ import format_v2 as v2
 import spline_kinds
 import support
 
-pytestmark = pytest.mark.simt
+pytestmark = [pytest.mark.simt, pytest.mark.full]  # their PTX takes nvcc minutes
 
 CUDA_SOURCES = Path(__file__).resolve().parents[2] / "cusz_core/src/cuda"
 DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]

@@ -469,6 +469,7 @@ ESCAPED = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ESCAPED)
 def test_same_archive_with_symbols_that_have_no_code(name: str, dtype: np.dtype) -> None:

@@ -90,13 +90,14 @@ def test_same_archives(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> No
     agree(how.make(shape, dtype), how.eb, how.mode, how.options.get("fill"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_archives_of_all_shapes(kind: str) -> None:
     for shape, dtype in itertools.product(SHAPES, DTYPES):
         test_same_archives(kind, shape, dtype)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("kind", "shape"),

@@ -62,8 +62,12 @@ public:
     }
 
     // Whether the host can access it.
-    void hide() const { pages_.protect(PROT_NONE); }
-    void show() const { pages_.protect(PROT_READ | PROT_WRITE); }
+    void hide() {
+        if (std::exchange(shown_, false)) pages_.protect(PROT_NONE);
+    }
+    void show() {
+        if (!std::exchange(shown_, true)) pages_.protect(PROT_READ | PROT_WRITE);
+    }
 
     // Offset from the beginning of a byte written in the red zones, which are then restored.
     std::optional<std::ptrdiff_t> damage() {
@@ -91,6 +95,7 @@ private:
     std::size_t bytes_;
     int owner_;
     bool device_;
+    bool shown_ = true;
     Pages pages_;
     std::byte* all_;
 };
@@ -128,8 +133,9 @@ struct Runtime {
     std::size_t bytes_to_host = 0;
     std::string report;
     Runner runner = nullptr;
-    bool hides = false;  // device memory from the host
-    bool broken = false; // every call fails
+    bool hides = false;        // device memory from the host
+    unsigned long checked = 0; // how much work had been done when red zones were last checked
+    bool broken = false;       // every call fails
 };
 
 // Never destroyed: other static objects may release memory later.
@@ -167,6 +173,16 @@ bool is_due(std::string_view function) {
     return true;
 }
 
+// Whether red zones of the devices' memory may have been written since they were last checked: what is hidden only
+// runtime functions can write.
+bool may_be_damaged(const Runtime& r) { return !r.hides || r.work != r.checked; }
+
+// Whether a runtime function may touch the memory of a device: protecting pages takes longer than most of them do.
+bool uses_memory(const Runtime& r, std::string_view function) {
+    if (function.starts_with("cudaFree") || function.ends_with("Synchronize")) return may_be_damaged(r);
+    return function.starts_with("cudaMem") || function.starts_with("cudaLaunch");
+}
+
 // While it exists, memory of all devices, hidden from the host, is accessible to the runtime.
 class Visible {
 public:
@@ -188,12 +204,12 @@ public:
     };
 
 private:
-    static void show(const Allocation& allocation) { allocation.show(); }
-    static void hide(const Allocation& allocation) { allocation.hide(); }
-    static void hide_others(const Allocation& allocation) {
+    static void show(Allocation& allocation) { allocation.show(); }
+    static void hide(Allocation& allocation) { allocation.hide(); }
+    static void hide_others(Allocation& allocation) {
         if (allocation.owner() != current) allocation.hide();
     }
-    static void each_hidden(Runtime& r, void (*use)(const Allocation&)) {
+    static void each_hidden(Runtime& r, void (*use)(Allocation&)) {
         if (!r.hides) return;
         for (const auto& [address, allocation] : r.allocations)
             if (allocation->device()) use(*allocation);
@@ -214,7 +230,7 @@ cudaError_t api(std::string_view function, Work&& work) {
     if (due || any_due) return result(typical_error(function));
     if (r.broken) return result(cudaErrorIllegalAddress);
     if (r.devices == 0 && function != "cudaGetDeviceCount") return result(cudaErrorNoDevice);
-    if (function.starts_with("cudaGet") || function == "cudaPointerGetAttributes") return result(work(r));
+    if (!uses_memory(r, function)) return result(work(r));
     const Visible visible(r);
     return result(work(r));
 }
@@ -231,9 +247,12 @@ Allocation* find(const void* pointer) {
 // when() describes what has just happened.
 template <class When>
 cudaError_t check_red_zones(When&& when) {
+    Runtime& r = runtime();
+    const bool devices_too = may_be_damaged(r);
+    r.checked = r.work;
     cudaError_t error = cudaSuccess;
-    for (const auto& [address, allocation] : runtime().allocations)
-        if (const auto at = allocation->damage())
+    for (const auto& [address, allocation] : r.allocations)
+        if (const auto at = allocation->device() && !devices_too ? std::nullopt : allocation->damage())
             error = report(cudaErrorLaunchFailure,
                            join("simt: byte ", std::to_string(*at), " of an allocation of ",
                                 std::to_string(allocation->bytes()), " bytes was written, seen in ", when(), "\n"));
@@ -313,6 +332,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes, bool device) {
         return cudaErrorMemoryAllocation;
     try {
         auto allocation = std::make_unique<Allocation>(bytes, device);
+        if (device && r.hides) allocation->hide();
         *pointer = allocation->begin();
         r.allocations.emplace(reinterpret_cast<std::uintptr_t>(*pointer), std::move(allocation));
     } catch (const std::bad_alloc&) {

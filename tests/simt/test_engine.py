@@ -691,6 +691,7 @@ def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, 
 # ---- Failures of the runtime
 
 
+@pytest.mark.quick(3)
 @support.cases(
     "direction, kind, places",
     ["compress", "decompress", "check", "inspect", "value_range"],
@@ -704,8 +705,9 @@ def test_every_call_may_fail(simt: Library, direction: str, kind: str, places: d
     assert len(every_call_may_fail(simt, direction, places, x, eb, mode)) > 2**16  # what is less is copied otherwise
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("direction", ["compress", "decompress", "check"])
-@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_every_call_may_fail_for_a_pyramid(simt: Library, direction: str, places: dict[str, str], large: bool) -> None:
     """Of few lattices, so that there are few calls. The large one has raw tiles: a long archive of few values."""
     if large:

@@ -35,6 +35,7 @@ def pretended(simt_environment: dict[str, str]) -> Run:
     return run
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("file", "some"),
     [
@@ -79,6 +80,7 @@ def test_measuring(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
     assert pretended(*command, "turbulence@8", "--limit", "0").returncode == 3
 
 
+@pytest.mark.full
 def test_measuring_beside_peers(pretended: Run, simt_build: Path, tmp_path: Path) -> None:
     """Our engine in its adapter's program, and a stand-in for PFPL that keeps no bound: built, run, compared, told."""
     fakes = TESTS / "fakes/peers"

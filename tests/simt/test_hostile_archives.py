@@ -149,7 +149,7 @@ def test_damaged_archives(simt: Library, reused: Context, name: str) -> None:
         assert found.get(Status.CORRUPT, 0) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_archives_at_length(simt: Library, reused: Context, name: str, seed: int) -> None:

@@ -369,7 +369,7 @@ def test_golden_archives(simt: Library, reused: Context, name: str) -> None:
     ("path", "eb"),
     [
         *[pytest.param(path, 1e-3, id=path.stem) for path in REAL],
-        *[pytest.param(path, eb, id=f"{path.stem}-{eb}", marks=pytest.mark.slow)
+        *[pytest.param(path, eb, id=f"{path.stem}-{eb}", marks=pytest.mark.long)
           for path in REAL for eb in (1e-2, 1e-4, 1e-6)],
     ],
 )  # fmt: skip

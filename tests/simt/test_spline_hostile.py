@@ -346,7 +346,7 @@ def test_the_next_call_works(simt: Library, context: Context) -> None:
             assert outcome(context, victim.archive, victim.field_bytes, DEVICE) == (Status.OK, wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in hostile.SPLINE_CASES if "packed" not in name])
 def test_damaged_archives_at_length(simt: Library, reused: Context, name: str) -> None:
     make, dtype, eb, options = hostile.SPLINE_CASES[name]

@@ -98,7 +98,7 @@ def test_auto(simt: Library, reused: Context, dtype: np.dtype, field: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "f64_many_tiles")) for name in SPLINE_CASES]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "f64_many_tiles")) for name in SPLINE_CASES]
 )
 def test_golden_cases(simt: Library, reused: Context, name: str) -> None:
     case = SPLINE_CASES[name]
@@ -172,8 +172,8 @@ def test_choices_that_no_writer_makes(simt: Library, reused: Context, axes: int)
     ("shape", "dtype"),
     [
         ((129, 9, 20, 38), F32),
-        pytest.param((129, 9, 20, 38), F64, marks=pytest.mark.slow),
-        *[pytest.param(shape, F32, marks=pytest.mark.slow)
+        pytest.param((129, 9, 20, 38), F64, marks=pytest.mark.long),
+        *[pytest.param(shape, F32, marks=pytest.mark.long)
           for shape in ((1030 * 4096 + 5,), (2100, 2050), (165, 170, 161), (30, 6, 65, 385))],
     ],
     ids=str,
@@ -239,7 +239,7 @@ def test_any_integers(
 @pytest.mark.skipif(not REAL, reason="CUSZ_TEST_DATA is not set")
 @pytest.mark.parametrize(
     ("path", "whole"),
-    [pytest.param(path, whole, marks=[pytest.mark.slow] * whole, id=f"{path.stem}{'-whole' * whole}")
+    [pytest.param(path, whole, marks=[pytest.mark.long] * whole, id=f"{path.stem}{'-whole' * whole}")
      for path in REAL for whole in (False, True)],
 )  # fmt: skip
 def test_real_fields(simt: Library, reused: Context, path: Path, whole: bool) -> None:

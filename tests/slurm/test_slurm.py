@@ -74,6 +74,7 @@ def check_fields(path: Path, wanted: Fields, eb: float) -> int:
         return len(run[0].blocks("U"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_one_node(cluster: Any, small: Fields, tmp_path: Path, launcher: str) -> None:
     job = cluster.submit("one_node", tmp_path / "run", "--ntasks=4", CUSZ_LAUNCH=launcher, **SMALL)
@@ -83,6 +84,7 @@ def test_one_node(cluster: Any, small: Fields, tmp_path: Path, launcher: str) ->
     assert f"3 ranks read {values} values: all keep |d - d'| <= 0.0001\n" in job.output
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_several_nodes(cluster: Any, small: Fields, tmp_path: Path, launcher: str) -> None:
     job = cluster.submit("several_nodes", tmp_path / "run", "--ntasks-per-node=2", CUSZ_LAUNCH=launcher, **SMALL)
@@ -93,6 +95,7 @@ def test_several_nodes(cluster: Any, small: Fields, tmp_path: Path, launcher: st
     assert "gs.bp: 4 steps, all as asked for, " in job.output
 
 
+@pytest.mark.full
 def test_stopped_job_continues(cluster: Any, truth: Callable[[int, int], Fields], tmp_path: Path) -> None:
     """When it is requeued, and when it is submitted again: with the bits of a run that was never stopped."""
     interval = 20
@@ -117,6 +120,7 @@ def test_stopped_job_continues(cluster: Any, truth: Callable[[int, int], Fields]
     check_fields(job.folder / "gs.bp", truth(last + interval, interval), 0)
 
 
+@pytest.mark.full
 def test_gpus(cluster: Any, small: Fields, tmp_path: Path) -> None:
     """Both ranks see both GPUs of the node, and know which rank of the node they are."""
     options = ("--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=2")
@@ -131,6 +135,7 @@ def test_gpus(cluster: Any, small: Fields, tmp_path: Path) -> None:
     assert found == [("0", "0", "0,1"), ("1", "1", "0,1")]
 
 
+@pytest.mark.full
 def test_array_over_bounds(cluster: Any, small: Fields, tmp_path: Path) -> None:
     bounds = ("1e-2", "1e-5")
     options, values = ("--array=0-1", "--ntasks=2"), {**SMALL, "CUSZ_BOUNDS": " ".join(bounds)}
@@ -150,6 +155,7 @@ def test_array_over_bounds(cluster: Any, small: Fields, tmp_path: Path) -> None:
     assert sizes[0] < sizes[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("launcher", "nodes"), [("srun", 2), ("mpirun", 1)])
 def test_coupled(cluster: Any, small: Fields, tmp_path: Path, launcher: str, nodes: int) -> None:
     """The monitor's figures are those of the true fields, within what the bound allows."""
@@ -168,6 +174,7 @@ def test_coupled(cluster: Any, small: Fields, tmp_path: Path, launcher: str, nod
             assert abs(Fraction(float(row[kind])) - true) <= Fraction(EB)
 
 
+@pytest.mark.full
 def test_coupled_job_fails_where_one_side_does(cluster: Any, tmp_path: Path) -> None:
     """And does not wait for ever: here the simulation refuses its options, and the monitor waits for its stream."""
     job = cluster.submit("coupled", tmp_path / "run", "--ntasks=2", CUSZ_MONITOR_RANKS=1, **{**SMALL, "CUSZ_EB": -1})
@@ -175,6 +182,7 @@ def test_coupled_job_fails_where_one_side_does(cluster: Any, tmp_path: Path) -> 
     assert "gray_scott: argument --eb" in job.output
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_program_with_a_configuration_file(cluster: Any, tmp_path: Path, launcher: str) -> None:
     """README's job, with a program in C++ that does not know the operator."""
@@ -197,6 +205,7 @@ export SLURM_PMIX_FENCE=ring
     assert {block["block"] for block in blocks if block["operator"] == "cusz"} == {0, 1, 2, 3}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_no_rank_leaves_mpi_init_before_all_are_in_it(cluster: Any, tmp_path: Path, launcher: str) -> None:
     """Where one does and sends, Open MPI crashes in a rank that is late: so it was with srun over several nodes."""

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Runs tests and lint, after scripts/setup (scripts/test calls both): docs/testing.md says which tests when.
+
+  scripts/test [PYTEST OPTION...]         the quick tests
+  scripts/test --all [PYTEST OPTION...]   everything
+  scripts/test --ci                       what continuous integration runs: the quick tests, the full ones of the parts
+                                          that the change touches, and a slice of the rest
+    --since COMMIT    the change is what came after it (default: the newest commit that has passed on this machine; if
+                      there is none, what was committed in the day before the last commit)
+    --slice K         this slice, 0 to 7 (default: by the commit's hash)
+
+  CUSZ_TEST_DATA=FOLDER  real fields for the tests that use them
+
+The output of pytest is in build/logs/pytest.log too, with how long the slowest tests took, and that of lint in
+build/logs/lint.log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build" / "logs"
+sys.path.insert(0, str(ROOT / "tests"))
+
+import tiers  # noqa: E402
+
+#: Commits that have passed on this machine, one a line.
+PASSED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cusz" / "passed-commits"
+#: One runs all files that start ranks (tests/conftest.py), which mostly wait.
+PROCESSES = 3
+#: What tests build in the first place, each by one command and under a lock (simt_build in tests/conftest.py).
+EMULATOR = """flock build/simt.lock sh -c 'cmake -G Ninja -S tests/simt -B build/simt && cmake --build build/simt'"""
+
+
+def say(text: str) -> None:
+    print(f"\n== {text}", flush=True)
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+# ---------------------------------------------------------------------------------------------- what is to be run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Attributes:
+    title: what is run, in words.
+    options: of pytest.
+    commands: by name, what is run besides.
+    left_out: names of other commands.
+    """
+
+    title: str
+    options: list[str]
+    commands: dict[str, str]
+    left_out: list[str]
+
+
+def last_passed() -> str:
+    """The newest ancestor of HEAD that has passed here, or ""."""
+    known = set(PASSED.read_text(encoding="utf-8").split()) if PASSED.exists() else set()
+    return next((commit for commit in git("rev-list", "HEAD").split() if commit in known), "")
+
+
+def commit_of_a_day_before() -> str:
+    """The newest ancestor of HEAD that was committed a day or more before it, or ""."""
+    committed = int(git("log", "-1", "--format=%ct") or 0)
+    return git("rev-list", "-1", f"--before={committed - 24 * 3600}", "HEAD")
+
+
+def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Plan:
+    parts = tiers.read_table()
+    commands = {name: command for part in parts.values() for name, command in part.commands.items()}
+    if everything:
+        return Plan("everything", ["--all"], commands, [])
+    if not ci:
+        return Plan("the quick tests", [], {}, list(commands))
+    base, why = git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}") if since else last_passed(), ""
+    if not base:
+        base, why = commit_of_a_day_before(), ", as no commit is known that has passed"
+    if base:
+        # not what is not committed: that is not what passes
+        touched = tiers.touched(git("diff", "--name-only", base, "HEAD").splitlines(), parts)
+        change = f"{', '.join(touched) or 'no part'} (touched since {base[:12]}{why})"
+    else:
+        touched, change = list(parts), "all parts, as the history is not known"
+    if number is None:
+        number = int((git("rev-parse", "HEAD") or "0")[-8:], 16) % tiers.SLICES
+    chosen = {
+        name: command
+        for part in parts.values()
+        for name, command in part.commands.items()
+        if part.name in touched or tiers.slice_of_command(name, parts) == number
+    }
+    title = f"the quick tests; the full tests of {change}; slice {number} of the rest"
+    options = [*(["--parts", ",".join(touched)] if touched else []), "--slice", str(number)]
+    return Plan(title, options, chosen, [name for name in commands if name not in chosen])
+
+
+# ---------------------------------------------------------------------------------------------------- running it
+
+
+def run_pytest(plan: Plan, options: list[str]) -> bool:
+    say("pytest")
+    command = ["pytest", "-n", str(PROCESSES), "--max-worker-restart=0", "--no-loadscope-reorder", "--durations=50"]
+    # A process that crashes ends the run: pytest-xdist may wait for ever for one that takes its place.
+    command += ["--color", "yes" if sys.stdout.isatty() else "no", *plan.options, *options]
+    with (LOGS / "pytest.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert process.stdout is not None
+        while piece := process.stdout.read1():  # type: ignore[attr-defined]
+            sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
+            log.write(piece)
+        return process.wait() == 0
+
+
+def run_logged(name: str, command: str) -> tuple[bool, float]:
+    """Runs a command with its output in a log of its name. Returns whether it succeeded, and the seconds it took."""
+    begin = time.monotonic()
+    with (LOGS / f"{name.replace(' ', '-')}.log").open("wb") as log:
+        done = subprocess.run(command, shell=True, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
+    return done.returncode == 0, time.monotonic() - begin
+
+
+def show(name: str, succeeded: bool, seconds: float) -> None:
+    say(f"{name}: {'passed' if succeeded else 'FAILED'}, {seconds:.0f} s")
+    lines = (LOGS / f"{name.replace(' ', '-')}.log").read_text(errors="replace").splitlines()
+    print("\n".join(lines[-12:] if succeeded else lines), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true")
+    which.add_argument("--ci", action="store_true")
+    parser.add_argument("--since", default="", metavar="COMMIT")
+    parser.add_argument("--slice", type=int, choices=range(tiers.SLICES), metavar="K")
+    arguments, options = parser.parse_known_args()
+    plan = make_plan(arguments.all, arguments.ci, arguments.since, arguments.slice)
+    begin = time.monotonic()
+    say(f"Tests: {plan.title}")
+    results: dict[str, bool] = {}
+    with ThreadPoolExecutor(2) as pool:
+        if not options:  # else it may not be needed
+            pool.submit(run_logged, "emulator", EMULATOR)  # if that fails, so do the tests, with the reason
+        lint = pool.submit(run_logged, "lint", "scripts/lint")
+        results["pytest"] = run_pytest(plan, options)
+        took = {"pytest": time.monotonic() - begin}
+        # Most commands keep one core busy, so two are run at a time.
+        running = {name: pool.submit(run_logged, name, command) for name, command in plan.commands.items()}
+        for name, result in {"lint": lint, **running}.items():
+            results[name], took[name] = result.result()
+            show(name, results[name], took[name])
+
+    say(f"Run: {plan.title}")
+    print(
+        "  " + ", ".join(f"{name} {'passed' if results[name] else 'FAILED'} ({took[name]:.0f} s)" for name in results)
+    )
+    if not arguments.all:
+        print(f"  left out: other full tests, as counted above; {', '.join(plan.left_out) or 'no command'}")
+    if arguments.ci and (commit := git("rev-parse", "HEAD")):
+        print(f"  again: git checkout {commit[:12]} && scripts/test --ci {' '.join(plan.options)}")
+    say(f"{'passed' if all(results.values()) else 'FAILED'} in {time.monotonic() - begin:.0f} s")
+    if not all(results.values()):
+        sys.exit(1)
+    if arguments.ci and not git("status", "--porcelain"):
+        PASSED.parent.mkdir(parents=True, exist_ok=True)
+        with PASSED.open("a", encoding="utf-8") as file:
+            file.write(git("rev-parse", "HEAD") + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Which tests run when: the quick ones, and the parts and slices of the others (docs/testing.md).
+
+Whatever is not quick belongs to one part of parts.toml, whose paths say which changes concern it, and to one of eight
+slices. A run of continuous integration takes the quick tests, the parts that the change touches, and one slice of the
+rest, so that eight runs take everything.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "tests" / "parts.toml"
+SLICES = 8
+
+
+@dataclass(frozen=True)
+class Part:
+    """Full tests that concern the same code.
+
+    Attributes:
+        name: of the part.
+        paths: files and folders; a change in one of them concerns it, except in those that begin with !.
+        tests: files and folders of tests.
+        together: files and folders of tests that share something expensive, and so are in one slice.
+        commands: what is no test of pytest, by name.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    tests: tuple[str, ...]
+    together: tuple[str, ...]
+    commands: Mapping[str, str]
+
+    def is_touched_by(self, path: str) -> bool:
+        if any(is_within(path, own[1:]) for own in self.paths if own.startswith("!")):
+            return False
+        return any(is_within(path, own) for own in (*self.paths, *self.tests))
+
+
+def is_within(path: str, own: str) -> bool:
+    return path == own or path.startswith(own + "/")
+
+
+def read_table(table: Path = TABLE) -> dict[str, Part]:
+    import tomllib  # of Python 3.11
+
+    parts: dict[str, dict[str, Any]] = tomllib.loads(table.read_text(encoding="utf-8"))
+
+    def made(name: str, part: dict[str, Any]) -> Part:
+        paths, tests, together = (tuple(part.get(key, ())) for key in ("paths", "tests", "together"))
+        return Part(name, paths, tests, together, part.get("commands", {}))
+
+    return {name: made(name, part) for name, part in parts.items()}
+
+
+def part_of(file: str, parts: Iterable[Part]) -> str:
+    """The part that a file of tests belongs to: the one that names it most precisely. Raises ValueError."""
+    found = [(len(own), part.name) for part in parts for own in part.tests if is_within(file, own)]
+    if not found:
+        raise ValueError(f"{file} belongs to no part of {TABLE.relative_to(ROOT)}")
+    return max(found)[1]
+
+
+def touched(changed: Iterable[str], parts: Mapping[str, Part]) -> list[str]:
+    """The parts that changed files concern, in the order of the table."""
+    paths = list(changed)
+    return [name for name, part in parts.items() if any(map(part.is_touched_by, paths))]
+
+
+def slice_of_test(nodeid: str, parts: Mapping[str, Part]) -> int:
+    """The same on every machine."""
+    together = [own for part in parts.values() for own in part.together if is_within(nodeid.partition("::")[0], own)]
+    return zlib.crc32(max(together, key=len, default=nodeid).encode()) % SLICES
+
+
+def slice_of_command(name: str, parts: Mapping[str, Part]) -> int:
+    """Commands are dealt out one by one, because they take longest."""
+    return [name for part in parts.values() for name in part.commands].index(name) % SLICES
+
+
+def cover(sets: Sequence[frozenset[Hashable]]) -> list[int]:
+    """Few of the sets, by index, that together have all elements of all: always the one next that adds most.
+
+    What a set adds only gets less, so that of sets ordered by what they once added few have to be looked at again.
+    """
+    missing = frozenset[Hashable]().union(*sets)
+    by_gain = [(-len(own), i) for i, own in enumerate(sets)]
+    heapq.heapify(by_gain)
+    chosen = []
+    while missing:
+        _, i = heapq.heappop(by_gain)
+        gain = -len(sets[i] & missing)
+        if by_gain and (gain, i) > by_gain[0]:
+            heapq.heappush(by_gain, (gain, i))
+            continue
+        chosen.append(i)
+        missing -= sets[i]
+    return chosen
+
+
+def covering(cases: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Indices of cases that together have every value of each parameter; the same ones for the same cases."""
+
+    def key(name: str, value: Any) -> Hashable:
+        try:
+            hash(value)
+        except (TypeError, ValueError):
+            return name, id(value)
+        return name, type(value), value
+
+    return set(cover([frozenset(key(*parameter) for parameter in case.items()) for case in cases]))

@@ -1,0 +1,152 @@
+"""Which tests run when: the table of parts, slices, and what is quick (tests/tiers.py, scripts/run_tests.py)."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import support
+import tiers
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = tiers.read_table()
+
+
+def test_every_file_of_tests_belongs_to_one_part() -> None:
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        assert tiers.part_of(file.relative_to(ROOT).as_posix(), PARTS.values()) in PARTS
+
+
+def test_the_table_names_what_there_is() -> None:
+    for part in PARTS.values():
+        for path in (*part.paths, *part.tests, *part.together):
+            assert (ROOT / path.removeprefix("!")).exists(), path
+    commands = [name for part in PARTS.values() for name in part.commands]
+    assert len(set(commands)) == len(commands)
+
+
+def test_a_file_that_no_part_has_is_an_error() -> None:
+    with pytest.raises(ValueError, match="belongs to no part"):
+        tiers.part_of("elsewhere/test_new.py", PARTS.values())
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("cusz_core/src/cuda/kernels.cu", ["cuda"]),
+        ("cusz_core/src/cpu/engine.cpp", ["core"]),
+        ("cusz_core/src/format/v1.hpp", ["core", "cuda"]),
+        ("operator/plugin/plugin.cpp", ["plugin"]),
+        ("operator/python/cusz_operator/input.py", ["layer", "nodes"]),
+        ("tests/operator/test_hosts.py", ["plugin", "layer"]),
+        ("pyproject.toml", ["package"]),
+        ("docs/python.md", []),
+    ],
+)
+def test_what_a_change_touches(path: str, wanted: list[str]) -> None:
+    assert tiers.touched([path, "README.md"], PARTS) == wanted
+
+
+def test_slices_have_everything_once_and_are_even() -> None:
+    names = [f"tests/contract/test_x.py::test_y[{i}]" for i in range(8000)]
+    numbers = [tiers.slice_of_test(name, PARTS) for name in names]
+    assert set(numbers) == set(range(tiers.SLICES))
+    assert all(800 < numbers.count(number) < 1200 for number in range(tiers.SLICES))
+    commands = [name for part in PARTS.values() for name in part.commands]
+    of_commands = [tiers.slice_of_command(name, PARTS) for name in commands]
+    assert max(map(of_commands.count, of_commands)) <= -(-len(commands) // tiers.SLICES)
+
+
+def test_what_shares_something_expensive_is_in_one_slice() -> None:
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "ptx").glob("test_*.py")]
+    assert len({tiers.slice_of_test(f"{file}::test_{i}", PARTS) for file in files for i in range(20)}) == 1
+
+
+@given(st.lists(st.frozensets(st.integers(0, 30), max_size=8), max_size=30))
+def test_a_cover_has_every_element_and_no_needless_set(sets: list[frozenset[int]]) -> None:
+    chosen = tiers.cover(sets)
+    everything = frozenset[int]().union(*sets)
+    assert frozenset[int]().union(*(sets[i] for i in chosen)) == everything
+    left = set(everything)
+    for i in chosen:  # greedily
+        assert len(sets[i] & left) == max(len(own & left) for own in sets) > 0
+        left -= sets[i]
+
+
+def test_the_quick_cases_have_every_value() -> None:
+    cases = [{"a": a, "b": b, "c": c} for a, b, c in itertools.product([1, True, 1.0], ["x", "y"], [[0], [0]])]
+    chosen = tiers.covering(cases)
+    assert len(chosen) == 3
+    for name in "abc":
+        assert {id(cases[i][name]) for i in chosen} == {id(case[name]) for case in cases}
+
+
+def test_every_pair_meets() -> None:
+    axes = (range(5), "abc", [None, 1], range(4))
+    few = support.pairwise(*axes)
+    assert len(few) < 30
+    for (i, a), (j, b) in itertools.combinations(enumerate(axes), 2):
+        assert {(case[i], case[j]) for case in few} == set(itertools.product(a, b))
+
+
+PROJECT = """
+import pytest
+import support
+
+@pytest.mark.parametrize("a", range(3))
+@pytest.mark.parametrize("b", range(4))
+def test_covered(a, b): pass
+
+@support.cases("a, b, c", range(2), range(2), range(2))
+def test_pairs(a, b, c): pass
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("a", range(5))
+def test_one(a): pass
+
+@pytest.mark.full
+def test_long(): pass
+
+def test_short(): pass
+"""
+
+
+@pytest.fixture
+def names_of(tmp_path: Path) -> object:
+    """The tests of a small project with these options."""
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "test_it.py").write_text(PROJECT, encoding="utf-8")
+    for name in ("conftest.py", "support.py", "tiers.py", "parts.toml", "allowed_skips.txt"):
+        (tmp_path / "tests" / name).symlink_to(ROOT / "tests" / name)
+    (tmp_path / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
+
+    def names(*options: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+
+    return names
+
+
+def test_tiers_of_a_project(names_of) -> None:
+    quick = names_of()
+    assert {name.partition("[")[0] for name in quick} == {"test_covered", "test_pairs", "test_one", "test_short"}
+    assert sum(name.startswith("test_covered") for name in quick) == 4
+    assert sum(name.startswith("test_one") for name in quick) == 1
+    everything = names_of("--all")
+    assert len(everything) == 12 + 8 + 5 + 1 + 1
+    of_part = names_of("--parts", "core")
+    assert len(of_part) == len(everything) - 4  # the product
+    assert names_of("--parts", "nodes") == quick
+    slices = [names_of("--slice", str(number)) for number in range(tiers.SLICES)]
+    assert all(set(quick) <= set(names) for names in slices)
+    more = sorted(name for names in slices for name in set(names) - set(quick))
+    assert more == sorted(set(everything) - set(quick))
+    assert names_of("tests/unit/test_it.py::test_long") == ["test_long"]
