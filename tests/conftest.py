@@ -103,7 +103,7 @@ def mark_cases(items: list[pytest.Item]) -> None:
     for cases in functions.values():
         quick = tiers.covering([case.callspec.params for case in cases])  # type: ignore[attr-defined]
         if mark := cases[0].get_closest_marker("quick"):
-            quick = set(sorted(quick)[: mark.args[0]])
+            quick = set(tiers.spread(sorted(quick), mark.args[0]))
         for i, case in enumerate(cases):
             if i not in quick:
                 case.add_marker(pytest.mark.full)

@@ -104,6 +104,11 @@ def cover(sets: Sequence[frozenset[Hashable]]) -> list[int]:
     return chosen
 
 
+def spread(items: Sequence[int], n: int) -> list[int]:
+    """n of the items, evenly, from the first on; all if there are no more."""
+    return [items[i * len(items) // n] for i in range(n)] if n < len(items) else list(items)
+
+
 def covering(cases: Sequence[Mapping[str, Any]]) -> set[int]:
     """Indices of cases that together have every value of each parameter; the same ones for the same cases."""
 

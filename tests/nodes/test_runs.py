@@ -235,7 +235,7 @@ def no_rank_is_left(cluster: Cluster) -> bool:
     return not any("faults.py" in words for node in range(len(cluster.names)) for words in cluster.processes(node))
 
 
-@pytest.mark.quick(1)
+@pytest.mark.full
 @cases("engine, fail", ["BP5", "BP4"], FAILURES, few=[("BP5", "cut"), ("BP5", "die"), ("BP4", "rank")])
 def test_a_node_fails_while_ranks_write(engine: str, fail: str, start: Callable, tmp_path: Path) -> None:
     """All ranks end, also those of the node that is cut off, within NOTICE_S; complete steps are right, and a run on

@@ -345,13 +345,13 @@ def require_complete_steps(python: Callable, path: Path) -> int:
 
 @pytest.mark.quick(1)
 @pytest.mark.mpi
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_is_killed(
-    engine: str, python: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
+    engine: str, seed: int, python: Callable, mpirun: Callable, start_ranks: Callable, tmp_path: Path
 ) -> None:
-    for seed in range(3):
-        path = killed(start_ranks, tmp_path, 3, engine, seed)
-        n = require_complete_steps(python, path)
+    path = killed(start_ranks, tmp_path, 3, engine, seed)
+    n = require_complete_steps(python, path)
     # Another job may go on from there.
     if n > 0:
         mpirun(2, "faults.py", "steps", path, engine, "3", str(n), timeout=60)

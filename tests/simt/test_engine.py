@@ -342,6 +342,7 @@ SCHEDULES = [
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_schedules(simt: Library, context: Context, dtype: np.dtype, schedule: tuple[int, int, int]) -> None:
@@ -358,6 +359,7 @@ def test_schedules(simt: Library, context: Context, dtype: np.dtype, schedule: t
         check_identity(context, x, 1e-2)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_schedules_of_pyramids(
@@ -655,6 +657,7 @@ def test_memory_for_the_archive_of_a_pyramid(
         assert compress(1e-7) > 0
 
 
+@pytest.mark.quick(2)
 @pytest.mark.usefixtures("hidden")
 def test_memory_that_is_used(simt: Library, context: Context, places: dict[str, str], predictor: str) -> None:
     x, mode = support.smooth((128, 96, 100) if predictor == "lorenzo" else SHAPE, DTYPES[0]), REL

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from comparison import fields
 
-pytestmark = pytest.mark.simt
+pytestmark = [pytest.mark.simt, pytest.mark.full]
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -35,7 +35,6 @@ def pretended(simt_environment: dict[str, str]) -> Run:
     return run
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("file", "some"),
     [

@@ -140,6 +140,7 @@ def run(context: Context, name: str, count: int, seed: int) -> dict[Status, int]
     return found
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_archives(simt: Library, reused: Context, name: str) -> None:
     found = run(reused, name, 60, 1)

@@ -145,8 +145,13 @@ def test_tiers_of_a_project(names_of) -> None:
     of_part = names_of("--parts", "core")
     assert len(of_part) == len(everything) - 4  # the product
     assert names_of("--parts", "nodes") == quick
+    assert names_of("tests/unit/test_it.py::test_long") == ["test_long"]
+
+
+@pytest.mark.full
+def test_slices_of_a_project(names_of) -> None:
+    quick, everything = names_of(), names_of("--all")
     slices = [names_of("--slice", str(number)) for number in range(tiers.SLICES)]
     assert all(set(quick) <= set(names) for names in slices)
     more = sorted(name for names in slices for name in set(names) - set(quick))
     assert more == sorted(set(everything) - set(quick))
-    assert names_of("tests/unit/test_it.py::test_long") == ["test_long"]
