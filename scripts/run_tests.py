@@ -18,6 +18,7 @@ build/logs/lint.log.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "logs"
+COUNTS = LOGS / "counts.json"  # of tests, by why they were run (tests/conftest.py)
 sys.path.insert(0, str(ROOT / "tests"))
 
 import tiers  # noqa: E402
@@ -59,12 +61,14 @@ class Plan:
     options: of pytest.
     commands: by name, what is run besides.
     left_out: names of other commands.
+    again: options of this script that give the same plan.
     """
 
     title: str
     options: list[str]
     commands: dict[str, str]
     left_out: list[str]
+    again: list[str]
 
 
 def last_passed() -> str:
@@ -83,9 +87,9 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     parts = tiers.read_table()
     commands = {name: command for part in parts.values() for name, command in part.commands.items()}
     if everything:
-        return Plan("everything", ["--all"], commands, [])
+        return Plan("everything", ["--all"], commands, [], ["--all"])
     if not ci:
-        return Plan("the quick tests", [], {}, list(commands))
+        return Plan("the quick tests", [], {}, list(commands), [])
     base, why = git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}") if since else last_passed(), ""
     if not base:
         base, why = commit_of_a_day_before(), ", as no commit is known that has passed"
@@ -105,7 +109,8 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
     }
     title = f"the quick tests; the full tests of {change}; slice {number} of the rest"
     options = [*(["--parts", ",".join(touched)] if touched else []), "--slice", str(number)]
-    return Plan(title, options, chosen, [name for name in commands if name not in chosen])
+    again = ["--ci", *(["--since", base[:12]] if base else []), "--slice", str(number)]
+    return Plan(title, options, chosen, [name for name in commands if name not in chosen], again)
 
 
 # ---------------------------------------------------------------------------------------------------- running it
@@ -113,11 +118,13 @@ def make_plan(everything: bool, ci: bool, since: str, number: int | None) -> Pla
 
 def run_pytest(plan: Plan, options: list[str]) -> bool:
     say("pytest")
+    COUNTS.unlink(missing_ok=True)
     command = ["pytest", "-n", str(PROCESSES), "--max-worker-restart=0", "--no-loadscope-reorder", "--durations=50"]
     # A process that crashes ends the run: pytest-xdist may wait for ever for one that takes its place.
     command += ["--color", "yes" if sys.stdout.isatty() else "no", *plan.options, *options]
     with (LOGS / "pytest.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        environment = {**os.environ, "CUSZ_TEST_COUNTS": str(COUNTS)}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert process.stdout is not None
         while piece := process.stdout.read1():  # type: ignore[attr-defined]
             sys.stdout.buffer.write(piece)
@@ -165,13 +172,16 @@ def main() -> None:
             show(name, results[name], took[name])
 
     say(f"Run: {plan.title}")
-    print(
-        "  " + ", ".join(f"{name} {'passed' if results[name] else 'FAILED'} ({took[name]:.0f} s)" for name in results)
-    )
+    for name, passed in results.items():
+        print(f"  {'passed' if passed else 'FAILED'} in {took[name]:5.0f} s: {name}")
+    counts = json.loads(COUNTS.read_text(encoding="utf-8")) if COUNTS.exists() else {}
+    left_out = counts.pop("left out", 0)
+    print(f"  tests: {', '.join(f'{n} {reason}' for reason, n in counts.items()) or 'all that the options name'}")
     if not arguments.all:
-        print(f"  left out: other full tests, as counted above; {', '.join(plan.left_out) or 'no command'}")
+        commands = ", ".join(plan.left_out)
+        print(f"  left to other slices, or to scripts/test --all: {left_out} tests{'; ' * bool(commands)}{commands}")
     if arguments.ci and (commit := git("rev-parse", "HEAD")):
-        print(f"  again: git checkout {commit[:12]} && scripts/test --ci {' '.join(plan.options)}")
+        print(f"  again: git checkout {commit[:12]} && scripts/test {' '.join(plan.again)}")
     say(f"{'passed' if all(results.values()) else 'FAILED'} in {time.monotonic() - begin:.0f} s")
     if not all(results.values()):
         sys.exit(1)

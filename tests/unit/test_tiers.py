@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,34 +116,62 @@ def test_one(a): pass
 def test_long(): pass
 
 def test_short(): pass
+
+def test_skipped(): pytest.skip("something new")
 """
 
 
 @pytest.fixture
-def names_of(tmp_path: Path) -> object:
-    """The tests of a small project with these options."""
+def run_project(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs pytest in a small project, with options and variables."""
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     (tmp_path / "tests" / "unit" / "test_it.py").write_text(PROJECT, encoding="utf-8")
     for name in ("conftest.py", "support.py", "tiers.py", "parts.toml", "allowed_skips.txt"):
         (tmp_path / "tests" / name).symlink_to(ROOT / "tests" / name)
     (tmp_path / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
 
+    def run(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        environment = {**{k: v for k, v in os.environ.items() if k != "CI"}, **variables}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def names_of(run_project: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., list[str]]:
+    """The tests of that project that are run with these options."""
+
     def names(*options: str) -> list[str]:
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = run_project("--collect-only", *options)
         assert done.returncode == 0, done.stdout + done.stderr
         return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
 
     return names
 
 
+def test_a_new_reason_to_skip_fails_in_ci(run_project) -> None:
+    assert run_project().returncode == 0
+    for workers in ("0", "2"):
+        done = run_project("-n", workers, CI="true")
+        assert done.returncode == 1
+        assert "no test may be skipped for this reason in CI (allowed_skips.txt): something new" in done.stdout
+        assert "     1 skipped: something new\n" in done.stdout
+
+
 def test_tiers_of_a_project(names_of) -> None:
     quick = names_of()
-    assert {name.partition("[")[0] for name in quick} == {"test_covered", "test_pairs", "test_one", "test_short"}
+    assert {name.partition("[")[0] for name in quick} == {
+        "test_covered",
+        "test_pairs",
+        "test_one",
+        "test_short",
+        "test_skipped",
+    }
     assert sum(name.startswith("test_covered") for name in quick) == 4
     assert sum(name.startswith("test_one") for name in quick) == 1
     everything = names_of("--all")
-    assert len(everything) == 12 + 8 + 5 + 1 + 1
+    assert len(everything) == 12 + 8 + 5 + 1 + 1 + 1
     of_part = names_of("--parts", "core")
     assert len(of_part) == len(everything) - 4  # the product
     assert names_of("--parts", "nodes") == quick
