@@ -34,12 +34,10 @@ inline void transpose_fours(const std::uint8_t* from, std::size_t apart, Marks (
     typedef std::uint32_t Fours __attribute__((vector_size(16)));
     Fours row[4];
     for (std::size_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * apart, sizeof row[i]);
-    const auto a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5),
-               b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5),
-               c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
-               d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-    const Fours column[4] = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
-                             __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+    const auto a = shuffle<0, 4, 1, 5>(row[0], row[1]), b = shuffle<0, 4, 1, 5>(row[2], row[3]),
+               c = shuffle<2, 6, 3, 7>(row[0], row[1]), d = shuffle<2, 6, 3, 7>(row[2], row[3]);
+    const Fours column[4] = {shuffle<0, 1, 4, 5>(a, b), shuffle<2, 3, 6, 7>(a, b), shuffle<0, 1, 4, 5>(c, d),
+                             shuffle<2, 3, 6, 7>(c, d)};
     for (std::size_t i = 0; i < 4; ++i) to[i] = reinterpret_cast<Marks>(column[i]);
 }
 
@@ -174,23 +172,23 @@ struct Lanes {
     // The values at even and odd places of two vectors, and back.
     static Values evens(Values a, Values b) {
         if constexpr (n == 2)
-            return __builtin_shufflevector(a, b, 0, 2);
+            return shuffle<0, 2>(a, b);
         else if constexpr (n == 4)
-            return __builtin_shufflevector(a, b, 0, 2, 4, 6);
+            return shuffle<0, 2, 4, 6>(a, b);
         else if constexpr (n == 8)
-            return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+            return shuffle<0, 2, 4, 6, 8, 10, 12, 14>(a, b);
         else
-            return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            return shuffle<0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30>(a, b);
     }
     static Values odds(Values a, Values b) {
         if constexpr (n == 2)
-            return __builtin_shufflevector(a, b, 1, 3);
+            return shuffle<1, 3>(a, b);
         else if constexpr (n == 4)
-            return __builtin_shufflevector(a, b, 1, 3, 5, 7);
+            return shuffle<1, 3, 5, 7>(a, b);
         else if constexpr (n == 8)
-            return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+            return shuffle<1, 3, 5, 7, 9, 11, 13, 15>(a, b);
         else
-            return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            return shuffle<1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31>(a, b);
     }
     // Every second of the values that are `step` apart, from the first one on, or the second one.
     template <std::size_t step>
@@ -204,23 +202,23 @@ struct Lanes {
     }
     static Values interleaved_low(Values a, Values b) {
         if constexpr (n == 2)
-            return __builtin_shufflevector(a, b, 0, 2);
+            return shuffle<0, 2>(a, b);
         else if constexpr (n == 4)
-            return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            return shuffle<0, 4, 1, 5>(a, b);
         else if constexpr (n == 8)
-            return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+            return shuffle<0, 8, 1, 9, 2, 10, 3, 11>(a, b);
         else
-            return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            return shuffle<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a, b);
     }
     static Values interleaved_high(Values a, Values b) {
         if constexpr (n == 2)
-            return __builtin_shufflevector(a, b, 1, 3);
+            return shuffle<1, 3>(a, b);
         else if constexpr (n == 4)
-            return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+            return shuffle<2, 6, 3, 7>(a, b);
         else if constexpr (n == 8)
-            return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+            return shuffle<4, 12, 5, 13, 6, 14, 7, 15>(a, b);
         else
-            return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            return shuffle<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a, b);
     }
     static Ints counted() {
         Ints v{};

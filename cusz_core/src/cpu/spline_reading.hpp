@@ -91,11 +91,11 @@ template <std::uint32_t parts, class All = Codes> // a parameter, as what is not
         } else {
             for (std::size_t i = 2 * h; i < 2 * h + 2; ++i)
                 std::memcpy(&quarter[i], codes + i * most_of_group, sizeof quarter[i]);
-            half[h] = __builtin_shufflevector(quarter[2 * h], quarter[2 * h + 1], 0, 1, 2, 3, 4, 5, 6, 7);
+            combine(quarter[2 * h], quarter[2 * h + 1], half[h]);
         }
     All row;
     if constexpr (All::parts == 1)
-        row.part[0] = __builtin_shufflevector(half[0], half[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        combine(half[0], half[1], row.part[0]);
     else if constexpr (All::parts == 2)
         std::copy_n(half, 2, row.part);
     else
@@ -114,8 +114,8 @@ template <std::uint32_t edge>
         for (std::size_t g = 0; g < 4; ++g) group[g] = load_marks(from + g * most_of_group);
         for (std::size_t half = 0; half < 2; ++half) {
             const Marks a = group[2 * half], b = group[2 * half + 1];
-            row[half] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-            row[2 + half] = __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+            row[half] = shuffle<0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23>(a, b);
+            row[2 + half] = shuffle<8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31>(a, b);
         }
     }
 }

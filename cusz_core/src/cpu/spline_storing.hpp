@@ -21,10 +21,9 @@ void interleave(const T* even, const T* odd, std::uint32_t n, T* line) {
 inline void interleave_marks(const std::uint8_t* even, const std::uint8_t* odd, std::uint32_t n, std::uint8_t* line) {
     for (std::uint32_t x = 0; x < n; x += lane_room) {
         const Marks a = load_marks(even + x), b = load_marks(odd + x);
-        store_marks(line + 2 * x,
-                    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+        store_marks(line + 2 * x, shuffle<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a, b));
         store_marks(line + 2 * x + lane_room,
-                    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+                    shuffle<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a, b));
     }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -12,6 +14,38 @@
 #include "isa.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
+
+// Rearranging lanes, for GCC 11, too, which has no __builtin_shufflevector. ----------------------------------------
+
+// The lanes of a and b that the numbers name; those of b come after those of a.
+template <int... from, class V>
+[[gnu::always_inline]] inline V shuffle(V a, V b) {
+#if defined(__clang__) || __GNUC__ >= 12
+    return __builtin_shufflevector(a, b, from...);
+#else
+    using Lane = std::remove_cvref_t<decltype(a[0])>;
+    using Number = std::conditional_t<sizeof(Lane) == 8, std::int64_t,
+                                      std::conditional_t<sizeof(Lane) == 4, std::int32_t, std::int8_t>>;
+    static_assert(sizeof(Number) == sizeof(Lane));
+    typedef Number Numbers __attribute__((vector_size(sizeof(V))));
+    return __builtin_shuffle(a, b, Numbers{from...});
+#endif
+}
+
+// Sets twice as wide a vector to all lanes of a, and those of b after them. (It is not returned, because functions that
+// return wider vectors than the instruction set's are warned of.)
+template <class V, class Wide>
+[[gnu::always_inline]] inline void combine(V a, V b, Wide& wide) {
+    static_assert(sizeof(Wide) == 2 * sizeof(V));
+    [&]<std::size_t... i>(std::index_sequence<i...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+        wide = __builtin_shufflevector(a, b, static_cast<int>(i)...);
+#else
+        constexpr std::size_t n = sizeof...(i) / 2;
+        wide = Wide{(i < n ? a[i % n] : b[i % n])...};
+#endif
+    }(std::make_index_sequence<sizeof(Wide) / sizeof(wide[0])>{});
+}
 
 // Bit mask of the nonzero ones among 64 numbers.
 inline std::uint64_t nonzero_bits(const std::int32_t* at) {
@@ -123,38 +157,38 @@ struct Vector {
             // Within 16 bytes, then over the four 16-byte parts; every lane of `part` has its part's sum.
             Lanes part;
             if constexpr (lanes == 16) {
-                v += __builtin_shufflevector(zero, v, 0, 16, 17, 18, 4, 20, 21, 22, 8, 24, 25, 26, 12, 28, 29, 30);
-                v += __builtin_shufflevector(zero, v, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-                part = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15);
-                part += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27);
-                part += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-                v += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27);
+                v += shuffle<0, 16, 17, 18, 4, 20, 21, 22, 8, 24, 25, 26, 12, 28, 29, 30>(zero, v);
+                v += shuffle<0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29>(zero, v);
+                part = shuffle<3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15>(v, v);
+                part += shuffle<0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27>(zero, part);
+                part += shuffle<0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23>(zero, part);
+                v += shuffle<0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27>(zero, part);
             } else {
-                v += __builtin_shufflevector(zero, v, 0, 8, 2, 10, 4, 12, 6, 14);
-                part = __builtin_shufflevector(v, v, 1, 1, 3, 3, 5, 5, 7, 7);
-                part += __builtin_shufflevector(zero, part, 0, 1, 8, 9, 10, 11, 12, 13);
-                part += __builtin_shufflevector(zero, part, 0, 1, 2, 3, 8, 9, 10, 11);
-                v += __builtin_shufflevector(zero, part, 0, 1, 8, 9, 10, 11, 12, 13);
+                v += shuffle<0, 8, 2, 10, 4, 12, 6, 14>(zero, v);
+                part = shuffle<1, 1, 3, 3, 5, 5, 7, 7>(v, v);
+                part += shuffle<0, 1, 8, 9, 10, 11, 12, 13>(zero, part);
+                part += shuffle<0, 1, 2, 3, 8, 9, 10, 11>(zero, part);
+                v += shuffle<0, 1, 8, 9, 10, 11, 12, 13>(zero, part);
             }
             last = Lanes{} + part[lanes - 1];
         } else if constexpr (lanes == 8) {
-            v += __builtin_shufflevector(zero, v, 0, 8, 9, 10, 4, 12, 13, 14);
-            v += __builtin_shufflevector(zero, v, 0, 1, 8, 9, 4, 5, 12, 13);
-            const Lanes whole_halves = __builtin_shufflevector(v, v, 3, 3, 3, 3, 7, 7, 7, 7);
-            const Lanes low = __builtin_shufflevector(whole_halves, whole_halves, 0, 1, 2, 3, 0, 1, 2, 3);
-            v += __builtin_shufflevector(zero, whole_halves, 0, 1, 2, 3, 8, 9, 10, 11);
-            last = low + __builtin_shufflevector(whole_halves, whole_halves, 4, 5, 6, 7, 4, 5, 6, 7);
+            v += shuffle<0, 8, 9, 10, 4, 12, 13, 14>(zero, v);
+            v += shuffle<0, 1, 8, 9, 4, 5, 12, 13>(zero, v);
+            const Lanes whole_halves = shuffle<3, 3, 3, 3, 7, 7, 7, 7>(v, v);
+            const Lanes low = shuffle<0, 1, 2, 3, 0, 1, 2, 3>(whole_halves, whole_halves);
+            v += shuffle<0, 1, 2, 3, 8, 9, 10, 11>(zero, whole_halves);
+            last = low + shuffle<4, 5, 6, 7, 4, 5, 6, 7>(whole_halves, whole_halves);
         } else if constexpr (bytes == 32) {
-            v += __builtin_shufflevector(zero, v, 0, 4, 2, 6);
-            v += __builtin_shufflevector(zero, v, 0, 1, 5, 5);
-            last = __builtin_shufflevector(v, v, 3, 3, 3, 3);
+            v += shuffle<0, 4, 2, 6>(zero, v);
+            v += shuffle<0, 1, 5, 5>(zero, v);
+            last = shuffle<3, 3, 3, 3>(v, v);
         } else if constexpr (lanes == 4) {
-            v += __builtin_shufflevector(zero, v, 0, 4, 5, 6);
-            v += __builtin_shufflevector(zero, v, 0, 1, 4, 5);
-            last = __builtin_shufflevector(v, v, 3, 3, 3, 3);
+            v += shuffle<0, 4, 5, 6>(zero, v);
+            v += shuffle<0, 1, 4, 5>(zero, v);
+            last = shuffle<3, 3, 3, 3>(v, v);
         } else {
-            v += __builtin_shufflevector(zero, v, 0, 2);
-            last = __builtin_shufflevector(v, v, 1, 1);
+            v += shuffle<0, 2>(zero, v);
+            last = shuffle<1, 1>(v, v);
         }
         return v;
     }
