@@ -1,12 +1,16 @@
 """The bound is strict, for every shape, type, mode and bound, and an archive is never larger than raw + 48 bytes."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import cusz_core as cusz
 import support
+from cusz_core import embedding
 from support import DTYPES, F32, F64, check_contract, same_bits
 
 BOUNDS = {"abs": (1e-1, 1e-3), "rel": (1e-2, 1e-4)}
@@ -29,6 +33,34 @@ def test_any_bound(shape, dtype, exponent, backend):
     x = support.smooth(shape, dtype, seed=3)
     for factor in (1.0, 1.1, 3.7):
         check_contract(x, factor * 10.0**exponent, backend=backend)
+
+
+#: A bound whose product with a range is rounded up.
+ROUNDED_UP = 0.003953504949403078
+
+
+@given(
+    st.floats(1e-12, 1.0),
+    st.floats(-1e300, 1e300, allow_subnormal=False),
+    st.floats(-1e300, 1e300, allow_subnormal=False),
+)
+@example(ROUNDED_UP, 0.0, 3.0)
+def test_the_bound_in_force_of_a_relative_one(eb, low, high):
+    """It is the product rounded to nearest, which archives hold, and of a bound that is less by 2^-51 never more than
+    the exact product."""
+    low, high = min(low, high), max(low, high)
+    exact = Fraction(eb) * (Fraction(high) - Fraction(low))
+    if exact < Fraction(1e-290):
+        return
+    x = np.array([low, high, low / 2 + high / 2])
+    archive = cusz.compress(x, eb, "rel")
+    info = cusz.inspect(archive)
+    bound = support.absolute_bound(x, eb, "rel")
+    assert (info.eb_abs if info.kind == "tiled" else bound) == bound == embedding.absolute_bound(eb, low, high)
+    assert abs(Fraction(bound) / exact - 1) <= Fraction(3, 2**53)
+    cusz.verify(x, archive)
+    assert Fraction(embedding.absolute_bound(eb * (1 - 2**-51), low, high)) <= exact
+    assert Fraction(embedding.absolute_bound(ROUNDED_UP, 0, 3)) > Fraction(ROUNDED_UP) * 3
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -57,12 +57,11 @@ typedef enum cusz_status {
 
 typedef enum cusz_dtype { CUSZ_F32 = 1, CUSZ_F64 = 2 } cusz_dtype;
 
-/* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= eb * (max - min) over this field's finite values other than
- * fill; if there is none, or the range is 0, the archive is lossless. CUSZ_PW_REL: |d - d'| <= eb * |d|, and the sign
- * of every value is kept, that of zeros too, which stay zeros; archives are put together on the host. Signs are packed
- * by zstd where the writer has it, and then need a reader that has it. If the arithmetic cannot keep such a small bound
- * (below about
- * 2e-7 for float, 4e-15 for double), the archive is lossless.
+/* CUSZ_ABS: |d - d'| <= eb. CUSZ_REL: |d - d'| <= cusz_absolute_bound(eb, min, max), of this field's finite values
+ * other than fill; if there is none, or the range is 0, the archive is lossless. CUSZ_PW_REL: |d - d'| <= eb * |d|, and
+ * the sign of every value is kept, that of zeros too, which stay zeros; archives are put together on the host. Signs
+ * are packed by zstd where the writer has it, and then need a reader that has it. If the arithmetic cannot keep such a
+ * small bound (below about 2e-7 for float, 4e-15 for double), the archive is lossless.
  *
  * CUSZ_PSNR, CUSZ_RATIO: eb is a PSNR in dB, above 0, or a ratio above 1, and the call seeks an absolute bound that
  * gives it, which the archive then states and keeps. A PSNR (20 log10((max - min) / RMSE), over finite values other
@@ -265,8 +264,10 @@ CUSZ_API cusz_status cusz_value_range(cusz_context* context, cusz_dtype dtype, u
                                       int32_t has_fill, double fill, int32_t threads, double* min, double* max,
                                       uint64_t* n_valid);
 
-/* The absolute bound equivalent to a relative one over a value range: rel * (max - min), with halved operands and a
- * doubled result where the difference overflows; 0, meaning lossless, for a range of 0. */
+/* The absolute bound in force for a relative one over a value range: rel * (max - min) in double precision, each
+ * operation rounded to nearest, with halved operands and a doubled result where the difference overflows; 0, meaning
+ * lossless, for a range of 0. It may exceed the exact product by two parts in 2^53, and for rel * (1 - 2^-51) does
+ * not. */
 CUSZ_API double cusz_absolute_bound(double rel, double min, double max);
 
 /* Compresses a field.

@@ -91,8 +91,8 @@ class Parameters:
         eb: the error bound, finite and >= 0: in the field's unit (mode "abs"), a fraction of its value range (mode
             "rel"), or of every value ("pw_rel"). 0 is lossless to the bit. Modes "psnr" and "ratio": the PSNR in dB,
             above 0, or the ratio, above 1.
-        mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`;
-            a field of one value has range 0 and is stored exactly. (Both may lose the sign of a zero.) "pw_rel":
+        mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`,
+            rounded as a float is; a field of one value has range 0 and is stored exactly. (Both may lose the sign of a zero.) "pw_rel":
             |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. Bounds too small
             for its arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives. "psnr", "ratio":
             an absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the archive states it and
