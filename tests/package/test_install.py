@@ -154,12 +154,18 @@ def test_fast_math_is_refused(tmp_path: Path) -> None:
     assert "cannot be built with '-ffast-math'" in said
 
 
+def test_static_libraries_are_refused(tmp_path: Path) -> None:
+    said = configure(tmp_path, "-DBUILD_SHARED_LIBS=OFF", ok=False)
+    assert "cusz is built as shared libraries alone" in said
+    configure(tmp_path, "-DBUILD_SHARED_LIBS=ON")
+
+
 def test_an_old_compiler_is_refused(tmp_path: Path) -> None:
     compiler = tmp_path / "old-c++"
     compiler.write_text('#!/bin/sh\nexec g++ -U__GNUC__ -D__GNUC__=10 "$@"\n', encoding="utf-8")
     compiler.chmod(0o755)
-    said = " ".join(configure(tmp_path / "build", f"-DCMAKE_CXX_COMPILER={compiler}", ok=False).split())
-    assert f"GNU 10.2.0 ({compiler}) is too old: cusz needs GNU 11 or newer" in re.sub(r"10\.\d+\.\d+", "10.2.0", said)
+    said = configure(tmp_path / "build", f"-DCMAKE_CXX_COMPILER={compiler}", ok=False)
+    assert re.search(r"GNU 10\.[.\d]+ \(\S+\) is too old: cusz needs GNU 11 or newer", said)
 
 
 def test_the_operator_builds_without_adios2_and_programs_do_not(tmp_path: Path) -> None:
