@@ -175,6 +175,143 @@ def test_a_file_of_another_program(engine: str, tmp_path: Path) -> None:
             assert "grows" not in data
 
 
+FILL = np.float32(1e20)
+MASKED = np.where(X.mean() < X, X, FILL)
+
+
+@pytest.fixture(params=["BP5", "BP4"])
+def conventional(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """By a Writer, with attributes of the CF conventions: fill values, packed integers, times and coordinates."""
+    attributes = {
+        "T/_FillValue": 1e20,  # a double, though T is of float
+        "T/coordinates": "lon",
+        "T/grid_mapping": "crs",
+        "packed/scale_factor": 0.5,
+        "packed/add_offset": 10.0,
+        "packed/_FillValue": np.int16(-1),
+        "time/units": "hours since 2000-01-01",
+        "lasts/units": "hours",
+    }
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine=request.param) as out:
+        for name, value in attributes.items():
+            out.attribute(name, value)
+        for n in range(3):
+            with out.step():
+                out.put("T", MASKED, fill=1e20)
+                out.put("lon", X[0], eb=0.0)
+                out.put("packed", np.arange(-1, 5, dtype=np.int16))
+                out.put("time", 6.0 * n)
+                out.put("lasts", 2.0)
+                out.put("crs", 1)
+    return tmp_path / "run.bp"
+
+
+def test_variables_are_decoded_by_the_cf_conventions(conventional: Path) -> None:
+    with xarray.open_dataset(conventional, engine="cusz", decode_timedelta=True) as data:
+        field = data["T"][1].values
+        assert np.array_equal(np.isnan(field), MASKED == FILL)
+        assert not support.violations(MASKED[MASKED != FILL], field[MASKED != FILL], 1e-3)
+        assert field.dtype == np.float32
+        assert "_FillValue" not in data["T"].attrs
+        assert data["T"].encoding["_FillValue"] == FILL
+        np.testing.assert_array_equal(data["packed"][0], [np.nan, 10, 10.5, 11, 11.5, 12])
+        assert list(data["time"].values) == list(
+            np.datetime64("2000-01-01", "ns") + np.arange(3) * np.timedelta64(6, "h")
+        )
+        assert set(data["lasts"].values) == {np.timedelta64(2, "h")}
+        assert "lon" in data.coords
+        assert "crs" not in data.coords
+
+
+@pytest.mark.filterwarnings("ignore:Usage of 'use_cftime'")  # xarray takes it, but would rather have a coder
+def test_every_keyword_of_xarrays_decoder(conventional: Path) -> None:
+    def opened(**keywords: Any) -> Any:
+        return xarray.open_dataset(conventional, engine="cusz", **keywords)
+
+    with opened(mask_and_scale=False) as data:
+        assert np.array_equal(data["T"][0].values == FILL, MASKED == FILL)
+        assert data["packed"].dtype == np.int16
+        assert data["T"].attrs["_FillValue"] == FILL
+    with opened(mask_and_scale={"packed": False}) as data:
+        assert data["packed"].dtype == np.int16
+        assert np.isnan(data["T"][0].values).any()
+    with opened(decode_times=False) as data:
+        assert data["time"].values.tolist() == [0, 6, 12]
+        assert data["time"].attrs["units"] == "hours since 2000-01-01"
+    with opened(decode_coords=False) as data:
+        assert "lon" not in data.coords
+        assert data["T"].attrs["coordinates"] == "lon"
+    with opened(decode_coords="all") as data:
+        assert {"lon", "crs"} <= set(data.coords)
+    with opened(decode_timedelta=False, concat_characters=False) as data:
+        assert data["lasts"].values.tolist() == [2, 2, 2]
+    with opened(drop_variables=["T", "time"], use_cftime=False) as data:
+        assert not {"T", "time"} & set(data.variables)
+    with opened(decode_cf=False) as data:
+        assert data["time"].dtype == np.float64
+        assert (data["T"] == FILL).any()
+        assert "lon" not in data.coords
+
+
+def test_times_are_objects_of_cftime_if_that_is_asked(conventional: Path) -> None:
+    cftime = pytest.importorskip("cftime")
+    coder = xarray.coders.CFDatetimeCoder(use_cftime=True)
+    with xarray.open_dataset(conventional, engine="cusz", decode_times=coder) as data:
+        assert data["time"].values[1] == cftime.DatetimeGregorian(2000, 1, 1, 6)
+
+
+def test_decoding_reads_nothing(conventional: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    step_read = cz.reader.ReaderStep.read
+
+    def recorded(self: Any, name: str, start: Any = None, count: Any = None, **options: Any) -> Any:
+        read.extend([name] if start is not None else [])
+        return step_read(self, name, start, count, **options)
+
+    monkeypatch.setattr(cz.reader.ReaderStep, "read", recorded)
+    with xarray.open_dataset(conventional, engine="cusz") as data:
+        assert not read
+        again = pickle.loads(pickle.dumps(data))
+        assert not read
+        assert np.array_equal(np.isnan(again["T"][0, 3].values), MASKED[3] == FILL)
+        assert read == ["T"]
+        again.close()
+    with xarray.open_dataset(conventional, engine="cusz", chunks={}) as data:
+        assert data["T"].chunks == ((1, 1, 1), (40,), (30,))
+        assert int(np.isnan(data["T"]).sum()) == 3 * int((MASKED == FILL).sum())
+
+
+def test_attributes_that_cannot_be_decoded(tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        out.attribute("time/units", "days since then")
+        with out.step():
+            out.put("time", 1.0)
+    with pytest.raises(ValueError, match="decode_times=False"):
+        xarray.open_dataset(tmp_path / "run.bp", engine="cusz")
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", decode_times=False) as data:
+        assert data["time"].values.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (np.float64(1e20), FILL),
+        (-9999, np.float32(-9999)),
+        (np.float64(np.inf), np.float32(np.inf)),
+        (np.float64(1e300), np.float64(1e300)),  # no float has this value, infinity neither
+        ("none", "none"),
+    ],
+)
+def test_a_fill_value_has_the_type_of_its_variable(tmp_path: Path, given: Any, kept: Any) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+        out.attribute("T/missing_value", given)
+        with out.step():
+            out.put("T", X)
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", mask_and_scale=False) as data:
+        found = data["T"].attrs["missing_value"]
+        assert (type(found), found) == (type(kept), kept)
+
+
 @BY_ENGINE
 def test_groups(engine: str, tmp_path: Path) -> None:
     """As openPMD has them: a group for each iteration, names of axes at the record, other attributes above."""

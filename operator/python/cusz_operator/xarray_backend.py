@@ -12,14 +12,20 @@ import collections
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from xarray import Dataset, Variable
-from xarray.backends import BackendArray, BackendEntrypoint, CachingFileManager
+from xarray.backends import (
+    AbstractDataStore,
+    BackendArray,
+    BackendEntrypoint,
+    CachingFileManager,
+    StoreBackendEntrypoint,
+)
 from xarray.core import indexing
 
 from cusz_core.errors import ParameterError
@@ -31,19 +37,40 @@ __all__ = ["CuszBackendEntrypoint"]
 #: Attributes of a variable that name its dimensions, slowest first; the first is what `Writer.put(dims=)` writes.
 _NAMES_OF_DIMENSIONS = ("dimensions", "_ARRAY_DIMENSIONS")
 _OPENPMD_NAMES = "axisLabels"
+#: Attributes of a variable that stand for missing values.
+_FILL_VALUES = ("_FillValue", "missing_value")
 
 
 class CuszBackendEntrypoint(BackendEntrypoint):
     """Opens BP files (BP5 and BP4) through `cusz_operator.Reader`."""
 
     description = "BP files of ADIOS2, with variables that are compressed by cusz or not"
-    open_dataset_parameters = ("filename_or_obj", "drop_variables", "group", "step_dimension", "threads", "cache_bytes")
+    open_dataset_parameters = (
+        "filename_or_obj",
+        "mask_and_scale",
+        "decode_times",
+        "concat_characters",
+        "decode_coords",
+        "drop_variables",
+        "use_cftime",
+        "decode_timedelta",
+        "group",
+        "step_dimension",
+        "threads",
+        "cache_bytes",
+    )
 
     def open_dataset(  # type: ignore[override]
         self,
         filename_or_obj: str | os.PathLike[str],
         *,
+        mask_and_scale: bool | Mapping[str, bool] = True,
+        decode_times: Any = True,
+        concat_characters: bool | Mapping[str, bool] = True,
+        decode_coords: Literal["coordinates", "all"] | bool = True,
         drop_variables: str | Iterable[str] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        decode_timedelta: Any = None,
         group: str | None = None,
         step_dimension: str = "step",
         threads: int | None = None,
@@ -55,9 +82,22 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         One-dimensional variables with the name of their dimension become its coordinate, as at the first step. Left
         out, with a warning: variables whose shape changes from step to step, or that have no global shape.
 
+        Variables are decoded by xarray, according to the CF conventions, as those of a netCDF file with the same
+        attributes would be: `time/units` is the attribute `units` of the variable `time`.
+
         Args:
             filename_or_obj: the .bp folder.
+            mask_and_scale: put NaN for `_FillValue` and `missing_value`, and apply `scale_factor` and `add_offset`.
+                Values become float32 or float64 where that takes them; nothing is read for it.
+            decode_times: make datetime64 of numbers whose `units` are such as "days since 2000-01-01"; or a
+                `xarray.coders.CFDatetimeCoder` that says how. For their dtype the first and the last value are read.
+            concat_characters: join arrays of characters, which no variable of ADIOS2 is.
+            decode_coords: what `coordinates` names becomes coordinates; "all": also `grid_mapping`, `bounds` and so on.
             drop_variables: names of variables to leave out.
+            use_cftime: whether times are objects of cftime; None: where datetime64 has no such calendar or time.
+            decode_timedelta: make timedelta64 of numbers whose `units` are such as "hours"; None: as xarray's release
+                does; or a `xarray.coders.CFTimedeltaCoder`. (For this, `decode_times`, `mask_and_scale`,
+                `concat_characters` and `use_cftime`, a mapping gives each variable its own value.)
             group: only variables whose names begin with this and a slash, and without it; for openPMD, such as
                 "/data/0/fields".
             step_dimension: name of the dimension of steps. If the file has a number of this name for each step, they
@@ -67,23 +107,36 @@ class CuszBackendEntrypoint(BackendEntrypoint):
         Raises:
             FileNotFoundError, CorruptArchiveError, PluginError, CuszError: as for `Reader`.
             ParameterError: there is no such group.
+            ValueError: xarray cannot decode a variable by its attributes; its message names the variable, and what to
+                switch off.
         """
         path = os.path.abspath(os.fspath(filename_or_obj))
         manager = CachingFileManager(_open, path, mode="r", kwargs={"threads": threads, "cache_bytes": cache_bytes})
-        reader: Reader = manager.acquire()
-        dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
-        prefix = f"{group.rstrip('/')}/" if group else ""
-        found = {
-            name[len(prefix) :]: variable
-            for name, variable in reader.variables.items()
-            if name.startswith(prefix) and name[len(prefix) :] not in dropped
-        }
-        if group and not found:
-            raise ParameterError(f"{path!r} has no variables in group {group!r}")
-        variables = _variables_of(manager, reader, found, step_dimension)
-        dataset = Dataset(variables, attrs=_attributes_beside(reader, (group or "").rstrip("/")))
-        dataset.set_close(manager.close)
-        return dataset
+        try:
+            reader: Reader = manager.acquire()
+            dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+            prefix = f"{group.rstrip('/')}/" if group else ""
+            found = {
+                name[len(prefix) :]: variable
+                for name, variable in reader.variables.items()
+                if name.startswith(prefix) and name[len(prefix) :] not in dropped
+            }
+            if group and not found:
+                raise ParameterError(f"{path!r} has no variables in group {group!r}")
+            variables = _variables_of(manager, reader, found, step_dimension)
+            attributes = _attributes_beside(reader, (group or "").rstrip("/"))
+            return StoreBackendEntrypoint().open_dataset(
+                _Store(variables, attributes, manager.close),
+                mask_and_scale=mask_and_scale,
+                decode_times=decode_times,
+                concat_characters=concat_characters,
+                decode_coords=decode_coords,
+                use_cftime=use_cftime,
+                decode_timedelta=decode_timedelta,
+            )
+        except BaseException:
+            manager.close()
+            raise
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether it is a folder that ADIOS2's BP5 or BP4 engine wrote."""
@@ -97,6 +150,26 @@ class CuszBackendEntrypoint(BackendEntrypoint):
 def _open(path: str, mode: str, **options: Any) -> Reader:
     """A Reader, as xarray opens files; it keeps few open at once, and opens them again where a dataset is sent to."""
     return Reader(path, **options)
+
+
+class _Store(AbstractDataStore):
+    """What xarray's own engines give its decoder: variables and attributes as they are in the file."""
+
+    def __init__(
+        self, variables: Mapping[str, Variable], attributes: Mapping[str, Any], close: Callable[[], None]
+    ) -> None:
+        self._variables = variables
+        self._attributes = attributes
+        self._close = close
+
+    def get_variables(self) -> Mapping[str, Variable]:
+        return self._variables
+
+    def get_attrs(self) -> Mapping[str, Any]:
+        return self._attributes
+
+    def close(self) -> None:
+        self._close()
 
 
 class _LazyArray(BackendArray):
@@ -184,7 +257,8 @@ def _variables_of(
             )
         if not has_step_dimension and len(all_steps) > 1 and dimensions != [name]:
             of_variable = {"step": steps[0], **of_variable}
-        variables[name] = Variable(dimensions, data, _attributes(of_variable), encoding)
+        own_attributes = _with_fill_values_of(_attributes(of_variable), data.dtype)
+        variables[name] = Variable(dimensions, data, own_attributes, encoding)
     for numbers, which in of_steps.items():
         if which not in variables:
             variables[which] = Variable([which], np.array(numbers, np.int64), {"long_name": "step of the file"})
@@ -254,10 +328,30 @@ def _chunks(variable: ReaderVariable, step: int) -> list[tuple[int, ...]]:
 
 
 def _attributes(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as xarray has them: one number instead of an array of one."""
+    """Attributes as xarray has them: one number or text instead of an array or list of one."""
     return {
-        name: value[0] if isinstance(value, np.ndarray) and value.size == 1 else value for name, value in found.items()
+        name: value[0] if isinstance(value, (np.ndarray, list)) and len(value) == 1 else value
+        for name, value in found.items()
     }
+
+
+def _with_fill_values_of(attributes: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Attributes whose fill values have the type of the variable, if that is a floating-point type.
+
+    CF requires that they have; but what a program gives ADIOS2 is often a double, and the double nearest to 1e20 is
+    none of the values of a variable of float. A value beyond the type's range stays as it is: no value equals it.
+    """
+    if dtype.kind != "f":
+        return attributes
+    converted = dict(attributes)
+    for name in _FILL_VALUES:
+        given = np.asarray(attributes.get(name, ""))
+        if given.dtype.kind in "iuf":
+            with np.errstate(over="ignore"):
+                own = given.astype(dtype)
+            if np.array_equal(np.isinf(own), np.isinf(given)):
+                converted[name] = own[()]
+    return converted
 
 
 def _attributes_beside(reader: Reader, group: str) -> dict[str, Any]:
