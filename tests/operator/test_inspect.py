@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import cli
-from cusz_operator import checks
+from cusz_operator import checks, plugin
 from cusz_operator.inspection import Block
 from cusz_operator.plugin import Plugin
 from cusz_operator.variables import Asked, BlockError, _Tally
@@ -152,6 +153,112 @@ def test_of_a_writers_file_only_tables_are_read(
     assert inspect(tmp_path / "run.bp")[0] == 0
     with_errors = cz.inspect_variables(tmp_path / "run.bp", check=True)
     assert [len(own.errors) for own in with_errors] == [6, 6, 2]
+
+
+ROWS = support.smooth((2, 40), support.F32)
+
+
+def write_blocks(path: Path, n: int, kind: str) -> None:
+    """By the plugin, unless `kind` is "uncompressed": n blocks of u, of two rows each.
+
+    If "overlapping", the first row of each is also the last row of the one before; if "local", they have no place.
+    """
+    adios = adios2.Adios()
+    io = adios.declare_io("output")
+    whole = ([], []) if kind == "local" else ([2 * n, 40], [0, 0])
+    u = io.define_variable("u", ROWS, *whole, ROWS.shape)
+    if kind != "uncompressed":
+        u.add_operation(cz.define_operator(adios, 1e-3))
+    with io.open(str(path), adios2.Mode.Write) as opened:
+        opened.begin_step()
+        for i in range(n):
+            if kind != "local":
+                u.set_selection([[i if kind == "overlapping" else 2 * i, 0], ROWS.shape])
+            opened.put(u, ROWS + np.float32(i), adios2.Mode.Sync)
+        opened.end_step()
+
+
+@pytest.mark.parametrize("call", [cz.inspect_bp, cz.inspect_variables])
+@pytest.mark.parametrize("kind", ["apart", "overlapping", "local", "uncompressed"])
+def test_work_grows_as_the_number_of_blocks_does(
+    kind: str, call: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted are the blocks that ADIOS2 looks at, what it is asked for, and looks at what the process has loaded."""
+    work: dict[int, Counter[str]] = {}
+    n = 0
+
+    def count(owner: Any, name: str, key: str, weight: Callable[[], int]) -> None:
+        original = getattr(owner, name)
+
+        def counted(*args: Any) -> Any:
+            work[n][key] += weight()
+            return original(*args)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for n in (200, 800):
+        write_blocks(tmp_path / f"{n}.bp", n, kind)
+    # A box in a global array is compared with all blocks; a block that is selected, or is in a local array, is found.
+    count(adios2.Variable, "set_selection", "looks", lambda: 1 if kind == "local" else n)
+    count(adios2.Variable, "set_block_selection", "looks", lambda: 1)
+    count(adios2.Engine, "get", "reads", lambda: 1)
+    count(adios2.Engine, "blocks_info", "reads", lambda: n)
+    count(plugin, "_loaded_copies", "searches", lambda: 1)
+    for n in (200, 800):
+        work[n] = Counter()
+        found = list(call(tmp_path / f"{n}.bp"))
+        assert found[0].blocks == n if call is cz.inspect_variables else len(found) == n
+    for key in ("looks", "reads"):
+        assert work[800][key] <= 4.1 * work[200][key], key
+        assert work[800][key] <= 2 * 800, key
+    assert work[800]["searches"] <= work[200]["searches"] + 2
+
+
+@pytest.mark.parametrize("kind", ["apart", "overlapping", "local"])
+def test_each_of_many_small_blocks_is_told(kind: str, tmp_path: Path) -> None:
+    write_blocks(tmp_path / "run.bp", 300, kind)
+    for i, block in enumerate(cz.inspect_bp(tmp_path / "run.bp", check=True)):
+        archive = cusz_core.inspect(cusz_core.compress(ROWS + np.float32(i), 1e-3))
+        assert (block["block"], block["checksum"]) == (i, archive.checksum)
+        assert "error" not in block
+
+
+def test_of_a_large_block_that_is_not_compressed_one_value_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_blocks(tmp_path / "run.bp", 3, "uncompressed")
+    asked = []
+    get = adios2.Engine.get
+
+    def recorded(engine: Any, variable: Any, target: Any, mode: Any) -> Any:
+        asked.append(target.size)
+        return get(engine, variable, target, mode)
+
+    monkeypatch.setattr(adios2.Engine, "get", recorded)
+    assert [block["operator"] for block in cz.inspect_bp(tmp_path / "run.bp")] == ["none or other"] * 3
+    assert asked == [1, 1, 1]
+
+
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_a_copy_of_the_plugin_that_is_loaded_meanwhile(
+    late: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ADIOS2, for block number `late`, which would otherwise be listed as that of no plugin."""
+    write_blocks(tmp_path / "run.bp", 3, "uncompressed")
+    copies = [Path("/one/libcusz_operator.so")]
+    get = adios2.Engine.get
+    n_read = itertools.count(1)
+
+    def loads(*args: Any) -> Any:
+        if next(n_read) == late:
+            copies.append(Path("/another/libcusz_operator.so"))
+        return get(*args)
+
+    blocks = cz.inspect_bp(tmp_path / "run.bp")
+    monkeypatch.setattr(plugin, "_loaded_copies", lambda: copies)
+    monkeypatch.setattr(adios2.Engine, "get", loads)
+    with pytest.raises(cz.PluginError, match="several copies"):
+        list(blocks)
 
 
 FIELDS: dict[str, Callable[[tuple[int, ...], Any], Any]] = {

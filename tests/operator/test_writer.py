@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -394,6 +395,41 @@ Boxes = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 def first_overlap(boxes: Boxes) -> tuple[int, int] | None:
     return blocks.first_overlap(*(np.array([box[i] for box in boxes], np.int64) for i in range(2)))
+
+
+BOXES_IN_OTHERS: dict[str, Callable[[np.random.Generator], Any]] = {
+    "anywhere": lambda rng: (rng.integers(0, 90, (700, 2)), rng.integers(0, 9, (700, 2))),
+    "hardly overlapping": lambda rng: (rng.integers(0, 900, (700, 3)), rng.integers(1, 60, (700, 3))),
+    "all the same": lambda _: (np.full((700, 2), 3), np.full((700, 2), 4)),
+    "one in the other": lambda _: (np.arange(700)[:, None], 1400 - 2 * np.arange(700)[:, None]),
+    "slabs across each other": lambda _: (
+        np.array([(i, 0) if i < 200 else (0, i - 200) for i in range(400)]),
+        np.array([(1, 200) if i < 200 else (200, 1) for i in range(400)]),
+    ),
+    "none": lambda _: (np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64)),
+}
+
+
+@pytest.mark.parametrize("kind", BOXES_IN_OTHERS)
+def test_boxes_that_begin_in_others(kind: str) -> None:
+    start, count = BOXES_IN_OTHERS[kind](np.random.default_rng(7))
+    end = start + count
+    expected = [
+        bool((count[i] > 0).all()) and np.count_nonzero(((start <= point) & (point < end)).all(axis=1)) > 1
+        for i, point in enumerate(start)
+    ]
+    assert blocks.begin_in_others(start, count).tolist() == expected
+
+
+def test_boxes_of_a_grid_are_compared_with_few() -> None:
+    """The pairs that are compared: four times as many boxes, four times as many pairs."""
+
+    def pairs(n: int) -> int:
+        start = np.array(list(itertools.product(range(n), repeat=2)), np.int64)
+        return sum(len(numbers) ** 2 for numbers, _, _ in blocks._groups(start, np.ones_like(start)))
+
+    assert pairs(64) <= 4.5 * pairs(32)
+    assert pairs(64) <= 128 * 64 * 64
 
 
 def test_first_overlap() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from .goals import Wanted
 from .plugin import MAX_NDIM
 from .representation import CONVERTED, Stored, is_exact, type_name
 
-__all__ = ["Extents", "PreparedBlock", "field_shape", "first_overlap", "prepare"]
+__all__ = ["Extents", "PreparedBlock", "begin_in_others", "field_shape", "first_overlap", "prepare"]
 
 Extents = tuple[int, ...]
 _MOST_FIELD_DIMENSIONS = 4
@@ -149,17 +149,54 @@ def first_overlap(start: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[i
     Args:
         start, count: of shape (boxes, dimensions).
     """
+    for numbers, low, high in _groups(start, count):
+        pair = _first_of(low, high)
+        if pair is not None:
+            first, second = sorted(int(numbers[i]) for i in pair)
+            return first, second
+    return None
+
+
+def begin_in_others(start: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For every box, whether its first element also lies in another one; not if it has no elements.
+
+    Args:
+        start, count: of shape (boxes, dimensions).
+
+    Returns:
+        Of shape (boxes,).
+    """
+    begins = np.zeros(len(start), np.bool_)
+    # A box and those that contain its first element are in one group: where a cut crosses some of them, they are all
+    # on the side where that element is.
+    for numbers, low, high in _groups(start, count):
+        open_points = np.arange(len(numbers))  # those that have been found in one box at most: in their own
+        found = np.zeros(len(numbers), np.int64)
+        for i in range(0, len(numbers), _COMPARED):
+            boxes = slice(i, i + _COMPARED)
+            points = low[open_points, None]
+            found[open_points] += ((low[boxes] <= points) & (points < high[boxes])).all(axis=2).sum(axis=1)
+            open_points = open_points[found[open_points] < 2]
+        begins[numbers[found > 1]] = True
+    return begins
+
+
+def _groups(
+    start: NDArray[np.int64], count: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Groups of boxes, small if possible, such that boxes with elements in common are together in one of them.
+
+    Yields:
+        Numbers of boxes, where they begin, and where they end. Boxes without elements are in no group.
+    """
     filled = np.flatnonzero((count > 0).all(axis=1))
     to_do = [(filled, start[filled], start[filled] + count[filled])]
     while to_do:
         numbers, low, high = to_do.pop()
         halves = _halves(low, high) if len(numbers) > _COMPARED else ()
         to_do += [(numbers[half], low[half], high[half]) for half in halves]
-        pair = _first_of(low, high) if not halves else None
-        if pair is not None:
-            first, second = sorted(int(numbers[i]) for i in pair)
-            return first, second
-    return None
+        if not halves:
+            yield numbers, low, high
 
 
 def _halves(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[NDArray[np.bool_], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import enum
 import math
 import os
 import zlib
@@ -17,8 +18,9 @@ import cusz_core
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks
+from .blocks import begin_in_others
 from .errors import PluginError
-from .plugin import PLUGIN_NAME, Plugin, without_colours
+from .plugin import PLUGIN_NAME, Plugin, refuse_several_copies, without_colours
 
 __all__ = [
     "DTYPES",
@@ -42,6 +44,9 @@ INTEGERS: dict[str, np.dtype[Any]] = {
 #: An archive stored raw is larger than its block by just this, and no other archive is (CUSZ_RAW_OVERHEAD_BYTES).
 RAW_OVERHEAD_BYTES = 48
 _MOST_NAMES = 50  # in a message
+#: Reading one element of a block, ADIOS2 looks at all blocks of its variable; a whole block of BP5 it finds at once. So
+#: small blocks are read whole: those with at most so many bytes for every block that it would have looked at.
+_BYTES_PER_LOOK = 16
 #: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
 PLAIN_MARK = b"cusz-plain-bytes"
 LOST_MARK = b"cusz-lost-block\0"
@@ -200,6 +205,7 @@ class OpenFile:
         self.adios2 = import_adios2()
         self.plugin = Plugin()
         self.check = check
+        self._others = 0
 
     def selected(
         self, variables: Collection[str] | None, steps: Collection[int] | None
@@ -234,12 +240,15 @@ class OpenFile:
     ) -> Iterator[Part]:
         """Variables at every step, each valid until the next one is asked for.
 
+        Of what the plugin did not get it is certain only after the last one that no other copy of it did.
+
         Args:
             variables, steps: which; None: all.
             progress: as for `inspect_bp`.
 
         Raises:
             CuszError: ADIOS2 cannot open the file.
+            PluginError: ADIOS2 loaded another copy of the plugin.
         """
         for n_done, step in enumerate(self._steps(steps)):
             n_steps = max(step.engine.steps() if steps is None else len(steps), n_done + 1)
@@ -247,6 +256,18 @@ class OpenFile:
             for number, name in enumerate(names):
                 begin = (n_done + number / len(names)) / n_steps
                 yield Part(self, step, name, progress, (begin, 1 / len(names) / n_steps))
+        if self._others:
+            refuse_several_copies()
+
+    def add_other(self) -> None:
+        """Counts a block that the plugin did not get.
+
+        Raises:
+            PluginError: ADIOS2 loaded another copy of the plugin, which may have got it.
+        """
+        self._others += 1
+        if self._others & (self._others - 1) == 0:  # a power of two: so many blocks cost few looks at what is loaded
+            refuse_several_copies()
 
     def _steps(self, wanted: Collection[int] | None) -> Iterator[_Step]:
         io = self.adios2.Adios().declare_io("cusz_inspect")
@@ -320,10 +341,11 @@ class Part:
         except CorruptArchiveError:  # the blocks are still listed
             table = None
         is_described = table is not None and _describes(table, blocks)
-        for number, (block, overlaps) in enumerate(zip(blocks, _overlap_at_start(blocks), strict=True)):
-            dtype = DTYPES.get(block["type"], INTEGERS.get(block["type"]))
-            if dtype is not None and self._blocks_are_known and block["count"] and math.prod(block["count"]) > 0:
-                self._add_archive(block, dtype, overlaps)
+        dtype = DTYPES.get(self.type, INTEGERS.get(self.type))
+        selections = _selections(blocks, dtype) if dtype is not None and self._blocks_are_known else {}
+        for number, block in enumerate(blocks):
+            if dtype is not None and number in selections:
+                self._add_archive(block, dtype, selections[number])
             if table is not None and is_described:
                 _add_row(block, table[number])
             if self.record is not None:
@@ -394,38 +416,36 @@ class Part:
             raise CorruptArchiveError(f"the block table of {self.name!r} is damaged")
         return table
 
-    def _add_archive(self, block: Block, dtype: np.dtype[Any], overlaps: bool) -> None:
+    def _add_archive(self, block: Block, dtype: np.dtype[Any], selection: _Selection) -> None:
         """Adds what the block's archive says of itself, if it is one of this plugin.
 
         Args:
             dtype: of its values.
-            overlaps: the block's first element is also in another block.
+            selection: how ADIOS2 is asked for it.
         """
-        count = block["count"]
-        ones = [1] * len(count)
-        variable = self._opened.io.inquire_variable(self.name)
-        # Only one element is asked for, so that no more than that is read of an uncompressed block.
-        if "start" not in block:  # a local array
-            variable.set_block_selection(block["block"])
-            variable.set_selection([[0] * len(count), ones])
-            target = np.empty(ones, dtype)
-        elif not overlaps:
-            variable.set_selection([list(block["start"]), ones])
-            target = np.empty(ones, dtype)
-        elif "writer" in block:  # BP5 can read a single block, but only the whole of it
-            variable.set_block_selection(block["block"])
-            target = np.empty(count, dtype)
-        else:
+        if selection is _Selection.NONE:
             block["error"] = "overlaps another block: it cannot be read on its own from a BP4 file"
             return
+        count = block["count"]
+        ones = [1] * len(count)
+        target = np.empty(count if selection is _Selection.BLOCK else ones, dtype)
+        variable = self._opened.io.inquire_variable(self.name)
+        if selection is not _Selection.ELEMENT:
+            variable.set_block_selection(block["block"])
+        if selection is _Selection.ELEMENT_OF_BLOCK:
+            variable.set_selection([[0] * len(count), ones])
+        if selection is _Selection.ELEMENT:
+            variable.set_selection([list(block["start"]), ones])
 
         def get() -> None:
             self._opened.engine.get(variable, target, self._file.adios2.Mode.Sync)
 
         raw_bytes = math.prod(count) * dtype.itemsize
         try:
-            archive = self._file.plugin.capture(self.name, raw_bytes + RAW_OVERHEAD_BYTES, get)
-            if archive is not None:
+            archive = self._file.plugin.capture(self.name, raw_bytes + RAW_OVERHEAD_BYTES, get, only_copy=False)
+            if archive is None:
+                self._file.add_other()
+            else:
                 block["operator"] = PLUGIN_NAME
                 block.update(_properties_of(archive, count, raw_bytes))
                 if self._file.check and "checksum" in block:
@@ -436,13 +456,40 @@ class Part:
             block["error"] = without_colours(error)
 
 
-def _overlap_at_start(blocks: list[Block]) -> list[bool]:
-    """For every block of a variable and step: whether its first element also lies in another block."""
-    if not all("start" in block for block in blocks):
-        return [False] * len(blocks)
-    starts = np.array([block["start"] for block in blocks])
-    ends = starts + np.array([block["count"] for block in blocks])
-    return [int(np.all((starts <= start) & (start < ends), axis=1).sum()) > 1 for start in starts]
+class _Selection(enum.Enum):
+    """What is asked for, so that ADIOS2 decodes a block. Of one element, no more is read if it is not compressed."""
+
+    ELEMENT = enum.auto()  # the first one, by its place in the global array
+    ELEMENT_OF_BLOCK = enum.auto()  # of a local array, by the block's number
+    BLOCK = enum.auto()  # all of it, by its number
+    NONE = enum.auto()  # there is no way
+
+
+def _selections(blocks: Sequence[Block], dtype: np.dtype[Any]) -> dict[int, _Selection]:
+    """How ADIOS2 is asked for the blocks of a variable and step, by their indices; not for values and empty blocks.
+
+    Args:
+        dtype: of their values.
+    """
+    small = _BYTES_PER_LOOK * len(blocks)
+    selections = {}
+    for i, block in enumerate(blocks):
+        size = math.prod(block["count"]) * dtype.itemsize
+        if not block["count"] or size == 0:
+            continue
+        if "start" not in block:
+            selections[i] = _Selection.ELEMENT_OF_BLOCK
+        elif "writer" in block and size <= small:  # BP5 can read a single block, but only the whole of it
+            selections[i] = _Selection.BLOCK
+        else:
+            selections[i] = _Selection.ELEMENT
+    if _Selection.ELEMENT in selections.values():
+        start = np.array([blocks[i]["start"] for i in selections], np.int64)
+        overlaps = begin_in_others(start, np.array([blocks[i]["count"] for i in selections], np.int64))
+        for i, does_overlap in zip(list(selections), overlaps, strict=True):
+            if does_overlap:
+                selections[i] = _Selection.BLOCK if "writer" in blocks[i] else _Selection.NONE
+    return selections
 
 
 def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes: int) -> Block:

@@ -31,6 +31,7 @@ __all__ = [
     "found_by_adios2",
     "keep_for_ever",
     "plugin_path",
+    "refuse_several_copies",
     "without_colours",
 ]
 
@@ -207,7 +208,7 @@ class Plugin:
         self._select: Callable[[], object] | None = None  # for the put in progress
         self._failed: list[BaseException] = []  # in it
         self._set_extents = _SetExtents(self._selected)
-        _refuse_several_copies()
+        refuse_several_copies()
 
     @property
     def version(self) -> str:
@@ -230,13 +231,17 @@ class Plugin:
         finally:
             self._library.cusz_operator_watch_end(key)
 
-    def capture(self, variable: str, capacity: int, get: Callable[[], object]) -> NDArray[np.uint8] | None:
+    def capture(
+        self, variable: str, capacity: int, get: Callable[[], object], *, only_copy: bool = True
+    ) -> NDArray[np.uint8] | None:
         """The archive of the block that `get` makes ADIOS2 read; None if that block is not compressed by this plugin.
 
         Args:
             variable: its name.
             capacity: bytes expected at most; `get` is called again if the archive is larger.
             get: reads (a part of) one block. The values it gets are meaningless if there is an archive.
+            only_copy: if this plugin did not get the block, make sure that no other copy did, which takes milliseconds.
+                Who passes False calls `refuse_several_copies` in the end.
 
         Raises:
             PluginError: ADIOS2 loaded another copy of the plugin.
@@ -246,9 +251,7 @@ class Plugin:
             buffer = np.empty(needed, dtype=np.uint8)
             captured = ctypes.c_size_t(0)
             with self._capture_lock:
-                begun = self._library.cusz_operator_capture_begin(
-                    variable.encode(), buffer.ctypes.data_as(ctypes.c_void_p), buffer.nbytes
-                )
+                begun = self._library.cusz_operator_capture_begin(variable.encode(), buffer.ctypes.data, buffer.nbytes)
                 if begun != _OK:
                     raise PluginError(f"cannot capture blocks of {variable!r}: a capture is in progress elsewhere")
                 try:
@@ -259,7 +262,8 @@ class Plugin:
                 break
             needed = captured.value
         if captured.value == 0:
-            _refuse_several_copies()
+            if only_copy:
+                refuse_several_copies()
             return None
         return buffer[: captured.value]
 
@@ -330,7 +334,7 @@ class Plugin:
         if outcome == _USED:
             return
         if outcome == _WAITING:
-            _refuse_several_copies()
+            refuse_several_copies()
         reason = {
             _WAITING: "ADIOS2 did not ask this copy of the plugin for the block: it loaded another one, or the "
             "variable has no cusz operator",
@@ -367,7 +371,12 @@ def _loaded_copies() -> list[Path]:
     return sorted({Path(path) for path in paths})
 
 
-def _refuse_several_copies() -> None:
+def refuse_several_copies() -> None:
+    """Looks at everything that is loaded in this process, which takes milliseconds.
+
+    Raises:
+        PluginError: several copies of the plugin are.
+    """
     copies = _loaded_copies()
     if len(copies) > 1:
         raise PluginError(
