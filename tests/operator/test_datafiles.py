@@ -282,6 +282,149 @@ def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPa
     assert data.starts(0) is None
 
 
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_files_kept_open_are_those_used_last_in_the_process(
+    file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = file
+    for i in range(1, 4):
+        (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
+    datafiles.close_kept()
+    monkeypatch.setattr(datafiles, "_MOST_OPEN", 3)
+    before = descriptors()
+    several = [DataFiles(path) for _ in range(4)]
+    for data in several:
+        for i in range(4):
+            data._file(i)
+        assert descriptors() <= before + 3
+    last = several[-1]
+    assert sorted(last._opened) == [1, 2, 3]
+    assert [data._opened for data in several[:-1]] == [{}, {}, {}]
+    last._file(1)
+    several[0]._file(0)
+    assert sorted(last._opened) == [1, 3], "2 was used longest ago"
+    in_use = last._file(1)
+    assert datafiles.close_kept()
+    assert not datafiles.close_kept()
+    assert descriptors() == before + 1
+    assert os.pread(in_use.descriptor, 1, 0), "a file that is being read stays open"
+
+
+IN_THREADS = """
+import concurrent.futures, os, resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)
+from cusz_operator import datafiles
+path = Path(sys.argv[1])
+content = (path / "data.0").read_bytes()
+several = [datafiles.DataFiles(path) for _ in range(40)]
+begin = content.index(datafiles._PREFIX)
+expected = content[begin + len(datafiles._PREFIX) :][:500]
+def read(number):
+    found = several[number * 7 % 40].archive(datafiles.Place(number % 5, begin), 500)
+    return found is not None and found.tobytes() == expected
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    assert all(pool.map(read, range(4000)))
+print(sum("/data." in os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if int(n) > 2
+          and os.path.exists(f"/proc/self/fd/{n}")))
+"""
+
+
+def test_many_files_in_threads_with_few_descriptors(file: tuple[Path, np.ndarray], python: Callable) -> None:
+    """200 files, of which an eighth of the descriptors are kept open."""
+    path, _ = file
+    for i in range(1, 5):
+        (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
+    for limit in (64, 256):
+        assert int(python(IN_THREADS, path, str(limit)).stdout) == limit // 8
+
+
+WITHOUT_ANY_LEFT = """
+import os, resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from cusz_operator import datafiles
+several = [datafiles.DataFiles(Path(sys.argv[1])) for _ in range(9)]
+for data in several[:8]:
+    data._file(0)
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+assert several[8]._file(0) is not None  # instead of others
+assert several[0]._file(0) is not None
+"""
+
+
+def test_kept_files_make_room_if_there_are_no_descriptors(file: tuple[Path, np.ndarray], python: Callable) -> None:
+    python(WITHOUT_ANY_LEFT, file[0])
+
+
+AFTER_FORK = """
+import os, signal, sys, threading
+from pathlib import Path
+from cusz_operator import datafiles
+data = datafiles.DataFiles(Path(sys.argv[1]))
+kept = data._file(0).descriptor
+held, done = threading.Event(), threading.Event()
+def hold():
+    with datafiles._kept.lock:
+        held.set()
+        done.wait()
+threading.Thread(target=hold, daemon=True).start()
+assert held.wait(20)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # if it waits for a thread that is not there
+    same = data._file(0).descriptor == kept
+    datafiles.close_kept()
+    os._exit(0 if same else 1)
+status = os.waitpid(child, 0)[1]
+done.set()
+assert status == 0, status
+assert os.pread(kept, 1, 0), "what the child has closed is open here"
+"""
+
+
+def test_a_process_that_is_forked_while_a_thread_opens_a_file(file: tuple[Path, np.ndarray], python: Callable) -> None:
+    python(AFTER_FORK, file[0], timeout=60)
+
+
+MANY_READERS = """
+import resource, sys
+import numpy as np
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+import cusz_operator as cz
+def values(run):
+    return [step.read(name) for step in run for name in "BA"]
+path, expected, opened = sys.argv[1], None, []
+with cz.Reader(path, cache_bytes=0) as run:
+    expected = values(run)
+for _ in range(2):
+    for number in range(25):
+        if len(opened) <= number:
+            opened.append(cz.Reader(path, cache_bytes=0))
+        assert all(map(np.array_equal, values(opened[number]), expected))
+"""
+
+
+@pytest.mark.mpi
+def test_many_readers_of_files_with_subfiles_and_few_descriptors(
+    mpirun: Callable, python: Callable, tmp_path: Path
+) -> None:
+    """25 Readers of 4 subfiles each, which they and ADIOS2 read, with 128 descriptors: nothing is printed, either."""
+    path = tmp_path / "run.bp"
+    mpirun(4, "write_with.py", path, "AggregationType=EveryoneWrites", "NumSubFiles=4", timeout=60)
+    assert len(list(path.glob("data.*"))) == 4
+    done = python(MANY_READERS, path)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_a_reader_that_is_forgotten(file: tuple[Path, np.ndarray]) -> None:
     """Not closed: its descriptors do not stay."""
     path, _ = file

@@ -9,9 +9,12 @@ documented: what is read is compared with what must be there, and where it diffe
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import struct
 import threading
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +24,14 @@ from numpy.typing import NDArray
 
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
-__all__ = ["DataFiles", "Place", "StoredVariable", "places_of"]
+__all__ = ["DataFiles", "Place", "StoredVariable", "close_kept", "places_of"]
 
 _INDEX = "md.idx"
 _HEADER_BYTES = 64
-_MOST_OPEN = 64  # data files
+#: Data files that the process keeps open, for all Readers together: this part of the descriptors that it may have, as
+#: the program, ADIOS2 and other libraries need some, too; and never more than so many, which are soon opened again.
+_PART_OF_DESCRIPTORS = 8
+_MOST_OPEN = 1024
 _ALIGNED = 64  # where archives begin in memory: decoding is faster if they are aligned
 _LITTLE_ENDIAN, _BP_VERSION = (36, 0), (37, 5)  # bytes of the header, and what they must be
 
@@ -84,14 +90,80 @@ def places_of(variables: Iterable[StoredVariable], ranks: int) -> list[NDArray[n
 
 
 class _File:
-    """An open file, which is closed when nobody needs it any more: a read may go on while a Reader is closed."""
+    """An open file of a DataFiles, which is closed when nobody needs it any more: a read may go on while it is no
+    longer kept, or while a Reader is closed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, owner: DataFiles, number: int) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._owner = weakref.ref(owner)
+        self._number = number
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
             os.close(self.descriptor)
+
+    def forget(self) -> None:
+        """Its DataFiles keeps it no longer."""
+        owner = self._owner()
+        if owner is not None and owner._opened.get(self._number) is self:
+            del owner._opened[self._number]
+
+
+class _Kept:
+    """Which files all DataFiles of the process keep open: those that were used last.
+
+    Files are referred to weakly, so that a DataFiles that is forgotten takes its files with it.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # also of every DataFiles' own files; never held while a file is opened
+        self._files: dict[int, weakref.ref[_File]] = {}  # by descriptors, most recently used last
+        # Another thread may have held the lock when the process was forked, and is not there to release it.
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def use(self, file: _File) -> None:
+        """The file is the one used last; the lock is held."""
+        is_new = self._files.pop(file.descriptor, None) is None
+        self._files[file.descriptor] = weakref.ref(file)
+        if is_new:
+            self._reduce(_most_kept())
+
+    def close(self) -> bool:
+        """Keeps none any more. Returns whether there were any."""
+        with self.lock:
+            return self._reduce(0)
+
+    def _reduce(self, most: int) -> bool:
+        self._files = {number: file for number, file in self._files.items() if file() is not None}
+        surplus = list(self._files)[: max(len(self._files) - most, 0)]
+        for number in surplus:
+            file = self._files.pop(number)()
+            if file is not None:
+                file.forget()
+        return bool(surplus)
+
+    def _renew_lock(self) -> None:
+        self.lock = threading.Lock()
+
+
+_kept = _Kept()
+
+
+def close_kept() -> bool:
+    """Closes the data files that are only kept for later reads, since descriptors are needed for something else.
+
+    Returns:
+        Whether there were any.
+    """
+    return _kept.close()
+
+
+def _most_kept() -> int:
+    """Asked anew each time: ADIOS2 raises the limit when it opens a file, and a program may lower it."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_OPEN
+    return max(min(soft // _PART_OF_DESCRIPTORS, _MOST_OPEN), 1)
 
 
 class DataFiles:
@@ -101,8 +173,7 @@ class DataFiles:
         """A folder that is not such a file has no data."""
         self._folder = folder
         self._steps = _steps_of(folder / _INDEX)
-        self._lock = threading.Lock()
-        self._opened: dict[int, _File] = {}
+        self._opened: dict[int, _File] = {}  # as far as they are kept
 
     def starts(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Where the data of every rank begin at a step: numbers of files, and offsets; None if that is not known."""
@@ -125,18 +196,31 @@ class DataFiles:
         return memory[_ALIGNED:] if stored[: len(_PREFIX)].tobytes() == _PREFIX else None
 
     def close(self) -> None:
-        with self._lock:
+        with _kept.lock:
             self._steps = []
             self._opened = {}
 
     def _file(self, number: int) -> _File:
-        with self._lock:
-            if number not in self._opened:
-                file = _File(self._folder / f"data.{number}")
-                if len(self._opened) >= _MOST_OPEN or not self._steps:
-                    return file
-                self._opened[number] = file
-            return self._opened[number]
+        with _kept.lock:
+            file = self._opened.get(number)
+            if file is not None:
+                _kept.use(file)
+                return file
+        file = self._open(number)
+        with _kept.lock:
+            if self._steps:  # not closed meanwhile
+                file = self._opened.setdefault(number, file)  # another thread may have been faster
+                _kept.use(file)
+        return file
+
+    def _open(self, number: int) -> _File:
+        path = self._folder / f"data.{number}"
+        try:
+            return _File(path, self, number)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not close_kept():
+                raise
+        return _File(path, self, number)
 
 
 def _steps_of(index: Path) -> list[Any]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +29,10 @@ __all__ = ["DTYPES", "Box", "Input", "Placed"]
 
 Box = tuple[Extents, Extents]  # start and count
 _T = TypeVar("_T")
+
+_READERS_OF_XARRAY = 128  # its file_cache_maxsize
+_FILES_OF_METADATA = 3  # which BP5 opens at the same time: it takes no lower limit
+_THREADS_OF_ADIOS2 = 16  # at most, to read
 
 #: numpy's types by ADIOS2's names; `object` for texts.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -87,7 +93,7 @@ class Input:
         self._adios = adios2.Adios(comm=comm) if together else adios2.Adios()
         self._engine_name = engine or ("BP5" if (Path(path) / "mmd.0").exists() else "BP4")
         given = {str(key): str(value) for key, value in (parameters or {}).items()}
-        self._parameters = given if self.is_stream else {"OpenTimeoutSecs": "1", **given}
+        self._parameters = given if self.is_stream else {**_of_file(given), **given}
         self._io = self._declare("cusz_reader")
         mode = adios2.Mode.Read if self.is_stream else adios2.Mode.ReadRandomAccess
         with contextlib.ExitStack() as stack:
@@ -365,6 +371,23 @@ class Input:
                 self._adios.remove_io("cusz_steps")
             self._names_by_step = found
         return self._names_by_step
+
+
+def _of_file(given: Mapping[str, str]) -> dict[str, str]:
+    """Parameters of an engine that reads a file, unless others are given: above all, how many files it keeps open.
+
+    ADIOS2 keeps every data file open that it has read from. Where the process may have few descriptors, its limit
+    (BP5's) is such that as many Readers as xarray keeps open take half of them.
+    """
+    parameters = {"OpenTimeoutSecs": "1"}
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # to which ADIOS2 raises the soft one
+    named = {key.lower() for key in given}
+    if hard != resource.RLIM_INFINITY and "maxopenfilesatonce" not in named:
+        most = max(hard // (2 * _READERS_OF_XARRAY), _FILES_OF_METADATA)
+        parameters["MaxOpenFilesAtOnce"] = str(most)
+        if "threads" not in named and most < _THREADS_OF_ADIOS2:  # it warns of more threads than files
+            parameters["Threads"] = str(min(most, os.cpu_count() or 1))
+    return parameters
 
 
 def _described(error: BaseException) -> str:
