@@ -365,6 +365,35 @@ def test_kept_files_make_room_if_there_are_no_descriptors(file: tuple[Path, np.n
     python(WITHOUT_ANY_LEFT, file[0])
 
 
+FOR_ADIOS2 = """
+import os, resource, sys
+from pathlib import Path
+import numpy as np
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import cusz_operator as cz
+from cusz_operator import datafiles
+path = Path(sys.argv[1])
+with cz.Reader(path) as run:
+    expected = run[0].read("T00")
+kept = [datafiles.DataFiles(path) for _ in range(5)]
+for data in kept:
+    data._file(0)
+with cz.Reader(path) as run:
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    assert np.array_equal(run[0].read("T00"), expected)  # its block table is read by ADIOS2
+assert not any(data._opened for data in kept)
+"""
+
+
+def test_kept_files_make_room_for_adios2(file: tuple[Path, np.ndarray], python: Callable) -> None:
+    python(FOR_ADIOS2, file[0])
+
+
 AFTER_FORK = """
 import os, signal, sys, threading
 from pathlib import Path

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,10 +21,12 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CuszError, ParameterError
 
+from .adios2_errors import calling_adios2, closing, converted
 from .blocks import Extents
 from .blocktable import table_name
+from .datafiles import close_kept
 from .inspection import INTEGERS, blocks_info, extents_of, import_adios2
-from .plugin import Plugin, without_colours
+from .plugin import Plugin
 from .streams import told_apart
 
 __all__ = ["DTYPES", "Box", "Input", "Placed"]
@@ -84,23 +88,28 @@ class Input:
         self.is_stream = engine == "SST"
         self.current: int | None = None  # the open step of a stream
         self._failure: str | None = None  # of a request to a stream
-        self._unfinished: list[NDArray[Any]] = []  # what it was to fill: ADIOS2 goes on with it in the next request
+        #: What requests that failed were to fill: ADIOS2 goes on with them in the next request, or when it is closed.
+        self._unfinished: list[NDArray[Any]] = []
         self._lock = threading.RLock()
         self._plugin = Plugin()
         self._adios2 = adios2 = import_adios2()
         together = [] if comm is None or not self.is_stream else [comm]
         self._comm = comm if together and comm.size > 1 else None  # of ranks that have not left the stream
-        self._adios = adios2.Adios(comm=comm) if together else adios2.Adios()
+        with self._calling("begin to read"):
+            self._adios = adios2.Adios(comm=comm) if together else adios2.Adios()
         self._engine_name = engine or ("BP5" if (Path(path) / "mmd.0").exists() else "BP4")
         given = {str(key): str(value) for key, value in (parameters or {}).items()}
         self._parameters = given if self.is_stream else {**_of_file(given), **given}
-        self._io = self._declare("cusz_reader")
+        with self._calling("take the parameters of the engine for"):
+            self._io = self._declare("cusz_reader")
         mode = adios2.Mode.Read if self.is_stream else adios2.Mode.ReadRandomAccess
         with contextlib.ExitStack() as stack:
             for stream_comm in together:
                 stack.enter_context(told_apart(adios2, stream_comm, self._parameters))
             self._engine: Any = self._attempt("open", lambda: self._io.open(path, mode, *together))
-        self.n_steps = 0 if self.is_stream else int(self._engine.steps())
+        with self._calling("count the steps of"):
+            self.n_steps = 0 if self.is_stream else int(self._engine.steps())
+            self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
         self._types: dict[str, str] | None = None
         self._own_steps: dict[str, dict[int, int]] = {}
         self._names_by_step: list[set[str]] | None = None
@@ -114,6 +123,9 @@ class Input:
 
         Args:
             error: why this rank leaves it.
+
+        Raises:
+            CuszError: ADIOS2 cannot close it.
         """
         with self._lock:
             engine, self._engine = self._engine, None
@@ -124,7 +136,9 @@ class Input:
                 comm.allgather("it has closed it" if error is None else _described(error))
             # An open step is not ended: that is collective, and fails where a request has failed.
             if self.is_stream or self.n_steps:  # ADIOS2's Close crashes on a file that is still empty
-                engine.close()
+                with self._calling("close"):
+                    engine.close()
+            self._unfinished.clear()
 
     def received(self) -> Iterator[int]:
         """The steps of a stream as they arrive; each is open until the next one is requested."""
@@ -134,16 +148,18 @@ class Input:
         while self._engine is not None:
             self._require_all()
             comm, self._comm = self._comm, None
-            if not is_first:
-                self._engine.end_step()
+            with self._calling("go to the next step of"):
+                if not is_first:
+                    self._engine.end_step()
+                status = self._engine.begin_step()
             is_first = False
-            status = self._engine.begin_step()
             if status == statuses.EndOfStream:
                 return
             if status != statuses.OK:
                 raise CuszError(f"ADIOS2 cannot receive the next step of {self.path!r}: {status.name}")
             self._comm = comm
-            self.current = int(self._engine.current_step())
+            with self._calling("tell the step of"):
+                self.current = int(self._engine.current_step())
             try:
                 yield self.current
             finally:
@@ -159,7 +175,7 @@ class Input:
                 raise CuszError(f"rank {rank} has left the stream {self.path!r} before its end: {why}")
 
     def attributes(self) -> dict[str, Any]:
-        with self._lock:
+        with self._lock, self._calling("read the attributes of"):
             self._require_open()
             found: dict[str, Any] = {}
             for name in sorted(self._io.available_attributes()):
@@ -172,14 +188,14 @@ class Input:
 
     def attribute_text(self, name: str) -> str:
         """The text of an attribute; "" if there is none."""
-        with self._lock:
+        with self._lock, self._calling(f"read the attribute {name!r} of"):
             self._require_open()
             attribute = self._io.inquire_attribute(name)
             return str(attribute.data_string()) if attribute is not None and attribute.type() == "string" else ""
 
     def types(self) -> dict[str, str]:
         """ADIOS2's types of all variables of a file, or of the open step of a stream, by name."""
-        with self._lock:
+        with self._lock, self._calling("list the variables of"):
             self._require_open()
             if self._types is None or self.is_stream:  # ADIOS2 looks at every block of every variable
                 self._types = {name: told["Type"] for name, told in sorted(self._io.available_variables().items())}
@@ -201,7 +217,7 @@ class Input:
 
     def steps_of(self, name: str) -> dict[int, int]:
         """The steps that have a variable, with ADIOS2's number for each, which counts only those."""
-        with self._lock:
+        with self._lock, self._calling(f"tell the steps of {name!r} in"):
             self._require_step()
             if self.current is not None:
                 return {self.current: self.current}
@@ -218,7 +234,7 @@ class Input:
 
     def shape(self, name: str, step: int) -> Extents | None:
         """The global shape of a variable; () for one value; None for blocks without a global shape."""
-        with self._lock:
+        with self._lock, self._calling(f"tell the shape of {name!r} in"):
             variable = self._variable(name)
             if variable.shape_id().name == "LocalArray":
                 return None
@@ -230,7 +246,7 @@ class Input:
 
     def placed(self, name: str, step: int) -> Placed:
         """Where the blocks of an array lie."""
-        with self._lock:
+        with self._lock, self._calling(f"tell the blocks of {name!r} in"):
             infos = blocks_info(self._engine, name, self._counted(name, step))
             shape = self.shape(name, step) or ()
         if infos is None:
@@ -254,14 +270,14 @@ class Input:
 
     def text(self, name: str, step: int) -> str:
         """The value of a variable of type "string"."""
-        with self._lock:
+        with self._lock, self._calling(f"read {name!r} of"):
             variable = self._selected(name, step)
             return str(self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, mode=self._sync)))
 
     def values(self, name: str, step: int, box: Box, dtype: np.dtype[Any]) -> NDArray[Any]:
         """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it."""
         target = np.zeros(box[1], dtype)  # ADIOS2 leaves what no block covers as it is
-        with self._lock:
+        with self._lock, self._calling(f"read {name!r} of"):
             variable = self._selected(name, step)
             if box[1]:
                 variable.set_selection([list(box[0]), list(box[1])])
@@ -272,7 +288,7 @@ class Input:
     def block(self, name: str, step: int, number: int, count: Extents, dtype: np.dtype[Any]) -> NDArray[Any]:
         """A block of a variable without a global shape."""
         target = np.zeros(count, dtype)
-        with self._lock:
+        with self._lock, self._calling(f"read {name!r} of"):
             variable = self._selected(name, step)
             variable.set_block_selection(number)
             if target.size:
@@ -289,16 +305,12 @@ class Input:
         """
         ones = [1] * len(start)
         target = np.empty(ones, dtype)
-        with self._lock:
+        with self._lock, self._calling(f"read {name!r} of"):
             variable = self._selected(name, step)
             variable.set_selection([list(start), ones])
             return self._plugin.capture(name, capacity, lambda: self._get(name, variable, target))
 
     # ----------------------------------------------------------------------------------------------------- inside
-
-    @property
-    def _is_bp4(self) -> bool:
-        return not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
 
     @property
     def _sync(self) -> Any:
@@ -319,25 +331,32 @@ class Input:
         if self.is_stream and self.current is None:
             raise ParameterError(f"no step of the stream {self.path!r} is open: read in the loop over its steps")
 
+    def _calling(self, what: str) -> AbstractContextManager[None]:
+        """Errors of ADIOS2 in the `with` block become those of this package."""
+        return calling_adios2(f"{what} {self.path!r}")
+
     def _attempt(self, what: str, work: Callable[[], _T]) -> _T:
+        """Calls ADIOS2, of a file once more if there were no descriptors left, but some that others can do without."""
         try:
             return work()
-        except CuszError:
-            raise
         except Exception as error:
-            raise CuszError(f"ADIOS2 cannot {what} {self.path!r}: {without_colours(error)}") from error
+            is_short = os.strerror(errno.EMFILE) in str(error) or os.strerror(errno.ENFILE) in str(error)
+            if self.is_stream or not is_short or not close_kept():
+                raise converted(error, f"cannot {what} {self.path!r}") from error
+        with self._calling(what):
+            return work()
 
     def _get(self, name: str, variable: Any, target: NDArray[Any]) -> None:
         try:
             self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, target, self._sync))
         except Exception as error:
+            self._unfinished.append(target)
             if self.is_stream:
                 self._failure = self._failure or _described(error)
-                self._unfinished.append(target)
             raise
 
     def _variable(self, name: str) -> Any:
-        with self._lock:
+        with self._lock, self._calling(f"find {name!r} in"):
             self._require_open()
             variable = self._io.inquire_variable(name)
             if variable is None:
@@ -357,18 +376,19 @@ class Input:
     def _names_of_steps(self) -> list[set[str]]:
         """The variables of every step of a file; only reading it as a stream tells which steps have a variable."""
         if self._names_by_step is None:
-            io = self._declare("cusz_steps")
-            engine = self._attempt("open", lambda: io.open(self.path, self._adios2.Mode.Read))
             found: list[set[str]] = []
-            try:
-                while len(found) < self.n_steps and (
-                    engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK
-                ):
-                    found.append(set(io.available_variables()))
-                    engine.end_step()
-            finally:
-                engine.close()
-                self._adios.remove_io("cusz_steps")
+            with self._calling("look at the steps of"):
+                io = self._declare("cusz_steps")
+                try:
+                    engine = self._attempt("open", lambda: io.open(self.path, self._adios2.Mode.Read))
+                    with closing(engine.close, self.path):
+                        while len(found) < self.n_steps and (
+                            engine.begin_step(self._adios2.StepMode.Read, 0.0) == self._adios2.StepStatus.OK
+                        ):
+                            found.append(set(io.available_variables()))
+                            engine.end_step()
+                finally:
+                    self._adios.remove_io("cusz_steps")
             self._names_by_step = found
         return self._names_by_step
 

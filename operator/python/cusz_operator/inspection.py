@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
+from cusz_core.errors import CorruptArchiveError, ParameterError, UnsupportedError
 
 from . import blocktable, checks
+from .adios2_errors import calling_adios2, closing
 from .blocks import begin_in_others
 from .errors import PluginError
 from .plugin import PLUGIN_NAME, Plugin, refuse_several_copies, without_colours
@@ -251,7 +252,8 @@ class OpenFile:
             PluginError: ADIOS2 loaded another copy of the plugin.
         """
         for n_done, step in enumerate(self._steps(steps)):
-            n_steps = max(step.engine.steps() if steps is None else len(steps), n_done + 1)
+            with calling_adios2(f"count the steps of {self._path!r}"):
+                n_steps = max(step.engine.steps() if steps is None else len(steps), n_done + 1)
             names = [name for name in sorted(step.variables) if variables is None or name in variables]
             for number, name in enumerate(names):
                 begin = (n_done + number / len(names)) / n_steps
@@ -270,24 +272,28 @@ class OpenFile:
             refuse_several_copies()
 
     def _steps(self, wanted: Collection[int] | None) -> Iterator[_Step]:
-        io = self.adios2.Adios().declare_io("cusz_inspect")
-        io.set_parameters({"OpenTimeoutSecs": "1"})
-        try:
+        with calling_adios2(f"open {self._path!r}"):
+            io = self.adios2.Adios().declare_io("cusz_inspect")
+            io.set_parameters({"OpenTimeoutSecs": "1"})
             engine = io.open(self._path, self.adios2.Mode.Read)
-        except Exception as error:
-            raise CuszError(f"ADIOS2 cannot open {self._path!r}: {without_colours(error)}") from error
-        try:
-            while engine.begin_step(self.adios2.StepMode.Read, 0.0) == self.adios2.StepStatus.OK:
-                number = int(engine.current_step())
+        with closing(engine.close, self._path):
+            while (number := self._next(engine)) is not None:
                 if wanted is None or number in wanted:
-                    found = io.available_variables()
+                    with calling_adios2(f"list the variables of {self._path!r}"):
+                        found = io.available_variables()
                     variables = {name: own for name, own in found.items() if not blocktable.is_table(name)}
                     yield _Step(number, io, engine, variables)
-                engine.end_step()
+                with calling_adios2(f"end a step of {self._path!r}"):
+                    engine.end_step()
                 if wanted is not None and number >= max(wanted, default=0):
                     return
-        finally:
-            engine.close()
+
+    def _next(self, engine: Any) -> int | None:
+        """The number of the step that follows, which is then open; None at the end."""
+        with calling_adios2(f"go to the next step of {self._path!r}"):
+            if engine.begin_step(self.adios2.StepMode.Read, 0.0) != self.adios2.StepStatus.OK:
+                return None
+            return int(engine.current_step())
 
 
 class Part:
@@ -361,11 +367,12 @@ class Part:
 
     def _described(self) -> list[Block]:
         """The blocks as ADIOS2 describes them."""
-        # BP5 gives the rank that wrote a block, BP4 the number of a file.
-        tells_writer = self._opened.engine.impl.Type().startswith("BP5")
+        with calling_adios2(f"tell the blocks of {self.name!r}"):
+            # BP5 gives the rank that wrote a block, BP4 the number of a file.
+            tells_writer = self._opened.engine.impl.Type().startswith("BP5")
+            infos = blocks_info(self._opened.engine, self.name, self.step)
         has_shape = bool(self._opened.variables[self.name]["Shape"])
         blocks = []
-        infos = blocks_info(self._opened.engine, self.name, self.step)
         if infos is None:
             return self._described_otherwise()
         for info in infos:
@@ -397,10 +404,10 @@ class Part:
 
     def _stored_table(self) -> NDArray[Any] | None:
         """The block table, if there is one, verified by itself."""
-        variable = self._opened.io.inquire_variable(blocktable.table_name(self.name))
-        if variable is None:
-            return None
         try:
+            variable = self._opened.io.inquire_variable(blocktable.table_name(self.name))
+            if variable is None:
+                return None
             shape = variable.shape()
             rows = np.empty(shape, np.float64)
             variable.set_selection([[0] * len(shape), shape])
@@ -429,15 +436,15 @@ class Part:
         count = block["count"]
         ones = [1] * len(count)
         target = np.empty(count if selection is _Selection.BLOCK else ones, dtype)
-        variable = self._opened.io.inquire_variable(self.name)
-        if selection is not _Selection.ELEMENT:
-            variable.set_block_selection(block["block"])
-        if selection is _Selection.ELEMENT_OF_BLOCK:
-            variable.set_selection([[0] * len(count), ones])
-        if selection is _Selection.ELEMENT:
-            variable.set_selection([list(block["start"]), ones])
 
         def get() -> None:
+            variable = self._opened.io.inquire_variable(self.name)
+            if selection is not _Selection.ELEMENT:
+                variable.set_block_selection(block["block"])
+            if selection is _Selection.ELEMENT_OF_BLOCK:
+                variable.set_selection([[0] * len(count), ones])
+            if selection is _Selection.ELEMENT:
+                variable.set_selection([list(block["start"]), ones])
             self._opened.engine.get(variable, target, self._file.adios2.Mode.Sync)
 
         raw_bytes = math.prod(count) * dtype.itemsize

@@ -21,6 +21,7 @@ import cusz_core
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks, ranks, statistics
+from .adios2_errors import converted
 from .agreement import Description, Value, bytes_needed
 from .blocks import PreparedBlock
 from .parameters import define_operator
@@ -86,9 +87,9 @@ class Output:
         """
         self.has_statistics = has_statistics
         self._is_drained = any(key.lower() == "burstbufferpath" and value for key, value in parameters.items())
-        self._io.set_parameters({**parameters, "StatsLevel": str(int(has_statistics))})
         mode = self._adios2.Mode.Append if append else self._adios2.Mode.Write
         try:
+            self._io.set_parameters({**parameters, "StatsLevel": str(int(has_statistics))})
             with contextlib.ExitStack() as stack:
                 for comm in [] if self.is_file else self._comm:
                     stack.enter_context(told_apart(self._adios2, comm, parameters))
@@ -96,7 +97,7 @@ class Output:
             if record_checks and self.is_file:
                 self._checks = checks.Recorder(Path(self._path), append)
         except Exception as error:
-            raise CuszError(f"ADIOS2 cannot open it: {without_colours(error)}") from error
+            raise converted(error, "cannot open it") from error
 
     def watch(self, what: str, others: int) -> AbstractContextManager[None]:
         """While all ranks are in a call of ADIOS2: ends this process, and so the job, if it does not come back.
@@ -209,10 +210,13 @@ class Output:
 
     def close(self) -> None:
         engine, self._engine = self._engine, None
-        engine.close()
-        if self._checks is not None:
-            self._checks.record()
-            self._checks.close()
+        try:
+            engine.close()
+            if self._checks is not None:
+                self._checks.record()
+        finally:
+            if self._checks is not None:
+                self._checks.close()
 
     def abandon(self) -> None:
         """Drops the file without completing the open step, as closing would."""

@@ -25,6 +25,7 @@ from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, checks
+from .adios2_errors import close_after
 from .blocks import Extents, field_shape, first_overlap
 from .datafiles import DataFiles, Place, StoredVariable, places_of
 from .input import DTYPES, Box, Input, Placed
@@ -144,7 +145,7 @@ class Reader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._close(error)
+        close_after(error, lambda: self._close(error))
 
     def __repr__(self) -> str:
         if not self._input.is_open:
@@ -167,7 +168,11 @@ class Reader:
         return self._input.attributes()
 
     def close(self) -> None:
-        """Closes the file or stream (a stream that has not ended: collective). A second call does nothing."""
+        """Closes the file or stream (a stream that has not ended: collective). A second call does nothing.
+
+        Raises:
+            CuszError: ADIOS2 cannot close it.
+        """
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:

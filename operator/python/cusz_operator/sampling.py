@@ -20,6 +20,7 @@ from cusz_core import tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
+from .adios2_errors import calling_adios2
 from .errors import PluginError
 from .inspection import DTYPES, extents_of, import_adios2, like, listed
 from .plugin import Plugin, without_colours
@@ -107,21 +108,21 @@ def sampled_variables(
         plugin = Plugin()
     except PluginError:  # then ADIOS2 cannot read what it compressed either
         plugin = None
-    io = adios2.Adios().declare_io("cusz_sampling")
-    io.set_parameters({"OpenTimeoutSecs": "1"})
-    try:
+    with calling_adios2(f"open {path!r}"):
+        io = adios2.Adios().declare_io("cusz_sampling")
+        io.set_parameters({"OpenTimeoutSecs": "1"})
         engine = io.open(path, adios2.Mode.ReadRandomAccess)
-    except Exception as error:
-        raise CuszError(f"ADIOS2 cannot open {path!r}: {without_colours(error)}") from error
     try:
-        available = {name: d for name, d in io.available_variables().items() if not blocktable.is_table(name)}
+        with calling_adios2(f"list the variables of {path!r}"):
+            available = {name: d for name, d in io.available_variables().items() if not blocktable.is_table(name)}
         if not available:
             raise CuszError(f"{path!r}: there is no complete step in it, or no variable")
         for name in names:
             _require(name, available)
         for name, description in sorted(available.items()):
             if description["Type"] in DTYPES and (not names or name in names):
-                run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
+                with calling_adios2(f"tell the shape of {name!r} in {path!r}"):
+                    run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
                 yield run.sampled(**options)
     finally:
         with contextlib.suppress(Exception):  # BP5 fails again where it could not open a file
@@ -147,12 +148,12 @@ class _Run:
         self.adios2, self.engine, self.variable, self.plugin = adios2, engine, variable, plugin
         self.description = description
         self.name = variable.name()
+        self.shape = tuple(map(int, variable.shape()))
         self.dtype = DTYPES[description["Type"]]
 
     def sampled(self, **options: Unpack[Options]) -> SampledVariable:
         n_steps = int(self.description["AvailableStepsCount"])
-        shape = tuple(map(int, self.variable.shape()))
-        known = SampledVariable(self.name, self.description["Type"], shape, n_steps)
+        known = SampledVariable(self.name, self.description["Type"], self.shape, n_steps)
         if self.description["SingleValue"] == "true":
             return dataclasses.replace(known, remark="a single value, which no operator compresses")
         try:

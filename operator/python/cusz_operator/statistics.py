@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import cusz_core
 
+from .adios2_errors import calling_adios2
 from .parameters import define_operator
 from .plugin import Plugin, PutRange, keep_for_ever, without_colours
 
@@ -90,7 +91,7 @@ def are_in(adios2: Any, path: Path) -> bool | None:
 
     A file must have them for all steps or for none: otherwise BP5 readers crash.
     """
-    with adios2.FileReader(str(path)) as run:
+    with calling_adios2(f"read {str(path)!r}"), adios2.FileReader(str(path)) as run:
         fields = [v for v in run.available_variables().values() if v["Type"] in _TYPES and v["SingleValue"] != "true"]
         # Without statistics, ADIOS2 reports 0. A Writer's files have block tables, which are never all zero.
         return any(float(v["Min"]) or float(v["Max"]) for v in fields) if fields else None

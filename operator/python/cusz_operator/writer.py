@@ -19,6 +19,7 @@ from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Mode, Parameters
 
 from . import blocktable, checks, statistics
+from .adios2_errors import calling_adios2, close_after, converted
 from .agreement import (
     Agreed,
     Description,
@@ -42,7 +43,7 @@ from .engine_options import Engine, engine_parameters, require_path, statistics_
 from .goals import GOALS, LIMITS, STEP, PutOptions, Wanted, WriterOptions, layered, wanted_of
 from .inspection import import_adios2
 from .output import Output, require_room
-from .plugin import plugin_path, without_colours
+from .plugin import plugin_path
 from .progress import Tally, VariableSummary, print_step, print_summary
 from .ranks import Failure, Ranks, failure_of, raise_first
 from .representation import Stored, is_exact, one_value
@@ -233,7 +234,8 @@ class Writer:
             raise_first([other.failure for other in told], where, error)
             wanted = statistics_agreed(told, where)
             # From here on ADIOS2 communicates.
-            output = Output(adios2, self._path, engine, self._ranks.comm)
+            with calling_adios2(f"begin to write {self._path!r}"):
+                output = Output(adios2, self._path, engine, self._ranks.comm)
             self._ranks.agree(_error_of(output.prepare), where)
             wanted = wanted and self._can_have_statistics(bool(told[0].has_statistics), where)
             self._compressor = Compressor(ranges or wanted)
@@ -371,7 +373,7 @@ class Writer:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             return  # the process is being stopped: it must not wait for other ranks
-        self._close(error)
+        close_after(error, lambda: self._close(error))
 
     # ----------------------------------------------------------------------------------------------------- inside
 
@@ -755,7 +757,5 @@ def _error_of(work: Callable[[], None], *, of_adios2: bool = False) -> Exception
     try:
         work()
     except Exception as error:
-        if not of_adios2 or isinstance(error, CuszError):
-            return error
-        return CuszError(f"ADIOS2 failed: {without_colours(error)}")
+        return converted(error, "failed") if of_adios2 else error
     return None

@@ -1,0 +1,71 @@
+"""Errors of ADIOS2, which it raises as RuntimeError, ValueError and others, become those of this package.
+
+Every call of ADIOS2 is in one of these, or its error is passed to `converted`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from cusz_core.errors import CuszError, OutOfMemoryError
+
+from .plugin import without_colours
+
+__all__ = ["calling_adios2", "close_after", "closing", "converted"]
+
+
+def converted(error: Exception, what: str) -> CuszError:
+    """An error that came of a call of ADIOS2, as one of this package; one that is already is returned as it is.
+
+    Args:
+        what: ADIOS2 did, for the message: "cannot open 'run.bp'".
+    """
+    if isinstance(error, CuszError):
+        return error
+    kind = OutOfMemoryError if isinstance(error, MemoryError) else CuszError
+    return kind(f"ADIOS2 {what}: {without_colours(error)}")
+
+
+@contextlib.contextmanager
+def calling_adios2(what: str) -> Iterator[None]:
+    """Errors in the `with` block become those of this package.
+
+    Args:
+        what: it cannot do if it fails: "open 'run.bp'".
+    """
+    try:
+        yield
+    except CuszError:
+        raise
+    except Exception as error:
+        raise converted(error, f"cannot {what}") from error
+
+
+def close_after(error: BaseException | None, close: Callable[[], object]) -> None:
+    """Calls `close`. If there is an error already, that is the one to be told: one of `close` is then a note of it."""
+    try:
+        close()
+    except Exception as failure:
+        if error is None:
+            raise
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"Closing failed, too: {without_colours(failure)}")
+        elif error.__context__ is None:
+            error.__context__ = failure
+
+
+@contextlib.contextmanager
+def closing(close: Callable[[], object], path: str) -> Iterator[None]:
+    """Calls `close`, which closes ADIOS2's file, at the end of the `with` block."""
+
+    def call() -> None:
+        with calling_adios2(f"close {path!r}"):
+            close()
+
+    try:
+        yield
+    except BaseException as error:
+        close_after(error, call)
+        raise
+    call()

@@ -1,0 +1,249 @@
+"""Whichever call of ADIOS2 fails, users get an error of this package, and the first one (adios2_errors.py)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_core
+import cusz_operator as cz
+import support
+from cusz_operator import input as reader_input
+from cusz_operator import inspection, output, sampling, statistics, writer
+
+adios2 = pytest.importorskip("adios2")
+
+ENGINES = ["BP5", "BP4"]
+MESSAGE = "\x1b[1;36m[Thu Nov 26]\x1b[0m it fails"
+
+
+class Calls:
+    """Counts calls of ADIOS2, and lets one of them fail.
+
+    Attributes:
+        made: so far, by their names.
+        failing: the number of the call that fails; None: none does.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.failing: int | None = None
+
+    def restart(self, failing: int | None) -> None:
+        self.made, self.failing = [], failing
+
+    def call(self, name: str, work: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        self.made.append(name)
+        if self.failing == len(self.made) - 1:
+            raise (RuntimeError, ValueError, IndexError)[self.failing % 3](MESSAGE)
+        plain = [a._own if isinstance(a, Spied) else a for a in arguments]
+        return self.spied(work(*plain, **named))
+
+    def spied(self, value: Any) -> Any:
+        is_object = type(value).__name__ in ("Adios", "IO", "Engine", "Variable", "Attribute", "FileReader")
+        return Spied(self, value) if is_object else value
+
+
+class Spied:
+    """An object of ADIOS2, or the module, whose methods are counted."""
+
+    def __init__(self, calls: Calls, own: Any) -> None:
+        self._calls, self._own = calls, own
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._own, name)
+        if name in ("Adios", "FileReader") or (callable(value) and not isinstance(value, type)):
+            return lambda *arguments, **named: self._calls.call(name, value, arguments, named)
+        return self._calls.spied(value)
+
+    def __enter__(self) -> Spied:
+        self._own.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._own.__exit__(*error)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    found = Calls()
+    statistics.problem()  # a trial, once in a process
+    for module in (reader_input, inspection, sampling, writer):
+        monkeypatch.setattr(module, "import_adios2", lambda: Spied(found, adios2))
+    monkeypatch.setattr(output, "keep_for_ever", lambda adios: None)  # ADIOS2 has not failed: its destructors work
+    return found
+
+
+def write(path: Path, engine: Any, *, append: bool = False) -> None:
+    x = support.smooth((40, 50), support.F32)
+    with cz.Writer(path, engine=engine, eb=1e-3, append=append, progress=False) as out:
+        out.attribute("title", "t")
+        for step in range(2):
+            with out.step():
+                out.put("T", x, dims=("y", "x"))
+                out.put("time", 0.5)
+                out.put("name", "text")
+                if step == 1:
+                    out.put("late", np.arange(20, dtype=np.int16))
+
+
+def other(path: Path, engine: str) -> None:
+    """A file that another program wrote: without block tables, and with a variable that only one step has."""
+    io = adios2.Adios().declare_io("other")
+    io.set_engine(engine)
+    io.define_attribute("title", "t")
+    x = support.smooth((40, 50), support.F32)
+    engine_of_file = io.open(str(path), adios2.Mode.Write)
+    for step in range(2):
+        engine_of_file.begin_step()
+        for name in ("T", "late")[: 1 + step]:
+            variable = io.inquire_variable(name) or io.define_variable(name, x, x.shape, [0, 0], x.shape)
+            engine_of_file.put(variable, x, adios2.Mode.Sync)
+        variable = io.inquire_variable("local") or io.define_variable("local", x, [], [], x.shape)
+        engine_of_file.put(variable, x, adios2.Mode.Sync)
+        engine_of_file.end_step()
+    engine_of_file.close()
+
+
+def error_of(work: Callable[[], object]) -> Exception | None:
+    try:
+        work()
+    except Exception as error:
+        return error
+    return None
+
+
+def require_own(error: Exception | None, call: str) -> None:
+    assert error is None or isinstance(error, cusz_core.CuszError), f"{call}: {error!r}"
+    assert "\x1b" not in str(error), call
+
+
+def beside(error: BaseException) -> str:
+    """What is told with an error that came later."""
+    return "; ".join([*getattr(error, "__notes__", ()), str(error.__context__)])
+
+
+def read_all(path: Path) -> None:
+    with cz.Reader(path) as run:
+        assert repr(run)
+        assert run.attributes
+        for step in run:
+            for name in step.variables:
+                step.read(name, **({"block": 0} if name == "local" else {}))
+                if name in ("T", "late"):
+                    step.blocks(name)
+                    step.value_range(name)
+                    step.verify(name)
+
+
+def inspect_all(path: Path) -> None:
+    assert len(list(cz.inspect_bp(path, variables=["T"], check=True))) == 2
+    assert list(cz.inspect_bp(path))
+
+
+def sample_all(path: Path) -> None:
+    assert list(sampling.sampled_variables(path))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("make", [write, other])
+@pytest.mark.parametrize("use", [read_all, inspect_all, sample_all])
+def test_every_call_that_reads(
+    use: Callable[[Path], None], make: Callable[[Path, str], None], engine: str, calls: Calls, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.bp"
+    make(path, engine)
+    calls.restart(None)
+    use(path)
+    names = list(calls.made)
+    assert len(names) > 10
+    errors = []
+    for failing, name in enumerate(names):
+        calls.restart(failing)
+        errors.append(error_of(lambda: use(path)))
+        require_own(errors[-1], f"{name}, call {failing}")
+    assert any(errors)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("append", [False, True])
+def test_every_call_that_writes(append: bool, engine: str, calls: Calls, tmp_path: Path) -> None:
+    original = tmp_path / "original.bp"
+    write(original, engine)
+
+    def use() -> None:
+        path = tmp_path / "run.bp"
+        shutil.rmtree(path, ignore_errors=True)
+        if append:
+            shutil.copytree(original, path)
+        write(path, engine, append=append)
+
+    calls.restart(None)
+    use()
+    for failing, name in enumerate(list(calls.made)):
+        calls.restart(failing)
+        require_own(error_of(use), f"{name}, call {failing}")
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> Iterator[cz.Reader]:
+    """A Reader whose file has been removed."""
+    path = tmp_path / "run.bp"
+    write(path, "BP5")
+    run = cz.Reader(path)
+    shutil.rmtree(path)
+    yield run
+    run.close()
+
+
+def test_closing_a_reader_whose_file_is_gone(gone: cz.Reader) -> None:
+    with pytest.raises(cusz_core.CuszError, match="ADIOS2 cannot read 'late'"):
+        gone[1].read("late")
+    with pytest.raises(cusz_core.CuszError, match=r"^ADIOS2 cannot close '.*run\.bp': \[[^\x1b]*$"):
+        gone.close()
+
+
+def test_an_error_of_closing_does_not_hide_the_first_one(gone: cz.Reader) -> None:
+    with pytest.raises(cusz_core.CuszError, match="ADIOS2 cannot read 'late'") as caught, gone:
+        gone[1].read("late")
+    assert "ADIOS2 cannot close" in beside(caught.value)
+
+
+def test_nor_does_one_of_closing_a_writer(calls: Calls, tmp_path: Path) -> None:
+    def fail() -> None:
+        with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out:
+            with out.step():
+                out.put("T", support.smooth((40, 50), support.F32))
+            calls.failing = len(calls.made)
+            raise KeyError("own")
+
+    error = error_of(fail)
+    assert isinstance(error, KeyError)
+    assert "ADIOS2 failed: [Thu Nov 26] it fails" in beside(error)
+
+
+@pytest.mark.parametrize("read", [inspection.inspect_bp, sampling.sampled_variables])
+def test_nor_does_one_of_closing_what_is_listed(
+    read: Callable[[Path], Iterator[Any]], calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.bp"
+    write(path, "BP5")
+    calls.restart(None)
+    list(read(path))
+    last = len(calls.made) - 1
+    assert calls.made[last] == "close"
+
+    def listed(*_: object, **__: object) -> Any:
+        calls.failing = len(calls.made)
+        raise KeyError("own")
+
+    monkeypatch.setattr(inspection.Part, "blocks", listed)
+    monkeypatch.setattr(sampling._Run, "sampled", listed)
+    calls.restart(None)
+    with pytest.raises(KeyError, match="own"):
+        list(read(path))
