@@ -92,13 +92,13 @@ class Parameters:
             "rel"), or of every value ("pw_rel"). 0 is lossless to the bit. Modes "psnr" and "ratio": the PSNR in dB,
             above 0, or the ratio, above 1.
         mode: "abs": |d - d'| <= eb. "rel": |d - d'| <= eb * (max - min), over values that are finite and not `fill`,
-            rounded as a float is; a field of one value has range 0 and is stored exactly. (Both may lose the sign of a zero.) "pw_rel":
-            |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes. Bounds too small
-            for its arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives. "psnr", "ratio":
-            an absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the archive states it and
-            keeps it. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that no bound up to the value
-            range gives is a ParameterError. The search takes a few compressions, of a sample first if the field has
-            more than 2^21 values, on the CPU.
+            rounded as a float is; a field of one value has range 0 and is stored exactly. (Both may lose the sign of a
+            zero.) "pw_rel": |d - d'| <= eb * |d|, with every sign kept and zeros exact; for values of many magnitudes.
+            Bounds too small for its arithmetic, about 2e-7 for float32 and 4e-15 for float64, give lossless archives.
+            "psnr", "ratio": an absolute bound is sought that gives the PSNR in dB, or the ratio, that `eb` is; the
+            archive states it and keeps it. PSNR (as in `Verification`) and ratio are not below `eb`; a ratio that no
+            bound up to the value range gives is a ParameterError. The search takes a few compressions, of a sample
+            first if the field has more than 2^21 values, on the CPU.
         bins: quantisation bins coded directly, a power of two from 64 to 8192.
         backend: "auto": on the device where the field or the archive lies, else on the CPU. "cuda": on a device; a
             host array is copied there. "cpu": on the CPU, for host arrays only. The archives are the same.
