@@ -522,6 +522,8 @@ def run_part(part: Callable[[Part], list[Row]], options: argparse.Namespace) -> 
         if comm.rank == 0:
             options.json.write_text(json.dumps(rows))
     except BaseException:
+        if comm.size == 1:  # mpirun may not pass on what a rank wrote before it aborts, and no other rank waits
+            raise
         import traceback
 
         traceback.print_exc()
