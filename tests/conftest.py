@@ -101,8 +101,11 @@ def mark_cases(items: list[pytest.Item]) -> None:
         if hasattr(item, "callspec") and not item.keywords.keys() & {"full", "long"}:
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in functions.values():
+        mark = cases[0].get_closest_marker("quick")
+        if mark and mark.args == ("all",):
+            continue
         quick = tiers.covering([case.callspec.params for case in cases])  # type: ignore[attr-defined]
-        if mark := cases[0].get_closest_marker("quick"):
+        if mark:
             quick = set(tiers.spread(sorted(quick), mark.args[0]))
         for i, case in enumerate(cases):
             if i not in quick:

@@ -34,6 +34,7 @@ def tile_headers(archive: bytes, info: Info) -> list[int]:
     return [struct.unpack_from("<I", archive, at)[0] for at, _ in tiles]
 
 
+@pytest.mark.quick("all")
 @support.cases("name, shape, dtype", KINDS, SHAPES, DTYPES, few=COVERING)
 def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     kind = KINDS[name]

@@ -44,6 +44,7 @@ def of_kind(context: Context, name: str, shape: tuple[int, ...], dtype: np.dtype
 # ---- Kinds of fields
 
 
+@pytest.mark.quick("all")
 @support.cases("name, shape, dtype", KINDS, spline_kinds.SHAPES, DTYPES, few=spline_kinds.COVERING)
 def test_kinds_and_shapes(simt: Library, reused: Context, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     of_kind(reused, name, shape, dtype)

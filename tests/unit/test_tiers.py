@@ -112,6 +112,11 @@ def test_pairs(a, b, c): pass
 @pytest.mark.parametrize("a", range(5))
 def test_one(a): pass
 
+@pytest.mark.quick("all")
+@pytest.mark.parametrize("a", range(3))
+@pytest.mark.parametrize("b", range(4))
+def test_whole(a, b): pass
+
 @pytest.mark.full
 def test_long(): pass
 
@@ -161,17 +166,13 @@ def test_a_new_reason_to_skip_fails_in_ci(run_project) -> None:
 
 def test_tiers_of_a_project(names_of) -> None:
     quick = names_of()
-    assert {name.partition("[")[0] for name in quick} == {
-        "test_covered",
-        "test_pairs",
-        "test_one",
-        "test_short",
-        "test_skipped",
-    }
+    names = ("covered", "pairs", "one", "whole", "short", "skipped")
+    assert {name.partition("[")[0] for name in quick} == {f"test_{name}" for name in names}
     assert sum(name.startswith("test_covered") for name in quick) == 4
     assert sum(name.startswith("test_one") for name in quick) == 1
+    assert sum(name.startswith("test_whole") for name in quick) == 12
     everything = names_of("--all")
-    assert len(everything) == 12 + 8 + 5 + 1 + 1 + 1
+    assert len(everything) == 12 + 8 + 5 + 12 + 1 + 1 + 1
     of_part = names_of("--parts", "core")
     assert len(of_part) == len(everything) - 4  # the product
     assert names_of("--parts", "nodes") == quick
