@@ -159,14 +159,14 @@ def test_a_full_disk(engine: str, ranks: int, program: Callable, python: Callabl
 @pytest.mark.mpi
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_disk_that_is_full_from_the_start(engine: str, program: Callable, tmp_path: Path) -> None:
-    """Nobody hangs, and no process crashes, even where ADIOS2 cannot close the file."""
+    """Nobody hangs, and no process crashes, even where ADIOS2 cannot close the file; that does not hide why."""
     done = program(in_own_mounts(ON_A_SMALL_DISK, tmp_path, "16k", "3", engine, "checked"), check=False)
     assert done.returncode not in (0, 124)
     assert "Signal: Aborted" not in done.stderr
     told = logs(tmp_path / "run.bp", 3)
     assert told == [told[0]] * 3
     assert "step 0 of this Writer is not written: rank 0: the disk is full" in told[0][0]
-    assert "cannot close" in told[0][1]
+    assert told[0][1].removeprefix("error ") == told[0][0].removeprefix("error ")
 
 
 @pytest.mark.full
