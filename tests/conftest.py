@@ -124,12 +124,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workeroutput"):
         config.workeroutput["counts"] = dict(config.stash.get(COUNTS, Counter()))
         return
-    if new := new_skips(config):
+    if new_skips(config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        config.stash[NEW_SKIPS] = new
-
-
-NEW_SKIPS = pytest.StashKey[list[str]]()
 
 
 def skips(config: pytest.Config) -> Counter[str]:
@@ -157,7 +153,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.line(f"{n:6} {reason}")
     for reason, n in skips(config).most_common():
         terminalreporter.line(f"{n:6} skipped: {reason}")
-    for reason in config.stash.get(NEW_SKIPS, []):
+    for reason in new_skips(config):
         terminalreporter.line(
             f"ERROR: no test may be skipped for this reason in CI (allowed_skips.txt): {reason}", red=True
         )

@@ -342,20 +342,29 @@ def test_many_files_in_threads_with_few_descriptors(file: tuple[Path, np.ndarray
         assert int(python(IN_THREADS, path, str(limit)).stdout) == limit // 8
 
 
-WITHOUT_ANY_LEFT = """
+#: Begins programs that use up their descriptors.
+FEW_DESCRIPTORS = """
 import os, resource, sys
 from pathlib import Path
+import numpy as np
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import cusz_operator as cz
 from cusz_operator import datafiles
+
+def take_all():
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return taken
+"""
+
+WITHOUT_ANY_LEFT = f"""{FEW_DESCRIPTORS}
 several = [datafiles.DataFiles(Path(sys.argv[1])) for _ in range(9)]
 for data in several[:8]:
     data._file(0)
-taken = []
-try:
-    while True:
-        taken.append(os.open(os.devnull, os.O_RDONLY))
-except OSError:
-    pass
+take_all()
 assert several[8]._file(0) is not None  # instead of others
 assert several[0]._file(0) is not None
 """
@@ -365,13 +374,7 @@ def test_kept_files_make_room_if_there_are_no_descriptors(file: tuple[Path, np.n
     python(WITHOUT_ANY_LEFT, file[0])
 
 
-FOR_ADIOS2 = """
-import os, resource, sys
-from pathlib import Path
-import numpy as np
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-import cusz_operator as cz
-from cusz_operator import datafiles
+FOR_ADIOS2 = f"""{FEW_DESCRIPTORS}
 path = Path(sys.argv[1])
 with cz.Reader(path) as run:
     expected = run[0].read("T00")
@@ -379,12 +382,7 @@ kept = [datafiles.DataFiles(path) for _ in range(5)]
 for data in kept:
     data._file(0)
 with cz.Reader(path) as run:
-    taken = []
-    try:
-        while True:
-            taken.append(os.open(os.devnull, os.O_RDONLY))
-    except OSError:
-        pass
+    take_all()
     assert np.array_equal(run[0].read("T00"), expected)  # its block table is read by ADIOS2
 assert not any(data._opened for data in kept)
 """
