@@ -111,6 +111,7 @@ class Input:
             self.n_steps = 0 if self.is_stream else int(self._engine.steps())
             self._is_bp4 = not self.is_stream and str(self._engine.impl.Type()).startswith("BP4")
         self._types: dict[str, str] | None = None
+        self._shapes_of_bp4: dict[tuple[str, int], Extents] = {}
         self._own_steps: dict[str, dict[int, int]] = {}
         self._names_by_step: list[set[str]] | None = None
 
@@ -238,11 +239,28 @@ class Input:
             variable = self._variable(name)
             if variable.shape_id().name == "LocalArray":
                 return None
+            if self._is_bp4:
+                key = (name, step)
+                if key not in self._shapes_of_bp4:
+                    self._shapes_of_bp4[key] = self._shape_of_bp4(name, variable, step)
+                return self._shapes_of_bp4[key]
             shape = variable.shape() if self.is_stream else variable.shape(self._counted(name, step))
-            if not shape and self._is_bp4:  # it shows arrays whose extents are all 0 as single values
-                infos = blocks_info(self._engine, name, step)
-                return () if infos is None or not infos or infos[0]["IsValue"] == "True" else (0,)
             return tuple(int(extent) for extent in shape)
+
+    def _shape_of_bp4(self, name: str, variable: Any, step: int) -> Extents:
+        """BP4 marks a block whose extents are all 0 as it marks a single value, and its reader then takes the shape of
+        another step; if such a block is a variable's first, it reads none of the others as it should."""
+        shape = tuple(int(extent) for extent in variable.shape(step))
+        infos = blocks_info(self._engine, name, step)
+        if not infos or infos[0]["IsValue"] == "True":
+            return shape
+        has_values = any(info["Count"] for info in infos)
+        if has_values and variable.shape_id().name == "GlobalValue":
+            raise CuszError(
+                f"ADIOS2 cannot read {name!r} of {self.path!r}: its first block has no values, so that BP4 takes all "
+                "its blocks for single values; BP5 has no such limit"
+            )
+        return shape if has_values else (0,) * max(len(shape), 1)
 
     def placed(self, name: str, step: int) -> Placed:
         """Where the blocks of an array lie."""
@@ -255,10 +273,9 @@ class Input:
             return Placed(one, one + shape, np.full(1, -1), unknown, unknown, is_known=False)
         ndim = len(shape)
         counts = [extents_of(info["Count"]) for info in infos]
-        ndim = ndim or max(map(len, counts), default=1)
-        none = (
-            0,
-        ) * ndim  # BP4 gives no extents for a block without elements, and blocks without a place have no start
+        ndim = ndim or max(map(len, counts), default=0) or 1
+        # BP4 gives no extents for a block that has none but 0, and blocks without a place have no start.
+        none = (0,) * ndim
         starts = [extents_of(info["Start"]) for info in infos]
         return Placed(
             np.array([start if len(start) == ndim else none for start in starts], np.int64).reshape(-1, ndim),

@@ -753,6 +753,12 @@ class ReaderVariable:
         self.name = name
 
     def __repr__(self) -> str:
+        try:
+            return self._in_words()
+        except CuszError as error:  # it does not keep others from being listed
+            return f"{self.name}: {error}"
+
+    def _in_words(self) -> str:
         step, entry = self._last(), self._reader._entry(self.name)
         shape = self._input.shape(entry.stored[0], step.index)
         size = "blocks without a global shape" if shape is None else str(shape) if shape else "one value"

@@ -181,6 +181,7 @@ class Writer:
             ):  # a mistake in the program: raised before any rank waits for others
                 raise TypeError(f"Writer() got an unexpected keyword argument {key!r}")
         self._path = os.fspath(path)
+        self._engine = engine
         self._ranks = Ranks(comm)
         self._output: Output | None = None
         self._in_step = False
@@ -333,7 +334,13 @@ class Writer:
             return
         for stored in as_stored(name, array):
             parameters, wanted = self._settings_of(stored, name, own)
-            self._blocks.append(prepare(stored, shape, start, dims, parameters, wanted))
+            block = prepare(stored, shape, start, dims, parameters, wanted)
+            if self._engine == "BP4" and not any(block.shape):
+                raise UnsupportedError(
+                    f"variable {name!r} has shape {block.shape}: BP4 holds no array whose extents are all 0 (its "
+                    "readers take it for a single value): use BP5, or put it only at steps in which it has values"
+                )
+            self._blocks.append(block)
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
