@@ -130,6 +130,18 @@ def test_a_dataset_that_grows_and_is_written_in_parts(tmp_path: Path) -> None:
         assert support.violations(x, file["x"][...], 1e-3) == []
 
 
+def test_chunks_that_are_written_again_lose_nothing_more(tmp_path: Path) -> None:
+    """With an absolute bound and the Lorenzo predictor. A file that is opened anew has nothing in HDF5's cache."""
+    x = support.smooth((12, 20, 30), F32)
+    for step in range(12):
+        with h5py.File(tmp_path / "x.h5", "a") as file:
+            if step == 0:
+                file.create_dataset("x", x.shape, F32, chunks=(12, 20, 30), **Cusz(1e-3))
+            file["x"][step] = x[step]
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert support.violations(x, file["x"][...], 1e-3) == []
+
+
 def test_checksums_of_hdf5_may_follow(tmp_path: Path) -> None:
     x = support.smooth((40, 50), F64)
     with h5py.File(tmp_path / "x.h5", "w") as file:

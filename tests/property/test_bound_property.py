@@ -1,13 +1,16 @@
 """Properties that hold for every field, found or refuted by hypothesis."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import cusz_core as cusz
 import support
-from support import DTYPES, check_contract, same_bits
+from support import DTYPES, F32, F64, check_contract, same_bits
 
 settings.register_profile("cusz", deadline=None, max_examples=100, derandomize=True)
 settings.load_profile("cusz")
@@ -121,3 +124,80 @@ def test_no_bytes_crash_the_reader(data, seed):
             pass
         else:
             raise AssertionError("noise was taken for an archive")
+
+
+# Decoded values that are compressed again, as a store does with a chunk of which a part is replaced.
+
+
+def again(x: np.ndarray, eb: float, **options: Any) -> np.ndarray:
+    return cusz.decompress(cusz.compress(x, eb, **options))
+
+
+@given(x=any_fields(), eb=bounds, fill=fills)
+def test_lorenzo_with_an_absolute_bound_changes_nothing(x: np.ndarray, eb: float, fill: float | None) -> None:
+    y = again(x, eb, fill=fill)
+    assert same_bits(again(y, eb, fill=fill), y)
+
+
+@given(case=near_ties())
+def test_nor_where_values_are_near_ties(case: tuple[np.ndarray, float]) -> None:
+    y = again(*case)
+    assert same_bits(again(y, case[1]), y)
+
+
+@given(x=any_fields(), eb=bounds, seed=st.integers(0, 10**6))
+def test_nor_when_values_beside_them_change(x: np.ndarray, eb: float, seed: int) -> None:
+    """Every value is rounded by itself: what it was decoded to, it is decoded to again."""
+    y = again(x, eb)
+    stays = support.integers(y.size, 0, 2, seed).reshape(y.shape) == 1
+    replaced = np.where(stays, y, support.random_bits(y.shape, y.dtype, seed))
+    assert same_bits(again(replaced, eb)[stays], y[stays])
+
+
+FIELDS = {
+    "waves": support.smooth((12, 40, 50), F32),
+    "of doubles": support.smooth((3, 9, 17, 33), F64),
+    "noise": support.random_bits((3000,), F64),
+    "many magnitudes": support.many_magnitudes((40, 50), F32),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fifty_times(name: str) -> None:
+    x = FIELDS[name]
+    y = first = again(x, 1e-3)
+    for _ in range(50):
+        y = again(y, 1e-3)
+    assert same_bits(y, first)
+
+
+@pytest.mark.parametrize("mode", ["abs", "pw_rel"])
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
+@pytest.mark.parametrize("name", ["waves", "many magnitudes"])
+def test_where_something_changes_each_time_adds_a_bound_at_most(name: str, mode: Any, predictor: Any) -> None:
+    x = FIELDS[name].astype(np.float64)
+    y, eb = x, 2.0**-7
+    for times in range(1, 5):
+        y = again(y, eb, mode=mode, predictor=predictor)
+        most = times * eb if mode == "abs" else abs(x) * ((1 + eb) ** times - 1)
+        assert (abs(y - x) <= most).all()  # which has few enough digits to be exact
+
+
+@pytest.mark.parametrize("fill", [None, 1e20])
+def test_an_absolute_bound_worked_out_once(fill: float | None) -> None:
+    """What docs/hdf5.md and docs/zarr.md advise for data that grow within chunks."""
+    x = FIELDS["waves"].copy()
+    if fill is not None:
+        x[:2, :5] = fill
+    eb = cusz.value_range(x, fill).absolute_bound(1e-3)
+    assert eb == cusz.inspect(cusz.compress(x, 1e-3, "rel", fill=fill)).eb_abs
+    chunk = np.zeros_like(x)
+    for step, values in enumerate(x):
+        chunk[step] = values
+        chunk = again(chunk, eb, fill=fill)
+    assert not support.violations(x, chunk, eb, fill)
+
+
+def test_an_illegal_bound() -> None:
+    with pytest.raises(cusz.ParameterError, match="eb is -1"):
+        cusz.value_range(FIELDS["waves"]).absolute_bound(-1)

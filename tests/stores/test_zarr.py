@@ -22,6 +22,7 @@ zarr = pytest.importorskip("zarr")
 if zarr.__version__.startswith("2."):
     pytest.skip("zarr 2 has no format 3", allow_module_level=True)
 
+from cusz_core.numcodecs import Cusz  # noqa: E402
 from cusz_core.zarr import CuszCodec  # noqa: E402
 
 X = support.smooth((20, 30, 40), F32)
@@ -48,6 +49,18 @@ def test_an_array(shape: tuple[int, ...], dtype: np.dtype) -> None:
     create(store, x, CuszCodec(EB))
     array = zarr.open_array(store, mode="r+")
     assert not support.violations(x, np.asarray(array[...]), EB)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_chunks_that_are_written_again_lose_nothing_more(zarr_format: Any) -> None:
+    """With an absolute bound and the Lorenzo predictor."""
+    codec = {"serializer": CuszCodec(EB), "compressors": None} if zarr_format == 3 else {"compressors": Cusz(EB)}
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(), shape=(0, 30, 40), dtype="float32", chunks=X.shape, zarr_format=zarr_format, **codec
+    )
+    for step in X:
+        array.append(step[np.newaxis])
+    assert not support.violations(X, np.asarray(array[...]), EB)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,19 @@ class ValueRange(NamedTuple):
     max: float
     values: int
 
+    def absolute_bound(self, eb: float) -> float:
+        """The bound of mode "abs" that a bound in mode "rel" gives in a field of this range.
+
+        For data that grow: worked out once, it is the same for all parts of them, and for what is written again.
+
+        Args:
+            eb: a fraction of the range, finite and >= 0.
+
+        Raises:
+            ParameterError: `eb` is out of its legal range.
+        """
+        return _native.absolute_bound(arguments.error_bound(eb), self.min, self.max)
+
 
 @overload
 def compress(
