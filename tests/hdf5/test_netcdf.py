@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -84,6 +85,38 @@ def test_h5py_and_netcdf4_in_one_process(
     assert support.same_bits(first[:3], second[:3])
     assert support.violations(new[3:], second[3:], 1e-3) == []
     assert support.violations(new, third, 1e-3) == []
+
+
+READ = {
+    "h5py": "import h5py, numpy; numpy.save({out!r}, h5py.File({path!r})['v'][...])",
+    "netCDF4": "import netCDF4, numpy; numpy.save({out!r}, netCDF4.Dataset({path!r})['v'][...].filled(numpy.nan))",
+}
+
+
+@pytest.mark.parametrize("reader", READ)
+@pytest.mark.parametrize("given", [None, "", "/nowhere"])
+def test_processes_that_are_started_find_it(written: Path, tmp_path: Path, reader: str, given: str | None) -> None:
+    """As dask's workers do. The filters that netCDF4 ships are found as before, if nothing else was asked for."""
+    environment = {key: value for key, value in os.environ.items() if key != "HDF5_PLUGIN_PATH"}
+    if given is not None:
+        environment["HDF5_PLUGIN_PATH"] = given
+    code = READ[reader].format(out=str(tmp_path / "read.npy"), path=str(written))
+    parent = f"import cusz_core.hdf5, subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}], check=True)"
+    printed(sys.executable, "-c", parent, env=environment)
+    assert support.violations(V, np.load(tmp_path / "read.npy"), 1e-3) == []
+
+
+@pytest.mark.parametrize("imports", ["cusz_core.hdf5, netCDF4", "netCDF4, cusz_core.hdf5"])
+def test_the_filters_of_netcdf4_stay_where_they_are_found(tmp_path: Path, imports: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "HDF5_PLUGIN_PATH"}
+    code = f"""import {imports}, sys, subprocess
+with netCDF4.Dataset({str(tmp_path / "z.nc")!r}, "w") as file:
+    file.createDimension("x", 100)
+    file.createVariable("x", "f4", ("x",), compression="zstd")[:] = range(100)
+child = "import netCDF4; print(netCDF4.Dataset({str(tmp_path / "z.nc")!r})['x'][:].sum())"
+subprocess.run([sys.executable, "-c", child], check=True)
+"""
+    assert float(printed(sys.executable, "-c", code, env=environment)) == 4950
 
 
 def values_of(dump: str) -> np.ndarray:

@@ -201,6 +201,21 @@ def gone(tmp_path: Path) -> Iterator[cz.Reader]:
     run.close()
 
 
+def test_checksums_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.bp"
+    with cz.Writer(path, eb=1e-3) as out, out.step():
+        out.put("T", np.ones(5))
+    (path / "cusz.checks").unlink()
+    (path / "cusz.checks").mkdir()
+    for read in (
+        lambda: cz.Reader(path),
+        lambda: list(cz.inspect_bp(path)),
+        lambda: cz.Writer(path, eb=1, append=True),
+    ):
+        with pytest.raises(cusz_core.CuszError, match=r"cannot (read|write) .*run.bp.* directory"):
+            read()
+
+
 def test_closing_a_reader_whose_file_is_gone(gone: cz.Reader) -> None:
     with pytest.raises(cusz_core.CuszError, match="ADIOS2 cannot read 'late'"):
         gone[1].read("late")

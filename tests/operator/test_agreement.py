@@ -94,7 +94,6 @@ def test_no_values_make_a_bound_of_zero() -> None:
     [
         ({"dtype": "float64", "given": "float64"}, "dtype float64 on rank 2 and float32 on rank 1"),
         ({"given": "float16"}, "dtype float16 on rank 2 and float32 on rank 1"),
-        ({"dimensions": ("x",)}, "dims ('x',) on rank 2 and () on rank 1"),
         ({"shape": (101,)}, r"shape (101,) on rank 2 and (100,) on rank 1"),
         ({"parameters": dataclasses.replace(ABS, bins=128)}, "on rank 1: they must be the same"),
         ({"parameters": dataclasses.replace(ABS, fill=0.0)}, "fill=0.0, predictor='lorenzo' on rank 2"),
@@ -105,6 +104,21 @@ def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: st
     said = refused([block("V")], [block()], [block(start=10, **other)])
     assert said.startswith("step 7: variable 'U' has ")
     assert message in said
+
+
+def test_blocks_of_one_rank_must_be_alike_too() -> None:
+    said = refused([block(), block(start=10, shape=(101,))])
+    assert said == (
+        "step 7: variable 'U' has shape (101,) in one put of rank 0 and (100,) in another: they must be the same"
+    )
+
+
+def test_one_block_may_name_the_dimensions_for_all() -> None:
+    named = {"dimensions": ("x",)}
+    for told in ([[block(), block(start=10, **named)]], [[block(**named)], [block(start=10)]]):
+        assert structure(*told).arrays["U"].dimensions == ("x",)
+    said = refused([block()], [block(start=10, **named)], [block(start=20, dimensions=("y",))])
+    assert "dims ('y',) on rank 2 and ('x',) on rank 1: they must be the same" in said
 
 
 def test_a_fill_value_that_is_nan_is_equal_to_itself() -> None:

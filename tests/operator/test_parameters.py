@@ -180,7 +180,7 @@ def test_define_operator() -> None:
     adios = adios2.Adios()
     operator = cusz_operator.define_operator(adios, eb=1e-3, mode="rel", bins=128)
     assert operator.get_parameters()["bins"] == "128"
-    with pytest.raises(ParameterError, match=r"named 'cusz'.*defined twice"):
+    with pytest.raises(ParameterError, match=r"named 'cusz'.*give another name=.*defined twice"):
         cusz_operator.define_operator(adios, eb=1e-3)
     cusz_operator.define_operator(adios, eb=1e-3, name="second")
     with pytest.raises(ParameterError):

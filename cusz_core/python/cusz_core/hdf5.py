@@ -6,12 +6,14 @@
     with h5py.File("run.h5", "w") as file:
         file.create_dataset("T", data=t, chunks=(64, 64, 64), **Cusz(eb=1e-3))
 
-Importing this module lets h5py find the filter, for reading too. Other programs find it by the environment variable
-HDF5_PLUGIN_PATH, for which `python -m cusz_core.hdf5` prints the folder.
+Importing this module lets h5py find the filter, for reading too, and adds its folder to HDF5_PLUGIN_PATH for processes
+that are started from then on, such as dask's workers. For other programs `python -m cusz_core.hdf5` prints the folder.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +31,8 @@ __all__ = ["FILTER_ID", "Cusz", "plugin_path"]
 FILTER_ID = 453
 
 _FILE_NAME = "libcusz_hdf5.so"
+_SEARCH_VARIABLE = "HDF5_PLUGIN_PATH"
+_SEARCHED_BY_HDF5 = "/usr/local/hdf5/lib/plugin"  # unless it is built or told otherwise
 _LAYOUT = 1  # of cd_values
 _N_OF_USER = 5  # of cd_values; the filter adds more when a dataset is created
 
@@ -141,7 +145,24 @@ def _tell_h5py() -> None:
         h5py.h5pl.append(folder)
 
 
+def _tell_children() -> None:
+    """Processes that this one starts inherit the folder. Where HDF5_PLUGIN_PATH is set, HDF5 searches no other folders,
+    and netCDF4 does not add that of its own filters: so if it was not, it gets both, too."""
+    given = os.environ.get(_SEARCH_VARIABLE)
+    folders = [_SEARCHED_BY_HDF5, *_of_netcdf4()] if given is None else given.split(os.pathsep)
+    ours = str(plugin_path())
+    os.environ[_SEARCH_VARIABLE] = os.pathsep.join([*(folder for folder in folders if folder not in ("", ours)), ours])
+
+
+def _of_netcdf4() -> list[str]:
+    """The folder of the filters that the package netCDF4 ships, if it is installed with them."""
+    found = importlib.util.find_spec("netCDF4")
+    folders = [Path(folder) / "plugins" for folder in (found.submodule_search_locations or [])] if found else []
+    return [str(folder) for folder in folders if (folder / "lib__nczhdf5filters.so").exists()]
+
+
 if __name__ == "__main__":
     print(plugin_path())
 else:
     _tell_h5py()
+    _tell_children()

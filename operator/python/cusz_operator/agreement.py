@@ -215,7 +215,8 @@ def structure_of(
         place = (np.concatenate([of.blocks.start for of in parts]), np.concatenate([of.blocks.extents for of in parts]))
         if before is None or not all(map(np.array_equal, place, before.blocks.get(name, ((), ())))):
             _require_no_overlap(parts, place, what)
-        made.arrays[name] = first._replace(start=first.start[:0], extents=first.extents[:0])
+        named = next((of.blocks.dimensions for of in parts if of.blocks.dimensions), ())
+        made.arrays[name] = first._replace(dimensions=named, start=first.start[:0], extents=first.extents[:0])
         made.blocks[name] = place
     _require_one_goal(told, where)
     numbers = {name: number for number, name in enumerate(made.arrays)}
@@ -272,10 +273,8 @@ def values_of(
         for value in values:
             first_rank, first = found.setdefault(value.name, (rank, value))
             if value.dtype != first.dtype:
-                raise ParameterError(
-                    f"{where}: variable {value.name!r} is one value of {value.dtype} on rank {rank} and of "
-                    f"{first.dtype} on rank {first_rank}: they must be the same"
-                )
+                what = f"{where}: variable {value.name!r}"
+                raise _differing(what, "one value of type", rank, value.dtype, first_rank, first.dtype)
     for name, (rank, value) in found.items():
         kind = kind_of_value(value)
         if name in arrays or known.get(name, kind) != kind:
@@ -297,20 +296,29 @@ def kind_of(block: Description) -> str:
 
 def _require_same(parts: Sequence[_OfRank], what: str) -> None:
     first_rank, first = parts[0]
+    named_by, named = next((of for of in parts if of.blocks.dimensions), parts[0])  # one block may name them for all
     for rank, blocks in parts:
         if blocks.is_like(first):
             continue
-        for which, here, there in (
-            ("dtype", blocks.given, first.given),
-            ("shape", blocks.shape, first.shape),
-            ("dims", blocks.dimensions, first.dimensions),
-            ("goal", blocks.wanted, first.wanted),
-            ("settings", blocks.parameters.of_archive(), first.parameters.of_archive()),
+        for which, here, other_rank, there in (
+            ("dtype", blocks.given, first_rank, first.given),
+            ("shape", blocks.shape, first_rank, first.shape),
+            ("dims", blocks.dimensions or named.dimensions, named_by, named.dimensions),
+            ("goal", blocks.wanted, first_rank, first.wanted),
+            ("settings", blocks.parameters.of_archive(), first_rank, first.parameters.of_archive()),
         ):
             if here != there:
-                raise ParameterError(
-                    f"{what} has {which} {here} on rank {rank} and {there} on rank {first_rank}: they must be the same"
-                )
+                raise _differing(what, which, rank, here, other_rank, there)
+
+
+def _differing(what: str, which: str, rank: int, here: object, other_rank: int, there: object) -> ParameterError:
+    if rank == other_rank:
+        return ParameterError(
+            f"{what} has {which} {here} in one put of rank {rank} and {there} in another: they must be the same"
+        )
+    return ParameterError(
+        f"{what} has {which} {here} on rank {rank} and {there} on rank {other_rank}: they must be the same"
+    )
 
 
 def _require_one_goal(told: Sequence[Sequence[Description]], where: str) -> None:

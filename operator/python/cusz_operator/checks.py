@@ -8,13 +8,14 @@ after what it covers (an incomplete step, or steps by another program) is not ch
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from cusz_core.errors import CorruptArchiveError
+from cusz_core.errors import CorruptArchiveError, CuszError
 
 __all__ = ["CHECKS_FILE", "Recorder", "VariableRecord", "records", "verify"]
 
@@ -98,7 +99,13 @@ def verify(path: Path) -> dict[tuple[int, str], int]:
 
     Raises:
         CorruptArchiveError: the metadata or the checksums are damaged, or the file is truncated.
+        CuszError: they cannot be read.
     """
+    with _reading(path):
+        return _verified(path)
+
+
+def _verified(path: Path) -> dict[tuple[int, str], int]:
     tables: dict[tuple[int, str], int] = {}
     line: dict[str, Any] = {}
     for line in _lines(path / CHECKS_FILE):
@@ -120,10 +127,13 @@ def records(path: Path) -> dict[tuple[int, str], VariableRecord]:
 
     Raises:
         CorruptArchiveError: the file of checksums is damaged.
+        CuszError: it cannot be read.
     """
     found: dict[tuple[int, str], VariableRecord] = {}
     latest: dict[str, VariableRecord] = {}
-    for line in _lines(path / CHECKS_FILE):
+    with _reading(path):
+        lines = list(_lines(path / CHECKS_FILE))
+    for line in lines:
         if "step" not in line:
             continue
         if "variables" not in line:  # an older version, which does not say what has changed
@@ -132,6 +142,14 @@ def records(path: Path) -> dict[tuple[int, str], VariableRecord]:
             latest[name] = VariableRecord(own["eb"], own["mode"], own["predictors"])
         found |= {(line["step"], name): latest[name] for name in line["tables"] if name in latest}
     return found
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # no descriptors left, no permission, a disk that fails
+        raise CuszError(f"cannot read {str(path)!r}: {error}") from error
 
 
 def _lines(checks: Path) -> Iterator[dict[str, Any]]:

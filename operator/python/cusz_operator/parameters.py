@@ -86,7 +86,10 @@ def define_operator(
     try:
         return adios.define_operator(name, "plugin", parameters)
     except ValueError as error:
-        raise ParameterError(f"ADIOS2 refuses an operator named {name!r}: {without_colours(error)}") from error
+        raise ParameterError(
+            f"ADIOS2 refuses an operator named {name!r}: if this Adios object has one of this name already, add that "
+            f"one to other variables too, or give another name= ({without_colours(error)})"
+        ) from error
     except Exception as error:  # ADIOS2's own message names neither the plugin nor the reason
         raise PluginError(
             f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: check that ADIOS2_PLUGIN_PATH "

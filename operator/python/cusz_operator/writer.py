@@ -305,7 +305,8 @@ class Writer:
                 ones. Or one value, a number or a text, which is stored exactly.
             shape: of the global array, the same on all ranks; None: that of this block.
             start: where the block begins in it; None: at its origin.
-            dims: names of the dimensions, slowest first, which xarray uses: the attribute `NAME/dimensions`.
+            dims: names of the dimensions, slowest first, which xarray uses: the attribute `NAME/dimensions`. One block
+                may name them for all.
             eb, mode, options: for this variable at this step, if they differ from the Writer's; a goal (`psnr`, `ratio`
                 or `budget_bytes`, with `eb_min` and `eb_max`) is then that of this variable alone. They must be the
                 same for all of its blocks on all ranks. Where values are stored exactly, all but `lossless` are
