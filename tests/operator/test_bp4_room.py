@@ -108,14 +108,16 @@ def test_a_writer(engine: Any, dtype: Any, tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=0.0, engine=engine) as out:
         for field in fields:
             with out.step():
-                out.put("none", np.zeros(0, dtype))
+                if engine == "BP5":  # BP4 cannot hold it
+                    out.put("none", np.zeros(0, dtype))
                 out.put("x", field[:0], field.shape)
                 out.put("x", field)
                 out.put("none, in a way", np.zeros((0, 7), dtype))
     with cz.Reader(tmp_path / "run.bp") as run:
         for step, field in zip(run, fields, strict=True):
             assert support.same_bits(field, step.read("x"))
-            assert step.read("none").shape == (0,)
+            assert engine == "BP4" or step.read("none").shape == (0,)
+            assert step.read("none, in a way").shape == (0, 7)
             assert step.verify("x") == 1
 
 
