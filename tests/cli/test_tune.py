@@ -78,11 +78,12 @@ def test_a_table(run):
     assert (code, err) == (0, "")
     _, empty, columns, *rows = out.splitlines()
     assert empty == ""
-    assert columns.split() == ["of", "range", "bound", "ratio", "bits/value", "PSNR"]
+    assert " ".join(columns.split()) == "of range bound ratio bits/value PSNR to 0 sign off > 1% > 10%"
     assert [float(row.split()[0]) for row in rows] == list(tuning.BOUNDS)
     for row in rows:
         result = cusz.verify(X, cusz.compress(X, float(row.split()[0]), "rel"))
-        assert row.split()[2:] == [f"{result.ratio:.2f}", f"{result.bit_rate:.2f}", f"{result.psnr:.1f}"]
+        assert row.split()[2:5] == [f"{result.ratio:.2f}", f"{result.bit_rate:.2f}", f"{result.psnr:.1f}"]
+        assert row.split()[5:] == list(map(tuning.percent, result.effects))
     out = run("tune", "x.npy", "--bounds", "1e-3", "0.02")[1]
     assert [line.split()[0] for line in out.splitlines()[3:]] == ["0.001", "0.02"]
 
@@ -96,6 +97,22 @@ def test_a_table_from_a_sample(run, monkeypatch):
     assert "estimated" not in run("tune", "large.npy", "--psnr", 60)[1]
     rows = json.loads(run("tune", "large.npy", "--json")[1])["bounds"]
     assert all(row["share"] < 0.5 for row in rows)
+
+
+def test_values_of_one_sign_over_many_decades(run):
+    """A bound relative to the range would ruin most of them."""
+    advice = "the values are of one sign, and small ones suffer: --mode pw_rel"
+    x = np.exp(8 * X.astype(np.float64))
+    for name, values in {"plus": x, "minus": -x, "both": x - x.mean(), "other": X}.items():
+        np.save(f"{name}.npy", values)
+        assert (advice in run("tune", f"{name}.npy")[1]) == (name in ("plus", "minus"))
+    out = run("tune", "plus.npy", "--psnr", 60)[1]
+    assert re.search(
+        r"^values    \d+% become 0, 0 change sign, \d+% off by > 1%, \d+% off by > 10%$", out, re.MULTILINE
+    )
+    assert run("compress", "plus.npy", "--eb", 1e-3, "--mode", "pw_rel")[0] == 0
+    out = run("verify", "plus.npy", "plus.npy.cusz")[1]
+    assert "\nof them   0 become 0, 0 change sign, 0 off by > 1%, 0 off by > 10%\n" in out
 
 
 def test_json(run):

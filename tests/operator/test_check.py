@@ -122,12 +122,13 @@ def test_the_environment_is_that_of_the_shell(program: Callable) -> None:
 def test_what_config_writes_is_right(engine: str, tmp_path: Path) -> None:
     variables = [configuration.OperatedVariable("T", {"accuracy": 1e-3, "mode": "rel", "fill": 1e20, "bins": 128})]
     report = checked(configuration.xml("simulation", engine, variables), tmp_path)
-    assert report.problems == report.notes == []
+    assert report.problems == []
+    assert ["memory selections" in note for note in report.notes] == [True] * (configuration.real_name(engine) == "BP4")
     (io,) = report.ios
     assert (io.name, io.engine, io.variables) == ("simulation", engine, {"T": 1e-3})
     report = checked(configuration.xml("simulation", engine, variables, statistics=False), tmp_path)
     assert report.problems == []
-    assert "bpls -l will show 0 / 0" in report.notes[0]
+    assert "bpls -l will show 0 / 0" in report.notes[-1]
 
 
 def test_an_operator_that_is_defined_once(tmp_path: Path) -> None:
@@ -137,6 +138,56 @@ def test_an_operator_that_is_defined_once(tmp_path: Path) -> None:
     report = checked(f"<adios-config>{operator}{io}</adios-config>", tmp_path)
     assert report.problems == []
     assert report.ios[0].variables == {"T": 1e-3, "U": 1e-5}
+
+
+NUMBERED = """
+import sys
+import adios2
+import numpy as np
+
+io = adios2.Adios(sys.argv[1]).declare_io("simulation")
+T = np.linspace(0, 1, 5000).astype(sys.argv[3])
+engine = io.open(sys.argv[2], adios2.Mode.Write)
+engine.begin_step()
+for name in ("T", "level0/T", "level2/T", "T/level"):
+    engine.put(io.define_variable(name, T, T.shape, [0], T.shape), T)
+engine.end_step()
+engine.close()
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_an_operation_without_a_bound_is_for_integers(python: Callable, dtype: str, tmp_path: Path) -> None:
+    text = config(VARIABLE.replace(BOUND, ""))
+    alone = checked(text, tmp_path)
+    assert alone.problems == []
+    assert (
+        "no error bound is given (parameter 'accuracy'): blocks are stored raw, unless they are of" in alone.notes[-1]
+    )
+    python(NUMBERED, tmp_path / "adios2.xml", tmp_path / "run.bp", dtype)
+    report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
+    assert ["no error bound is given" in problem for problem in report.problems] == [True] * (dtype == "float64")
+    assert (report.variables[0].compressed == 1) == (dtype == "int32")
+
+
+def test_variables_like_those_of_the_configuration(python: Callable, tmp_path: Path) -> None:
+    """Levels that a run has only later; ADIOS2 takes no wildcards."""
+    text = config(VARIABLE.replace('"T"', '"level0/T"'))
+    checked(text, tmp_path)
+    python(NUMBERED, tmp_path / "adios2.xml", tmp_path / "run.bp", "float64")
+    report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
+    assert report.problems == []
+    (note,) = report.notes
+    assert "variable 'level2/T' is not compressed; level0/T is." in note
+
+
+@pytest.mark.parametrize("engine", ["BP4", "filestream", "BP5"])
+def test_bp4_and_memory_selections(engine: str, tmp_path: Path) -> None:
+    report = checked(
+        configuration.xml("out", engine, [configuration.OperatedVariable("T", {"accuracy": 1.0})]), tmp_path
+    )
+    assert [f"{engine} ignores memory selections" in note for note in report.notes] == [True] * (engine != "BP5")
+    assert report.problems == []
 
 
 APPLICATION = """
@@ -193,7 +244,6 @@ MISTAKES = {
         "'accuracy' = '1e-3 K' is not an error bound",
         "ignored",
     ),
-    "no_bound": (config(VARIABLE.replace(BOUND, "")), "no error bound is given", "ignored"),
     "unknown_parameter": (
         config(VARIABLE.replace("accuracy", "acuracy")),
         "parameter 'acuracy' is not known",
@@ -295,7 +345,8 @@ def test_a_run_that_is_as_it_should_be(engine_type: str, tmp_path: Path) -> None
     xml.write_text(config(f'<engine type="{engine_type}"/>{VARIABLE}'), encoding="utf-8")
     write(tmp_path / "run.bp", xml)
     report = cusz_operator.check(tmp_path / "run.bp", xml)
-    assert report.problems == report.notes == []
+    assert report.problems == []
+    assert len(report.notes) == (engine_type == "BP4")
     by_name = {variable.name: variable for variable in report.variables}
     assert {name: (v.type, v.blocks, v.compressed) for name, v in by_name.items()} == {
         "T": ("float", 2, 2),

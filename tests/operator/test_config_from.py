@@ -19,6 +19,7 @@ import support
 from cusz_core import cli, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 from cusz_operator import sampling
+from cusz_operator.proposal import Goal, propose
 from cusz_operator.sampling import SampledVariable, sampled_variables
 from support import F32, F64
 
@@ -131,7 +132,7 @@ def test_a_bound_for_every_variable(run_bp: Path, config: Callable, tmp_path: Pa
     assert re.search(r"^particles/x +double +local +4 +3 .* statistics$", err, re.MULTILINE)
     assert "\nnote  axis: left out: blocks of 40 values are too small to be worth a bound\n" in err
     assert "\nnote  time: left out: a single value, which no operator compresses\n" in err
-    assert re.search(r"^n ", err, re.MULTILINE) is None
+    assert "\nnote  n: left out: blocks of 15 integers are too small to be worth it\n" in err
     (tmp_path / "adios2.xml").write_text(out, encoding="utf-8")
     assert cusz_operator.check(configuration=tmp_path / "adios2.xml").problems == []
 
@@ -194,7 +195,7 @@ def test_bounds_that_are_given(run_bp: Path, config: Callable) -> None:
     }
     _code, out, err = config(run_bp, "--variable", "T", "--eb", "1e-2", "--mode", "rel", "--format", "xml")
     assert 'value="rel"' in out
-    assert re.search(r"^T .* 0\.01: (\d+\.?\d*) / 4\d$", err, re.MULTILINE)
+    assert re.search(r"^T .* 0\.01 of the range: (\d+\.?\d*) / 4\d$", err, re.MULTILINE)
     relative = bounds_of(config(run_bp, "--variable", "V", "--relative", "0.01", "--format", "xml")[1])["V"]
     assert 0.9e-2 * np.ptp(V) < relative <= 1e-2 * np.ptp(V)
 
@@ -213,7 +214,6 @@ def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
 
 def test_errors(run_bp: Path, config: Callable, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert fails(config(run_bp, "--variable", "t"), 2, r"there is no variable 't' \(there is 'T'\)")
-    assert fails(config(run_bp, "--variable", "n"), 2, "'n' is of type int64_t; the operator takes float and double")
     assert fails(config(run_bp, "--variable", "time"), 2, "'time': a single value.*give its bound with --eb")
     assert fails(config(run_bp, "--variable", "T", "--ratio", "1e5"), 2, "'T': ratio is 100000; the best found")
     assert fails(config(run_bp, "--ratio", "1e5"), 1, "no variable of .* has been given a bound")
@@ -283,6 +283,116 @@ def test_one_value_everywhere(engine: str, config: Callable, tmp_path: Path) -> 
     }
 
 
+@pytest.fixture(scope="module")
+def boxes() -> list[dict[str, list[NDArray[Any]]]]:
+    """Five steps of an AMR code: boxes of 16^3 and 32^3 values, which move. The density has many decades."""
+    large = {name: support.smooth((96, 96, 96), F64, seed) for seed, name in enumerate(("rho", "u"))}
+    noise = support.integers(96**3, -1000, 1000, 5).reshape(96, 96, 96) / 1e4
+    large["rho"] = np.exp(6 * large["rho"] + noise - 60).astype(F32)
+    large["u"] = (large["u"] + noise / 30).astype(F32)
+    steps = []
+    for step in range(5):
+        corners = np.stack([support.integers(60, 0, 64, 7 * step + axis) for axis in range(3)], axis=1)
+        cut = [tuple(slice(a, a + (16 if n % 3 else 32)) for a in corner) for n, corner in enumerate(corners)]
+        steps.append({name: [np.ascontiguousarray(x[box]) for box in cut] for name, x in large.items()})
+    return steps
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("predictor", ["lorenzo", "spline", "auto"])
+def test_estimates_of_small_blocks_come_true(
+    boxes: list[dict[str, list[NDArray[Any]]]], engine: str, predictor: str, tmp_path: Path
+) -> None:
+    """They are compressed as the plugin does it: whole, by themselves."""
+    write(tmp_path / "run.bp", engine, boxes)
+    options: Any = {"predictor": predictor}
+    for name, variable in by_name(tmp_path / "run.bp", **options).items():
+        assert variable.sample is not None
+        assert set(variable.sample.blocks) == {(16,) * 3, (32,) * 3}
+        proposal = propose(variable, Goal(), is_wanted=False, **options)
+        assert proposal.mode == ("pw_rel" if name == "rho" else "abs")
+        blocks = [block for step in boxes for block in step[name]]
+        archives = [cusz_core.compress(x, proposal.eb, proposal.mode, **options) for x in blocks]
+        ratio = sum(x.nbytes for x in blocks) / sum(map(len, archives))
+        assert proposal.outcome.ratio == pytest.approx(ratio, rel=0.1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_of_many_decades_get_a_bound_of_each(
+    boxes: list[dict[str, list[NDArray[Any]]]], engine: str, config: Callable, tmp_path: Path
+) -> None:
+    """A bound of 1e-4 of the range would make zeros of most of them."""
+    write(tmp_path / "run.bp", engine, [{**step, "minus": [-x for x in step["rho"]]} for step in boxes])
+    _code, out, err = config(tmp_path / "run.bp", "--format", "xml")
+    found = {}
+    for variable in ElementTree.fromstring(out).findall("io/variable"):
+        found[variable.get("name")] = {p.get("key"): p.get("value") for p in variable.findall("operation/parameter")}
+    assert {name: keys["mode"] for name, keys in found.items()} == {"minus": "pw_rel", "rho": "pw_rel", "u": "abs"}
+    assert found["rho"]["accuracy"] == "0.001"
+    assert out.count("0.001 of every value, as 0.0001 of the range would be too much for small ones (") == 2
+    changes = err.partition("what the chosen bounds do to values that are not 0, estimated:\n")[2].splitlines()
+    assert " ".join(changes[0].split()) == "variable bound become 0 change sign off by > 1% off by > 10%"
+    assert changes[2].split() == ["rho", "0.001", "of", "each", "0", "0", "0", "0"]
+    _code, out, err = config(tmp_path / "run.bp", "--format", "xml", "--relative", "1e-4", "--variable", "rho")
+    assert 'value="abs"' in out
+    shares = r"\d\d% become 0, 0 change sign, \d\d% off by > 1%, \d\d% off by > 10%"
+    assert re.search(f"^note  rho: with this bound, {shares}: --mode pw_rel", err, re.MULTILINE), err
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_names_with_ranges_of_numbers(engine: str, config: Callable, tmp_path: Path) -> None:
+    write(tmp_path / "run.bp", engine, [{f"level{n}/rho": V * (n + 1) for n in range(3)}])
+    names = ["--variable", "level{0..2}/rho", "--format", "xml"]
+    assert list(bounds_of(config(tmp_path / "run.bp", *names)[1])) == [f"level{n}/rho" for n in range(3)]
+    assert fails(config(tmp_path / "run.bp", "--variable", "level{0..3}/rho"), 2, "no variable 'level3/rho'")
+    assert fails(config(tmp_path / "run.bp", "--variable", "{3..1}"), 2, "{3..1} must be of ascending numbers")
+
+
+def test_names_with_ranges_of_numbers_and_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "config",
+        "--format",
+        "xml",
+        "--variable",
+        "l{9..10}/{0..1}",
+        "--eb",
+        "1",
+        "--variable",
+        "T{a..b}",
+        "--eb",
+    ]
+    assert cli.main([*command, "2"]) == 0
+    bounds = bounds_of(capsys.readouterr().out)
+    assert bounds == {"l9/0": 1, "l9/1": 1, "l10/0": 1, "l10/1": 1, "T{a..b}": 2}
+    assert cli.main(["config", "--variable", "l{0..1000000}", "--eb", "1"]) == 2
+    assert "at most 1000 of them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_integers_are_packed(engine: str, config: Callable, tmp_path: Path) -> None:
+    """Exactly, without a bound; not where it saves nothing. What is estimated comes true."""
+    mask = (np.indices((60, 70, 40))[0] // 17).astype(np.uint8)
+    ids = [support.integers(5000 + n, 0, 1 << 40, n) * 2 for n in range(3)]
+    noise = support.random_bits((4000,), F64).view(np.int64)
+    steps = [{"mask": mask, "ids": ids, "noise": noise, "V": V, "z": V * 1j} for _ in range(2)]
+    write(tmp_path / "run.bp", engine, steps)
+    code, out, err = config(tmp_path / "run.bp", "--format", "xml", "--engine", engine)
+    assert code == 0
+    assert list(bounds_of(out)) == ["V", "ids", "mask"]
+    assert "\nnote  noise: left out: packing does not make it smaller\n" in err
+    xml = tmp_path / "adios2.xml"
+    xml.write_text(out, encoding="utf-8")
+    write(tmp_path / "compressed.bp", engine, steps, configuration=xml)
+    report = cusz_operator.check(tmp_path / "compressed.bp", xml)
+    assert report.problems == []
+    told = dict(zip(("V", "ids", "mask"), map(float, re.findall(r"estimated: ratio ([\d.e+]+)", out)), strict=True))
+    assert {v.name: v.ratio for v in report.variables if v.ratio} == {
+        name: pytest.approx(ratio, rel=0.1) for name, ratio in told.items()
+    }
+    assert list(bounds_of(config(tmp_path / "run.bp", "--variable", "noise", "--format", "xml")[1])) == ["noise"]
+    assert fails(config(tmp_path / "run.bp", "--variable", "z"), 2, "'z' is of type double complex; the operator takes")
+
+
 def test_names_that_need_escapes(config: Callable, tmp_path: Path) -> None:
     write(tmp_path / "run.bp", "BP5", [{'a<&>"b--': V}])
     assert list(bounds_of(config(tmp_path / "run.bp", "--format", "xml")[1])) == ['a<&>"b--']
@@ -295,9 +405,9 @@ def test_names_that_need_escapes(config: Callable, tmp_path: Path) -> None:
 def test_samples_are_values_of_the_run(run_bp: Path, predictor: str) -> None:
     steps = all_kinds()
     found = by_name(run_bp, predictor=predictor)
-    assert list(found) == ["T", "V", "axis", "particles/x", "time"]
+    assert list(found) == ["T", "V", "axis", "n", "particles/x", "time"]
     for name, variable in found.items():
-        if name == "time":
+        if name in ("n", "time"):
             assert variable.sample is None
             continue
         sample = variable.sample
@@ -370,8 +480,8 @@ def test_variables_of_some_steps_and_shapes(engine: str, config: Callable, tmp_p
         "six": (6, 2),
         "time": (6, 0),
     }
-    assert found["six"].sample.x.shape[1:] == (5, 20, 30)
-    assert np.isin(found["six"].sample.x, six).all()
+    assert found["six"].sample.blocks == ((6, 5, 20, 30),) * 6  # as the plugin compresses them
+    assert np.array_equal(found["six"].sample.x, np.tile(six.reshape(-1), 3))
     assert np.isin(found["late"].sample.x, V).all()
     assert list(bounds_of(config(tmp_path / "run.bp", "--format", "xml")[1])) == ["late", "particles", "six"]
     write(tmp_path / "values.bp", engine, [{"time": 1.0}])

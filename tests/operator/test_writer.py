@@ -256,6 +256,17 @@ def test_settings_by_variable_and_by_block(tmp_path: Path) -> None:
     assert summary["A"].ratio == found["A"]["ratio"]
 
 
+def test_settings_by_patterns_of_names(tmp_path: Path) -> None:
+    """A name of its own comes before patterns, and of these the first that fits."""
+    x = support.smooth((20, 30), support.F64)
+    own = {"level*/rho": {"eb": 0.1}, "level[!0]/*": {"eb": 0.2}, "level1/rho": {"eb": 0.3}, "[x]": {"eb": 0.4}}
+    expected = {"level0/rho": 0.1, "level1/rho": 0.3, "level2/u": 0.2, "level0/u": 1e-3, "[x]": 0.4, "Level2/u": 1e-3}
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, variables=own) as out, out.step():
+        for name in expected:
+            out.put(name, x)
+    assert {b["variable"]: b["eb_abs"] for b in cz.inspect_bp(tmp_path / "run.bp")} == expected
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)

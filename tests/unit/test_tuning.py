@@ -308,8 +308,47 @@ def test_outcomes_as_json():
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert plain["psnr"] == "inf"
     assert plain["relative"] == "nan"
-    assert set(plain) == {field.name for field in dataclasses.fields(found)} - {"archive"}
-    assert len(repr(found)) < 300
+    expected = {field.name for field in dataclasses.fields(found)} - {"archive", "effects"}
+    assert set(plain) == expected | set(tuning.Effects._fields)
+    assert len(repr(found)) < 400
+
+
+# ---------------------------------------------------------------------------------------------------------- effects
+
+
+def test_effects_on_small_values():
+    x = np.array([0, 1, -1, 100, np.nan, np.inf, 9, 2, 4, 1e20], F32)
+    y = np.array([1, 0, -0.5, 102, np.nan, np.inf, 9.5, 2.25, -4, 1e20], F32)
+    counted = 6  # values that are finite, not 0 and not fill
+    expected = tuning.Effects(1 / counted, 1 / counted, 6 / counted, 4 / counted)
+    assert tuning.effects(x, y, 1e20) == pytest.approx(expected)
+    assert tuning.effects(x[:1], y[:1], None) == tuning.Effects(0, 0, 0, 0)
+    assert tuning.effects(x[:0], y[:0], None) == tuning.Effects(0, 0, 0, 0)
+    huge = np.array([1e308, -1e308])
+    assert tuning.effects(huge, -huge, None) == tuning.Effects(0, 1, 1, 1)
+    many = np.tile(x, 30000)
+    assert tuning.effects(many, np.tile(y, 30000), 1e20) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("mode", ["abs", "pw_rel"])
+def test_effects_of_a_bound(dtype, mode):
+    x = support.many_magnitudes((40, 50), dtype)
+    x[3, :5] = [0, np.nan, np.inf, 1e20, -1]
+    (row,) = tuning.survey(x, [1e-2], mode, fill=1e20)
+    y = cusz.decompress(cusz.compress(x, 1e-2, mode, fill=1e20))
+    own = np.isfinite(x) & (x != 0) & (x != dtype.type(1e20))
+    with np.errstate(over="ignore"):
+        off = abs(x[own].astype(F64) / 2 - y[own].astype(F64) / 2) / (abs(x[own].astype(F64)) / 2)
+    shares = [(y[own] == 0).mean(), (x[own] * np.sign(y[own]) < 0).mean(), (off > 0.01).mean(), (off > 0.1).mean()]
+    assert row.effects == pytest.approx(shares)
+    assert cusz.verify(x, cusz.compress(x, 1e-2, mode, fill=1e20)).effects == row.effects
+    assert (row.effects.off_10_percent == 0) == (mode == "pw_rel")
+
+
+def test_shares_in_words():
+    assert [tuning.percent(share) for share in (0, 1e-9, 0.0012, 0.2345, 1)] == ["0", "<0.1%", "0.1%", "23%", "100%"]
+    assert str(tuning.Effects(0.5, 0, 0.62, 0.55)) == "50% become 0, 0 change sign, 62% off by > 1%, 55% off by > 10%"
 
 
 # ---------------------------------------------------------------------------------------------------------- samples

@@ -41,6 +41,8 @@ from .info import ArchiveInfo, inspect, json_value
 from .parameters import TABLE, Parameters
 
 SUFFIX = ".cusz"
+#: A bound of this fraction of the value range should leave no more than this share of the values off by more than 10%.
+_USUAL, _MANY = 1e-4, 0.01
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -298,6 +300,7 @@ def _verify(options: argparse.Namespace) -> int:
         "PSNR": f"{result.psnr:.2f} dB",
         "ratio": f"{result.ratio:.2f}, {result.bit_rate:.3f} bits per value",
         "values": f"{result.values}, and {result.special} NaN, infinite or fill, bit for bit",
+        "of them": str(result.effects),
     }
     for name, text in rows.items():
         print(f"{name:10s}{text}")
@@ -333,9 +336,16 @@ def _tune(options: argparse.Namespace) -> int:
         columns = {"of range": ".3g", "bound": ".4g", "ratio": ".2f", "bits/value": ".2f", "PSNR": ".1f"}
         figures = [(o.relative, o.eb, o.ratio, o.bit_rate, o.psnr) for o in outcomes]
         rows = [[format(value, form) for value, form in zip(row, columns.values(), strict=True)] for row in figures]
-        print_table([list(columns), *rows])
+        rows = [[*row, *map(tuning.percent, outcome.effects)] for row, outcome in zip(rows, outcomes, strict=True)]
+        print_table([[*columns, "to 0", "sign", "off > 1%", "> 10%"], *rows])
         if not sample.is_field:
             print(f"\nestimated from {sample.share:.0%} of the values")
+        ruined = any(o.relative <= _USUAL and o.effects.off_10_percent > _MANY for o in outcomes)
+        if ruined and (lowest >= 0 or highest <= 0):
+            print(
+                "the values are of one sign, and small ones suffer: --mode pw_rel of cusz compress gives a bound "
+                "relative to every value"
+            )
         return 0
     relative = "" if math.isnan(found.relative) else f", {found.relative:.2g} of the value range"
     lines = {
@@ -343,6 +353,7 @@ def _tune(options: argparse.Namespace) -> int:
         "PSNR": f"{found.psnr:.2f} dB",
         "ratio": f"{found.ratio:.2f}, {found.bit_rate:.3f} bits per value",
         "max error": f"{found.max_error:.6g}",
+        "values": str(found.effects),
     }
     for name, text in lines.items():
         print(f"{name:10s}{text}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,13 +24,14 @@ from .codec import ValueRange, compress_with, decompress, value_range
 from .errors import ParameterError, UnsupportedError
 from .info import inspect, json_value
 from .parameters import GOALS, Mode, Options, Parameters
-from .verification import SumOfSquares, compare, verify
+from .verification import Effects, SumOfSquares, compare, effects, percent, verify
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
 
 __all__ = [
     "BOUNDS",
+    "Effects",
     "Mark",
     "OutOfReachError",
     "Outcome",
@@ -40,8 +41,10 @@ __all__ = [
     "TunedBound",
     "box_shape",
     "box_start",
+    "effects",
     "find_bound",
     "likely_fill",
+    "percent",
     "rounded",
     "sample",
     "survey",
@@ -77,6 +80,7 @@ class Outcome:
         psnr: in dB, as in `Verification`; infinite if every value is exact.
         max_error: largest |original - decoded|, in the field's unit.
         share: of the field's values that were compressed to know this; 1: all of them. Less: an estimate.
+        effects: what the bound does to small values.
     """
 
     eb: float
@@ -86,10 +90,12 @@ class Outcome:
     psnr: float
     max_error: float
     share: float
+    effects: Effects
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as plain Python values that JSON can hold (NaN and infinities as strings)."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.repr}  # no archive
+        own |= own.pop("effects")._asdict()
         return {key: json_value(value) for key, value in own.items()}
 
 
@@ -113,16 +119,28 @@ class Sample:
         size: values in an archive of the field. (Where every block of it gets an archive: values of a block.)
         limits: value range of the field. `values` is the number in `x` that are finite and not fill.
         share: of the field's values that are in `x`; 1: `x` is the field.
+        blocks: shapes of whole blocks of the field, one behind the other in a flat `x`, which get an archive each; ():
+            `x` is compressed as one.
     """
 
     x: NDArray[Any]
     size: int
     limits: ValueRange
     share: float
+    blocks: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_field(self) -> bool:
         return self.share == 1 and self.size == self.x.size
+
+    def parts(self) -> Iterator[NDArray[Any]]:
+        """What is compressed by itself."""
+        if not self.blocks:
+            yield self.x
+        end = 0
+        for shape in self.blocks:
+            begin, end = end, end + math.prod(shape)
+            yield self.x[begin:end].reshape(shape)
 
 
 class Mark(NamedTuple):
@@ -248,10 +266,12 @@ class SampleTrial(NamedTuple):
     Attributes:
         archive_bytes: of an archive of the field.
         squares: of the sample's errors; none if they were not compared.
+        decoded: the sample's values, of one dimension; None if they were not compared.
     """
 
     archive_bytes: int
     squares: SumOfSquares
+    decoded: NDArray[Any] | None
 
 
 def try_bound(found: Sample, parameters: Parameters, *, compared: bool = True) -> SampleTrial:
@@ -261,24 +281,32 @@ def try_bound(found: Sample, parameters: Parameters, *, compared: bool = True) -
         UnsupportedError, DeviceError, OutOfMemoryError: as `compress`.
     """
     x = found.x
-    archive = compress_with(x, parameters)
-    info = inspect(archive)
-    squares = SumOfSquares()
+    archive_bytes, bound = 0, 0.0
+    parts = []
+    for part in found.parts():
+        archive = compress_with(part, parameters)
+        archive_bytes += len(archive)
+        info = inspect(archive)
+        if compared:
+            parts.append(decompress(archive, backend=parameters.backend, threads=parameters.threads).reshape(-1))
+            bound = max(bound, info.eb if info.mode == "pw_rel" else info.eb_abs)
+    squares, decoded = SumOfSquares(), None
     if compared:
-        decoded = decompress(archive, backend=parameters.backend, threads=parameters.threads)
-        bound, is_pointwise = (info.eb, True) if info.mode == "pw_rel" else (info.eb_abs, False)
-        _, squares = compare(x.reshape(-1), decoded.reshape(-1), bound, info.fill, is_pointwise)
-    archive_bytes = len(archive)
-    if not found.is_field:
+        decoded = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        _, squares = compare(x.reshape(-1), decoded, bound, parameters.fill, parameters.mode == "pw_rel")
+    if found.blocks:
+        archive_bytes = math.ceil(archive_bytes * found.size / x.size)
+    elif not found.is_field:
         once = info.sections.header + info.sections.codebook  # the rest grows with the field
         archive_bytes = once + math.ceil((archive_bytes - once) * found.size / x.size)
         archive_bytes = min(archive_bytes, found.size * x.itemsize + _native.RAW_OVERHEAD_BYTES)
-    return SampleTrial(archive_bytes, squares)
+    return SampleTrial(archive_bytes, squares, decoded)
 
 
 def _try(found: Sample, parameters: Parameters) -> Outcome:
     """What a bound gives for a sample, scaled to the field."""
-    archive_bytes, squares = try_bound(found, parameters)
+    archive_bytes, squares, decoded = try_bound(found, parameters)
+    assert decoded is not None
     lowest, highest, values = found.limits
     return Outcome(
         eb=parameters.eb,
@@ -288,6 +316,7 @@ def _try(found: Sample, parameters: Parameters) -> Outcome:
         psnr=squares.psnr(lowest, highest, values),
         max_error=squares.largest,
         share=found.share,
+        effects=effects(found.x.reshape(-1), decoded, parameters.fill),
     )
 
 
@@ -358,6 +387,7 @@ def find_bound(
         psnr=checked.psnr,
         max_error=checked.max_error,
         share=1.0,
+        effects=checked.effects,
         archive=archive,
     )
 

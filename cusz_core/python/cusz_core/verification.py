@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,35 @@ from .codec import Backend, compress, decompress, value_range
 from .errors import BoundError, ParameterError
 from .info import ArchiveInfo, inspect, json_value
 
-__all__ = ["Verification", "verify"]
+__all__ = ["Effects", "Verification", "effects", "verify"]
 
 _CHUNK = 1 << 16  # values compared at a time: what is made of them stays in the caches
+
+
+class Effects(NamedTuple):
+    """What a bound does to values beside their own size: shares of those that are finite, not fill and not 0.
+
+    A bound that is small beside a field's largest values may be large beside most of them.
+
+    Attributes:
+        to_zero: become 0.
+        other_sign: change their sign.
+        off_1_percent, off_10_percent: are off by more than 1% and 10% of their own, those above among them.
+    """
+
+    to_zero: float = 0.0
+    other_sign: float = 0.0
+    off_1_percent: float = 0.0
+    off_10_percent: float = 0.0
+
+    def __str__(self) -> str:
+        shares = zip(("become 0", "change sign", "off by > 1%", "off by > 10%"), self, strict=True)
+        return ", ".join(f"{percent(share)} {what}" for what, share in shares)
+
+
+def percent(share: float) -> str:
+    """A share in words that never call something nothing: "0", "<0.1%", "12%"."""
+    return "0" if share == 0 else "<0.1%" if share < 1e-3 else f"{100 * share:.1f}%" if share < 0.1 else f"{share:.0%}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +64,7 @@ class Verification:
         values: finite values that are not fill.
         special: NaN, infinite and fill values; all came back bit for bit.
         raw_bytes, archive_bytes: sizes.
+        effects: what the bound does to small values.
     """
 
     shape: tuple[int, ...]
@@ -54,11 +81,13 @@ class Verification:
     special: int
     raw_bytes: int
     archive_bytes: int
+    effects: Effects
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as plain Python values that JSON can hold (NaN and infinities as strings)."""
         d = dataclasses.asdict(self)
         d["shape"], d["dtype"] = list(self.shape), self.dtype.name
+        d |= d.pop("effects")._asdict()
         return {key: json_value(value) for key, value in d.items()}
 
 
@@ -138,6 +167,7 @@ def verify(
         special=info.size - limits.values,
         raw_bytes=info.raw_bytes,
         archive_bytes=info.archive_bytes,
+        effects=effects(flat, decoded, info.fill),
     )
 
 
@@ -170,6 +200,23 @@ def compare(
         part = slice(start, start + _CHUNK)
         _compare(start, original[part], decoded[part], bound, fill, is_pointwise, violations, squares)
     return violations, squares
+
+
+def effects(original: NDArray[Any], decoded: NDArray[Any], fill: float | None) -> Effects:
+    """What decoding has made of values. Both arrays are one-dimensional and have the same dtype."""
+    counts, total = np.zeros(len(Effects._fields), np.int64), 0
+    for start in range(0, original.size, _CHUNK):
+        a, b = (x[start : start + _CHUNK].astype(np.float64) for x in (original, decoded))
+        counted = np.isfinite(a) & (a != 0)
+        if fill is not None:
+            with np.errstate(over="ignore"):
+                counted &= a != float(np.float64(fill).astype(original.dtype))
+        a, b = a[counted] / 2, b[counted] / 2  # differences of halves do not overflow
+        total += a.size
+        error, size = np.abs(a - b), np.abs(a)
+        found = (b == 0, a * np.sign(b) < 0, error > 0.01 * size, error > 0.1 * size)
+        counts += [np.count_nonzero(those) for those in found]
+    return Effects(*(counts / total).tolist()) if total else Effects()
 
 
 def _compare(

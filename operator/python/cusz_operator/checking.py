@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from .configuration_check import IO, Configuration, read_configuration
-from .inspection import DTYPES, INTEGERS, Block, inspect_bp, like
+from .inspection import DTYPES, INTEGERS, Block, inspect_bp, like, listed
+from .parameters import NO_BOUND
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
 
 __all__ = ["Report", "Variable", "check"]
@@ -83,9 +85,12 @@ def check(
     _check_plugin(report)
     asked: dict[str, float | None] | None = None
     if configuration is not None:
-        asked = _check_configuration(Path(configuration), io, run is not None, report)
+        chosen = _check_configuration(Path(configuration), io, run is not None, report)
+        asked = dict(chosen.variables) if chosen else None
     if run is not None:
         _check_run(Path(run), asked, report)
+    if configuration is not None:
+        _check_bounds(Path(configuration), chosen, report)
     return report
 
 
@@ -111,8 +116,18 @@ def _check_plugin(report: Report) -> None:
         report.notes.append(f"plugin: {found.path} has version {found.version}, this command has {__version__}")
 
 
-def _check_configuration(path: Path, io: str | None, has_run: bool, report: Report) -> dict[str, float | None] | None:
-    """The variables that the configuration compresses, with their bounds; None if these are not known."""
+def _check_bounds(path: Path, io: IO | None, report: Report) -> None:
+    """Whether variables without a bound are integers, as far as there is a run that tells."""
+    types = {variable.name: variable.type for variable in report.variables}
+    for name, where in (io.unbounded if io else {}).items():
+        if name not in types:
+            report.notes.append(f"{path}: {where}: {NO_BOUND}, unless they are of integers, which need none")
+        elif types[name] not in INTEGERS:
+            report.problems.append(f"{path}: {where}: {NO_BOUND}")
+
+
+def _check_configuration(path: Path, io: str | None, has_run: bool, report: Report) -> IO | None:
+    """The IO that is meant; None if that is not known."""
     if path.suffix.lower() in (".yaml", ".yml"):
         raise UnsupportedError(
             f"{path} is YAML, but only XML can be checked: ADIOS2 reads either, and 'cusz config' writes both"
@@ -135,7 +150,7 @@ def _check_configuration(path: Path, io: str | None, has_run: bool, report: Repo
                 f"{path} has operations in several IOs: use --io to say which of them wrote the file "
                 f"({', '.join(own.name for own in chosen)})"
             )
-    return dict(chosen[0].variables) if chosen else None
+    return chosen[0] if chosen else None
 
 
 def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report) -> None:
@@ -163,6 +178,19 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
         variable, problems = _variable(name, own, asked)
         report.variables.append(variable)
         report.problems += [f"{path}: variable {name!r}: {problem}" for problem in problems]
+    for name, own in sorted(blocks.items()):
+        is_compressed = any(block["operator"] == PLUGIN_NAME for block in own)
+        alike = [other for other in asked or {} if other != name and _numbered(other) == _numbered(name)]
+        if alike and not is_compressed and own[0]["type"] in DTYPES | INTEGERS:
+            report.notes.append(
+                f"{path}: variable {name!r} is not compressed; {listed(alike)} {'is' if len(alike) == 1 else 'are'}. "
+                "ADIOS2's configurations have no wildcards: name it, too (cusz config takes 'level{0..4}/rho')"
+            )
+
+
+def _numbered(name: str) -> str:
+    """A name without its numbers, which those of levels, species and components share."""
+    return re.sub(r"\d+", "#", name)
 
 
 def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None] | None) -> tuple[Variable, list[str]]:

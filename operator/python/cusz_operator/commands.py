@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -51,12 +52,16 @@ __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "
 
 # ---------------------------------------------------------------------------------------------------------- config
 
+_MOST_NAMES = 1000  # that one --variable stands for, for each range of numbers in it
+
 
 def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--environment", action="store_true", help='print only the environment, for eval "$(cusz config ...)"'
     )
-    parser.add_argument("--variable", action="append", metavar="NAME", help="repeat for more variables")
+    parser.add_argument(
+        "--variable", action="append", metavar="NAME", help="repeat for more variables; level{0..4}/rho stands for five"
+    )
     parser.add_argument("--eb", action="append", type=number, help="once for all, or once per variable")
     parser.add_argument(
         "--from",
@@ -120,12 +125,29 @@ def _of_options(options: argparse.Namespace) -> list[configuration.OperatedVaria
     names: list[str] = options.variable
     bounds = _one_per_variable("--eb", options.eb, names)
     modes = _one_per_variable("--mode", options.mode or ["abs"], names)
-    return [_operated(name, eb, mode, options) for name, eb, mode in zip(names, bounds, modes, strict=True)]
+    return [
+        _operated(name, eb, mode, options)
+        for pattern, eb, mode in zip(names, bounds, modes, strict=True)
+        for name in _meant(pattern)
+    ]
+
+
+def _meant(pattern: str) -> list[str]:
+    """The names that one with ranges of numbers stands for, as in level{0..4}/rho. ADIOS2's configurations have no
+    wildcards."""
+    found = re.search(r"\{(\d+)\.\.(\d+)\}", pattern)
+    if found is None:
+        return [pattern]
+    first, last = int(found[1]), int(found[2])
+    if last - first not in range(_MOST_NAMES):
+        raise UsageError(f"{found[0]} must be of ascending numbers, at most {_MOST_NAMES} of them")
+    names = (pattern.replace(found[0], str(number), 1) for number in range(first, last + 1))
+    return [name for one in names for name in _meant(one)]
 
 
 def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
     """The variables of a run, with bounds chosen by samples; what these say is printed to standard error."""
-    names: list[str] = options.variable or []
+    names = [name for pattern in options.variable or [] for name in _meant(pattern)]
     given = parameters_given(options)
     eb, mode = given.pop("eb", None), given.pop("mode", None)
     if eb and any(value is not None for value in (options.relative, options.psnr, options.ratio)):

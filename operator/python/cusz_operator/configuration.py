@@ -49,12 +49,18 @@ class OperatedVariable:
         return {"PluginName": PLUGIN_NAME, "PluginLibrary": PLUGIN_LIBRARY, **values}
 
 
+def real_name(engine: str) -> str:
+    """The engine that a name stands for, in any case; "" if it is not one that works with the operator."""
+    names = {**{own: own for own in ENGINES}, **ALIASES}
+    return next((own for name, own in names.items() if name.lower() == engine.lower()), "")
+
+
 def check_engine(engine: str) -> None:
     """
     Raises:
         UnsupportedError: the engine does not work with the operator.
     """
-    if engine.lower() in (known.lower() for known in (*ENGINES, *ALIASES)):
+    if real_name(engine):
         return
     reason = _REFUSED.get(engine.lower(), "it is not known to")
     raise UnsupportedError(

@@ -9,8 +9,8 @@ from xml.parsers import expat
 
 from cusz_core.errors import UnsupportedError
 
-from .configuration import check_engine
-from .parameters import bound_of, parameter_problems
+from .configuration import check_engine, real_name
+from .parameters import NO_BOUND, bound_of, parameter_problems
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
 __all__ = ["IO", "Configuration", "read_configuration"]
@@ -44,11 +44,13 @@ class IO:
         name: as the program passes it to DeclareIO.
         engine: its type; "" if the program chooses.
         variables: compressed by this operator, with the bound of each (None: no valid one).
+        unbounded: those of them for which none is given, as integers need none, and where this is.
     """
 
     name: str
     engine: str = ""
     variables: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -172,7 +174,11 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
         for operation in operations[:1]:
             parameters = _operation(operation, operators, where, result)
             if parameters is not None:
-                result.problems += [f"{where}: {problem}" for problem in parameter_problems(parameters)]
+                problems = parameter_problems(parameters)
+                if NO_BOUND in problems:
+                    problems.remove(NO_BOUND)
+                    io.unbounded[name] = where
+                result.problems += [f"{where}: {problem}" for problem in problems]
                 bounds = [bound_of(parameters[key]) for key in ("accuracy", "tolerance", "eb") if key in parameters]
                 valid = [bound for bound in bounds if bound is not None]
                 io.variables[name] = min(valid) if len(valid) == len(bounds) > 0 else None
@@ -240,6 +246,11 @@ def _engine(element: _Element, io: IO, result: Configuration) -> None:
             check_engine(io.engine)
         except UnsupportedError as error:
             result.problems.append(f"line {engine.line}: {error}")
+        if real_name(io.engine) == "BP4":
+            result.notes.append(
+                f"line {engine.line}: {io.engine} ignores memory selections (ghost cells) of variables that have an "
+                "operator, and writes wrong cells: a program that calls SetMemorySelection needs BP5"
+            )
         if _parameters(engine, f"line {engine.line}: engine", result).get("statslevel") == "0":
             result.notes.append(
                 f"line {engine.line}: StatsLevel is 0, which device memory needs: bpls -l will show 0 / 0"

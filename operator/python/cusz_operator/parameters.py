@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import adios2
 
-__all__ = ["bound_of", "define_operator", "operator_parameters", "parameter_problems"]
+__all__ = ["NO_BOUND", "bound_of", "define_operator", "operator_parameters", "parameter_problems"]
 
 Order = Literal["row", "column"]
 
@@ -100,6 +100,7 @@ def define_operator(
 #: ADIOS2's own parameters of an operation of type "plugin".
 _OF_ADIOS2 = ("pluginname", "pluginlibrary", "verbose")
 _BOUNDS = ("accuracy", "tolerance", "eb")
+NO_BOUND = "no error bound is given (parameter 'accuracy'): blocks are stored raw"
 
 
 def parameter_problems(given: Mapping[str, str]) -> list[str]:
@@ -130,7 +131,7 @@ def parameter_problems(given: Mapping[str, str]) -> list[str]:
             known = ", ".join((*_BOUNDS, *(name for name in TABLE if name not in _BOUNDS), "order"))
             problems.append(f"parameter '{key}' is not known and is ignored (known: {known})")
     if not bounds:
-        problems.append("no error bound is given (parameter 'accuracy'): blocks are stored raw")
+        problems.append(NO_BOUND)
     elif len({bound for bound in bounds.values() if bound is not None}) > 1:
         problems.append("the error bound is given more than once, and the strictest one is used")
     return problems

@@ -25,6 +25,10 @@ __all__ = ["BOUNDS", "RELATIVE", "Goal", "Proposal", "print_proposals", "propose
 BOUNDS = (1e-2, 1e-3, 1e-4, 1e-5)
 #: The bound that is chosen if nothing is said, as a fraction of the value range.
 RELATIVE = 1e-4
+#: The same of every value, for variables of one sign of which more than `_FEW` of the values would be off by more than
+#: 10%: densities, concentrations, whatever spans many decades.
+POINTWISE = 1e-3
+_FEW = 0.01
 _DIGITS = 2  # significant, of a bound that is chosen
 
 
@@ -54,7 +58,7 @@ class Proposal:
     Attributes:
         variable: as it is in the file, without its sample.
         shown: what each of `BOUNDS` gives, according to the sample; empty if there is none, or only one value in it.
-        eb: the bound; None: the variable is to be left out.
+        eb: the bound; None: the variable is to be left out. 0 for integers, which are packed exactly.
         mode: of `eb`.
         outcome: what it gives, according to the sample; None if there is no sample.
         comment: where the bound comes from, in a line.
@@ -87,6 +91,11 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
     """
     sample = variable.sample
     bare = dataclasses.replace(variable, sample=None)
+    if variable.is_exact and not math.isnan(variable.packed_ratio):
+        if variable.remark and not is_wanted:
+            return Proposal(bare, remark=f"left out: {variable.remark}")
+        comment = f"integers, packed exactly; estimated: ratio {variable.packed_ratio:.3g}"
+        return Proposal(bare, eb=0.0, comment=comment, remark=variable.remark)
     if sample is None and is_wanted and goal.eb is not None:
         return Proposal(bare, eb=goal.eb, mode=goal.mode, comment="bound as given", remark=variable.remark)
     if sample is None or (variable.remark and not is_wanted):
@@ -104,17 +113,28 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
         if is_wanted:
             raise ParameterError(f"variable {variable.name!r}: {reason}") from None
         return dataclasses.replace(found, remark=f"left out: {reason}")
+    mode = goal.mode
     try:
-        outcome = _outcome(sample, eb, goal.mode, **options)
+        outcome = _outcome(sample, eb, mode, **options)
+        ruined = outcome.effects if outcome.effects.off_10_percent > _FEW else None
+        if ruined and goal == Goal() and (low >= 0 or high <= 0):
+            eb, mode = POINTWISE, "pw_rel"
+            comment = (
+                f"{POINTWISE:g} of every value, as {RELATIVE:g} of the range would be too much for small ones "
+                f"({ruined}); {values}"
+            )
+            outcome, ruined = _outcome(sample, eb, mode, **options), None
     except tuning.OutOfReachError as error:
         raise ParameterError(f"variable {variable.name!r}: {error}") from None
     estimate = f"estimated: ratio {outcome.ratio:.3g}, PSNR {outcome.psnr:.0f} dB"
     mark = None if options.get("fill") is not None else tuning.likely_fill(sample)
-    remark = (
-        "" if mark is None else f"{mark.share:.0%} are {mark.value:g}: if it means no data, give --fill {mark.value:g}"
-    )
+    remarks = []
+    if mark is not None:
+        remarks.append(f"{mark.share:.0%} are {mark.value:g}: if it means no data, give --fill {mark.value:g}")
+    if ruined and (low >= 0 or high <= 0):
+        remarks.append(f"with this bound, {ruined}: --mode pw_rel gives a bound relative to every value")
     return dataclasses.replace(
-        found, eb=eb, mode=goal.mode, outcome=outcome, comment=f"{comment}; {estimate}", remark=remark
+        found, eb=eb, mode=mode, outcome=outcome, comment=f"{comment}; {estimate}", remark="; ".join(remarks)
     )
 
 
@@ -170,21 +190,34 @@ def print_proposals(proposals: Sequence[Proposal], file: TextIO) -> None:
     """Prints what is in a run, what bounds would give, and what is proposed."""
     rows = [("variable", "type", "shape", "steps", "blocks", "value range", "from")]
     table = [["variable", *(f"{bound:g}" for bound in BOUNDS), "chosen"]]
+    changes = [["variable", "bound", "become 0", "change sign", "off by > 1%", "off by > 10%"]]
     for proposal in proposals:
         own = proposal.variable
         values = ("", "")
         if proposal.shown:
             low, high = proposal.value_range
             values = (f"{low:.4g} to {high:.4g}", "statistics" if own.has_statistics else "samples")
-            chosen = f"{proposal.eb:g}: {_estimate(proposal.outcome)}" if proposal.outcome else ""
+            chosen = f"{_bound(proposal)}: {_estimate(proposal.outcome)}" if proposal.outcome else ""
             table.append([own.name, *map(_estimate, proposal.shown), chosen])
+        elif own.is_exact and proposal.eb is not None:
+            table.append([own.name, *[""] * len(BOUNDS), f"exact: {own.packed_ratio:.3g}"])
+        if proposal.outcome:
+            changes.append([own.name, _bound(proposal), *map(tuning.percent, proposal.outcome.effects)])
         rows.append((own.name, own.type, extents(own.shape) or "local", str(own.steps), str(own.blocks or ""), *values))
     print_table(rows, file=file)
     if len(table) > 1:
         print("\nratio / PSNR, estimated, with bounds of these fractions of the value range:", file=file)
         print_table(table, file=file)
+    if len(changes) > 1:
+        print("\nwhat the chosen bounds do to values that are not 0, estimated:", file=file)
+        print_table(changes, file=file)
     remarks = [f"note  {proposal.variable.name}: {proposal.remark}" for proposal in proposals if proposal.remark]
     print("\n".join(["", *remarks]), file=file)
+
+
+def _bound(proposal: Proposal) -> str:
+    assert proposal.eb is not None
+    return f"{proposal.eb:g}" + {"abs": "", "rel": " of the range", "pw_rel": " of each"}.get(proposal.mode, "")
 
 
 def _estimate(outcome: tuning.Outcome) -> str:

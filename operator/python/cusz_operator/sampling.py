@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core import tuning
+from cusz_core import embedding, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
 from .adios2_errors import calling_adios2
 from .errors import PluginError
-from .inspection import DTYPES, extents_of, import_adios2, like, listed
+from .inspection import DTYPES, INTEGERS, extents_of, import_adios2, like, listed
 from .plugin import Plugin, without_colours
 
 if TYPE_CHECKING:
@@ -34,14 +34,18 @@ __all__ = ["SampledVariable", "sampled_variables"]
 
 _STEPS = 3  # of a variable are looked at
 _VALUES = 1 << 20  # of a sample at most, or one box
+#: Blocks that are not larger are sampled whole, as an archive of a small block is not a part of one of a large block:
+#: of 16^3 values it has a header and a codebook of its own, and tiles that are not full.
+_WHOLE = 1 << 18
 _FETCHED = 32 << 20  # bytes that ADIOS2 reads for a sample at most, or one box
 _AT_ONCE = 1 << 20  # bytes for one Get: ADIOS2 reads a block from the first to the last value of a selection
 _SMALL = 4096  # bytes: smaller blocks are not worth a bound
+_WORTH = 1.05  # the ratio that integers must have to be packed
 
 
 @dataclasses.dataclass(frozen=True)
 class SampledVariable:
-    """A variable of a BP file, with values of type float or double.
+    """A variable of a BP file, with values of type float or double, or integers.
 
     Attributes:
         name: of the variable.
@@ -50,7 +54,8 @@ class SampledVariable:
         steps: number of steps that have it.
         blocks: number of its blocks at one of them.
         sample: values of it, for `tuning.survey` and `tuning.find_bound`: ratios are those of a block of mean size, the
-            value range is that of `has_statistics`. None: there is none.
+            value range is that of `has_statistics`. None: there is none, or they are integers.
+        packed_ratio: of integers, which the operator packs exactly: raw bytes over packed ones; NaN if not known.
         has_statistics: the value range is that of all steps, from ADIOS2's statistics; else that of the sample.
         remark: why it should not be compressed, or why there is no sample; "" if nothing is to be said.
     """
@@ -61,8 +66,14 @@ class SampledVariable:
     steps: int
     blocks: int = 0
     sample: tuning.Sample | None = None
+    packed_ratio: float = math.nan
     has_statistics: bool = False
     remark: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is of integers, which need no bound."""
+        return self.type in INTEGERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +97,7 @@ def sampled_variables(
 
     Args:
         path: the .bp folder or file.
-        names: of the variables; all with values of type float or double if it is empty.
+        names: of the variables; all with values that the operator takes if it is empty.
         options: parameters of the compression: `fill` is no part of the value range, `predictor` decides how large the
             boxes are.
 
@@ -120,7 +131,7 @@ def sampled_variables(
         for name in names:
             _require(name, available)
         for name, description in sorted(available.items()):
-            if description["Type"] in DTYPES and (not names or name in names):
+            if description["Type"] in DTYPES | INTEGERS and (not names or name in names):
                 with calling_adios2(f"tell the shape of {name!r} in {path!r}"):
                     run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
                 yield run.sampled(**options)
@@ -135,8 +146,8 @@ def _require(name: str, available: dict[str, dict[str, str]]) -> None:
             f"there is no variable {name!r}{like(name, available)}: the file has {listed(sorted(available))}"
         )
     kind = available[name]["Type"]
-    if kind not in DTYPES:
-        raise ParameterError(f"the variable {name!r} is of type {kind}; the operator takes float and double")
+    if kind not in DTYPES | INTEGERS:
+        raise ParameterError(f"the variable {name!r} is of type {kind}; the operator takes float, double and integers")
 
 
 class _Run:
@@ -149,7 +160,7 @@ class _Run:
         self.description = description
         self.name = variable.name()
         self.shape = tuple(map(int, variable.shape()))
-        self.dtype = DTYPES[description["Type"]]
+        self.dtype = (DTYPES | INTEGERS)[description["Type"]]
 
     def sampled(self, **options: Unpack[Options]) -> SampledVariable:
         n_steps = int(self.description["AvailableStepsCount"])
@@ -163,17 +174,37 @@ class _Run:
             known = dataclasses.replace(known, blocks=sum(block.step == blocks[0].step for block in blocks))
             if compressed := self.compressed(blocks[0]):
                 return dataclasses.replace(known, remark=compressed)
-            x = self.values(blocks, options.get("predictor", "lorenzo"))
+            if known.is_exact:
+                return self.packed(known, blocks)
+            is_whole = max(math.prod(block.count) for block in blocks) <= _WHOLE
+            chosen = _spread(blocks) if is_whole else []
+            x = self.whole(chosen) if is_whole else self.values(blocks, options.get("predictor", "lorenzo"))
         except Exception as error:  # of ADIOS2; the other variables are still worth looking at
             return dataclasses.replace(known, remark=f"cannot be read: {without_colours(error)}")
         sizes = [math.prod(block.count) for block in blocks]
         limits = cusz_core.value_range(x, options.get("fill"), threads=options.get("threads"))
         stated = self.statistics(x.size, limits, options.get("fill"))
         share = x.size / (sum(sizes) / len({block.step for block in blocks}) * n_steps)
-        sample = tuning.Sample(x, round(statistics.mean(sizes)), stated or limits, min(share, 1.0))
+        size = round(x.size / len(chosen) if is_whole else statistics.mean(sizes))
+        shapes = tuple(_of_archive(block.count) for block in chosen)
+        sample = tuning.Sample(x, size, stated or limits, min(share, 1.0), shapes)
         few = sample.size * self.dtype.itemsize < _SMALL
         remark = f"blocks of {sample.size} values are too small to be worth a bound" if few else ""
         return dataclasses.replace(known, sample=sample, has_statistics=stated is not None, remark=remark)
+
+    def packed(self, known: SampledVariable, blocks: list[_Block]) -> SampledVariable:
+        """With what the operator makes of the first rows of blocks of integers."""
+        raw = packed = 0
+        for block in _spread(blocks):
+            rows = max(_VALUES // max(math.prod(block.count[1:]), 1), 1)
+            values = self.read(block, (0,) * len(block.count), (min(block.count[0], rows), *block.count[1:]))
+            raw += values.nbytes
+            packed += len(embedding.packed(values, "zstd"))
+        small = math.prod(blocks[0].count) * self.dtype.itemsize < _SMALL
+        remark = f"blocks of {math.prod(blocks[0].count)} integers are too small to be worth it" if small else ""
+        if raw <= packed * _WORTH:
+            remark = "packing does not make it smaller"
+        return dataclasses.replace(known, packed_ratio=raw / packed, remark=remark)
 
     def blocks(self, n_steps: int) -> list[_Block]:
         """Blocks of the steps to be looked at: those that are not small beside the others."""
@@ -220,6 +251,10 @@ class _Run:
         self.engine.get(self.variable, values, self.adios2.Mode.Sync)
         return values
 
+    def whole(self, blocks: list[_Block]) -> NDArray[Any]:
+        """The blocks, one behind the other."""
+        return np.concatenate([self.read(block, (0,) * len(block.count), block.count).reshape(-1) for block in blocks])
+
     def values(self, blocks: list[_Block], predictor: str) -> NDArray[Any]:
         """Boxes of the blocks, one behind the other along the first axis. Of the axes, those of extent 1 and all but
         the four fastest ones are left out."""
@@ -257,6 +292,20 @@ class _Run:
         if not holds or limits.values < size or (fill is not None and min(abs(low - fill), abs(high - fill)) <= slack):
             return None
         return limits._replace(min=low, max=high)
+
+
+def _spread(blocks: list[_Block]) -> list[_Block]:
+    """As many of the blocks as a sample may have, from all over."""
+    mean = statistics.mean(math.prod(block.count) for block in blocks)
+    n_blocks = min(max(int(_VALUES // mean), 1), len(blocks))
+    return [blocks[(2 * number + 1) * len(blocks) // (2 * n_blocks)] for number in range(n_blocks)]
+
+
+def _of_archive(count: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which the plugin compresses a block: as it is, or with its leading axes as one."""
+    axes = [extent for extent in count if extent > 1]
+    folded = (*[math.prod(axes[:-3])] * (len(axes) > 3), *axes[-3:]) or (1,)
+    return folded if len(count) > 4 else count
 
 
 def _span(box: Sequence[int], extents: Sequence[int], outer: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import sys
 import time
@@ -139,7 +140,8 @@ class Writer:
                 ranks and over values that are finite and not `fill`. A range of 0 means lossless. "pw_rel":
                 |d - d'| <= eb * |d|, with signs and zeros kept (see `cusz_core.Parameters`).
             variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
-                `options`. A bound or a goal there replaces the Writer's.
+                `options`. A bound or a goal there replaces the Writer's. A name may be a pattern, such as "level*/rho",
+                for variables that have no entry of their own; the first that fits counts.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. With StatsLevel 1 ADIOS2 keeps minimum and maximum of
                 blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, without `ranges`,
@@ -326,7 +328,7 @@ class Writer:
                 f"{name!r} is the name of a block table: choose one that does not begin with "
                 f"{blocktable.TABLE_PREFIX!r}"
             )
-        own = layered(self._of_variable.get(name, {}), _given(eb=eb, mode=mode, **options))
+        own = layered(self._for_variable(name), _given(eb=eb, mode=mode, **options))
         value = one_value(array)
         if value is not None:
             if own or shape is not None or start is not None or dims is not None:
@@ -342,6 +344,13 @@ class Writer:
                     "readers take it for a single value): use BP5, or put it only at steps in which it has values"
                 )
             self._blocks.append(block)
+
+    def _for_variable(self, name: str) -> Mapping[str, Any]:
+        """What `variables` says of one: by its name, or by the first pattern that fits."""
+        if name not in self._of_variable:
+            fitting = (own for pattern, own in self._of_variable.items() if fnmatch.fnmatchcase(name, pattern))
+            return next(fitting, {})
+        return self._of_variable[name]
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
