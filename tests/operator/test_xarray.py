@@ -48,18 +48,18 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_a_dataset(written: Path) -> None:
     with xarray.open_dataset(written, engine="cusz") as data:
-        assert dict(data.sizes) == {"step": 3, "y": 40, "x": 30, "steps_of_W": 2, "dim_0": 40, "dim_1": 30}
+        assert dict(data.sizes) == {"step": 3, "y": 40, "x": 30, "step_W": 2, "dim_0": 40, "dim_1": 30}
         assert {name: data[name].dims for name in data.variables} == {
             "U": ("step", "y", "x"),
             "V": ("step", "y", "x"),
-            "W": ("steps_of_W", "dim_0", "dim_1"),
+            "W": ("step_W", "dim_0", "dim_1"),
             "once": ("dim_0",),
             "x": ("x",),
             "step": ("step",),
-            "steps_of_W": ("steps_of_W",),
+            "step_W": ("step_W",),
         }
         assert data["x"].values.tolist() == list(range(30))
-        assert data["steps_of_W"].values.tolist() == [1, 2]
+        assert data["step_W"].values.tolist() == [1, 2]
         assert data["once"].attrs["step"] == 1
         assert data["U"].attrs == {"dimensions": "y x", "unit": "K"}
         assert data.attrs["title"] == "a run"

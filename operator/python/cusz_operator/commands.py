@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cusz_core import embedding
+from cusz_core import embedding, tuning
 from cusz_core.command_line import (
     EXIT_FAILURE,
     Command,
@@ -276,6 +276,8 @@ def _diff_line(one: Difference) -> list[str]:
     at = ",".join(map(str, one.at)) if one.largest else ""
     psnr = f"{one.psnr:.2f} dB" if math.isfinite(one.psnr) else ""
     said = "the same" if not one.different else f"{one.beyond} BEYOND THE BOUND" if one.beyond else ""
+    if one.covered < 1:
+        said = ", ".join(filter(None, [said, f"values in {tuning.percent(one.covered)} of the shape"]))
     numbers = [str(one.values), str(one.different), f"{one.largest:.6g}", of_range, at, psnr]
     return [one.variable, str(one.step), *numbers, said]
 
@@ -471,6 +473,8 @@ def _remarks(variable: VariableInfo) -> list[str]:
         return "all blocks" if n == n_full else "1 block" if n == 1 else f"{n} blocks"
 
     remarks = []
+    if variable.covered is not None and variable.covered < 1:
+        remarks.append(f"values in {tuning.percent(variable.covered)} of the shape")
     if variable.others:
         remarks.append(f"{blocks(variable.others)} not compressed by cusz".removeprefix("all blocks "))
     if variable.raw and any(own is None or own.eb for own in variable.asked):

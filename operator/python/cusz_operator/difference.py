@@ -30,7 +30,8 @@ class Difference:
     Attributes:
         variable, step: which.
         problem: why it cannot be compared, such as "only in a"; "" if it can.
-        values: how many were compared.
+        values: how many were compared: those in a block of either.
+        covered: which share of the global shape these are.
         different: how many of them are not the same, bit for bit.
         beyond: how many differ by more than the bound; without one, 0. Decided without rounding. Values of which one
             is not finite have to be the same.
@@ -44,6 +45,7 @@ class Difference:
     step: int
     problem: str = ""
     values: int = 0
+    covered: float = 1.0
     different: int = 0
     beyond: int = 0
     largest: float = 0.0
@@ -129,22 +131,27 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
     if dtypes[0].hasobject:
         differs = a.read(name) != b.read(name)
         beyond = int(differs and eb is not None)
-        return Difference(name, number, "", 1, int(differs), beyond, math.inf if differs else 0.0)
+        return Difference(name, number, "", 1, 1.0, int(differs), beyond, math.inf if differs else 0.0)
     if dtypes[0].name in ("float128", "complex256"):
         return Difference(name, number, f"type {dtypes[0]} is not compared")
     low, high = _range_of(a, name) if eb is not None and mode == "rel" else (0.0, 0.0)
     bound = embedding.absolute_bound(eb, low, high) if eb is not None and mode == "rel" else eb
     sums = _Sums(bound)
+    is_covered = a.is_covered(name) or b.is_covered(name)
     for box in _pieces(shapes[0]):
-        sums.add(box[0], *(np.asarray(step.read(name, *box)) for step in (a, b)))
-    return sums.difference(name, number)
+        covered = None if is_covered else a.coverage(name, *box) | b.coverage(name, *box)
+        if covered is None or covered.any():
+            sums.add(box[0], np.asarray(a.read(name, *box)), np.asarray(b.read(name, *box)), covered)
+    return sums.difference(name, number, math.prod(shapes[0]))
 
 
 def _range_of(step: ReaderStep, name: str) -> tuple[float, float]:
-    """Minimum and maximum of the finite values."""
+    """Minimum and maximum of the finite values, in blocks."""
     low, high = math.inf, -math.inf
+    is_covered = step.is_covered(name)
     for box in _pieces(step.shape(name)):
-        for values in _parts(np.asarray(step.read(name, *box))):
+        covered: Any = ... if is_covered else step.coverage(name, *box)
+        for values in _parts(np.asarray(step.read(name, *box))[covered]):
             finite = values[np.isfinite(values)]
             if finite.size:
                 low, high = min(low, float(finite.min())), max(high, float(finite.max()))
@@ -179,19 +186,24 @@ class _Sums:
         self._low, self._high = math.inf, -math.inf
         self._squares, self._scale = 0.0, 0.0  # sum of (difference / scale)^2
 
-    def add(self, start: Extents, a: NDArray[Any], b: NDArray[Any]) -> None:
-        self._values += a.size
+    def add(self, start: Extents, a: NDArray[Any], b: NDArray[Any], covered: NDArray[np.bool_] | None) -> None:
+        """Adds a piece; `covered` says which of its values count, None: all of them."""
+        self._values += a.size if covered is None else int(np.count_nonzero(covered))
         same = np.ones(a.shape, np.bool_)
         for x, y in zip(_parts(a), _parts(b), strict=True):
-            same &= self._add_part(start, np.array(x, order="C"), np.array(y, order="C"))
+            same &= self._add_part(start, np.array(x, order="C"), np.array(y, order="C"), covered)
         self._different += int(same.size - np.count_nonzero(same))
 
-    def _add_part(self, start: Extents, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    def _add_part(
+        self, start: Extents, a: NDArray[Any], b: NDArray[Any], covered: NDArray[np.bool_] | None
+    ) -> NDArray[np.bool_]:
         """Adds real numbers; returns which are the same, bit for bit."""
         bits = np.dtype(f"u{a.itemsize}")
         same: NDArray[np.bool_] = a.view(bits) == b.view(bits)
         x, y = a.astype(np.float64), b.astype(np.float64)
         finite = np.isfinite(x) & np.isfinite(y)
+        if covered is not None:  # elsewhere both are the same
+            finite &= covered
         if finite.any():
             self._low, self._high = min(self._low, float(x[finite].min())), max(self._high, float(x[finite].max()))
             self._finite += int(np.count_nonzero(finite))
@@ -221,7 +233,7 @@ class _Sums:
         apart = zip(a[~same].tolist(), b[~same].tolist(), strict=True)  # integers of any size
         return sum(abs(x - y) > (self._bound or 0.0) for x, y in apart)
 
-    def difference(self, name: str, step: int) -> Difference:
+    def difference(self, name: str, step: int, size: int) -> Difference:
         spread = self._high - self._low if self._finite else math.nan
         psnr = math.inf
         if self._squares and spread > 0:
@@ -230,5 +242,5 @@ class _Sums:
         elif self._squares:
             psnr = -math.inf
         of_range = self._largest / spread if spread > 0 else math.nan
-        counts = (self._values, self._different, self._beyond)
+        counts = (self._values, self._values / size if size else 1.0, self._different, self._beyond)
         return Difference(name, step, "", *counts, self._largest, self._at, of_range, psnr)

@@ -302,6 +302,7 @@ class Part:
     Attributes:
         name, type: of the variable.
         step: its number in the file.
+        shape: of the global array; () for one value, and for blocks without a place.
         record: what a Writer was asked of it; None if that is not known.
     """
 
@@ -319,6 +320,7 @@ class Part:
         """
         self.name, self.type = name, step.variables[name]["Type"]
         self.step = step.number
+        self.shape = extents_of(step.variables[name]["Shape"])
         self.record = file.records.get((step.number, name))
         self._file = file
         self._opened = step

@@ -557,12 +557,13 @@ class ReaderStep:
         block: int | None = None,
         like: Any = None,
         out: Any = None,
+        fill: Any = None,
     ) -> Any:
         """Reads a box of a variable.
 
         Of a variable that this plugin compressed, only blocks that overlap the box are fetched, each once, and only
-        their tiles that do so are decoded, several blocks at a time. Values that no block covers are 0, or left
-        unchanged in `out` (0 in what ADIOS2 reads).
+        their tiles that do so are decoded, several blocks at a time. Where no block is, there are no values: `fill` is
+        put there, and `coverage` tells where that is.
 
         Args:
             name: of the variable.
@@ -571,6 +572,7 @@ class ReaderStep:
             block: the number of a block, which is read whole: for a variable without a global shape.
             like: a module, or one of its arrays, to make the result: numpy (None: the same) or cupy.
             out: a writable C-contiguous array of the variable's dtype and extents `count`, to be filled and returned.
+            fill: what is put where no block is; None: NaN, or 0 (False) in variables of integers and bool.
 
         Returns:
             An array of the variable's dtype and extents `count`. One value: a number, or a text (`like` and `out` do
@@ -587,7 +589,7 @@ class ReaderStep:
         dtype = self.dtype(name)
         if block is not None:
             start, count = self._place_of(name, block)
-            if self._input.shape(name, self.index) is None:
+            if self._input.shape(entry.stored[0], self.index) is None:
                 return self._input.block(name, self.index, block, count, dtype)
         shape = self.shape(name)
         box = self._box(name, shape, start, count)
@@ -599,10 +601,64 @@ class ReaderStep:
             return self._input.values(name, self.index, box, dtype)[()]
         if out is not None:
             _require_fit(out, dtype, box[1])
+        if fill is None:
+            fill = math.nan if dtype.kind in "fc" else 0
         if not entry.given:
-            return self._read_stored(name, box, dtype, like, out)
-        parts = [self._read_stored(part, box, DTYPES[entry.type], None, None) for part in entry.stored]
+            return self._read_stored(name, box, dtype, like, out, fill)
+        fills = [complex(fill).real, complex(fill).imag] if len(entry.stored) > 1 else [fill]
+        stored = zip(entry.stored, fills, strict=True)
+        parts = [self._read_stored(part, box, DTYPES[entry.type], None, None, own) for part, own in stored]
         return _placed(given_back(parts, entry.given), like, out)
+
+    def read_blocks(self, name: str) -> list[NDArray[Any]]:
+        """All blocks of an array, one array each, in the order of `blocks`: the way to read a variable without a global
+        shape, such as particles.
+
+        Raises:
+            As `read`.
+        """
+        return [self.read(name, block=number) for number in range(len(self.blocks(name)))]
+
+    def coverage(
+        self, name: str, start: Sequence[int] | None = None, count: Sequence[int] | None = None
+    ) -> NDArray[np.bool_]:
+        """Where a variable has values: in a block. The levels of an AMR code do not have them everywhere.
+
+        Args:
+            name: of the variable.
+            start, count: the box, as in `read`.
+
+        Returns:
+            A bool array of the extents of the box.
+
+        Raises:
+            ParameterError: there is no such variable at this step, it has no global shape, or the box is outside it.
+        """
+        box = self._box(name, self.shape(name), start, count)
+        if not box[1]:
+            return np.ones((), np.bool_)
+        covered = np.zeros(box[1], np.bool_)
+        blocks = self._reader._blocks(self._first_stored(name), self.index)
+        for number in blocks.meeting(box).tolist():
+            row = blocks.table[number]
+            starts = np.maximum(row["start"], box[0])
+            ends = np.minimum(row["start"] + row["count"], np.add(*box))
+            covered[_slices((_tuple(starts), _tuple(ends - starts)), box[0])] = True
+        return covered
+
+    def is_covered(self, name: str) -> bool:
+        """Whether a variable has values everywhere in its global shape.
+
+        Raises:
+            ParameterError: as for `coverage`.
+        """
+        shape = self.shape(name)
+        if not shape:
+            return True
+        blocks = self._reader._blocks(self._first_stored(name), self.index)
+        if blocks.overlap:
+            return bool(self.coverage(name, (0,) * len(shape)).all())
+        return int(blocks.table["count"].prod(axis=1).sum()) == math.prod(shape)
 
     def verify(self, name: str) -> int:
         """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
@@ -628,7 +684,7 @@ class ReaderStep:
     def _first_stored(self, name: str) -> str:
         return self._reader._entry_at(name, self.index).stored[0]
 
-    def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any) -> Any:
+    def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any, fill: Any = math.nan) -> Any:
         """A box of an array as the file has it."""
         blocks = self._archived(name)
         if blocks is not None:
@@ -637,9 +693,9 @@ class ReaderStep:
                 result = embedding.new_field(like, dtype, box[1])
             if result is None:
                 result = np.empty(box[1], dtype)
-            if self._decoded(name, blocks, box, dtype, result, clear=out is None):
+            if self._decoded(name, blocks, box, dtype, result, fill):
                 return result
-        return _placed(self._input.values(name, self.index, box, dtype), like, out)
+        return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
 
     def _verified(self, name: str) -> int:
         dtype = DTYPES[self._reader._entry(name).type]
@@ -674,20 +730,16 @@ class ReaderStep:
         blocks = self._reader._blocks(name, self.index)
         return None if blocks.overlap or not blocks.may_be_archives else blocks
 
-    def _decoded(self, name: str, blocks: _Blocks, box: Box, dtype: np.dtype[Any], result: Any, clear: bool) -> bool:
-        """Decodes a box from archives, into `result`; False if a block of it is no archive.
-
-        Args:
-            clear: sets values that no block covers to 0.
-        """
+    def _decoded(self, name: str, blocks: _Blocks, box: Box, dtype: np.dtype[Any], result: Any, fill: Any) -> bool:
+        """Decodes a box from archives, into `result`; False if a block of it is no archive."""
         needed = []
         for number in blocks.meeting(box).tolist():
             row = blocks.table[number]
             block = _tuple(row["start"]), _tuple(row["count"])
             starts = np.maximum(block[0], box[0])
             needed.append((number, block, (_tuple(starts), _tuple(np.minimum(np.add(*block), np.add(*box)) - starts))))
-        if clear and sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
-            result[...] = 0
+        if sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
+            result[...] = fill
         workers = min(self._reader._threads, len(needed))
         threads = max(self._reader._threads // max(workers, 1), 1)
         # ADIOS2 is asked by the caller's thread alone: MPI may allow no other (MPI_THREAD_FUNNELED).
@@ -814,6 +866,7 @@ class ReaderVariable:
         block: int | None = None,
         like: Any = None,
         out: Any = None,
+        fill: Any = None,
     ) -> Any:
         """Reads a box, as `ReaderStep.read` does.
 
@@ -821,7 +874,7 @@ class ReaderVariable:
             step: the number of the step in the file, negative from its end; None: the last that has the variable.
         """
         at = self._last() if step is None or self._input.is_stream else self._reader[step]
-        return at.read(self.name, start, count, block=block, like=like, out=out)
+        return at.read(self.name, start, count, block=block, like=like, out=out, fill=fill)
 
     def _last(self) -> ReaderStep:
         return ReaderStep(self._reader, self.steps[-1])

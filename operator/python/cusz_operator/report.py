@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core import embedding
+from cusz_core import embedding, tuning
 from cusz_core.errors import CuszError, ParameterError
 
 from . import blocktable, inspection
@@ -129,6 +129,9 @@ def _variable(run: Reader, name: str, archives: dict[tuple[str, int], list[Block
     else:
         shown = " × ".join(map(str, shape)) if shape else "one value"
         n_values = math.prod(shape)
+        if not run[steps[-1]].is_covered(name):
+            n_values = int(np.count_nonzero(run[steps[-1]].coverage(name, (0,) * len(shape))))
+            shown += f", values in {tuning.percent(n_values / math.prod(shape))} of it"
     return VariableFacts(name, entry.given or entry.type, shown, n_values, facts)
 
 
@@ -260,7 +263,7 @@ def _compare_step(
     excess = -1.0
     counts = np.zeros(HISTOGRAM_BINS, np.int64)
     for box, bound, fill, is_pointwise in _pieces(step, part, facts):
-        decoded = step._read_stored(part, box, dtype, None, None)
+        decoded = step._read_stored(part, box, dtype, None, None, _fill_of(dtype))
         original = _stored_values(exact, facts.step, name, part, box)
         a, b = original.reshape(-1), decoded.reshape(-1)
         found.values += a.size
@@ -313,7 +316,11 @@ def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box
     blocks = step._archived(part) if facts.is_compressed else None
     if blocks is None:
         bound = facts.bounds[1] if facts.bounds is not None else None
-        yield from ((box, bound, None, False) for box in _slabs(whole))
+        boxes = [whole]
+        if not step.is_covered(part) and not reader._blocks(part, step.index).overlap:
+            table = reader._blocks(part, step.index).table
+            boxes = list(zip(map(tuple, table["start"].tolist()), map(tuple, table["count"].tolist()), strict=True))
+        yield from ((slab, bound, None, False) for box in boxes for slab in _slabs(box))
         return
     dtype = DTYPES[reader._entry(part).type]
     for number in np.flatnonzero((blocks.table["count"] > 0).all(axis=1)).tolist():
@@ -357,6 +364,11 @@ def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> 
     return np.ascontiguousarray(values)
 
 
+def _fill_of(dtype: np.dtype[Any]) -> float:
+    """What `read` puts where no block is."""
+    return math.nan if dtype.kind == "f" else 0
+
+
 def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) -> View:
     step = facts.step
     shape = run[step].shape(part)
@@ -366,7 +378,10 @@ def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) ->
         count[longest] = (count[longest] + 1) // 2
     box: Box = tuple((n - c) // 2 for n, c in zip(shape, count, strict=True)), tuple(count)
     dtype = DTYPES[run._entry(part).type]
-    both = (_stored_values(exact, step, name, part, box), run[step]._read_stored(part, box, dtype, None, None))
+    both = (
+        _stored_values(exact, step, name, part, box),
+        run[step]._read_stored(part, box, dtype, None, None, _fill_of(dtype)),
+    )
     original, decoded = (np.array(values).reshape(tuple(count[-3:])) for values in both)
     for fill in {fill for _, _, fill, _ in _pieces(run[step], part, facts)}:
         nothing = _is_fill(original, fill)

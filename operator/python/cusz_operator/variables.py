@@ -59,6 +59,8 @@ class VariableInfo:
         type: ADIOS2's name for its type, such as "float".
         steps: numbers of those that have it.
         blocks: number of blocks, over these steps.
+        covered: the share of the global shapes in which there are blocks; None: it has none. (1 if blocks overlap that
+            have more values than the shapes.)
         raw_bytes: size of all blocks before compression; None for types without a fixed size.
         archive_raw_bytes, archive_bytes: size of the blocks that this operator stores, before compression and as they
             are stored; None if there are none.
@@ -81,6 +83,7 @@ class VariableInfo:
     type: str
     steps: tuple[int, ...]
     blocks: int
+    covered: float | None
     raw_bytes: int | None
     archive_raw_bytes: int | None
     archive_bytes: int | None
@@ -144,6 +147,7 @@ def inspect_variables(
         else:
             for block in part.blocks():
                 tally.add_block(block, is_of_writer)
+        tally.add_shape(part.shape)
     return [tally.info() for _, tally in sorted(tallies.items())]
 
 
@@ -155,6 +159,8 @@ class _Tally:
         self._name, self._type = name, kind
         self._steps: dict[int, None] = {}
         self._counts: Counter[str] = Counter()  # of blocks: all, and by what became of them
+        self._shapes: Counter[str] = Counter()  # values in global shapes, and steps without one
+        self._values = 0  # in blocks
         self._bytes: Counter[str] = Counter()  # of all blocks, and of those with an archive before and after
         self._asked: dict[Asked | None, None] = {}
         self._bounds = (math.inf, -math.inf)
@@ -167,6 +173,7 @@ class _Tally:
         filled = table[table["raw_bytes"] > 0]
         more_bytes = filled["archive_bytes"] - filled["raw_bytes"]
         self._counts.update(blocks=len(table), empty=len(table) - len(filled))
+        self._values += int(filled["count"].prod(axis=1).sum())
         self._bytes["all"] += int(filled["raw_bytes"].sum())
         if self._type in INTEGERS:
             is_plain = more_bytes == 0
@@ -188,11 +195,16 @@ class _Tally:
             self._asked[None] = None
             self._predictors["unknown"] += len(coded)
 
+    def add_shape(self, shape: tuple[int, ...]) -> None:
+        """Adds the global shape at a step, whose blocks have been added."""
+        self._shapes["without" if shape == () else "values"] += math.prod(shape)
+
     def add_block(self, block: Block, is_of_writer: bool) -> None:
         """Adds a block, from its archive."""
         self._steps[block["step"]] = None
         n_values = math.prod(block["count"])
         self._counts["blocks"] += 1
+        self._values += n_values
         self._bytes["all"] += n_values * _VALUE_BYTES.get(self._type, 0)
         if "error" in block:
             self.errors.append(BlockError(block["step"], block["block"], block["error"]))
@@ -226,6 +238,7 @@ class _Tally:
             type=self._type,
             steps=tuple(self._steps),
             blocks=self._counts["blocks"],
+            covered=None if self._shapes["without"] else min(self._values / max(self._shapes["values"], 1), 1.0),
             raw_bytes=self._bytes["all"] if self._type in _VALUE_BYTES else None,
             archive_raw_bytes=self._bytes["before"] if has_archives else None,
             archive_bytes=self._bytes["after"] if has_archives else None,

@@ -294,7 +294,8 @@ class Writer:
         """Adds a block of a variable, or one value, to the open step.
 
         A rank may put any number of blocks, or none. Blocks of a variable must not overlap; elements that none covers
-        have no values. The array is not copied: it must not change until the step ends.
+        have no values, and are NaN in a Reader (0 in integers). The array is not copied: it must not change until the
+        step ends.
 
         Of one value, that of the first rank that puts it is stored, and every rank may put it.
 

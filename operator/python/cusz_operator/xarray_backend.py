@@ -1,7 +1,7 @@
 """xarray's engine "cusz": BP files as datasets, whatever program wrote them.
 
     xarray.open_dataset("run.bp", engine="cusz")              # nothing is read before it is needed
-    xarray.open_dataset("run.bp", engine="cusz", chunks={})   # with dask: a chunk for each block and step
+    xarray.open_dataset("run.bp", engine="cusz", chunks={})   # with dask: a chunk for each block or step
 
 xarray finds it by an entry point; nothing else imports this module.
 """
@@ -9,6 +9,7 @@ xarray finds it by an entry point; nothing else imports this module.
 from __future__ import annotations
 
 import collections
+import math
 import os
 import re
 import warnings
@@ -196,6 +197,12 @@ class _LazyArray(BackendArray):
         )
         return found
 
+    def _fill_of(self, reader: Reader) -> Any:
+        """What is where no block is: for integers `_FillValue`, of which xarray makes NaN, if there is one."""
+        given = np.asarray(reader.attributes.get(f"{self._name}/_FillValue", 0))
+        is_one = self.dtype.kind in "iu" and given.size == 1 and given.dtype.kind in "iu"
+        return given.reshape(-1)[0] if is_one else None
+
     def _read(self, key: tuple[int | slice, ...]) -> NDArray[Any]:
         """What numpy's basic indexing with these integers and slices (of positive steps) gives."""
         ranges = [
@@ -209,8 +216,9 @@ class _LazyArray(BackendArray):
             start, count = [r[0] for r in axes], [r[-1] - r[0] + 1 for r in axes]
             values = np.empty((len(of_steps), *count), self.dtype)
             with self._manager.acquire_context() as reader:
+                fill = self._fill_of(reader)
                 for i, step in enumerate(of_steps):
-                    values[i] = reader[self._steps[step]].read(self._name, start, count)
+                    values[i] = reader[self._steps[step]].read(self._name, start, count, fill=fill)
             values = values[(slice(None), *(slice(None, None, r.step) for r in axes))]
         kept = tuple(0 if isinstance(k, (int, np.integer)) else slice(None) for k in key)
         return values[kept if self._has_step_dimension else (0, *kept)]
@@ -226,7 +234,7 @@ def _variables_of(
     extents = {pair for name, v in usual.items() for pair in zip(given[name] or (), v.shape, strict=False)}
     given |= {name: [name] for name, v in usual.items() if len(v.shape) == 1 and (name, v.shape[0]) in extents}
     names = _Names()
-    of_steps: dict[tuple[int, ...], str] = {}
+    of_steps = _names_of_step_dimensions(usual, all_steps, step_dimension)
     variables = {}
     # The most common shapes come first, and get the shortest names of dimensions.
     common = collections.Counter(variable.shape for variable in usual.values())
@@ -238,10 +246,7 @@ def _variables_of(
             steps = steps[:1]
         has_step_dimension = dimensions != [name] and (len(steps) > 1 or steps == all_steps)
         if has_step_dimension:
-            which = of_steps.setdefault(
-                tuple(steps), step_dimension if steps == all_steps else f"{step_dimension}s_of_{name}"
-            )
-            dimensions = [which, *dimensions]
+            dimensions = [of_steps[tuple(steps)], *dimensions]
         data: Any
         if shape:
             data = indexing.LazilyIndexedArray(_LazyArray(manager, variable.name, steps, has_step_dimension, variable))
@@ -249,9 +254,9 @@ def _variables_of(
             values = [reader[step].read(variable.name) for step in steps]
             data = np.array(values if has_step_dimension else values[0], variable.dtype)
         of_variable = variable.attributes
-        chunks = _chunks(variable, steps[0]) if shape else ()
         encoding = {}
-        if all(chunks):
+        if all(shape):
+            chunks = _chunks(variable, steps[0]) if shape else []
             encoding["preferred_chunks"] = dict(
                 zip(dimensions, [(1,) * len(steps), *chunks] if has_step_dimension else chunks, strict=True)
             )
@@ -259,10 +264,30 @@ def _variables_of(
             of_variable = {"step": steps[0], **of_variable}
         own_attributes = _with_fill_values_of(_attributes(of_variable), data.dtype)
         variables[name] = Variable(dimensions, data, own_attributes, encoding)
+    used = {dimension for variable in variables.values() for dimension in variable.dims}
     for numbers, which in of_steps.items():
-        if which not in variables:
+        if which in used and which not in variables:
             variables[which] = Variable([which], np.array(numbers, np.int64), {"long_name": "step of the file"})
     return variables
+
+
+def _names_of_step_dimensions(
+    found: Mapping[str, ReaderVariable], all_steps: Sequence[int], step_dimension: str
+) -> dict[tuple[int, ...], str]:
+    """The dimension of each set of steps that variables have. One that is not of all steps is called after the group
+    that its variables are in, such as step_level1, or after its only variable, or has a number."""
+    having: dict[tuple[int, ...], list[str]] = {}
+    for name, variable in found.items():
+        having.setdefault(tuple(variable.steps), []).append(name)
+    names = {tuple(all_steps): step_dimension}
+    for steps, variables in having.items():
+        if steps in names:
+            continue
+        group = os.path.commonpath([name.lstrip("/") for name in variables])
+        words = "_".join(re.findall(r"\w+", group)) or str(len(names) + 1)
+        name = f"{step_dimension}_{words}"
+        names[steps] = name if name not in names.values() and name not in found else f"{name}_{len(names) + 1}"
+    return names
 
 
 def _is_usual(name: str, variable: ReaderVariable) -> bool:
@@ -314,7 +339,7 @@ def _given_names(name: str, ndim: int, attributes: Mapping[str, Any]) -> list[st
 
 
 def _chunks(variable: ReaderVariable, step: int) -> list[tuple[int, ...]]:
-    """The extents of the blocks along every axis: () if they do not form a grid there."""
+    """The extents of the blocks along every axis, if they form a grid; if not, a step is a chunk."""
     table = variable._reader[step].blocks(variable.name)
     table = table[(table["count"] > 0).all(axis=1)]
     chunks = []
@@ -324,7 +349,8 @@ def _chunks(variable: ReaderVariable, step: int) -> list[tuple[int, ...]]:
         edges = [*starts.tolist(), extent]
         fits = len(starts) > 0 and starts[0] == 0 and np.array_equal(edges[1:], ends)
         chunks.append(tuple(int(n) for n in np.diff(edges)) if fits else ())
-    return chunks
+    is_grid = math.prod(map(len, chunks)) == len(table) > 0
+    return chunks if is_grid else [(extent,) for extent in variable.shape]
 
 
 def _attributes(found: Mapping[str, Any]) -> dict[str, Any]:

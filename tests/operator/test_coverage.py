@@ -1,0 +1,229 @@
+"""Arrays that have values in a part of their global shape only, as the levels of an AMR code have."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import cusz_core
+import cusz_operator as cz
+import support
+from cusz_core import cli
+
+adios2 = pytest.importorskip("adios2")
+sys.path.insert(0, str(Path(__file__).parent / "ranks"))
+Program = pytest.importorskip("other_program").Program
+
+BY_ENGINE = pytest.mark.parametrize("engine", ["BP5", "BP4"])
+SHAPE = (40, 30)
+#: Where blocks are, step by step: start and extents.
+BOXES = [[((0, 0), (16, 16)), ((24, 8), (16, 8))], [((8, 8), (16, 16)), ((30, 25), (0, 5))]]
+EB = 1e-3
+
+
+def covered(step: int) -> NDArray[np.bool_]:
+    inside = np.zeros(SHAPE, np.bool_)
+    for start, count in BOXES[step]:
+        inside[tuple(slice(s, s + c) for s, c in zip(start, count, strict=True))] = True
+    return inside
+
+
+def field(dtype: str, step: int) -> NDArray[Any]:
+    x = 5 + support.smooth(SHAPE, support.F64, step)
+    return (x + 1j * x.T.reshape(SHAPE) if dtype.startswith("complex") else 10 * x).astype(dtype)
+
+
+def parts(dtype: str, step: int) -> Any:
+    for start, count in BOXES[step]:
+        yield start, np.ascontiguousarray(support.part(field(dtype, step), start, count))
+
+
+def by_writer(path: Path, engine: Any, dtype: str) -> None:
+    with cz.Writer(path, eb=EB, engine=engine) as out:
+        for step in range(2):
+            with out.step():
+                for start, part in parts(dtype, step):
+                    out.put("x", part, SHAPE, start)
+
+
+def by_program(path: Path, engine: Any, dtype: str, eb: float | None = EB) -> None:
+    with Program(path, engine) as out:
+        x = out.variable("x", field(dtype, 0), SHAPE, eb)
+        for step in range(2):
+            out.engine.begin_step()
+            for start, part in parts(dtype, step):
+                out.put(x, part, start)
+            out.engine.end_step()
+
+
+OF_WRITER = ["float32", "float64", "float16", "complex64", "bool", "int16"]
+OF_PROGRAM = ["float32", "float64", "int16", "complex64"]
+WAYS = [(by_writer, dtype) for dtype in OF_WRITER] + [(by_program, dtype) for dtype in OF_PROGRAM]
+
+
+@BY_ENGINE
+@pytest.mark.parametrize(("write", "dtype"), WAYS)
+def test_reading(write: Any, engine: str, dtype: str, tmp_path: Path) -> None:
+    write(tmp_path / "run.bp", engine, dtype)
+    is_exact = np.dtype(dtype).kind in "iub"
+    other = True if dtype == "bool" else 7
+    with cz.Reader(tmp_path / "run.bp") as run:
+        for step in (0, 1):
+            inside = covered(step)
+            assert not run[step].is_covered("x")
+            assert np.array_equal(run[step].coverage("x"), inside)
+            assert np.array_equal(run[step].coverage("x", (10, 3), (20, 11)), inside[10:30, 3:14])
+            whole = run[step].read("x")
+            assert whole.dtype == dtype
+            assert (
+                abs(whole[inside].astype(np.complex128) - field(dtype, step)[inside]) <= 2 * EB * (not is_exact)
+            ).all()
+            assert (whole[~inside] == 0).all() if is_exact else np.isnan(whole[~inside]).all()
+            filled = run[step].read("x", fill=other)
+            assert (filled[~inside] == other).all()
+            assert support.same_bits(np.ascontiguousarray(filled[inside]), np.ascontiguousarray(whole[inside]))
+            out = np.ones((20, 11), dtype)
+            assert run[step].read("x", (10, 3), (20, 11), out=out, fill=other) is out
+            assert np.array_equal(out, filled[10:30, 3:14])
+            blocks = run[step].read_blocks("x")
+            assert [block.shape for block in blocks] == [
+                tuple(count) for count in run[step].blocks("x")["count"].tolist()
+            ]
+            for block, start in zip(blocks, run[step].blocks("x")["start"].tolist(), strict=True):
+                assert np.array_equal(block, support.part(whole, tuple(start), block.shape))
+
+
+@BY_ENGINE
+def test_what_is_covered_everywhere(engine: str, tmp_path: Path) -> None:
+    x = support.smooth(SHAPE, support.F32)
+    with Program(tmp_path / "run.bp", engine) as out:
+        whole, twice, empty = (out.variable(n, x, s) for n, s in [("a", SHAPE), ("b", SHAPE), ("e", (0, 5))])
+        number = out.io.define_variable("n", np.zeros(1))
+        out.engine.begin_step()
+        out.put(whole, x, (0, 0))
+        out.put(twice, x[:25], (0, 0))
+        out.put(twice, x[15:35], (15, 0))
+        out.put(empty, x[:0, :5], (0, 0))
+        out.put(number, np.ones(1))
+        out.engine.end_step()
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert run[0].is_covered("a")
+        assert run[0].coverage("a").all()
+        assert not run[0].is_covered("b"), "blocks overlap, and have as many values as the shape"
+        assert np.array_equal(run[0].coverage("b"), np.arange(40)[:, np.newaxis] + 0 * np.arange(30) < 35)
+        assert run[0].is_covered("e")
+        assert run[0].coverage("e").shape == (0, 5)
+        assert run[0].is_covered("n")
+        assert run[0].coverage("n").shape == ()
+        with pytest.raises(cusz_core.ParameterError, match="not a box within"):
+            run[0].coverage("a", (0, 0), (41, 1))
+
+
+@BY_ENGINE
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_a_difference_counts_what_is_covered(engine: str, dtype: str, tmp_path: Path) -> None:
+    by_program(tmp_path / "raw.bp", engine, dtype, None)
+    by_writer(tmp_path / "run.bp", engine, dtype)
+    for step, one in enumerate(cz.compare_runs(tmp_path / "raw.bp", tmp_path / "run.bp", eb=EB, mode="rel")):
+        inside = covered(step)
+        assert (one.values, one.covered) == (np.count_nonzero(inside), inside.mean())
+        assert not one.fails
+        if dtype == "float32":
+            a, b = field(dtype, step)[inside].astype(float), np.zeros(0)
+            with cz.Reader(tmp_path / "run.bp") as run:
+                b = run[step].read("x")[inside]
+            assert one.psnr == pytest.approx(20 * np.log10(np.ptp(a) / np.sqrt(np.square(a - b).mean())))
+    with cz.Writer(tmp_path / "more.bp", eb=EB, engine=engine) as out:
+        for step in (0, 1):
+            with out.step():
+                out.put("x", field(dtype, step))
+    for step, one in enumerate(cz.compare_runs(tmp_path / "run.bp", tmp_path / "more.bp", eb=EB * 100)):
+        assert (one.values, one.covered, one.fails) == (1200, 1.0, True)
+        assert one.beyond == np.count_nonzero(~covered(step))
+
+
+@pytest.mark.parametrize("write", [by_writer, by_program])
+def test_commands_say_what_share_that_is(write: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "run.bp", "BP5", "float32")
+    by_program(tmp_path / "raw.bp", "BP5", "float32", None)
+    share = sum(covered(step).sum() for step in (0, 1)) / 2400
+    (variable,) = cz.inspect_variables(tmp_path / "run.bp")
+    assert variable.covered == share
+    assert cli.main(["inspect", str(tmp_path / "run.bp")]) == 0
+    assert f"values in {share:.0%} of the shape" in capsys.readouterr().out
+    assert cli.main(["diff", str(tmp_path / "raw.bp"), str(tmp_path / "run.bp"), "--steps"]) == 0
+    assert f"values in {covered(1).mean():.0%} of the shape" in capsys.readouterr().out
+    assert cli.main(["inspect", "--json", str(tmp_path / "run.bp")]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["covered"] == share
+
+
+def test_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    by_program(tmp_path / "raw.bp", "BP5", "float32", None)
+    by_writer(tmp_path / "run.bp", "BP5", "float32")
+    assert cli.main(["report", str(tmp_path / "raw.bp"), "--original", str(tmp_path / "raw.bp")]) == 0
+    assert cli.main(["report", str(tmp_path / "run.bp"), "--original", str(tmp_path / "raw.bp")]) == 0
+    for name in ("raw", "run"):
+        page = (tmp_path / f"{name}.bp.html").read_text(encoding="utf-8")
+        assert f"40 × 30, values in {covered(1).mean():.0%} of it" in page
+
+
+@BY_ENGINE
+def test_xarray(engine: Any, tmp_path: Path) -> None:
+    """NaN, or of integers the `_FillValue`, of which xarray makes NaN; a chunk for each step, as there is no grid."""
+    xarray = pytest.importorskip("xarray")
+    with cz.Writer(tmp_path / "run.bp", eb=EB, engine=engine) as out:
+        out.attribute("marked/_FillValue", np.int16(-1))
+        for step in range(2):
+            with out.step():
+                for name, dtype in (("x", "float32"), ("n", "int16"), ("marked", "int16")):
+                    for start, part in parts(dtype, step):
+                        out.put(name, part, SHAPE, start)
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", chunks={}) as data:
+        for step in (0, 1):
+            inside = covered(step)
+            assert np.array_equal(np.isfinite(data["x"][step].values), inside)
+            assert np.array_equal(np.isfinite(data["marked"][step].values), inside)
+            assert (data["n"][step].values[~inside] == 0).all()
+        assert data["x"].chunks == ((1, 1), (40,), (30,))
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz", mask_and_scale=False) as data:
+        assert (data["marked"][0].values[~covered(0)] == -1).all()
+
+
+def test_dimensions_of_steps_in_xarray(tmp_path: Path) -> None:
+    """One for each set of steps that variables have, called after what they have in common."""
+    xarray = pytest.importorskip("xarray")
+    x = support.smooth((8, 9), support.F32)
+    of_steps = {
+        range(4): ["u"],
+        range(1, 3): ["level1/rho", "level1/u"],
+        range(1, 4): ["/level2/a/rho", "/level2/b/rho"],
+        range(3): ["p", "q"],
+        range(2): ["alone"],
+    }
+    with cz.Writer(tmp_path / "run.bp", eb=EB) as out:
+        for step in range(4):
+            with out.step():
+                for name in [name for steps, names in of_steps.items() if step in steps for name in names]:
+                    out.put(name, x)
+    with xarray.open_dataset(tmp_path / "run.bp", engine="cusz") as data:
+        found = {name: variable.dims[0] for name, variable in data.data_vars.items()}
+        assert found == {
+            "u": "step",
+            "level1/rho": "step_level1",
+            "level1/u": "step_level1",
+            "/level2/a/rho": "step_level2",
+            "/level2/b/rho": "step_level2",
+            "p": found["q"],
+            "q": found["p"],
+            "alone": "step_alone",
+        }
+        assert found["p"].startswith("step_")
+        assert data[found["p"]].values.tolist() == [0, 1, 2]
+        assert data["step_level1"].values.tolist() == [1, 2]
