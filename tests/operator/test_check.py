@@ -179,6 +179,15 @@ def test_variables_like_those_of_the_configuration(python: Callable, tmp_path: P
     assert report.problems == []
     (note,) = report.notes
     assert "variable 'level2/T' is not compressed; level0/T is." in note
+    text = config(
+        VARIABLE.replace('"T"', '"level2/T"') + VARIABLE.replace('"T"', '"level3/T"') + compressed("levels/T")
+    )
+    checked(text, tmp_path)
+    report = cusz_operator.check(tmp_path / "run.bp", tmp_path / "adios2.xml")
+    assert [("'levels/T'" in problem) for problem in report.problems] == [True, False], (
+        "level2/T is not compressed there"
+    )
+    assert any("no variable 'level3/T', as of a level that this run does not have" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("engine", ["BP4", "filestream", "BP5"])

@@ -132,7 +132,7 @@ def test_a_difference_counts_what_is_covered(engine: str, dtype: str, tmp_path: 
     by_writer(tmp_path / "run.bp", engine, dtype)
     for step, one in enumerate(cz.compare_runs(tmp_path / "raw.bp", tmp_path / "run.bp", eb=EB, mode="rel")):
         inside = covered(step)
-        assert (one.values, one.covered) == (np.count_nonzero(inside), inside.mean())
+        assert (one.values, one.covered) == (int(np.count_nonzero(inside)), float(inside.mean()))
         assert not one.fails
         if dtype == "float32":
             a, b = field(dtype, step)[inside].astype(float), np.zeros(0)

@@ -169,7 +169,11 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
         report.problems.append(f"{path}: there is no complete step in it")
         return
     for name in asked or {}:
-        if name not in blocks:
+        if name in blocks:
+            continue
+        if any(_numbered(other) == _numbered(name) for other in blocks):
+            report.notes.append(f"{path}: there is no variable {name!r}, as of a level that this run does not have")
+        else:
             report.problems.append(
                 f"{path}: there is no variable {name!r}{like(name, blocks)}: "
                 "ADIOS2 silently ignores what the configuration says about it"

@@ -20,7 +20,8 @@ from .reader import Reader, ReaderStep
 
 __all__ = ["Difference", "compare_runs"]
 
-_MOST_VALUES = 2**22  # compared at once
+_MOST_VALUES = 2**22  # read at once
+_CHUNK = 2**15  # compared at once: what is made of so many stays in the caches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,10 +139,13 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
     bound = embedding.absolute_bound(eb, low, high) if eb is not None and mode == "rel" else eb
     sums = _Sums(bound)
     is_covered = a.is_covered(name) or b.is_covered(name)
+    room = [np.empty(min(math.prod(shapes[0]), _MOST_VALUES), dtypes[0]) for _ in (a, b)]
     for box in _pieces(shapes[0]):
         covered = None if is_covered else a.coverage(name, *box) | b.coverage(name, *box)
         if covered is None or covered.any():
-            sums.add(box[0], np.asarray(a.read(name, *box)), np.asarray(b.read(name, *box)), covered)
+            outs = [own[: math.prod(box[1])].reshape(box[1]) for own in room]
+            x, y = (step.read(name, *box, out=out if box[1] else None) for step, out in zip((a, b), outs, strict=True))
+            sums.add(box[0], np.asarray(x), np.asarray(y), covered)
     return sums.difference(name, number, math.prod(shapes[0]))
 
 
@@ -188,41 +192,68 @@ class _Sums:
 
     def add(self, start: Extents, a: NDArray[Any], b: NDArray[Any], covered: NDArray[np.bool_] | None) -> None:
         """Adds a piece; `covered` says which of its values count, None: all of them."""
-        self._values += a.size if covered is None else int(np.count_nonzero(covered))
-        same = np.ones(a.shape, np.bool_)
-        for x, y in zip(_parts(a), _parts(b), strict=True):
-            same &= self._add_part(start, np.array(x, order="C"), np.array(y, order="C"), covered)
-        self._different += int(same.size - np.count_nonzero(same))
+        index = None if covered is None else np.flatnonzero(covered)
+        pairs = [
+            [np.ascontiguousarray(part).reshape(-1)[... if index is None else index] for part in both]
+            for both in zip(_parts(a), _parts(b), strict=True)
+        ]
+        n_values = pairs[0][0].size
+        self._values += n_values
+        for first in range(0, n_values, _CHUNK):
+            same = np.ones(min(_CHUNK, n_values - first), np.bool_)
+            for x, y in pairs:
+                own, at = self._add_part(x[first : first + _CHUNK], y[first : first + _CHUNK])
+                same &= own
+                if at is not None:
+                    place = first + at if index is None else int(index[first + at])
+                    where = np.unravel_index(place, a.shape)
+                    self._at = tuple(int(s + i) for s, i in zip(start, where, strict=True))
+            self._different += int(same.size - np.count_nonzero(same))
 
-    def _add_part(
-        self, start: Extents, a: NDArray[Any], b: NDArray[Any], covered: NDArray[np.bool_] | None
-    ) -> NDArray[np.bool_]:
-        """Adds real numbers; returns which are the same, bit for bit."""
+    def _add_part(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[np.bool_], int | None]:
+        """Adds real numbers; returns which are the same, bit for bit, and where they differ by more than any before."""
         bits = np.dtype(f"u{a.itemsize}")
         same: NDArray[np.bool_] = a.view(bits) == b.view(bits)
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        finite = np.isfinite(x) & np.isfinite(y)
-        if covered is not None:  # elsewhere both are the same
-            finite &= covered
-        if finite.any():
-            self._low, self._high = min(self._low, float(x[finite].min())), max(self._high, float(x[finite].max()))
-            self._finite += int(np.count_nonzero(finite))
+        low, high = float(a.min()), float(a.max())  # NaN if there is one
         if same.all():
-            return same
+            if not (math.isfinite(low) and math.isfinite(high)):
+                finite = a[np.isfinite(a)]
+                self._add_finite(finite)
+            else:
+                self._add_range(low, high, a.size)
+            return same, None
         with np.errstate(over="ignore", invalid="ignore"):
-            error = np.where(finite & ~same, np.abs(x - y), 0.0)
+            error = np.subtract(a, b, dtype=np.float64)
+            np.abs(error, out=error)
         largest = float(error.max())
+        all_finite = math.isfinite(low) and math.isfinite(high) and math.isfinite(largest)
+        if all_finite:
+            self._add_range(low, high, a.size)
+        else:
+            finite = np.isfinite(a) & np.isfinite(b)
+            self._add_finite(a[finite])
+            error[~finite | same] = 0.0
+            largest = float(error.max())
+        at = None
         if largest > self._largest:
-            where = np.unravel_index(int(error.argmax()), error.shape)
-            self._largest, self._at = largest, tuple(int(s + i) for s, i in zip(start, where, strict=True))
+            self._largest, at = largest, int(error.argmax())
+        if self._bound is not None and not (all_finite and largest < self._bound):
+            self._beyond += self._broken(a, b, same)
         if 0 < largest < math.inf:
             scale = max(self._scale, largest)
             self._squares *= (self._scale / scale) ** 2 if self._scale else 0.0
-            self._squares += float(np.square(error / scale).sum())
+            error /= scale
+            self._squares += float(np.square(error, out=error).sum())  # not by BLAS, which would start threads
             self._scale = scale
-        if self._bound is not None:
-            self._beyond += self._broken(a, b, same)
-        return same
+        return same, at
+
+    def _add_finite(self, values: NDArray[Any]) -> None:
+        if values.size:
+            self._add_range(float(values.min()), float(values.max()), values.size)
+
+    def _add_range(self, low: float, high: float, n_values: int) -> None:
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        self._finite += n_values
 
     def _broken(self, a: NDArray[Any], b: NDArray[Any], same: NDArray[np.bool_]) -> int:
         if a.dtype.kind == "f" and a.itemsize in (4, 8):

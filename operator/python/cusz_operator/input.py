@@ -291,9 +291,13 @@ class Input:
             variable = self._selected(name, step)
             return str(self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, mode=self._sync)))
 
-    def values(self, name: str, step: int, box: Box, dtype: np.dtype[Any], fill: Any = 0) -> NDArray[Any]:
-        """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it; `fill` where no block is."""
-        target = np.full(box[1], fill, dtype)  # ADIOS2 leaves what no block covers as it is
+    def values(
+        self, name: str, step: int, box: Box, dtype: np.dtype[Any], fill: Any = 0, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it, in `out` or in an array of its
+        own; `fill` where no block is."""
+        target = np.empty(box[1], dtype) if out is None else out
+        target[...] = fill  # ADIOS2 leaves what no block covers as it is
         with self._lock, self._calling(f"read {name!r} of"):
             variable = self._selected(name, step)
             if box[1]:

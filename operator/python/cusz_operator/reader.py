@@ -695,6 +695,8 @@ class ReaderStep:
                 result = np.empty(box[1], dtype)
             if self._decoded(name, blocks, box, dtype, result, fill):
                 return result
+        if like is None and isinstance(out, np.ndarray):
+            return self._input.values(name, self.index, box, dtype, fill, out)
         return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
 
     def _verified(self, name: str) -> int:

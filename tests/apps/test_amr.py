@@ -1,0 +1,154 @@
+"""apps/amr: boxes on two levels, of which the finer ones move, compressed by a configuration file alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cusz_operator as cz
+from cusz_core import cli
+
+pytestmark = pytest.mark.mpi
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "apps" / "amr.xml"
+FIELDS = ("T", "rho", "state", "u")
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """The compiled program, where scripts/setup leaves it."""
+    path = ROOT / "build" / "release" / "apps" / "amr"
+    assert path.is_file(), f"{path} is missing: run scripts/setup"
+    return path
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """That of a user who has done what the documentation says."""
+    monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", str(cz.plugin_path()))
+    return {"ADIOS2_PLUGIN_PATH": str(cz.plugin_path())}
+
+
+@pytest.fixture
+def runs(ranks: Any, program: Path, environment: dict[str, str], tmp_path: Path) -> tuple[Path, Path]:
+    """Uncompressed, and compressed as apps/amr.xml says, by other numbers of ranks."""
+    ranks(4, program, tmp_path / "raw.bp", "-", 64, 5)
+    ranks(3, program, tmp_path / "run.bp", CONFIG, 64, 5, env=environment)
+    return tmp_path / "raw.bp", tmp_path / "run.bp"
+
+
+def test_every_bound_is_kept(runs: tuple[Path, Path]) -> None:
+    """Of every cell in a box, of each kind of variable; and there is nothing where no box is."""
+    with cz.Reader(runs[0]) as raw, cz.Reader(runs[1]) as run:
+        assert len(run) == len(raw) == 5
+        assert [sorted(step.variables) for step in run] == [sorted(step.variables) for step in raw]
+        assert "level1/rho" not in run[0].variables
+        for step in range(5):
+            for name in set(run[step].variables) - {"step"}:
+                original, decoded = raw[step].read(name), run[step].read(name)
+                inside = raw[step].coverage(name)
+                assert np.array_equal(run[step].coverage(name), inside)
+                assert inside.all() == name.startswith("level0")
+                a, b = original[inside].astype(np.float64), decoded[inside].astype(np.float64)
+                bound = {"T": 1.0, "u": 1e3, "state": 0.0, "rho": 1e-3 * abs(a)}[name.rpartition("/")[2]]
+                assert (abs(a - b) <= bound).all(), name
+                assert name.endswith("state") or not np.array_equal(a, b)
+    small, large = (sum(file.stat().st_size for file in path.iterdir()) for path in reversed(runs))
+    assert 5 * small < large
+
+
+def test_check_and_diff_find_nothing_wrong(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(runs[1]), str(CONFIG)]) == 0
+    assert "no problems found" in capsys.readouterr().out
+    found = list(cz.compare_runs(*runs))
+    assert not any(one.fails for one in found)
+    assert {one.variable for one in found if one.covered == 1} == {"step", *(f"level0/{field}" for field in FIELDS)}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("predictor", ["lorenzo", "auto"])
+def test_what_config_proposes_comes_true(
+    ranks: Any,
+    program: Path,
+    environment: dict[str, str],
+    runs: tuple[Path, Path],
+    predictor: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Densities get a bound of each value, integers none; ratios are those of the run within a tenth."""
+    command = ["config", "--from", str(runs[0]), "--io", "amr", "--predictor", predictor, "--format", "xml"]
+    assert cli.main(command) == 0
+    out, err = capsys.readouterr()
+    (tmp_path / "own.xml").write_text(out, encoding="utf-8")
+    assert [line.split()[0] for line in err.splitlines() if " of each" in line][-2:] == ["level0/rho", "level1/rho"]
+    told = dict(zip(re.findall(r'variable name="(.*?)"', out), re.findall(r"ratio ([\d.e+]+)", out), strict=True))
+    assert sorted(told) == [f"level{level}/{field}" for level in (0, 1) for field in FIELDS]
+    ranks(4, program, tmp_path / "own.bp", tmp_path / "own.xml", 64, 5, env=environment)
+    report = cz.check(tmp_path / "own.bp", tmp_path / "own.xml")
+    assert report.problems == []
+    assert {v.name: v.ratio for v in report.variables if v.ratio} == {
+        name: pytest.approx(float(ratio), rel=0.1) for name, ratio in told.items()
+    }
+
+
+@pytest.mark.full
+def test_a_level_that_was_forgotten_is_named(
+    ranks: Any, program: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    text = CONFIG.read_text(encoding="utf-8").replace('"level1/rho"', '"level7/rho"')
+    (tmp_path / "own.xml").write_text(text, encoding="utf-8")
+    ranks(2, program, tmp_path / "run.bp", tmp_path / "own.xml", 32, 2, env=environment)
+    report = cz.check(tmp_path / "run.bp", tmp_path / "own.xml")
+    assert any("variable 'level1/rho' is not compressed; level0/rho, level7/rho are" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("before", [1, 5])
+def test_a_restart_on_another_number_of_ranks(
+    ranks: Any, program: Path, environment: dict[str, str], before: int, tmp_path: Path
+) -> None:
+    """Some ranks have no boxes there: the coarse level has one, the finer one eight."""
+    ranks(before, program, tmp_path / "first.bp", CONFIG, 32, 2, env=environment)
+    done = ranks(3, program, tmp_path / "second.bp", CONFIG, 32, 2, tmp_path / "first.bp", env=environment)
+    (within,) = re.findall(r"restart after step 1 .* are within (\S+) of their values", done.stdout)
+    assert 0 < float(within) <= 1e-3
+    with cz.Reader(tmp_path / "second.bp") as run:
+        assert [int(step.read("step")) for step in run] == [2, 3]
+
+
+@pytest.mark.full
+def test_the_picture(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for step in ("0", "-1"):
+        picture = tmp_path / f"{step}.png"
+        command = [sys.executable, ROOT / "apps" / "amr_slice.py", runs[1], "-o", picture, "--step", step]
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "usage: amr OUTPUT [CONFIG [CELLS STEPS [RESTART]]]"),
+        (["a.bp", "-", "48", "2"], "CELLS = 48 is not a multiple of 32"),
+        (["a.bp", "-", "64", "0"], "'0' is not a whole number from 1 to 1000"),
+    ],
+)
+def test_mistakes(
+    ranks: Any, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in ranks(2, program, *arguments, status=1).stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_source_does_not_know_the_operator() -> None:
+    assert "cusz" not in (ROOT / "apps" / "amr.cpp").read_text().lower()
