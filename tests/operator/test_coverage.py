@@ -172,6 +172,7 @@ def test_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("raw", "run"):
         page = (tmp_path / f"{name}.bp.html").read_text(encoding="utf-8")
         assert f"40 × 30, values in {covered(1).mean():.0%} of it" in page
+    assert "Of the values that are not 0, 0 become 0, 0 change sign, 0 off by &gt; 1%, 0 off by &gt; 10%." in page
 
 
 @BY_ENGINE

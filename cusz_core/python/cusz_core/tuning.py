@@ -24,7 +24,7 @@ from .codec import ValueRange, compress_with, decompress, value_range
 from .errors import ParameterError, UnsupportedError
 from .info import inspect, json_value
 from .parameters import GOALS, Mode, Options, Parameters
-from .verification import Effects, SumOfSquares, compare, effects, percent, verify
+from .verification import Effects, EffectsOfAll, SumOfSquares, compare, effects, percent, verify
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BOUNDS",
     "Effects",
+    "EffectsOfAll",
     "Mark",
     "OutOfReachError",
     "Outcome",

@@ -16,7 +16,7 @@ from .codec import Backend, compress, decompress, value_range
 from .errors import BoundError, ParameterError
 from .info import ArchiveInfo, inspect, json_value
 
-__all__ = ["Effects", "Verification", "effects", "verify"]
+__all__ = ["Effects", "EffectsOfAll", "Verification", "effects", "verify"]
 
 _CHUNK = 1 << 16  # values compared at a time: what is made of them stays in the caches
 
@@ -202,21 +202,37 @@ def compare(
     return violations, squares
 
 
+class EffectsOfAll:
+    """Sums up what decoding has made of values, piece after piece."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(len(Effects._fields), np.int64)
+        self._total = 0
+
+    def add(self, original: NDArray[Any], decoded: NDArray[Any], fill: float | None) -> None:
+        """Adds a piece. Both arrays are one-dimensional and have the same dtype."""
+        for start in range(0, original.size, _CHUNK):
+            a, b = (x[start : start + _CHUNK].astype(np.float64) for x in (original, decoded))
+            counted = np.isfinite(a) & (a != 0)
+            if fill is not None:
+                with np.errstate(over="ignore"):
+                    counted &= a != float(np.float64(fill).astype(original.dtype))
+            a, b = a[counted] / 2, b[counted] / 2  # differences of halves do not overflow
+            self._total += a.size
+            error, size = np.abs(a - b), np.abs(a)
+            found = (b == 0, a * np.sign(b) < 0, error > 0.01 * size, error > 0.1 * size)
+            self._counts += [np.count_nonzero(those) for those in found]
+
+    @property
+    def shares(self) -> Effects:
+        return Effects(*(self._counts / self._total).tolist()) if self._total else Effects()
+
+
 def effects(original: NDArray[Any], decoded: NDArray[Any], fill: float | None) -> Effects:
     """What decoding has made of values. Both arrays are one-dimensional and have the same dtype."""
-    counts, total = np.zeros(len(Effects._fields), np.int64), 0
-    for start in range(0, original.size, _CHUNK):
-        a, b = (x[start : start + _CHUNK].astype(np.float64) for x in (original, decoded))
-        counted = np.isfinite(a) & (a != 0)
-        if fill is not None:
-            with np.errstate(over="ignore"):
-                counted &= a != float(np.float64(fill).astype(original.dtype))
-        a, b = a[counted] / 2, b[counted] / 2  # differences of halves do not overflow
-        total += a.size
-        error, size = np.abs(a - b), np.abs(a)
-        found = (b == 0, a * np.sign(b) < 0, error > 0.01 * size, error > 0.1 * size)
-        counts += [np.count_nonzero(those) for those in found]
-    return Effects(*(counts / total).tolist()) if total else Effects()
+    found = EffectsOfAll()
+    found.add(original, decoded, fill)
+    return found.shares
 
 
 def _compare(

@@ -262,6 +262,7 @@ def _compare_step(
     low, high, n_values = math.inf, -math.inf, 0
     excess = -1.0
     counts = np.zeros(HISTOGRAM_BINS, np.int64)
+    effects = tuning.EffectsOfAll()
     for box, bound, fill, is_pointwise in _pieces(step, part, facts):
         decoded = step._read_stored(part, box, dtype, None, None, _fill_of(dtype))
         original = _stored_values(exact, facts.step, name, part, box)
@@ -296,6 +297,7 @@ def _compare_step(
             share = errors.largest_share if is_pointwise else errors.largest / bound
             found.over_bound = max(found.over_bound, share)
             if histogram_for is not None:
+                effects.add(a, b, fill)
                 with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                     limit = bound * np.abs(a.astype(np.float64)) if is_pointwise else bound
                     relative = ((b.astype(np.float64) - a) / limit)[~_is_fill(a, fill)]
@@ -305,6 +307,7 @@ def _compare_step(
         found.psnr = squares.psnr(low, high, n_values) if n_values else math.inf
     if histogram_for is not None and counts.any():
         histogram_for.histogram = counts
+        found.effects = effects.shares
     return found
 
 

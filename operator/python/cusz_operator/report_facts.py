@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cusz_core import tuning
+
 from .input import Box
 
 __all__ = ["Comparison", "Page", "StepComparison", "StepFacts", "VariableFacts", "View"]
@@ -60,6 +62,7 @@ class StepComparison:
         over_bound: the largest quotient of an error and the bound of its block; 0 if every value is exact.
         psnr: as `cusz_core.Verification` defines it; NaN for types that the compressor does not take.
         worst: a sentence about the value that breaks the bound most; "" if none does.
+        effects: what the bound does to small values; None where that was not looked at: only the last step is.
     """
 
     step: int
@@ -70,6 +73,7 @@ class StepComparison:
     over_bound: float = 0.0
     psnr: float = math.nan
     worst: str = ""
+    effects: tuning.Effects | None = None
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ from html import escape
 import cusz_core
 from cusz_core.command_line import size
 
-from .report_facts import Comparison, Page, VariableFacts
+from .report_facts import Comparison, Page, StepComparison, VariableFacts
 from .report_figures import Figures, block_map, comparison_figures, over_steps
 
 __all__ = ["html"]
@@ -194,7 +194,8 @@ def _section(figures: Figures, number: int, variable: VariableFacts) -> Iterator
         last = part.steps[-1]
         yield (
             f"<p>Step {last.step}: largest error {last.max_error:.6g}, {last.over_bound:.6f} of the bound; PSNR "
-            f"{_psnr(last.psnr)}{' dB' if math.isfinite(last.psnr) else ''}.{_view_in_words(part)}</p>"
+            f"{_psnr(last.psnr)}{' dB' if math.isfinite(last.psnr) else ''}.{_effects_in_words(last)}"
+            f"{_view_in_words(part)}</p>"
         )
         if drawn:
             yield f'<div class="figures">{"".join(drawn)}</div>'
@@ -262,6 +263,10 @@ def _interval(bounds: tuple[float, float] | None) -> str:
 
 def _psnr(psnr: float) -> str:
     return "" if math.isnan(psnr) else "exact" if psnr == math.inf else f"{psnr:.2f}"
+
+
+def _effects_in_words(found: StepComparison) -> str:
+    return f" Of the values that are not 0, {escape(str(found.effects))}." if found.effects is not None else ""
 
 
 def _view_in_words(part: Comparison) -> str:
