@@ -109,7 +109,8 @@ def test_ranks_must_describe_a_variable_alike(other: dict[str, Any], message: st
 def test_blocks_of_one_rank_must_be_alike_too() -> None:
     said = refused([block(), block(start=10, shape=(101,))])
     assert said == (
-        "step 7: variable 'U' has shape (101,) in one put of rank 0 and (100,) in another: they must be the same"
+        "step 7: variable 'U' has shape (101,) in one put of rank 0 and (100,) in another: they must be the same "
+        "(shape= is that of the global array, in which start= says where a block begins)"
     )
 
 

@@ -108,7 +108,7 @@ def test_a_writer(engine: Any, dtype: Any, tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=0.0, engine=engine) as out:
         for field in fields:
             with out.step():
-                if engine == "BP5":  # BP4 cannot hold it
+                if engine == "BP5":  # BP4 cannot begin with it
                     out.put("none", np.zeros(0, dtype))
                 out.put("x", field[:0], field.shape)
                 out.put("x", field)

@@ -214,7 +214,10 @@ def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
 
 def test_errors(run_bp: Path, config: Callable, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert fails(config(run_bp, "--variable", "t"), 2, r"there is no variable 't' \(there is 'T'\)")
-    assert fails(config(run_bp, "--variable", "time"), 2, "'time': a single value.*give its bound with --eb")
+    for bound in ((), ("--eb", "1")):
+        assert fails(
+            config(run_bp, "--variable", "time", *bound), 2, "'time': a single value.*: BP5 refuses its second"
+        )
     assert fails(config(run_bp, "--variable", "T", "--ratio", "1e5"), 2, "'T': ratio is 100000; the best found")
     assert fails(config(run_bp, "--ratio", "1e5"), 1, "no variable of .* has been given a bound")
     assert fails(config(run_bp, "--eb", "1", "--psnr", "3"), 2, "leave out --relative, --psnr or --ratio")
@@ -345,6 +348,8 @@ def test_names_with_ranges_of_numbers(engine: str, config: Callable, tmp_path: P
     names = ["--variable", "level{0..2}/rho", "--format", "xml"]
     assert list(bounds_of(config(tmp_path / "run.bp", *names)[1])) == [f"level{n}/rho" for n in range(3)]
     assert fails(config(tmp_path / "run.bp", "--variable", "level{0..3}/rho"), 2, "no variable 'level3/rho'")
+    names = ["--variable", "level{0..1}/rho", "--eb", "2", "--variable", "level2/rho", "--eb", "3", "--format", "xml"]
+    assert list(bounds_of(config(tmp_path / "run.bp", *names)[1]).values()) == [2, 2, 3]
     assert fails(config(tmp_path / "run.bp", "--variable", "{3..1}"), 2, "{3..1} must be of ascending numbers")
 
 
@@ -364,6 +369,10 @@ def test_names_with_ranges_of_numbers_and_no_run(capsys: pytest.CaptureFixture[s
     assert cli.main([*command, "2"]) == 0
     bounds = bounds_of(capsys.readouterr().out)
     assert bounds == {"l9/0": 1, "l9/1": 1, "l10/0": 1, "l10/1": 1, "T{a..b}": 2}
+    assert cli.main(["config", "--format", "xml", "--variable", "{x,yz}/{0..1}", "--eb", "1"]) == 0
+    assert list(bounds_of(capsys.readouterr().out)) == ["x/0", "x/1", "yz/0", "yz/1"]
+    assert cli.main(["config", "--format", "xml", "--variable", "l{08..10}", "--eb", "1"]) == 0
+    assert list(bounds_of(capsys.readouterr().out)) == ["l08", "l09", "l10"]
     assert cli.main(["config", "--variable", "l{0..1000000}", "--eb", "1"]) == 2
     assert "at most 1000 of them" in capsys.readouterr().err
 
@@ -391,6 +400,29 @@ def test_integers_are_packed(engine: str, config: Callable, tmp_path: Path) -> N
     }
     assert list(bounds_of(config(tmp_path / "run.bp", "--variable", "noise", "--format", "xml")[1])) == ["noise"]
     assert fails(config(tmp_path / "run.bp", "--variable", "z"), 2, "'z' is of type double complex; the operator takes")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_statistics_of_blocks_without_values_do_not_count(engine: str, dtype: np.dtype, tmp_path: Path) -> None:
+    """BP5 has the limits of the type for them, BP4 has 0."""
+    x = (1e6 * (1 + np.arange(9000) / 9000)).astype(dtype)
+    steps: list[dict[str, Any]] = [{"x": [x[:4000], x[4000:], x[:0]]} for _ in range(4)]
+    write(tmp_path / "run.bp", engine, steps)
+    (variable,) = sampled_variables(tmp_path / "run.bp")
+    assert variable.has_statistics
+    assert variable.sample.limits.min == pytest.approx(1e6)
+    assert variable.sample.limits.max == pytest.approx(float(x[-1]), rel=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_blocks_that_adios2_cannot_list(engine: str, tmp_path: Path) -> None:
+    """It cannot tell minimum and maximum of such integers in Python, and so not where blocks are, either."""
+    mask = (np.indices((60, 70, 40))[0] // 17 + 190).astype(np.uint8)
+    write(tmp_path / "run.bp", engine, [{"mask": mask}])
+    (variable,) = sampled_variables(tmp_path / "run.bp")
+    assert variable.remark == ""
+    assert variable.packed_ratio > 100
 
 
 def test_names_that_need_escapes(config: Callable, tmp_path: Path) -> None:

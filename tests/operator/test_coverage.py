@@ -80,10 +80,9 @@ def test_reading(write: Any, engine: str, dtype: str, tmp_path: Path) -> None:
             assert np.array_equal(run[step].coverage("x"), inside)
             assert np.array_equal(run[step].coverage("x", (10, 3), (20, 11)), inside[10:30, 3:14])
             whole = run[step].read("x")
+            bound = 0.0 if is_exact else 2 * EB if dtype == "complex64" else EB  # each part of a complex number
             assert whole.dtype == dtype
-            assert (
-                abs(whole[inside].astype(np.complex128) - field(dtype, step)[inside]) <= 2 * EB * (not is_exact)
-            ).all()
+            assert (abs(whole[inside].astype(np.complex128) - field(dtype, step)[inside]) <= bound).all()
             assert (whole[~inside] == 0).all() if is_exact else np.isnan(whole[~inside]).all()
             filled = run[step].read("x", fill=other)
             assert (filled[~inside] == other).all()
@@ -146,6 +145,102 @@ def test_a_difference_counts_what_is_covered(engine: str, dtype: str, tmp_path: 
     for step, one in enumerate(cz.compare_runs(tmp_path / "run.bp", tmp_path / "more.bp", eb=EB * 100)):
         assert (one.values, one.covered, one.fails) == (1200, 1.0, True)
         assert one.beyond == np.count_nonzero(~covered(step))
+
+
+def test_values_that_only_one_run_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Are differences, also where what is missing reads as what is there: 0."""
+    for name, boxes in (("a", [0, 8]), ("b", [0])):
+        with Program(tmp_path / f"{name}.bp") as out:
+            state = out.variable("state", np.zeros(16, np.int32), (16,))
+            out.engine.begin_step()
+            for start in boxes:
+                out.put(state, np.zeros(8, np.int32), (start,))
+            out.engine.end_step()
+    (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=0)
+    assert (one.values, one.different, one.beyond, one.fails) == (16, 8, 8, True)
+    pytest.importorskip("matplotlib")
+    cli.main(["report", str(tmp_path / "b.bp"), "--original", str(tmp_path / "a.bp")])
+    assert "state: blocks of the run and of the original have different numbers" in capsys.readouterr().out
+
+
+def test_a_huge_shape_with_few_blocks(tmp_path: Path) -> None:
+    """What is looked at are blocks: the shape would take 140 TB."""
+    x = support.smooth((8, 8, 8), support.F32)
+    for name, starts in (("a", (0, 8192)), ("overlapping", (0, 4))):
+        with Program(tmp_path / f"{name}.bp") as out:
+            rho = out.variable("rho", x, (32768,) * 3)
+            out.engine.begin_step()
+            for start in starts:
+                out.put(rho, x, (start,) * 3)
+            out.engine.end_step()
+    (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "a.bp", eb=0)
+    assert (one.values, one.fails) == (1024, False)
+    with cz.Reader(tmp_path / "overlapping.bp") as run:
+        assert not run[0].is_covered("rho")
+    pytest.importorskip("matplotlib")
+    assert cli.main(["report", str(tmp_path / "a.bp")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"), [("uint8", -1), ("uint8", 300), ("int16", np.nan), ("float32", "x"), ("bool", 7)]
+)
+def test_a_fill_that_is_none(dtype: str, fill: Any, tmp_path: Path) -> None:
+    with cz.Writer(tmp_path / "run.bp", eb=EB) as out, out.step():
+        out.put("x", np.ones((3, 4), dtype), SHAPE, (2, 3))
+    with cz.Reader(tmp_path / "run.bp") as run, pytest.raises(cusz_core.ParameterError, match="fill is"):
+        run[0].read("x", fill=fill)
+
+
+@BY_ENGINE
+def test_differences_of_blocks_without_a_place(engine: str, tmp_path: Path) -> None:
+    parts = [support.smooth((n,), support.F64, n) for n in (30, 0, 20)]
+    for name, change in (("a", 0.0), ("b", 0.25)):
+        with Program(tmp_path / f"{name}.bp", engine) as out:
+            x = out.io.define_variable("x", parts[0], [], [], [30])
+            out.engine.begin_step()
+            for part in parts:
+                x.set_selection([[], [len(part)]])
+                out.put(x, part + change * (np.arange(len(part)) == 19) * (len(part) == 20))
+            out.engine.end_step()
+    (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=0.2)
+    assert (one.values, one.different, one.beyond, one.largest, one.at) == (50, 1, 1, 0.25, (2, 19))
+    (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=0.25)
+    assert not one.fails
+
+
+def test_differences_relative_to_every_value(tmp_path: Path) -> None:
+    x = support.many_magnitudes((400,), support.F32)
+    with cz.Writer(tmp_path / "a.bp", eb=0.0) as out, out.step():
+        out.put("x", x)
+    with cz.Writer(tmp_path / "b.bp", eb=1e-2, mode="pw_rel") as out, out.step():
+        out.put("x", x)
+    (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=1e-2, mode="pw_rel")
+    assert not one.fails
+    (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=1e-3, mode="pw_rel")
+    assert one.beyond > 100
+
+
+def test_large_integers_are_compared_without_rounding(tmp_path: Path) -> None:
+    for name, n in (("a", 0), ("b", 100)):
+        with cz.Writer(tmp_path / f"{name}.bp") as out, out.step():
+            out.put("n", np.full(10, 2**60 + n))
+    for eb, beyond in ((0.5, 10), (99.5, 10), (100, 0)):
+        (one,) = cz.compare_runs(tmp_path / "a.bp", tmp_path / "b.bp", eb=eb)
+        assert one.beyond == beyond
+
+
+def test_a_request_that_failed_does_not_fill_the_users_array_later(tmp_path: Path) -> None:
+    by_program(tmp_path / "run.bp", "BP5", "int16")
+    with cz.Reader(tmp_path / "run.bp") as run:
+        run[0].shape("x")
+        out = np.full(SHAPE, 7, np.int16)
+        (tmp_path / "run.bp").rename(tmp_path / "away.bp")
+        with pytest.raises(cusz_core.CuszError):
+            run[0].read("x", (0, 0), SHAPE, out=out)
+        out[...] = 5
+        (tmp_path / "away.bp").rename(tmp_path / "run.bp")
+        run[1].read("x")
+    assert (out == 5).all()
 
 
 @pytest.mark.parametrize("write", [by_writer, by_program])

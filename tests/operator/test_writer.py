@@ -267,6 +267,29 @@ def test_settings_by_patterns_of_names(tmp_path: Path) -> None:
     assert {b["variable"]: b["eb_abs"] for b in cz.inspect_bp(tmp_path / "run.bp")} == expected
 
 
+def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
+    """A bound for a pattern is not for the integers, numbers and texts among them; how they are packed is."""
+    x = support.smooth((20, 30), support.F64)
+    own = {"*": {"eb": 0.5, "lossless": "zstd"}}
+    with cz.Writer(tmp_path / "run.bp", variables=own) as out, out.step():
+        out.put("x", x)
+        out.put("n", np.arange(1000) // 100)
+        out.put("mask", np.arange(1000) > 300)
+        out.put("time", 3.5)
+        out.put("title", "a run")
+    found = {b["variable"]: b for b in cz.inspect_bp(tmp_path / "run.bp")}
+    assert found["x"]["eb_abs"] == 0.5
+    assert found["n"]["kind"] == "packed"
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert [("n" in which, "m" in which) for which in (run, run[0])] == [(True, False)] * 2
+        assert (run[0].read("time"), run[0].read("title")) == (3.5, "a run")
+        assert run[0].read("x", (np.int64(3), 0)).shape == (17, 30)
+        assert run[0].read("n", start=np.int64(3)).shape == (997,)
+    out = cz.Writer(tmp_path / "own.bp", variables={"n": {"eb": 0.5}})
+    with out, pytest.raises(cusz_core.UnsupportedError, match="stored exactly"), out.step():
+        out.put("n", np.arange(10))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_inspect_shows_the_block_table(engine: Any, program: Callable, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)

@@ -290,9 +290,10 @@ def _verify(options: argparse.Namespace) -> int:
         dtype = dtype or {dtype: name for name, dtype in DTYPES.items()}[info.dtype]
     field = _read_field(options.original, shape, dtype)
     with progress(f"verifying {size(field.nbytes)}"):
-        result = verification.verify(field, archive, **parameters_given(options))
+        result, decoded = verification.verified_and_decoded(field, archive, **parameters_given(options))
+        effects = verification.effects(field.reshape(-1), decoded, info.fill)
     if options.json:
-        print_json(result.to_dict())
+        print_json({**result.to_dict(), **effects._asdict()})
         return 0
     rows = {
         "bound": f"holds: {_bound(result)}",
@@ -300,7 +301,7 @@ def _verify(options: argparse.Namespace) -> int:
         "PSNR": f"{result.psnr:.2f} dB",
         "ratio": f"{result.ratio:.2f}, {result.bit_rate:.3f} bits per value",
         "values": f"{result.values}, and {result.special} NaN, infinite or fill, bit for bit",
-        "of them": str(result.effects),
+        "effects": str(effects),
     }
     for name, text in rows.items():
         print(f"{name:10s}{text}")

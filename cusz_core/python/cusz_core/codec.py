@@ -49,7 +49,8 @@ class ValueRange(NamedTuple):
     def absolute_bound(self, eb: float) -> float:
         """The bound of mode "abs" that a bound in mode "rel" gives in a field of this range.
 
-        For data that grow: worked out once, it is the same for all parts of them, and for what is written again.
+        For data that grow: worked out once, it is the same for all parts of them, and for what is written again. (0,
+        which is lossless, if all values are the same.)
 
         Args:
             eb: a fraction of the range, finite and >= 0.

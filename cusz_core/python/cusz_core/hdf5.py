@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,7 +33,13 @@ FILTER_ID = 453
 
 _FILE_NAME = "libcusz_hdf5.so"
 _SEARCH_VARIABLE = "HDF5_PLUGIN_PATH"
-_SEARCHED_BY_HDF5 = "/usr/local/hdf5/lib/plugin"  # unless it is built or told otherwise
+#: Where copies of HDF5 look if HDF5_PLUGIN_PATH is not set: the library's own default, those of wheels, and Debian's.
+_SEARCHED_BY_HDF5 = (
+    "/usr/local/hdf5/lib/plugin",
+    "/usr/local/lib/plugin",
+    "/usr/local/lib/hdf5/plugin",
+    *(f"/usr/lib/{platform.machine()}-linux-gnu/hdf5/{kind}/plugins" for kind in ("serial", "openmpi", "mpich")),
+)
 _LAYOUT = 1  # of cd_values
 _N_OF_USER = 5  # of cd_values; the filter adds more when a dataset is created
 
@@ -149,8 +156,12 @@ def _tell_children() -> None:
     """Processes that this one starts inherit the folder. Where HDF5_PLUGIN_PATH is set, HDF5 searches no other folders,
     and netCDF4 does not add that of its own filters: so if it was not, it gets both, too."""
     given = os.environ.get(_SEARCH_VARIABLE)
-    folders = [_SEARCHED_BY_HDF5, *_of_netcdf4()] if given is None else given.split(os.pathsep)
-    ours = str(plugin_path())
+    usual = [folder for folder in _SEARCHED_BY_HDF5 if os.path.isdir(folder)]
+    folders = [*usual, *_of_netcdf4()] if given is None else given.split(os.pathsep)
+    try:
+        ours = str(plugin_path())
+    except UnsupportedError:  # whoever asks for the filter is told
+        return
     os.environ[_SEARCH_VARIABLE] = os.pathsep.join([*(folder for folder in folders if folder not in ("", ours)), ours])
 
 

@@ -24,7 +24,7 @@ from .codec import ValueRange, compress_with, decompress, value_range
 from .errors import ParameterError, UnsupportedError
 from .info import inspect, json_value
 from .parameters import GOALS, Mode, Options, Parameters
-from .verification import Effects, EffectsOfAll, SumOfSquares, compare, effects, percent, verify
+from .verification import Effects, EffectsOfAll, SumOfSquares, compare, effects, percent, verified_and_decoded
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
@@ -304,7 +304,7 @@ def try_bound(found: Sample, parameters: Parameters, *, compared: bool = True) -
     return SampleTrial(archive_bytes, squares, decoded)
 
 
-def _try(found: Sample, parameters: Parameters) -> Outcome:
+def _try(found: Sample, parameters: Parameters, *, with_effects: bool = True) -> Outcome:
     """What a bound gives for a sample, scaled to the field."""
     archive_bytes, squares, decoded = try_bound(found, parameters)
     assert decoded is not None
@@ -317,7 +317,7 @@ def _try(found: Sample, parameters: Parameters) -> Outcome:
         psnr=squares.psnr(lowest, highest, values),
         max_error=squares.largest,
         share=found.share,
-        effects=effects(found.x.reshape(-1), decoded, parameters.fill),
+        effects=effects(found.x.reshape(-1), decoded, parameters.fill) if with_effects else Effects(),
     )
 
 
@@ -378,7 +378,7 @@ def find_bound(
         archive = compress_with(field, parameters)
     except ParameterError as error:  # everything else has been checked
         raise OutOfReachError(str(error)) from None
-    checked = verify(field, archive, backend=parameters.backend, threads=parameters.threads)
+    checked, decoded = verified_and_decoded(field, archive, backend=parameters.backend, threads=parameters.threads)
     lowest, highest, _ = value_range(field, parameters.fill, threads=parameters.threads)
     return TunedBound(
         eb=checked.eb_abs,
@@ -388,7 +388,7 @@ def find_bound(
         psnr=checked.psnr,
         max_error=checked.max_error,
         share=1.0,
-        effects=checked.effects,
+        effects=effects(field.reshape(-1), decoded, parameters.fill),
         archive=archive,
     )
 
@@ -413,7 +413,7 @@ def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Paramete
     outcomes: dict[float, Outcome] = {}
 
     def on_sample(eb: float) -> tuple[float, float]:
-        outcomes[eb] = _try(found, dataclasses.replace(parameters, eb=eb))
+        outcomes[eb] = _try(found, dataclasses.replace(parameters, eb=eb), with_effects=False)
         return outcomes[eb].psnr, outcomes[eb].ratio
 
     largest = _native.absolute_bound(1.0, lowest, highest) or abs(highest) or 1.0
@@ -432,7 +432,8 @@ def _of_sample(found: Sample, target: float, is_psnr: bool, parameters: Paramete
             f"ratio is {target:g}; the best found for this field is {outcomes[eb].ratio:.4g}, with the bound {eb:g} "
             "(none larger than its value range is tried)"
         )
-    return TunedBound(**dataclasses.asdict(outcomes[eb]), archive=None)
+    best = _try(found, dataclasses.replace(parameters, eb=eb))
+    return TunedBound(**dataclasses.asdict(best), archive=None)
 
 
 def _exact_bound(found: Sample) -> float | None:

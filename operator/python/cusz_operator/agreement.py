@@ -311,13 +311,17 @@ def _require_same(parts: Sequence[_OfRank], what: str) -> None:
                 raise _differing(what, which, rank, here, other_rank, there)
 
 
+_OF_SHAPES = " (shape= is that of the global array, in which start= says where a block begins)"
+
+
 def _differing(what: str, which: str, rank: int, here: object, other_rank: int, there: object) -> ParameterError:
+    more = _OF_SHAPES if which == "shape" else ""
     if rank == other_rank:
         return ParameterError(
-            f"{what} has {which} {here} in one put of rank {rank} and {there} in another: they must be the same"
+            f"{what} has {which} {here} in one put of rank {rank} and {there} in another: they must be the same{more}"
         )
     return ParameterError(
-        f"{what} has {which} {here} on rank {rank} and {there} on rank {other_rank}: they must be the same"
+        f"{what} has {which} {here} on rank {rank} and {there} on rank {other_rank}: they must be the same{more}"
     )
 
 

@@ -90,7 +90,7 @@ def check(
     if run is not None:
         _check_run(Path(run), asked, report)
     if configuration is not None:
-        _check_bounds(Path(configuration), chosen, report)
+        _check_bounds(Path(configuration), [chosen] if chosen and (io or run is not None) else report.ios, report)
     return report
 
 
@@ -116,10 +116,10 @@ def _check_plugin(report: Report) -> None:
         report.notes.append(f"plugin: {found.path} has version {found.version}, this command has {__version__}")
 
 
-def _check_bounds(path: Path, io: IO | None, report: Report) -> None:
+def _check_bounds(path: Path, ios: Sequence[IO], report: Report) -> None:
     """Whether variables without a bound are integers, as far as there is a run that tells."""
     types = {variable.name: variable.type for variable in report.variables}
-    for name, where in (io.unbounded if io else {}).items():
+    for name, where in [entry for io in ios for entry in io.unbounded.items()]:
         if name not in types:
             report.notes.append(f"{path}: {where}: {NO_BOUND}, unless they are of integers, which need none")
         elif types[name] not in INTEGERS:
@@ -171,7 +171,8 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
     for name in asked or {}:
         if name in blocks:
             continue
-        if any(_numbered(other) == _numbered(name) for other in blocks):
+        alike = [other for other in blocks if _numbered(other) == _numbered(name)]
+        if alike and all(other in (asked or {}) for other in alike):  # else it may be a misspelt one of these
             report.notes.append(f"{path}: there is no variable {name!r}, as of a level that this run does not have")
         else:
             report.problems.append(
@@ -183,9 +184,11 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
         report.variables.append(variable)
         report.problems += [f"{path}: variable {name!r}: {problem}" for problem in problems]
     for name, own in sorted(blocks.items()):
-        is_compressed = any(block["operator"] == PLUGIN_NAME for block in own)
-        alike = [other for other in asked or {} if other != name and _numbered(other) == _numbered(name)]
-        if alike and not is_compressed and own[0]["type"] in DTYPES | INTEGERS:
+        if asked is None or name in asked or any(block["operator"] == PLUGIN_NAME for block in own):
+            continue
+        alike = [other for other in asked if _numbered(other) == _numbered(name)]
+        has_arrays = any(block["operator"] != "" and block["count"] != () for block in own)
+        if alike and has_arrays and own[0]["type"] in DTYPES | INTEGERS:
             report.notes.append(
                 f"{path}: variable {name!r} is not compressed; {listed(alike)} {'is' if len(alike) == 1 else 'are'}. "
                 "ADIOS2's configurations have no wildcards: name it, too (cusz config takes 'level{0..4}/rho')"

@@ -60,7 +60,10 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
         "--environment", action="store_true", help='print only the environment, for eval "$(cusz config ...)"'
     )
     parser.add_argument(
-        "--variable", action="append", metavar="NAME", help="repeat for more variables; level{0..4}/rho stands for five"
+        "--variable",
+        action="append",
+        metavar="NAME",
+        help="repeat for more variables; level{0..4}/{rho,u} stands for ten",
     )
     parser.add_argument("--eb", action="append", type=number, help="once for all, or once per variable")
     parser.add_argument(
@@ -133,35 +136,39 @@ def _of_options(options: argparse.Namespace) -> list[configuration.OperatedVaria
 
 
 def _meant(pattern: str) -> list[str]:
-    """The names that one with ranges of numbers stands for, as in level{0..4}/rho. ADIOS2's configurations have no
+    """The names that one with braces stands for, as in level{0..4}/{rho,u}. ADIOS2's configurations have no
     wildcards."""
-    found = re.search(r"\{(\d+)\.\.(\d+)\}", pattern)
+    found = re.search(r"\{(?:(\d+)\.\.(\d+)|[^{}]*,[^{}]*)\}", pattern)
     if found is None:
         return [pattern]
-    first, last = int(found[1]), int(found[2])
-    if last - first not in range(_MOST_NAMES):
-        raise UsageError(f"{found[0]} must be of ascending numbers, at most {_MOST_NAMES} of them")
-    names = (pattern.replace(found[0], str(number), 1) for number in range(first, last + 1))
-    return [name for one in names for name in _meant(one)]
+    words = found[0][1:-1].split(",")
+    if found[1] is not None:
+        first, last = int(found[1]), int(found[2])
+        if last - first not in range(_MOST_NAMES):
+            raise UsageError(f"{found[0]} must be of ascending numbers, at most {_MOST_NAMES} of them")
+        words = [str(number).zfill(len(found[1])) for number in range(first, last + 1)]
+    return [name for word in words for name in _meant(pattern.replace(found[0], word, 1))]
 
 
 def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]:
     """The variables of a run, with bounds chosen by samples; what these say is printed to standard error."""
-    names = [name for pattern in options.variable or [] for name in _meant(pattern)]
+    patterns: list[str] = options.variable or []
+    meant = [_meant(pattern) for pattern in patterns]
+    names = [name for own in meant for name in own]
     given = parameters_given(options)
     eb, mode = given.pop("eb", None), given.pop("mode", None)
     if eb and any(value is not None for value in (options.relative, options.psnr, options.ratio)):
         raise UsageError("--eb gives the bound itself: leave out --relative, --psnr or --ratio")
     if len(eb or []) > 1 and not names:
         raise UsageError("several --eb need as many --variable")
-    goals = [Goal(psnr=options.psnr, ratio=options.ratio, relative=options.relative)] * max(len(names), 1)
+    goals = [Goal(psnr=options.psnr, ratio=options.ratio, relative=options.relative)] * max(len(patterns), 1)
     if eb:
-        bounds = _one_per_variable("--eb", eb, names or [""])
-        modes = _one_per_variable("--mode", mode or ["abs"], names or [""])
+        bounds = _one_per_variable("--eb", eb, patterns or [""])
+        modes = _one_per_variable("--mode", mode or ["abs"], patterns or [""])
         goals = [Goal(eb=eb, mode=mode) for eb, mode in zip(bounds, modes, strict=True)]
     elif mode:
         raise UsageError("--mode is that of --eb: without --eb, bounds are chosen in mode abs")
-    goal_of = dict(zip(names, goals, strict=True)) if names else {}
+    goal_of = {name: goal for own, goal in zip(meant, goals, strict=False) for name in own}
     proposals: list[Proposal] = []
     with progress(f"sampling {options.example}"):
         for variable in sampled_variables(options.example, names, **given):
@@ -238,7 +245,7 @@ def _add_diff_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=Path, help=".bp directory; the original, if one of them is")
     parser.add_argument("b", type=Path, help=".bp directory")
     parser.add_argument("--eb", type=number, help="exit status 1 if a value differs by more (0: by a bit)")
-    parser.add_argument("--mode", choices=("abs", "rel"), default="abs", help="of --eb (default: abs)")
+    parser.add_argument("--mode", choices=("abs", "rel", "pw_rel"), default="abs", help="of --eb (default: abs)")
     parser.add_argument("--variable", action="append", metavar="NAME", help="only this one; repeat for more")
     parser.add_argument("--step", action="append", type=int, metavar="N", help="only this one; repeat for more")
     parser.add_argument("--steps", action="store_true", help="a line for every step, not only for the worst")
@@ -262,7 +269,8 @@ def _diff(options: argparse.Namespace) -> int:
     if options.eb is not None:
         beyond = sum(one.beyond for one in found)
         said = f"{beyond} values differ by more than" if beyond else "no value differs by more than"
-        print(f"\n{said} {options.mode} {options.eb!r}")
+        left_out = f"; not compared: {', '.join(sorted({one.variable for one in problems}))}" if problems else ""
+        print(f"\n{said} {options.mode} {options.eb!r}{left_out}")
     return code
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
-from .blocks import Extents
+from .blocks import Extents, first_overlap
 from .input import Box
-from .reader import Reader, ReaderStep
+from .reader import Reader, ReaderStep, pieces
 
 __all__ = ["Difference", "compare_runs"]
 
 _MOST_VALUES = 2**22  # read at once
+_SPARSE = 32  # if blocks cover less than one in so many values, they are read one by one
 _CHUNK = 2**15  # compared at once: what is made of so many stays in the caches
 
 
@@ -35,7 +37,7 @@ class Difference:
         covered: which share of the global shape these are.
         different: how many of them are not the same, bit for bit.
         beyond: how many differ by more than the bound; without one, 0. Decided without rounding. Values of which one
-            is not finite have to be the same.
+            is not finite have to be the same, and those that only one run has are beyond it.
         largest: the largest |a - b| over values that are finite in both; of texts, infinite if they differ.
         at: where it is; () if there is none.
         largest_of_range: the same over the range of a; NaN if that is 0 or not known.
@@ -81,7 +83,8 @@ def compare_runs(
         a, b: the .bp folders; a is the original, if one of them is.
         variables, steps: only these; None: all.
         eb: the bound; None: there is none.
-        mode: "abs": |a - b| <= eb; "rel": eb is a fraction of the range of a's finite values at the step.
+        mode: "abs": |a - b| <= eb; "rel": eb is a fraction of the range of a's finite values at the step; "pw_rel":
+            |a - b| <= eb * |a|.
         threads: as for `Reader`.
         progress: called with the part of the work that is done.
 
@@ -122,8 +125,12 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
         return Difference(name, number, f"only in {'a' if having[0] else 'b'}")
     a, b = (run[number] for run in runs)
     try:
-        shapes, dtypes = [step.shape(name) for step in (a, b)], [step.dtype(name) for step in (a, b)]
-    except (ParameterError, UnsupportedError) as error:  # no global shape, or a type that numpy does not have
+        dtypes = [step.dtype(name) for step in (a, b)]
+        is_placed = [step.has_shape(name) for step in (a, b)]
+        if is_placed == [False, False]:
+            return _difference_of_blocks(a, b, name, number, eb, mode)
+        shapes = [step.shape(name) for step in (a, b)]
+    except (ParameterError, UnsupportedError) as error:  # no global shape in one, or a type that numpy does not have
         return Difference(name, number, str(error))
     if shapes[0] != shapes[1]:
         return Difference(name, number, f"shape {shapes[0]} in a, {shapes[1]} in b")
@@ -137,23 +144,47 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
         return Difference(name, number, f"type {dtypes[0]} is not compared")
     low, high = _range_of(a, name) if eb is not None and mode == "rel" else (0.0, 0.0)
     bound = embedding.absolute_bound(eb, low, high) if eb is not None and mode == "rel" else eb
-    sums = _Sums(bound)
-    is_covered = a.is_covered(name) or b.is_covered(name)
+    sums = _Sums(bound, mode == "pw_rel")
     room = [np.empty(min(math.prod(shapes[0]), _MOST_VALUES), dtypes[0]) for _ in (a, b)]
-    for box in _pieces(shapes[0]):
-        covered = None if is_covered else a.coverage(name, *box) | b.coverage(name, *box)
-        if covered is None or covered.any():
-            outs = [own[: math.prod(box[1])].reshape(box[1]) for own in room]
-            x, y = (step.read(name, *box, out=out if box[1] else None) for step, out in zip((a, b), outs, strict=True))
-            sums.add(box[0], np.asarray(x), np.asarray(y), covered)
+    is_covered = a.is_covered(name) and b.is_covered(name)
+    for box in _boxes(shapes[0], (a, b), name):
+        in_both = None
+        if not is_covered:
+            in_a, in_b = a.coverage(name, *box), b.coverage(name, *box)
+            sums.add_alone(int(np.count_nonzero(in_a ^ in_b)))
+            in_both = in_a & in_b
+            if not in_both.any():
+                continue
+        outs = [own[: math.prod(box[1])].reshape(box[1]) for own in room]
+        x, y = (step.read(name, *box, out=out if box[1] else None) for step, out in zip((a, b), outs, strict=True))
+        sums.add(box[0], np.asarray(x), np.asarray(y), in_both)
     return sums.difference(name, number, math.prod(shapes[0]))
+
+
+def _difference_of_blocks(
+    a: ReaderStep, b: ReaderStep, name: str, number: int, eb: float | None, mode: str
+) -> Difference:
+    """Of a variable without a global shape, whose blocks are compared one by one; `at` begins with the block."""
+    if not np.array_equal(a.blocks(name)["count"], b.blocks(name)["count"]):
+        return Difference(name, number, "blocks of other extents, or another number of them, in a and b")
+    x, y = a.read_blocks(name), b.read_blocks(name)
+    bound = eb
+    if eb is not None and mode == "rel":
+        finite = [part[np.isfinite(part)] for block in x for part in _parts(block)]
+        ends = [(float(part.min()), float(part.max())) for part in finite if part.size]
+        low, high = min((end[0] for end in ends), default=0.0), max((end[1] for end in ends), default=0.0)
+        bound = embedding.absolute_bound(eb, low, high)
+    sums = _Sums(bound, mode == "pw_rel")
+    for block, (one, other) in enumerate(zip(x, y, strict=True)):
+        sums.add((block, *(0,) * one.ndim), one[np.newaxis], other[np.newaxis], None)
+    return sums.difference(name, number, sum(block.size for block in x))
 
 
 def _range_of(step: ReaderStep, name: str) -> tuple[float, float]:
     """Minimum and maximum of the finite values, in blocks."""
     low, high = math.inf, -math.inf
     is_covered = step.is_covered(name)
-    for box in _pieces(step.shape(name)):
+    for box in _boxes(step.shape(name), [step], name):
         covered: Any = ... if is_covered else step.coverage(name, *box)
         for values in _parts(np.asarray(step.read(name, *box))[covered]):
             finite = values[np.isfinite(values)]
@@ -162,17 +193,25 @@ def _range_of(step: ReaderStep, name: str) -> tuple[float, float]:
     return (low, high) if low <= high else (0.0, 0.0)
 
 
-def _pieces(shape: Extents) -> Iterator[Box]:
-    """Boxes of at most _MOST_VALUES values that cover a shape."""
-    if math.prod(shape) <= _MOST_VALUES or not shape:
-        yield (0,) * len(shape), shape
-        return
-    axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= _MOST_VALUES)
-    rows = max(_MOST_VALUES // math.prod(shape[axis + 1 :]), 1)
-    for outer in np.ndindex(shape[:axis]):
-        for first in range(0, shape[axis], rows):
-            count = (*(1,) * axis, min(rows, shape[axis] - first), *shape[axis + 1 :])
-            yield (*outer, first, *(0,) * (len(shape) - axis - 1)), count
+def _boxes(shape: Extents, steps: Sequence[ReaderStep], name: str) -> Iterator[Box]:
+    """Boxes of a shape that together have all blocks of a variable in them."""
+    tables = [step.blocks(name) for step in steps] if shape else []
+    if tables and min(int(table["count"].prod(axis=1).sum()) for table in tables) * _SPARSE < math.prod(shape):
+        blocks = {
+            (start, count)
+            for table in tables
+            for start, count in zip(
+                map(tuple, table["start"].tolist()), map(tuple, table["count"].tolist()), strict=True
+            )
+            if all(count)
+        }
+        corners, extents = (np.array([block[i] for block in blocks], np.int64) for i in (0, 1))
+        if not blocks or first_overlap(corners, extents) is None:
+            for start, count in sorted(blocks):
+                for first, own in pieces(count, _MOST_VALUES):
+                    yield tuple(s + f for s, f in zip(start, first, strict=True)), own
+            return
+    yield from pieces(shape, _MOST_VALUES)
 
 
 def _parts(values: NDArray[Any]) -> list[NDArray[Any]]:
@@ -182,13 +221,19 @@ def _parts(values: NDArray[Any]) -> list[NDArray[Any]]:
 class _Sums:
     """What is known of the differences between two arrays, piece after piece."""
 
-    def __init__(self, bound: float | None) -> None:
-        self._bound = bound
+    def __init__(self, bound: float | None, is_pointwise: bool = False) -> None:
+        self._bound, self._is_pointwise = bound, is_pointwise
         self._values = self._different = self._beyond = self._finite = 0
         self._largest = 0.0
         self._at: Extents = ()
         self._low, self._high = math.inf, -math.inf
         self._squares, self._scale = 0.0, 0.0  # sum of (difference / scale)^2
+
+    def add_alone(self, n_values: int) -> None:
+        """Adds values that only one of the two has."""
+        self._values += n_values
+        self._different += n_values
+        self._beyond += n_values if self._bound is not None else 0
 
     def add(self, start: Extents, a: NDArray[Any], b: NDArray[Any], covered: NDArray[np.bool_] | None) -> None:
         """Adds a piece; `covered` says which of its values count, None: all of them."""
@@ -237,7 +282,10 @@ class _Sums:
         at = None
         if largest > self._largest:
             self._largest, at = largest, int(error.argmax())
-        if self._bound is not None and not (all_finite and largest < self._bound):
+        is_decided = self._bound is None
+        if self._bound is not None and all_finite and a.dtype.kind == "f":  # differences of large integers are rounded
+            is_decided = largest < self._bound and not self._is_pointwise
+        if not is_decided:
             self._beyond += self._broken(a, b, same)
         if 0 < largest < math.inf:
             scale = max(self._scale, largest)
@@ -257,12 +305,13 @@ class _Sums:
 
     def _broken(self, a: NDArray[Any], b: NDArray[Any], same: NDArray[np.bool_]) -> int:
         if a.dtype.kind == "f" and a.itemsize in (4, 8):
-            violations, _ = embedding.compare(a.reshape(-1), b.reshape(-1), self._bound or 0.0, None)
+            violations, _ = embedding.compare(a, b, self._bound or 0.0, None, self._is_pointwise)
             return int(violations.count)
         if a.dtype.kind == "f":  # of 16 bits, which float32 holds exactly
             return self._broken(a.astype(np.float32), b.astype(np.float32), same)
         apart = zip(a[~same].tolist(), b[~same].tolist(), strict=True)  # integers of any size
-        return sum(abs(x - y) > (self._bound or 0.0) for x, y in apart)
+        bound = Fraction(self._bound or 0.0)
+        return sum(abs(x - y) > bound * (abs(x) if self._is_pointwise else 1) for x, y in apart)
 
     def difference(self, name: str, step: int, size: int) -> Difference:
         spread = self._high - self._low if self._finite else math.nan

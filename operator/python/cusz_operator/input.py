@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cusz_core.errors import CuszError, ParameterError
+from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from .adios2_errors import calling_adios2, closing, converted
 from .blocks import Extents
@@ -251,12 +251,15 @@ class Input:
         """BP4 marks a block whose extents are all 0 as it marks a single value, and its reader then takes the shape of
         another step; if such a block is a variable's first, it reads none of the others as it should."""
         shape = tuple(int(extent) for extent in variable.shape(step))
+        is_value = variable.shape_id().name == "GlobalValue"
+        if len(shape) > 1 and not is_value and len({tuple(variable.shape(s)) for s in self.steps_of(name)}) == 1:
+            return shape  # looking at blocks takes long
         infos = blocks_info(self._engine, name, step)
         if not infos or infos[0]["IsValue"] == "True":
             return shape
         has_values = any(info["Count"] for info in infos)
-        if has_values and variable.shape_id().name == "GlobalValue":
-            raise CuszError(
+        if has_values and is_value:
+            raise UnsupportedError(
                 f"ADIOS2 cannot read {name!r} of {self.path!r}: its first block has no values, so that BP4 takes all "
                 "its blocks for single values; BP5 has no such limit"
             )
@@ -291,13 +294,11 @@ class Input:
             variable = self._selected(name, step)
             return str(self._attempt(f"read {name!r} of", lambda: self._engine.get(variable, mode=self._sync)))
 
-    def values(
-        self, name: str, step: int, box: Box, dtype: np.dtype[Any], fill: Any = 0, out: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
-        """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it, in `out` or in an array of its
-        own; `fill` where no block is."""
-        target = np.empty(box[1], dtype) if out is None else out
-        target[...] = fill  # ADIOS2 leaves what no block covers as it is
+    def values(self, name: str, step: int, box: Box, dtype: np.dtype[Any], fill: Any = 0) -> NDArray[Any]:
+        """A box of an array, or one value (a box of no dimensions), as ADIOS2 reads it; `fill` where no block is."""
+        # ADIOS2 leaves what no block covers as it is. The array is never the user's: after an error ADIOS2 may fill it
+        # later (`_unfinished`).
+        target = np.full(box[1], fill, dtype)
         with self._lock, self._calling(f"read {name!r} of"):
             variable = self._selected(name, step)
             if box[1]:

@@ -91,6 +91,8 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
     """
     sample = variable.sample
     bare = dataclasses.replace(variable, sample=None)
+    if is_wanted and variable.is_single:
+        raise ParameterError(f"variable {variable.name!r}: {variable.remark}: BP5 refuses its second step")
     if variable.is_exact and not math.isnan(variable.packed_ratio):
         if variable.remark and not is_wanted:
             return Proposal(bare, remark=f"left out: {variable.remark}")

@@ -139,6 +139,10 @@ class Reader:
         """Steps in order. That of a stream is valid until the next one is requested, or the loop is left."""
         return self._received() if self._input.is_stream else (self[i] for i in range(len(self)))
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a variable of this name: in a file, or in the open step of a stream."""
+        return name in self._names()
+
     def __enter__(self) -> Reader:
         return self
 
@@ -456,6 +460,10 @@ class ReaderStep:
     def __repr__(self) -> str:
         return f"<step {self.index} of {self._reader._path!r}: {', '.join(self.variables)}>"
 
+    def __contains__(self, name: object) -> bool:
+        """Whether a variable of this name is at this step."""
+        return name in self.variables
+
     @property
     def variables(self) -> list[str]:
         """Names of the variables at this step."""
@@ -472,6 +480,14 @@ class ReaderStep:
         if shape is None:
             raise ParameterError(f"variable {name!r} has no global shape: its blocks are read one by one (block=)")
         return shape
+
+    def has_shape(self, name: str) -> bool:
+        """Whether a variable has a global shape; if not, its blocks are read one by one (`read_blocks`).
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+        """
+        return self._input.shape(self._reader._entry_at(name, self.index).stored[0], self.index) is not None
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """The type of a variable's values; object for texts.
@@ -579,7 +595,8 @@ class ReaderStep:
             not apply).
 
         Raises:
-            ParameterError: there is no such variable at this step, the box is outside the shape, or `out` does not fit.
+            ParameterError: there is no such variable at this step, the box is outside the shape, `out` does not fit, or
+                `fill` is not a value of the variable's type.
             UnsupportedError: a type that numpy does not have.
             CorruptArchiveError: a block or the table is damaged; `out` is undefined then.
             PluginError: ADIOS2 loaded another copy of the plugin.
@@ -601,8 +618,7 @@ class ReaderStep:
             return self._input.values(name, self.index, box, dtype)[()]
         if out is not None:
             _require_fit(out, dtype, box[1])
-        if fill is None:
-            fill = math.nan if dtype.kind in "fc" else 0
+        fill = _fill_of(dtype, fill, name)
         if not entry.given:
             return self._read_stored(name, box, dtype, like, out, fill)
         fills = [complex(fill).real, complex(fill).imag] if len(entry.stored) > 1 else [fill]
@@ -656,16 +672,18 @@ class ReaderStep:
         if not shape:
             return True
         blocks = self._reader._blocks(self._first_stored(name), self.index)
-        if blocks.overlap:
-            return bool(self.coverage(name, (0,) * len(shape)).all())
-        return int(blocks.table["count"].prod(axis=1).sum()) == math.prod(shape)
+        in_blocks, in_shape = int(blocks.table["count"].prod(axis=1).sum()), math.prod(shape)
+        if in_blocks < in_shape or not blocks.overlap:
+            return in_blocks == in_shape
+        return all(self.coverage(name, *box).all() for box in pieces(shape))
 
     def verify(self, name: str) -> int:
         """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
 
         Returns:
-            The number of blocks that this rank verified; all ranks together verify every block that this plugin
-            compressed, or that a Writer stored exactly. The others have no checksums.
+            The number of blocks that this rank verified; all ranks together verify every block of an array with a
+            global shape that this plugin compressed, or that a Writer stored exactly. The others have no checksums, or
+            are verified by `inspect_bp(check=True)` alone, as are blocks without a global shape.
 
         Raises:
             ParameterError: there is no such variable at this step.
@@ -684,7 +702,7 @@ class ReaderStep:
     def _first_stored(self, name: str) -> str:
         return self._reader._entry_at(name, self.index).stored[0]
 
-    def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any, fill: Any = math.nan) -> Any:
+    def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any, fill: Any) -> Any:
         """A box of an array as the file has it."""
         blocks = self._archived(name)
         if blocks is not None:
@@ -695,8 +713,6 @@ class ReaderStep:
                 result = np.empty(box[1], dtype)
             if self._decoded(name, blocks, box, dtype, result, fill):
                 return result
-        if like is None and isinstance(out, np.ndarray):
-            return self._input.values(name, self.index, box, dtype, fill, out)
         return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
 
     def _verified(self, name: str) -> int:
@@ -792,6 +808,19 @@ class ReaderStep:
                 f"start {first} and count {extent} are not a box within {shape}, the shape of {name!r}"
             )
         return first, extent
+
+
+def pieces(shape: Extents, most_values: int = 2**22) -> Iterator[Box]:
+    """Boxes of at most so many values that cover a shape."""
+    if math.prod(shape) <= most_values or not shape:
+        yield (0,) * len(shape), shape
+        return
+    axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= most_values)
+    rows = max(most_values // math.prod(shape[axis + 1 :]), 1)
+    for outer in np.ndindex(shape[:axis]):
+        for first in range(0, shape[axis], rows):
+            count = (*(1,) * axis, min(rows, shape[axis] - first), *shape[axis + 1 :])
+            yield (*outer, first, *(0,) * (len(shape) - axis - 1)), count
 
 
 class ReaderVariable:
@@ -997,6 +1026,25 @@ def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, th
             like = None if isinstance(target, np.ndarray) else target
             values = cusz_core.decompress(archive, like=like, threads=threads)
             target[...] = values.reshape(count)[_slices(common, start)]
+
+
+def _fill_of(dtype: np.dtype[Any], fill: Any, name: str) -> Any:
+    """What is put where no block is: `fill`, or if it is None what stands for nothing there."""
+    if fill is None:
+        return math.nan if dtype.kind in "fc" else 0
+    if dtype.hasobject:
+        return fill
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            given = np.asarray(fill)
+            own = given.astype(dtype)[()]
+            fits = given.shape == () and (own == given[()] or bool(own != own) == bool(given[()] != given[()]) is True)
+            fits = fits or (dtype.kind == "f" and np.isfinite(given[()]) and np.isfinite(own))  # rounded
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise ParameterError(f"fill is {embedding.describe(fill)}; it must be a value of {dtype}, the type of {name!r}")
+    return own
 
 
 def _placed(values: NDArray[Any], like: Any, out: Any) -> Any:

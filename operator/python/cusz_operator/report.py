@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import cusz_core
 from cusz_core import embedding, tuning
-from cusz_core.errors import CuszError, ParameterError
+from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from . import blocktable, inspection
 from .blocks import Extents
@@ -82,7 +82,13 @@ def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | Non
     for name in wanted or ():
         run[name]  # raises an error if there is none
     archives = _archives(run, folder)
-    found = [_variable(run, name, archives) for name in names if wanted is None or name in wanted]
+    found, unreadable = [], []
+    for name in names:
+        if wanted is None or name in wanted:
+            try:
+                found.append(_variable(run, name, archives))
+            except UnsupportedError as error:  # in BP4, if its first array is empty
+                unreadable.append(str(error))
     ranks = {int(rank) for variable in found for step in variable.steps for rank in step.table["rank"]}
     files = [file.stat() for file in folder.rglob("*") if file.is_file()]
     page = Page(
@@ -95,6 +101,7 @@ def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | Non
         written=max((file.st_mtime for file in files), default=time.time()),
         variables=found,
     )
+    page.notes += unreadable
     left_out = [name for name in names if wanted is not None and name not in wanted]
     if left_out:
         page.notes.append(f"left out, as the report was asked for others: {', '.join(left_out)}")
@@ -129,8 +136,9 @@ def _variable(run: Reader, name: str, archives: dict[tuple[str, int], list[Block
     else:
         shown = " × ".join(map(str, shape)) if shape else "one value"
         n_values = math.prod(shape)
-        if not run[steps[-1]].is_covered(name):
-            n_values = int(np.count_nonzero(run[steps[-1]].coverage(name, (0,) * len(shape))))
+        if shape and not run[steps[-1]].is_covered(name):
+            in_blocks = int(run._blocks(entry.stored[0], steps[-1]).table["count"].prod(axis=1).sum())
+            n_values = min(in_blocks, n_values)  # blocks may overlap
             shown += f", values in {tuning.percent(n_values / math.prod(shape))} of it"
     return VariableFacts(name, entry.given or entry.type, shown, n_values, facts)
 
@@ -159,7 +167,19 @@ def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], lis
         bounds=(float(bounds.min()), float(bounds.max())) if bounds.size else None,
         outliers=int(outliers.sum()) if outliers.size and (outliers >= 0).all() else -1,
         value_range=run[step].value_range(name),
+        relative=None if bounds.size or not is_archive.any() else _relative_bound(run, entry.stored[0], step),
     )
+
+
+def _relative_bound(run: Reader, part: str, step: int) -> float | None:
+    """The bound relative to every value with which the first block that has values was compressed; None: another."""
+    blocks = run[step]._archived(part)
+    filled = np.flatnonzero((blocks.table["count"] > 0).all(axis=1)) if blocks is not None else np.empty(0, np.intp)
+    if not filled.size:
+        return None
+    archive = run._archive(part, step, int(filled[0]), DTYPES[run._entry(part).type])
+    info = None if archive is None else cusz_core.inspect(archive)
+    return info.eb if info is not None and info.mode == "pw_rel" else None
 
 
 def _table(run: Reader, part: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> NDArray[Any]:
@@ -228,6 +248,12 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
         if differing:
             page.notes.append(f"{name}: not the same value as in the original, at steps {', '.join(differing)}")
         return
+    apart = [str(step) for step in shapes if _in_blocks(run, step, name) != _in_blocks(exact, step, name)]
+    if apart:
+        page.notes.append(
+            f"{name}: blocks of the run and of the original have different numbers of values, at steps "
+            f"{', '.join(apart)}: only those of the run are compared"
+        )
     for part in entry.stored:
         comparison = Comparison(part, [])
         for facts in common:
@@ -365,6 +391,10 @@ def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> 
     elif values.dtype == np.bool_:
         values = values.view(np.uint8)
     return np.ascontiguousarray(values)
+
+
+def _in_blocks(run: Reader, step: int, name: str) -> int:
+    return int(run._blocks(run._entry(name).stored[0], step).table["count"].prod(axis=1).sum())
 
 
 def _fill_of(dtype: np.dtype[Any]) -> float:

@@ -29,6 +29,7 @@ class StepFacts:
         raw_bytes, stored_bytes: their sizes; what is not compressed is stored as it is.
         is_compressed: whether blocks are archives.
         bounds: the smallest and the largest bound in force, if the blocks have one.
+        relative: the bound relative to every value, if they have such a one.
         outliers: number of unpredictable values and out-of-range codes; -1: not known.
         value_range: as kept when it was written.
     """
@@ -43,6 +44,7 @@ class StepFacts:
     bounds: tuple[float, float] | None
     outliers: int
     value_range: tuple[float, float] | None
+    relative: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -187,4 +189,6 @@ class Page:
         if self.broken or not n_values:
             return ""
         counted = f"{len(parts)} compressed variable{'' if len(parts) == 1 else 's'}"
-        return f"Every one of the {n_values} values compared, of {counted}, is within the bound in force."
+        others = [variable.name for variable in self.variables if variable.is_compressed and not variable.comparisons]
+        not_compared = f" Not compared: {', '.join(others)}." if others else ""
+        return f"Every one of the {n_values} values compared, of {counted}, is within the bound in force.{not_compared}"

@@ -150,7 +150,7 @@ def _comparisons(page: Page) -> str:
         for part in variable.comparisons:
             broken = sum(step.broken for step in part.steps)
             differing = sum(step.differing for step in part.steps)
-            is_bound = variable.bounds is not None
+            is_bound = variable.is_compressed
             rows.append(
                 (
                     escape(part.name),
@@ -250,6 +250,9 @@ def _ratio(raw: int, stored: int) -> str:
 
 def _bounds(variable: VariableFacts) -> str:
     if variable.bounds is None:
+        relative = sorted({step.relative for step in variable.steps if step.relative is not None})
+        if relative:
+            return f"{' to '.join(f'{eb:.6g}' for eb in dict.fromkeys((relative[0], relative[-1])))} of every value"
         return "not compressed" if variable.raw_bytes else ""
     return _interval(variable.bounds)
 

@@ -22,7 +22,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 from . import blocktable, checks
 from .adios2_errors import calling_adios2
 from .errors import PluginError
-from .inspection import DTYPES, INTEGERS, extents_of, import_adios2, like, listed
+from .inspection import DTYPES, INTEGERS, blocks_info, extents_of, import_adios2, like, listed
 from .plugin import Plugin, without_colours
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class SampledVariable:
             value range is that of `has_statistics`. None: there is none, or they are integers.
         packed_ratio: of integers, which the operator packs exactly: raw bytes over packed ones; NaN if not known.
         has_statistics: the value range is that of all steps, from ADIOS2's statistics; else that of the sample.
+        is_single: it is a single value at each step.
         remark: why it should not be compressed, or why there is no sample; "" if nothing is to be said.
     """
 
@@ -68,6 +69,7 @@ class SampledVariable:
     sample: tuning.Sample | None = None
     packed_ratio: float = math.nan
     has_statistics: bool = False
+    is_single: bool = False
     remark: str = ""
 
     @property
@@ -161,12 +163,13 @@ class _Run:
         self.name = variable.name()
         self.shape = tuple(map(int, variable.shape()))
         self.dtype = (DTYPES | INTEGERS)[description["Type"]]
+        self.numbers: Sequence[int] = ()  # of its steps, as ADIOS2 tells of their blocks
 
     def sampled(self, **options: Unpack[Options]) -> SampledVariable:
         n_steps = int(self.description["AvailableStepsCount"])
         known = SampledVariable(self.name, self.description["Type"], self.shape, n_steps)
         if self.description["SingleValue"] == "true":
-            return dataclasses.replace(known, remark="a single value, which no operator compresses")
+            return dataclasses.replace(known, is_single=True, remark="a single value, which no operator compresses")
         try:
             blocks = self.blocks(n_steps)
             if not blocks:
@@ -196,8 +199,11 @@ class _Run:
         """With what the operator makes of the first rows of blocks of integers."""
         raw = packed = 0
         for block in _spread(blocks):
-            rows = max(_VALUES // max(math.prod(block.count[1:]), 1), 1)
-            values = self.read(block, (0,) * len(block.count), (min(block.count[0], rows), *block.count[1:]))
+            count, left = list(block.count), _VALUES
+            for axis in reversed(range(len(count))):
+                count[axis] = max(min(count[axis], left), 1)
+                left //= count[axis]
+            values = self.read(block, (0,) * len(count), count)
             raw += values.nbytes
             packed += len(embedding.packed(values, "zstd"))
         small = math.prod(blocks[0].count) * self.dtype.itemsize < _SMALL
@@ -211,11 +217,14 @@ class _Run:
         found = []
         is_local = self.variable.shape_id() == self.adios2.ShapeID.LocalArray
         # BP5 counts only the steps that have the variable, BP4 all steps of the file.
-        numbers: Sequence[int] = range(n_steps)
+        self.numbers = range(n_steps)
         if not self.engine.impl.Type().startswith("BP5"):
-            numbers = [step for step in range(self.engine.steps()) if self.engine.blocks_info(self.name, step)]
+            self.numbers = [s for s in range(self.engine.steps()) if blocks_info(self.engine, self.name, s) != []]
         for step in sorted({(2 * i + 1) * n_steps // (2 * _STEPS) for i in range(_STEPS)}):
-            for info in self.engine.blocks_info(self.name, numbers[step]):
+            infos = blocks_info(self.engine, self.name, self.numbers[step])
+            if infos is None:  # ADIOS2 cannot tell: one block stands for all
+                found.append(_Block(step, 0, (0,) * len(self.shape), self.shape))
+            for info in infos or []:
                 count = extents_of(info["Count"])
                 if math.prod(count or (0,)) > 0:
                     start = None if is_local else extents_of(info["Start"])
@@ -285,8 +294,13 @@ class _Run:
 
     def statistics(self, size: int, limits: cusz_core.ValueRange, fill: float | None) -> cusz_core.ValueRange | None:
         """The value range in ADIOS2's statistics, if it can be true for a sample of `size` values: there may be none (0
-        and 0), and NaN and fill spoil it."""
+        and 0), and NaN and fill spoil it. So do blocks without values: ADIOS2 counts them as 0 (BP4), or as what is
+        beyond all values (BP5)."""
         low, high = float(self.description["Min"]), float(self.description["Max"])
+        infos = [info for step in self.numbers for info in blocks_info(self.engine, self.name, step) or []]
+        filled = [info for info in infos if math.prod(extents_of(info["Count"]) or (0,)) > 0]
+        if len(filled) < len(infos):
+            low, high = min(float(i["Min"]) for i in filled), max(float(i["Max"]) for i in filled)
         slack = 1e-5 * max(abs(low), abs(high))  # they are texts of seven digits
         holds = low < high < math.inf and low - slack <= limits.min and limits.max <= high + slack
         if not holds or limits.values < size or (fill is not None and min(abs(low - fill), abs(high - fill)) <= slack):

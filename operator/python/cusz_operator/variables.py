@@ -160,7 +160,7 @@ class _Tally:
         self._steps: dict[int, None] = {}
         self._counts: Counter[str] = Counter()  # of blocks: all, and by what became of them
         self._shapes: Counter[str] = Counter()  # values in global shapes, and steps without one
-        self._values = 0  # in blocks
+        self._values = self._values_before = 0  # in blocks, of all steps and of those before the last
         self._bytes: Counter[str] = Counter()  # of all blocks, and of those with an archive before and after
         self._asked: dict[Asked | None, None] = {}
         self._bounds = (math.inf, -math.inf)
@@ -196,8 +196,11 @@ class _Tally:
             self._predictors["unknown"] += len(coded)
 
     def add_shape(self, shape: tuple[int, ...]) -> None:
-        """Adds the global shape at a step, whose blocks have been added."""
-        self._shapes["without" if shape == () else "values"] += math.prod(shape)
+        """Adds the global shape at a step, whose blocks have been added. (Where none has values, BP4 tells the shape of
+        another step.)"""
+        if self._values > self._values_before or not shape:
+            self._shapes["values" if shape else "without"] += math.prod(shape)
+        self._values_before = self._values
 
     def add_block(self, block: Block, is_of_writer: bool) -> None:
         """Adds a block, from its archive."""
@@ -238,7 +241,11 @@ class _Tally:
             type=self._type,
             steps=tuple(self._steps),
             blocks=self._counts["blocks"],
-            covered=None if self._shapes["without"] else min(self._values / max(self._shapes["values"], 1), 1.0),
+            covered=None
+            if self._shapes["without"]
+            else min(self._values / self._shapes["values"], 1.0)
+            if self._shapes["values"]
+            else 1.0,
             raw_bytes=self._bytes["all"] if self._type in _VALUE_BYTES else None,
             archive_raw_bytes=self._bytes["before"] if has_archives else None,
             archive_bytes=self._bytes["after"] if has_archives else None,

@@ -141,7 +141,8 @@ class Writer:
                 |d - d'| <= eb * |d|, with signs and zeros kept (see `cusz_core.Parameters`).
             variables: parameters that differ for some variables: a dictionary by name of "eb", "mode", or those of
                 `options`. A bound or a goal there replaces the Writer's. A name may be a pattern, such as "level*/rho",
-                for variables that have no entry of their own; the first that fits counts.
+                for variables that have no entry of their own; the first that fits counts, and not for numbers and
+                texts, and its bound not for integers.
             engine: "BP5", "BP4" or "SST".
             parameters: of the engine, as ADIOS2 takes them. With StatsLevel 1 ADIOS2 keeps minimum and maximum of
                 blocks, for bpls -l; with 0 it does not. The default is 1; only 0 is possible for BP4, without `ranges`,
@@ -329,8 +330,9 @@ class Writer:
                 f"{name!r} is the name of a block table: choose one that does not begin with "
                 f"{blocktable.TABLE_PREFIX!r}"
             )
-        own = layered(self._for_variable(name), _given(eb=eb, mode=mode, **options))
         value = one_value(array)
+        of_variable = self._for_variable(name, array if value is None else None)
+        own = layered(of_variable, _given(eb=eb, mode=mode, **options))
         if value is not None:
             if own or shape is not None or start is not None or dims is not None:
                 raise ParameterError(f"{name!r} is one value, which is stored exactly and has no shape: put it alone")
@@ -339,19 +341,32 @@ class Writer:
         for stored in as_stored(name, array):
             parameters, wanted = self._settings_of(stored, name, own)
             block = prepare(stored, shape, start, dims, parameters, wanted)
-            if self._engine == "BP4" and not any(block.shape):
+            if self._engine == "BP4" and not any(block.shape) and not self._has_been_put(stored.name):
                 raise UnsupportedError(
-                    f"variable {name!r} has shape {block.shape}: BP4 holds no array whose extents are all 0 (its "
-                    "readers take it for a single value): use BP5, or put it only at steps in which it has values"
+                    f"variable {name!r} has shape {block.shape}: in BP4 the first array of a variable must have "
+                    "values, or its readers take all its blocks for single values: use BP5, or put it first at a step "
+                    "in which it has some"
                 )
             self._blocks.append(block)
 
-    def _for_variable(self, name: str) -> Mapping[str, Any]:
-        """What `variables` says of one: by its name, or by the first pattern that fits."""
-        if name not in self._of_variable:
-            fitting = (own for pattern, own in self._of_variable.items() if fnmatch.fnmatchcase(name, pattern))
-            return next(fitting, {})
-        return self._of_variable[name]
+    def _has_been_put(self, name: str) -> bool:
+        """Whether an array of this name has been put in an earlier step, by any rank."""
+        return name in self._kinds or (self._pending is not None and name in self._pending.agreed.arrays)
+
+    def _for_variable(self, name: str, array: Any) -> Mapping[str, Any]:
+        """What `variables` says of one: by its name, or by the first pattern that fits.
+
+        Args:
+            array: that is put; None: one value, which no pattern is for. A pattern's bound is not for integers.
+        """
+        if name in self._of_variable:
+            return self._of_variable[name]
+        fitting = (own for pattern, own in self._of_variable.items() if fnmatch.fnmatchcase(name, pattern))
+        found: Mapping[str, Any] = {} if array is None else next(fitting, {})
+        dtype = getattr(array, "dtype", None)
+        if isinstance(dtype, np.dtype) and dtype.kind in "biu":
+            return {key: value for key, value in found.items() if key == "lossless"}
+        return found
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.

@@ -29,7 +29,7 @@ from xarray.backends import (
 )
 from xarray.core import indexing
 
-from cusz_core.errors import ParameterError
+from cusz_core.errors import ParameterError, UnsupportedError
 
 from .reader import Reader, ReaderVariable
 
@@ -190,18 +190,13 @@ class _LazyArray(BackendArray):
         self._has_step_dimension = has_step_dimension
         self.shape = (*([len(steps)] if has_step_dimension else []), *variable.shape)
         self.dtype = variable.dtype
+        self._fill = _fill_of(variable)  # where no block is
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
         found: NDArray[Any] = indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.BASIC, self._read
         )
         return found
-
-    def _fill_of(self, reader: Reader) -> Any:
-        """What is where no block is: for integers `_FillValue`, of which xarray makes NaN, if there is one."""
-        given = np.asarray(reader.attributes.get(f"{self._name}/_FillValue", 0))
-        is_one = self.dtype.kind in "iu" and given.size == 1 and given.dtype.kind in "iu"
-        return given.reshape(-1)[0] if is_one else None
 
     def _read(self, key: tuple[int | slice, ...]) -> NDArray[Any]:
         """What numpy's basic indexing with these integers and slices (of positive steps) gives."""
@@ -216,12 +211,25 @@ class _LazyArray(BackendArray):
             start, count = [r[0] for r in axes], [r[-1] - r[0] + 1 for r in axes]
             values = np.empty((len(of_steps), *count), self.dtype)
             with self._manager.acquire_context() as reader:
-                fill = self._fill_of(reader)
                 for i, step in enumerate(of_steps):
-                    values[i] = reader[self._steps[step]].read(self._name, start, count, fill=fill)
+                    values[i] = reader[self._steps[step]].read(self._name, start, count, fill=self._fill)
             values = values[(slice(None), *(slice(None, None, r.step) for r in axes))]
         kept = tuple(0 if isinstance(k, (int, np.integer)) else slice(None) for k in key)
         return values[kept if self._has_step_dimension else (0, *kept)]
+
+
+def _fill_of(variable: ReaderVariable) -> Any:
+    """For integers `_FillValue` or `missing_value`, of which xarray makes NaN, if there is one of their type."""
+    if variable.dtype.kind not in "iu":
+        return None
+    limits = np.iinfo(variable.dtype)
+    for name in _FILL_VALUES:
+        given = np.asarray(variable.attributes.get(name, ""))
+        if given.size == 1 and given.dtype.kind in "iuf":
+            value = given.reshape(-1)[0].item()
+            if limits.min <= value <= limits.max and value == int(value):
+                return int(value)
+    return None
 
 
 def _variables_of(
@@ -277,8 +285,10 @@ def _names_of_step_dimensions(
     """The dimension of each set of steps that variables have. One that is not of all steps is called after the group
     that its variables are in, such as step_level1, or after its only variable, or has a number."""
     having: dict[tuple[int, ...], list[str]] = {}
-    for name, variable in found.items():
-        having.setdefault(tuple(variable.steps), []).append(name)
+    for name, variable in sorted(found.items(), key=lambda item: not item[1].shape):  # single values do not count
+        own = having.setdefault(tuple(variable.steps), [])
+        if variable.shape or not own:
+            own.append(name)
     names = {tuple(all_steps): step_dimension}
     for steps, variables in having.items():
         if steps in names:
@@ -293,8 +303,15 @@ def _names_of_step_dimensions(
 def _is_usual(name: str, variable: ReaderVariable) -> bool:
     """Whether a variable has the same shape at all steps, and a type that numpy has; if not, there is a warning."""
     entry = variable._reader._entry(variable.name)
-    shapes = {variable._input.shape(entry.stored[0], step) for step in variable.steps}
-    if entry.dtype is None:
+    shapes: set[Any] = set()
+    unreadable = ""
+    try:
+        shapes = {variable._input.shape(entry.stored[0], step) for step in variable.steps}
+    except UnsupportedError as error:  # in BP4, if its first array is empty
+        unreadable = str(error)
+    if unreadable:
+        why = unreadable
+    elif entry.dtype is None:
         why = f"its type is {entry.type}"
     elif None in shapes:
         why = "it has no global shape"
