@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,43 @@ def test_appending_to_a_file_by_the_plugin_alone(told: Told, tmp_path: Path) -> 
         engine.close()
         write(path, X + np.float32(1), append=True)
         assert told(path)["T"] == (shown(X.min(), X.max() + np.float32(1)) if level else NONE)
+
+
+def described(low: str, high: str, kind: str = "float") -> dict[str, str]:
+    return {"Type": kind, "SingleValue": "false", "Min": low, "Max": high}
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ([], None),
+        ([described("1", "2", "int32_t")], None),
+        ([described("0", "0")], False),
+        ([described("3.40282e+38", "-3.40282e+38")], False),
+        ([described("1.79769e+308", "-1.79769e+308", "double"), described("0", "0")], False),
+        ([described("inf", "-inf")], False),
+        ([described("3.40282e+38", "-3.40282e+38"), described("-1", "0")], True),
+        ([described("0", "0"), described("7", "7", "double")], True),
+        ([described("nan", "nan")], True),
+    ],
+)
+def test_how_files_without_statistics_are_known(variables: list[dict[str, str]], expected: bool | None) -> None:
+    """ADIOS2 tells 0 for both, and after 2.12 a minimum above the maximum, as for a variable without finite values."""
+
+    class FileReader:
+        def __init__(self, path: str) -> None:
+            assert path == "run.bp"
+
+        def __enter__(self) -> FileReader:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def available_variables(self) -> dict[str, dict[str, str]]:
+            return {str(number): variable for number, variable in enumerate(variables)}
+
+    assert statistics.are_in(SimpleNamespace(FileReader=FileReader), Path("run.bp")) is expected
 
 
 def test_appending_to_a_damaged_file(tmp_path: Path) -> None:

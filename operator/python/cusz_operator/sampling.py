@@ -294,8 +294,8 @@ class _Run:
 
     def statistics(self, size: int, limits: cusz_core.ValueRange, fill: float | None) -> cusz_core.ValueRange | None:
         """The value range in ADIOS2's statistics, if it can be true for a sample of `size` values: there may be none (0
-        and 0), and NaN and fill spoil it. So do blocks without values: ADIOS2 counts them as 0 (BP4), or as what is
-        beyond all values (BP5)."""
+        and 0, or a minimum above the maximum), and NaN and fill spoil it. So do blocks without values: ADIOS2 counts
+        them as 0 (BP4), or as what is beyond all values (BP5)."""
         low, high = float(self.description["Min"]), float(self.description["Max"])
         infos = [info for step in self.numbers for info in blocks_info(self.engine, self.name, step) or []]
         filled = [info for info in infos if math.prod(extents_of(info["Count"]) or (0,)) > 0]
