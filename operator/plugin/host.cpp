@@ -4,10 +4,14 @@
 // PluginManager.cpp stores functions that create plugins, whose argument types changed in ADIOS2 2.12;
 // PluginOperator.cpp throws PluginLoadFailure since 2.11. TransportMan.cpp, which every file engine needs, has FileHTTP
 // since 2.10.
+//
+// These names tell which interface it is at least, not that a later version has not changed it. So an ADIOS2 that says
+// that it is newer than those tried is refused: shared libraries export their number. A static one keeps it to itself.
 #include "host.hpp"
 
 #include <cusz/cusz.h>
 
+#include <dlfcn.h>
 #include <link.h>
 
 #include <algorithm>
@@ -104,22 +108,72 @@ std::optional<Host> host_with(unsigned signs) noexcept {
     return std::nullopt;
 }
 
-// Library file names usually include the version.
-std::string refusal(const char* file) {
+struct Number {
+    int major, minor;
+
+    auto operator<=>(const Number&) const = default;
+    std::string text() const { return std::to_string(major) + '.' + std::to_string(minor); }
+};
+
+constexpr Number oldest = {2, 10}, newest = {2, 12}; // that were tried
+
+// What ADIOS2 says of itself, if its number is exported.
+std::optional<Number> number_of(const Module& module) {
+    const auto close = [](void* handle) { dlclose(handle); };
+    const std::unique_ptr<void, decltype(close)> handle(
+        dlopen(*module.file != '\0' ? module.file : nullptr, RTLD_LAZY | RTLD_NOLOAD));
+    if (handle == nullptr) return std::nullopt;
+    const auto value = [&](const char* name) -> const int* {
+        const void* const found = dlsym(handle.get(), name);
+        Dl_info of_found{}, of_caller{}; // a library that the module needs may have one, too
+        const bool is_here = found != nullptr && dladdr(found, &of_found) != 0 &&
+                             dladdr(reinterpret_cast<const void*>(module.caller), &of_caller) != 0 &&
+                             of_found.dli_fbase == of_caller.dli_fbase;
+        return is_here ? static_cast<const int*>(found) : nullptr;
+    };
+    const int *const major = value("adios2_version_major"), *const minor = value("adios2_version_minor");
+    if (major == nullptr || minor == nullptr) return std::nullopt;
+    return Number{*major, *minor};
+}
+
+// Whether the user wants to try the plugin with a version that was not.
+bool is_to_be_tried(const Number& number) {
+    const char* const wanted = std::getenv("CUSZ_TRY_ADIOS2");
+    return wanted != nullptr && number.text() == wanted;
+}
+
+// Library file names usually include the version, too. `what` it is; `newer`: what else is to be used; `hint`: at the
+// end.
+std::string refusal(const char* file, const std::string& what, const char* newer, const std::string& hint) {
     const std::unique_ptr<char, decltype(&std::free)> path(::realpath(file, nullptr), &std::free);
     const std::string where = *file == '\0' ? "this program" : path != nullptr ? path.get() : file;
     return "cusz_operator " + std::string(cusz_version()) + " works with ADIOS2 2.10, 2.11 and 2.12, and that in " +
-           where +
-           " is none of these: use a program built with one of them, or take the operator out of its configuration";
+           where + " is " + what + ": use " + newer +
+           "a program built with one of them, or take the operator out of its configuration" + hint;
+}
+
+constexpr const char* newer_cusz = "a newer cusz, or ";
+
+std::string refusal(const char* file, const std::optional<Number>& number, bool can_be_tried) {
+    if (!number || (*number >= oldest && *number <= newest)) return refusal(file, "none of these", "", "");
+    if (*number < oldest) return refusal(file, number->text(), "", "");
+    const std::string hint = " (or try it as " + newest.text() + " with CUSZ_TRY_ADIOS2=" + number->text() +
+                             " in the environment, at the risk of a crash or wrong data)";
+    return refusal(file, number->text(), newer_cusz, can_be_tried ? hint : "");
+}
+
+// The module that contains a code address.
+Module module_of(const void* caller) {
+    Module module;
+    module.caller = reinterpret_cast<std::uintptr_t>(caller);
+    dl_iterate_phdr(describe, &module);
+    return module;
 }
 
 } // namespace
 
 Host host_of(const void* caller) {
-    Module module;
-    module.caller = reinterpret_cast<std::uintptr_t>(caller);
-    dl_iterate_phdr(describe, &module);
-
+    const Module module = module_of(caller);
     // ADIOS2 creates an object for every variable, and from Python for every write: each module is scanned only once.
     struct Known {
         std::uintptr_t address;
@@ -141,9 +195,16 @@ Host host_of(const void* caller) {
     for (const std::string_view constants : std::span(module.constants.data(), module.n_constants))
         signs |= signs_in(constants);
     const std::optional<Host> host = host_with(signs);
-    if (!host) throw std::runtime_error(refusal(module.file));
+    const std::optional<Number> number = number_of(module);
+    const bool is_too_new = number && *number > newest && !is_to_be_tried(*number);
+    if (!host || is_too_new) throw std::runtime_error(refusal(module.file, number, host.has_value()));
     if (n_known < known.size()) known[n_known++] = {module.address, file_hash, *host};
     return *host;
+}
+
+void refuse_unknown_function(const void* caller) {
+    const char* const what = "none of these, as it calls a function of the operator that they do not have";
+    throw std::runtime_error(refusal(module_of(caller).file, what, newer_cusz, ""));
 }
 
 } // namespace cusz_operator

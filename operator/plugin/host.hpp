@@ -22,4 +22,7 @@ struct Host {
 // std::runtime_error with a text that says what to do.
 Host host_of(const void* caller);
 
+// The same, for a call of a virtual function that none of the versions has.
+[[noreturn]] void refuse_unknown_function(const void* caller);
+
 } // namespace cusz_operator

@@ -20,7 +20,9 @@ struct HostObject {
 HostObject* object_with_cxx11_strings(Interface interface, const void* parameters) noexcept;
 HostObject* object_with_old_strings(Interface interface, const void* parameters) noexcept;
 
-// ADIOS2 2.12: plugin::PluginOperatorInterface.
+// ADIOS2 2.12: plugin::PluginOperatorInterface. Behind its functions are some more, for an ADIOS2 that has added to it
+// without it being known from its number (a development version, or one that is linked statically): a call of what is
+// not there would crash.
 template <class Params>
 struct Interface_2_12 : HostObject {
     virtual std::size_t Operate(const char* field, const Dims& start, const Dims& count, DataType type, char* out) = 0;
@@ -29,6 +31,10 @@ struct Interface_2_12 : HostObject {
     virtual std::size_t GetEstimatedSize(std::size_t n, std::size_t value_bytes, std::size_t ndim,
                                          const std::size_t* count) const = 0;
     virtual void AddExtraParameters(const Params& parameters) = 0;
+    virtual void unknown_1() { refuse_unknown_function(__builtin_return_address(0)); }
+    virtual void unknown_2() { refuse_unknown_function(__builtin_return_address(0)); }
+    virtual void unknown_3() { refuse_unknown_function(__builtin_return_address(0)); }
+    virtual void unknown_4() { refuse_unknown_function(__builtin_return_address(0)); }
 };
 
 // ADIOS2 2.11: core::Operator.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import signal
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 
 import cusz_operator
 import support
+from cusz_operator.configuration import OperatedVariable, xml
 
 pytestmark = pytest.mark.full  # each version is a download
 
@@ -235,11 +240,139 @@ def test_the_wheel_of_openpmd_api(
 # ------------------------------------------------------------------------------------------------------------ refused
 
 
+SERVED = r"cusz_operator [0-9.]+ works with ADIOS2 2\.10, 2\.11 and 2\.12, and that in "
+REMEDY = "a program built with one of them, or take the operator out of its configuration"
+
+
 def test_who_is_no_adios2_that_is_served(programs: Path, program: Callable) -> None:
     done = program([programs / "stranger", LIBRARY])
     (line,) = done.stdout.splitlines()
+    assert re.fullmatch(f"{SERVED}this program is none of these: use {REMEDY}", line)
+
+
+@pytest.mark.parametrize(
+    ("version", "what"),
+    [("2.9.2", "2\\.9: use "), ("2.12.1", "none of these: use "), ("2.13.0", "2\\.13: use a newer cusz, or ")],
+)
+def test_who_has_a_number_and_no_interface_that_is_known(
+    version: str, what: str, programs: Path, program: Callable
+) -> None:
+    """It cannot be tried."""
+    for env in (None, {"CUSZ_TRY_ADIOS2": version.rpartition(".")[0]}):
+        (line,) = program([programs / "numbered_stranger", LIBRARY, version], env=env).stdout.splitlines()
+        assert re.fullmatch(f"{SERVED}this program is {what}{REMEDY}", line)
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.20.1", "3.0.0"])
+def test_a_version_that_is_newer_is_refused_unless_it_is_to_be_tried(
+    version: str, programs: Path, program: Callable
+) -> None:
+    """It may expect another object, which would crash."""
+    newcomer = [programs / "newcomer", LIBRARY, version]
+    number = version.rpartition(".")[0]
+    (line,) = program(newcomer).stdout.splitlines()
     assert re.fullmatch(
-        r"cusz_operator [0-9.]+ works with ADIOS2 2\.10, 2\.11 and 2\.12, and that in this program is none of these: "
-        r"use a program built with one of them, or take the operator out of its configuration",
+        rf"{SERVED}this program is {number}: use a newer cusz, or {REMEDY} \(or try it as 2\.12 with "
+        rf"CUSZ_TRY_ADIOS2={number} in the environment, at the risk of a crash or wrong data\)",
         line,
     )
+    for wanted in ("", "1", "2.1", "2.99", "2.12"):
+        assert program(newcomer, env={"CUSZ_TRY_ADIOS2": wanted}).stdout.splitlines() == [line]
+    assert program(newcomer, env={"CUSZ_TRY_ADIOS2": number}).stdout.splitlines() == ["the same"]
+
+
+@pytest.mark.parametrize("version", ["2.12.0", "2.12.1", "2.12.9"])
+def test_what_2_12_does_not_have_is_an_exception(version: str, programs: Path, program: Callable) -> None:
+    """A snapshot of what comes after 2.12 has the same number, and may call a function that was added."""
+    newcomer = [programs / "newcomer", LIBRARY, version]
+    assert program(newcomer).stdout.splitlines() == ["the same"]
+    (line,) = program([*newcomer, "+"]).stdout.splitlines()
+    assert re.fullmatch(
+        f"{SERVED}this program is none of these, as it calls a function of the operator that they do not have: "
+        f"use a newer cusz, or {REMEDY}",
+        line,
+    )
+
+
+@pytest.fixture(scope="module")
+def from_the_future(from_pypi: Callable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the newest ADIOS2 that was tried, whose library says that it is 2.13."""
+    version = VERSIONS[-1]
+    major, minor, patch = map(int, version.split(".")[:3])
+    said, later = (struct.pack("<3i", patch, number, major) for number in (minor, 13))
+    folder = tmp_path_factory.mktemp("future") / "packages"
+    shutil.copytree(from_pypi(f"adios2=={version}").folder, folder)
+    for library in folder.glob("adios2/libadios2_core.so*"):
+        content = library.read_bytes()
+        text = version.encode() + b"\0"  # adios2_version_str, which the numbers follow
+        assert content.count(text + said) == 1
+        library.write_bytes(content.replace(text + said, text + later))
+    return folder
+
+
+FUTURE = """
+import sys
+import adios2
+import cusz_operator
+import support
+from cusz_core import CuszError
+
+folder = sys.argv[1]
+field = support.smooth((20, 30, 40), support.F32)
+
+def define():
+    cusz_operator.define_operator(adios2.Adios(), eb=1e-3)
+    return "well"
+
+def write():
+    with cusz_operator.Writer(f"{folder}/new.bp", None, eb=1e-3) as out, out.step():
+        out.put("U", field)
+    return "well"
+
+def read(engine):
+    with cusz_operator.Reader(f"{folder}/{engine}.bp", None) as run:
+        assert not support.violations(field, run[0].read("U"), 1e-3)
+    return "well"
+
+for what in (define, write, lambda: read("BP5"), lambda: read("BP4")):
+    try:
+        print(what())
+    except CuszError as error:
+        print(error)
+"""
+
+CONFIGURED = """
+import sys
+import adios2
+import support
+
+adios = adios2.Adios(sys.argv[1])
+field = support.smooth((20, 30, 40), support.F32)
+adios.declare_io("output").define_variable("U", field, field.shape, [0, 0, 0], field.shape)
+print("well")
+"""
+
+
+def test_a_package_that_is_newer(from_the_future: Path, python: Callable, tmp_path: Path) -> None:
+    """Files of a Writer, in BP5, are read without ADIOS2's help; all else ends with the line, or is tried."""
+    for engine in ("BP5", "BP4"):
+        with cusz_operator.Writer(tmp_path / f"{engine}.bp", None, eb=1e-3, engine=engine) as out, out.step():
+            out.put("U", support.smooth((20, 30, 40), support.F32))
+    configuration = tmp_path / "adios2.xml"
+    operated = OperatedVariable("U", {"accuracy": 1e-3})
+    configuration.write_text(xml("output", "BP5", [operated]), encoding="utf-8")
+
+    env = {"PYTHONPATH": os.pathsep.join([str(from_the_future), str(HERE.parent)])}
+    refused = f"{SERVED}{re.escape(str(from_the_future))}/adios2/libadios2_core\\.so[0-9.]* is 2\\.13: use "
+    define, write, from_bp5, from_bp4 = python(FUTURE, tmp_path, env=env).stdout.splitlines()
+    assert re.match(refused, define)
+    assert re.match("cannot write .*: rank 0: " + refused, write)
+    assert from_bp5 == "well"
+    assert re.match("ADIOS2 cannot read 'U' of .*: " + refused, from_bp4)
+    configured = python(CONFIGURED, configuration, env=env, check=False)
+    assert configured.returncode in (1, -signal.SIGABRT)
+    assert re.search(refused, configured.stderr)
+
+    tried = {**env, "CUSZ_TRY_ADIOS2": "2.13"}
+    assert python(FUTURE, tmp_path, env=tried).stdout.splitlines() == ["well"] * 4
+    assert python(CONFIGURED, configuration, env=tried).stdout == "well\n"

@@ -79,7 +79,7 @@ def define_operator(
 
     Raises:
         ParameterError: a value out of its legal range, or `adios` has an operator of this name already.
-        PluginError: ADIOS2 cannot load the plugin.
+        PluginError: ADIOS2 cannot load the plugin, or is of a version that it does not work with.
     """
     parameters = operator_parameters(eb, mode, order=order, **options)
     folder = plugin_path()
@@ -90,10 +90,14 @@ def define_operator(
             f"ADIOS2 refuses an operator named {name!r}: if this Adios object has one of this name already, add that "
             f"one to other variables too, or give another name= ({without_colours(error)})"
         ) from error
-    except Exception as error:  # ADIOS2's own message names neither the plugin nor the reason
+    except Exception as error:
+        text = without_colours(error)
+        if text.startswith("cusz_operator "):  # the plugin refuses this ADIOS2
+            raise PluginError(text) from error
+        # ADIOS2's own message names neither the plugin nor the reason
         raise PluginError(
             f"ADIOS2 cannot load its operator plugin {PLUGIN_NAME!r} from {folder}: check that ADIOS2_PLUGIN_PATH "
-            f"includes this folder ({without_colours(error)})"
+            f"includes this folder ({text})"
         ) from error
 
 

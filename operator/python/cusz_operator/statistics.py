@@ -94,8 +94,8 @@ def are_in(adios2: Any, path: Path) -> bool | None:
     with calling_adios2(f"read {str(path)!r}"), adios2.FileReader(str(path)) as run:
         fields = [v for v in run.available_variables().values() if v["Type"] in _TYPES and v["SingleValue"] != "true"]
         ranges = [(float(v["Min"]), float(v["Max"])) for v in fields]
-        # Without statistics, ADIOS2 reports 0 for both, and after 2.12 a minimum above the maximum, as for fields without
-        # finite values. A Writer's files have block tables, which are finite and never all zero.
+        # Without statistics, ADIOS2 reports 0 for both, and after 2.12 a minimum above the maximum: so it does where no
+        # value is finite. A Writer's files have block tables, which are finite and never all zero.
         return any((low or high) and not low > high for low, high in ranges) if ranges else None
 
 

@@ -1,13 +1,20 @@
-// A program that is no ADIOS2 and calls the plugin as if it were: stranger PLUGIN
+// A program that is no ADIOS2 and calls the plugin as if it were: stranger PLUGIN [MAJOR.MINOR.PATCH]
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <map>
 #include <string>
 
+extern "C" {
+// As ADIOS2 exports them; this program does only as `numbered_stranger`.
+int adios2_version_major, adios2_version_minor, adios2_version_patch;
+}
+
 int main(int argc, char** argv) {
-    if (argc != 2) return 2;
+    if (argc < 2) return 2;
+    if (argc > 2) std::sscanf(argv[2], "%d.%d.%d", &adios2_version_major, &adios2_version_minor, &adios2_version_patch);
     using Params = std::map<std::string, std::string>;
     void* handle = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     auto* create = reinterpret_cast<void* (*)(const Params&)>(dlsym(handle, "OperatorCreate"));
