@@ -20,7 +20,7 @@ ALIASES = {
     "BPFile": "BP5",
     "BP": "BP5",
     "File": "BP5",
-    "FileStream": "BP4",
+    "FileStream": "BP4",  # after 2.12 BP5
     "InSituVisualization": "SST",
     "InSituViz": "SST",
     "InSituAnalysis": "SST",
