@@ -30,7 +30,7 @@ def test_a_small_run(insitu, tmp_path):
     command = [sys.executable, SCRIPT, "--size", "40", "--repeat", "1", "--blocks", "60", "--work", "1", "--json",
                tmp_path / "rows.json", "--tmpfs", tmp_path, "--disk", tmp_path]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [(row["ranks"], row["method"]) for row in rows["write"] if row["where"] == "disk"] == [
         (ranks, method) for ranks in (1, 2, 4) for method in insitu.METHODS
@@ -52,7 +52,7 @@ def test_a_small_run_with_overlap(tmp_path):
     command = [sys.executable, SCRIPT.with_name("overlap.py"), "--size", "40", "--repeat", "1", "--steps", "2",
                "--work", "2", "--json", tmp_path / "rows.json", "--tmpfs", tmp_path]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["ranks"], row["work"]) for row in rows] == [
         (ranks, work) for ranks in (1, 2, 4) for work in ("on these cores", "elsewhere")
@@ -68,7 +68,7 @@ def test_a_small_profile(tmp_path):
     command = [sys.executable, SCRIPT.with_name("writer_profile.py"), "--size", "40", "--repeat", "1", "--blocks", "30",
                "--json", tmp_path / "rows.json", "--tmpfs", tmp_path]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["ranks"], row["blocks"]) for row in rows] == [(ranks, n) for ranks in (1, 2) for n in (1, 1, 30, 30)]
     for row in rows:

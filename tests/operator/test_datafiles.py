@@ -57,7 +57,7 @@ def require_the_same(path: Path, names: set[str]) -> None:
                 dtype = step.dtype(name)
                 if dtype.kind == "c":
                     continue  # its parts are there, too
-                own = step.read(name)
+                own = step.read(name, fill=0)  # as ADIOS2 shows what no block covers, in an array of zeros
                 assert np.array_equal(
                     own, plain(path, name, run[name].steps.index(index), own.shape, dtype), equal_nan=True
                 )
@@ -423,10 +423,11 @@ def test_a_process_that_is_forked_while_a_thread_opens_a_file(file: tuple[Path, 
 
 
 MANY_READERS = """
-import resource, sys
+import functools, resource, sys
 import numpy as np
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 import cusz_operator as cz
+same = functools.partial(np.array_equal, equal_nan=True)
 def values(run):
     return [step.read(name) for step in run for name in "BA"]
 path, expected, opened = sys.argv[1], None, []
@@ -436,7 +437,7 @@ for _ in range(2):
     for number in range(25):
         if len(opened) <= number:
             opened.append(cz.Reader(path, cache_bytes=0))
-        assert all(map(np.array_equal, values(opened[number]), expected))
+        assert all(map(same, values(opened[number]), expected))
 """
 
 

@@ -182,11 +182,13 @@ class _Run:
             is_whole = max(math.prod(block.count) for block in blocks) <= _WHOLE
             chosen = _spread(blocks) if is_whole else []
             x = self.whole(chosen) if is_whole else self.values(blocks, options.get("predictor", "lorenzo"))
+            limits = cusz_core.value_range(x, options.get("fill"), threads=options.get("threads"))
+            stated = self.statistics(x.size, limits, options.get("fill"))
+        except ParameterError:  # of the options
+            raise
         except Exception as error:  # of ADIOS2; the other variables are still worth looking at
             return dataclasses.replace(known, remark=f"cannot be read: {without_colours(error)}")
         sizes = [math.prod(block.count) for block in blocks]
-        limits = cusz_core.value_range(x, options.get("fill"), threads=options.get("threads"))
-        stated = self.statistics(x.size, limits, options.get("fill"))
         share = x.size / (sum(sizes) / len({block.step for block in blocks}) * n_steps)
         size = round(x.size / len(chosen) if is_whole else statistics.mean(sizes))
         shapes = tuple(_of_archive(block.count) for block in chosen)
