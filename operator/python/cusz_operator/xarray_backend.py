@@ -235,7 +235,10 @@ def _fill_of(variable: ReaderVariable) -> Any:
 def _variables_of(
     manager: Any, reader: Reader, found: Mapping[str, ReaderVariable], step_dimension: str
 ) -> dict[str, Variable]:
-    usual = {name: variable for name, variable in found.items() if _is_usual(name, variable)}
+    usual = {}
+    for name, variable in found.items():  # no comprehension: before Python 3.12 that is one more frame for warnings
+        if _is_usual(name, variable):
+            usual[name] = variable
     all_steps = list(range(len(reader)))
     attributes = reader.attributes
     given = {name: _given_names(v.name, len(v.shape), attributes) for name, v in usual.items()}
@@ -323,7 +326,7 @@ def _is_usual(name: str, variable: ReaderVariable) -> bool:
         return True
     warnings.warn(
         f"variable {name!r} is left out: {why} (cusz_operator.Reader reads it; drop_variables avoids this warning)",
-        stacklevel=6,
+        stacklevel=5,  # who calls xarray.open_dataset
     )
     return False
 
