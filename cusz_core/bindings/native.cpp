@@ -8,6 +8,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <pthread.h>
 
 #include <array>
 #include <bit>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -95,8 +97,35 @@ struct Worker {
     }
 };
 
-// Idle workers, most recently used last. Guarded by the GIL, so there is no mutex that a fork could leave locked, and
-// held by pointers that are never freed at exit.
+// Guards what all threads share. With a GIL, that does, so there is no mutex that a fork could leave locked. Without
+// one there is a mutex, which a fork waits for and both processes unlock. Whoever holds it calls nothing of Python.
+#ifdef Py_GIL_DISABLED
+class SharedLock {
+public:
+    SharedLock() : lock_(mutex()) {}
+
+    static void prepare_for_forks() {
+        pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { mutex().unlock(); });
+    }
+
+private:
+    static std::mutex& mutex() {
+        static std::mutex* const instance = new std::mutex;
+        return *instance;
+    }
+
+    std::lock_guard<std::mutex> lock_;
+};
+#else
+class SharedLock {
+public:
+    SharedLock() {} // not trivial, or compilers would call it unused
+
+    static void prepare_for_forks() {}
+};
+#endif
+
+// Idle workers, most recently used last. Guarded by SharedLock, and held by pointers that are never freed at exit.
 struct Pool {
     std::vector<std::unique_ptr<Worker>> idle;
 };
@@ -110,19 +139,13 @@ Pool& pool() {
     return *instance;
 }
 
-// A worker for the duration of one call. Created and destroyed with the GIL held.
+// A worker for the duration of one call. Created and destroyed by a thread that is attached to Python.
 class Lease {
 public:
     explicit Lease(const nb::tuple& described) {
         Place place(described);
-        auto& idle = pool().idle;
-        auto found = find(place);
-        if (found == idle.end() && !place.lasting) found = find(Place()); // where it will be returned to
-        if (found == idle.end() && idle.size() >= kPlaces) found = idle.begin();
-        if (found != idle.end()) {
-            worker_ = std::move(*found);
-            idle.erase(found);
-        } else {
+        worker_ = take_idle(place);
+        if (!worker_) {
             worker_ = std::make_unique<Worker>();
             if (!worker_->context) raise_out_of_memory("a compression context");
         }
@@ -131,6 +154,7 @@ public:
     ~Lease() {
         try {
             if (!worker_->place.lasting) worker_->move_to(Place());
+            const SharedLock locked;
             pool().idle.push_back(std::move(worker_));
         } catch (...) { // out of memory, or a device failure: this worker is discarded
         }
@@ -151,6 +175,19 @@ public:
 private:
     using Position = std::vector<std::unique_ptr<Worker>>::iterator;
 
+    // An idle worker at a place, or one that may be moved there; null if there is none.
+    static std::unique_ptr<Worker> take_idle(const Place& place) {
+        const SharedLock locked;
+        auto& idle = pool().idle;
+        auto found = find(place);
+        if (found == idle.end() && !place.lasting) found = find(Place()); // where it will be returned to
+        if (found == idle.end() && idle.size() >= kPlaces) found = idle.begin();
+        if (found == idle.end()) return nullptr;
+        std::unique_ptr<Worker> taken = std::move(*found);
+        idle.erase(found);
+        return taken;
+    }
+
     // The most recently used idle worker at a place; end() if there is none.
     static Position find(const Place& place) {
         auto& idle = pool().idle;
@@ -164,13 +201,18 @@ private:
 };
 
 size_t scratch_bytes() {
+    const SharedLock locked;
     size_t sum = 0;
     for (const auto& worker : pool().idle) sum += cusz_scratch_bytes(worker->context) + worker->staging_capacity;
     return sum;
 }
 
-// Takes the workers out first: the GIL is free while they are destroyed.
-void release_scratch() { const auto released = std::exchange(pool().idle, {}); }
+// Takes the workers out first: the GIL and the lock are free while they are destroyed.
+void release_scratch() {
+    std::vector<std::unique_ptr<Worker>> released;
+    const SharedLock locked;
+    released.swap(pool().idle);
+}
 
 // ---------------------------------------------------------------------------------------------------- buffers
 
@@ -582,6 +624,7 @@ NB_MODULE(_native, m) {
     // report at exit.
     nb::set_leak_warnings(false);
     load_error_classes();
+    SharedLock::prepare_for_forks();
 
     m.attr("F32") = static_cast<int>(CUSZ_F32);
     m.attr("F64") = static_cast<int>(CUSZ_F64);
@@ -633,12 +676,14 @@ NB_MODULE(_native, m) {
                 new (self) cusz::Search({target, is_psnr}, largest, smallest, trial_in_python(std::move(on_sample)));
             },
             nb::arg("target"), nb::arg("is_psnr"), nb::arg("largest"), nb::arg("on_sample"), nb::arg("smallest") = 0.0)
-        .def("surplus", &cusz::Search::surplus)
-        .def("estimate", &cusz::Search::estimate)
-        .def("find",
-             [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t most_whole_trials) {
-                 return self.find(trial_in_python(std::move(on_whole)), first, lossless, most_whole_trials);
-             });
+        .def("surplus", &cusz::Search::surplus, nb::lock_self())
+        .def("estimate", &cusz::Search::estimate, nb::lock_self())
+        .def(
+            "find",
+            [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t most_whole_trials) {
+                return self.find(trial_in_python(std::move(on_whole)), first, lossless, most_whole_trials);
+            },
+            nb::lock_self());
     m.def("exact_bound", &cusz::exact_bound);
     m.def("rounded_bound", &cusz::rounded_bound);
 

@@ -77,3 +77,18 @@ def test_scratch_memory_may_be_released_meanwhile() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(work, range(96))) == {archive}
+
+
+def test_many_threads_in_short_calls() -> None:
+    """Where there is no GIL, what threads share is in use at the same time; with long calls it hardly ever is."""
+    x = FIELDS[1]
+    archive = cusz.compress(x, 1e-3, threads=1)
+    workers = 8
+    together = threading.Barrier(workers)
+
+    def work(_: int) -> set[bytes]:
+        together.wait()
+        return {cusz.compress(cusz.decompress(archive, threads=1), 1e-3, threads=1) for _ in range(3000)}
+
+    with ThreadPoolExecutor(workers) as pool:
+        assert set().union(*pool.map(work, range(workers))) == {archive}

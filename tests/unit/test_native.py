@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 
@@ -29,6 +30,10 @@ def run_python(code, **environment):
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
+
+
+def has_gil():
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def test_many_threads_at_once():
@@ -94,7 +99,7 @@ def is_interpreter_free_during(call, seconds=30):
 
 def test_who_keeps_the_interpreter_is_found_out():
     assert is_interpreter_free_during(lambda: ctypes.CDLL(None).usleep(2000))
-    assert not is_interpreter_free_during(lambda: ctypes.PyDLL(None).usleep(2000), seconds=1)
+    assert is_interpreter_free_during(lambda: ctypes.PyDLL(None).usleep(2000), seconds=1) != has_gil()
 
 
 def test_scratch_is_kept_and_released():
@@ -181,6 +186,52 @@ print("done")
 
 def test_a_forked_child_works_on():
     assert run_python(FORK) == "done"
+
+
+FORK_AMONG_THREADS = """
+import os, signal, threading, warnings
+import numpy as np
+import cusz_core as cusz
+warnings.simplefilter("ignore")  # Python warns of forks among threads
+x = (np.arange(64) % 10).astype("f4")
+archive = cusz.compress(x, 1e-3, threads=1)
+is_over = False
+def work():
+    while not is_over:
+        cusz.compress(x, 1e-3, threads=1)
+        cusz.scratch_bytes()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+statuses = set()
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        for _ in range(3):
+            assert cusz.compress(x, 1e-3, threads=1) == archive
+        cusz.release_scratch()
+        os._exit(0)
+    statuses.add(os.waitpid(child, 0)[1])
+is_over = True
+for thread in threads:
+    thread.join()
+assert statuses == {0}, statuses
+print("done")
+"""
+
+
+def test_a_child_forked_while_threads_compress_works_on():
+    if not has_gil():
+        pytest.skip("without a GIL, a fork may leave Python's own locks of dictionaries and arrays taken")
+    assert run_python(FORK_AMONG_THREADS) == "done"
+
+
+def test_a_python_without_a_gil_stays_without():
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("this Python has a GIL")
+    code = "import sys, cusz_core; print(cusz_core.compress and sys._is_gil_enabled())"
+    assert run_python(code, PYTHON_GIL="") == "False"
 
 
 NO_THREADS = """
