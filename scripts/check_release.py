@@ -4,9 +4,10 @@
     scripts/check_release.py dist/*
 
 Every wheel is installed, with what it needs from PyPI, into a fresh virtual environment of the Python that it is for,
-which has to be on PATH as pythonX.Y. There, with nothing else on PATH, a field goes through every door: the core, the
-command line, the ADIOS2 plugin, the HDF5 filter, Zarr. Versions and licences are looked up in the files. Prints a line
-for each check; the exit status is 1 if one of them failed. Uses nothing but Python's standard library.
+which has to be on PATH as pythonX.Y (pythonX.Yt: without a GIL). There, with nothing else on PATH, a field goes through
+every door: the core, the command line, the ADIOS2 plugin, the HDF5 filter, Zarr. Versions and licences are looked up in
+the files. Prints a line for each check; the exit status is 1 if one of them failed. Uses nothing but Python's standard
+library.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def main() -> int:
 
     versions = set()
     for file in asked.files:
-        found = re.fullmatch(r"cusz-([0-9.]+?)(\.tar\.gz|-(cp3\d+)-(cp3\d+)-(\w+)\.whl)", file.name)
+        found = re.fullmatch(r"cusz-([0-9.]+?)(\.tar\.gz|-(cp3\d+)-(cp3\d+t?)-(\w+)\.whl)", file.name)
         if found is None:
             check(file.name, lambda: fail("this is neither a wheel of cusz nor its source distribution"))
             continue
@@ -214,7 +215,7 @@ def main() -> int:
             continue
         is_good = check(file.name, lambda file=file, version=found[1]: wheel(file, version))  # type: ignore[misc]
         if is_good and not asked.files_only:
-            install_and_use(file.resolve(), found[1], f"python3.{found[3].removeprefix('cp3')}", check)
+            install_and_use(file.resolve(), found[1], f"python3.{found[4].removeprefix('cp3')}", check)
     if len(versions) > 1:
         check("versions", lambda: fail(f"the files are of several releases: {', '.join(sorted(versions))}"))
     return 0 if ok else 1

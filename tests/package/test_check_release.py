@@ -66,9 +66,11 @@ def check(*files: Path, ok: bool) -> str:
 
 
 def test_files_that_are_right(tmp_path: Path) -> None:
-    said = check(write(tmp_path / WHEEL, wheel_files()), write(tmp_path / SDIST, sdist_files()), ok=True)
+    wheels = [WHEEL, WHEEL.replace("cp311-cp311", "cp313-cp313t")]  # the second for a Python without a GIL
+    files = [write(tmp_path / name, wheel_files()) for name in wheels]
+    said = check(*files, write(tmp_path / SDIST, sdist_files()), ok=True)
     assert said.splitlines() == [
-        f"ok      {WHEEL}: version 1.2.3, 4 licences",
+        *(f"ok      {name}: version 1.2.3, 4 licences" for name in wheels),
         f"ok      {SDIST}: version 1.2.3, 8 files with tests",
     ]
 
