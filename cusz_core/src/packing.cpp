@@ -33,7 +33,7 @@ Head head_of(const std::byte* block) {
 
 // Size of a value in the frame; 0 if there is no frame.
 std::size_t value_bytes_in_frame(const Tag& tag) {
-    for (const std::size_t n : {1, 2, 4, 8})
+    for (const std::size_t n : {1u, 2u, 4u, 8u})
         if (tag == zstd_tag(n)) return n;
     return 0;
 }

@@ -346,7 +346,7 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
     const Int* const wide = codes;
     if (tile.has_missing) return run_dimension.template operator()<true>(wide);
     if (second)
-        for (const std::size_t axis : {2, 1, 0})
+        for (const std::size_t axis : {2u, 1u, 0u})
             if (axis < 2 || predictor == v1::second_order_xyz) take_second_sums<T>(codes, tile.box, axis);
     run_dimension.template operator()<false>(wide);
 }

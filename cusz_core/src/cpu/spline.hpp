@@ -255,10 +255,10 @@ struct Lanes {
         if constexpr (sizeof(T) == 8) all = _mm256_shuffle_epi32(all, 0x88);
         const __m128i low = _mm256_castsi256_si128(all), high = _mm256_extracti128_si256(all, 1);
         const __m128i words = sizeof(T) == 4 ? _mm_packs_epi32(low, high) : _mm_unpacklo_epi64(low, high);
-        const __m128i bytes =
+        const __m128i packed =
             sizeof(T) == 4 ? _mm_packs_epi16(words, words) : _mm_packs_epi16(_mm_packs_epi32(words, words), words);
         Narrow narrow;
-        std::memcpy(&narrow, &bytes, sizeof narrow);
+        std::memcpy(&narrow, &packed, sizeof narrow);
         return narrow;
 #else
         return __builtin_convertvector(v, Narrow);

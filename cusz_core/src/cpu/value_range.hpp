@@ -31,7 +31,8 @@ struct RangeLanes {
     }
 
     void take(T value, std::size_t lane, Bits special) {
-        const bool counts = plain ? value == value : (std::abs(value) < infinity) & (bits_of(value) != special);
+        const bool is_finite = std::abs(value) < infinity, is_usual = bits_of(value) != special;
+        const bool counts = plain ? value == value : is_finite & is_usual;
         const T a = plain || counts ? value : infinity, b = plain || counts ? value : -infinity;
         low[lane] = a < low[lane] ? a : low[lane]; // not if it is NaN
         high[lane] = b > high[lane] ? b : high[lane];

@@ -87,6 +87,7 @@ struct Vector {
 #endif
     static constexpr std::uint32_t lanes = bytes / sizeof(T);
     typedef U Lanes __attribute__((vector_size(bytes)));
+    typedef T Values __attribute__((vector_size(bytes)));
 
     template <class Source> // Int, or the narrower integers of tile.code
     static Lanes load(const Source* at) {
@@ -113,7 +114,6 @@ struct Vector {
         return magnitude < limit ? magnitude : Lanes{} + limit;
     }
     static Lanes dequantised(Lanes q, T step) { // the bits that dequantise() gives, lane by lane
-        typedef T Values __attribute__((vector_size(bytes)));
         Values v;
         if constexpr (sizeof(T) == 4) {
             typedef Int Signed __attribute__((vector_size(bytes)));
@@ -125,7 +125,6 @@ struct Vector {
     }
 
 #ifdef __AVX512F__
-    typedef T Values __attribute__((vector_size(bytes)));
     using Mask = std::uint32_t; // one bit per lane
     static Values load_values(const T* at) {
         Values v;

@@ -123,7 +123,8 @@ std::uint64_t read_logs_header(const void* header, Frame& frame) {
              ") is not positive");
     if (layout.dtype == CUSZ_F32 && logs.special >> 32 != 0)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: special pattern is wider than the type");
-    for (const std::size_t at : {50, 51, 53, 54, 55, 60, 61, 62, 63, 104, 105, 106, 107, 108, 109, 110, 111})
+    constexpr std::size_t reserved[] = {50, 51, 53, 54, 55, 60, 61, 62, 63, 104, 105, 106, 107, 108, 109, 110, 111};
+    for (const std::size_t at : reserved)
         if (get<std::uint8_t>(header, at) != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: reserved bytes are not 0");
     const std::uint64_t most = layout.bytes() + raw_header_bytes;
     if (logs.signs_bytes > most || logs.archive_bytes > most)
