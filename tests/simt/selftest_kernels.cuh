@@ -221,7 +221,7 @@ struct MistakeArguments {
     int offset;
 };
 
-static __device__ __noinline__ int deep(volatile int* memory, int depth) {
+static __device__ __attribute__((noinline)) int deep(volatile int* memory, int depth) {
     volatile int frame[64];
     frame[0] = depth;
     return depth == 0 ? memory[0] : deep(memory, depth - 1) + frame[0];

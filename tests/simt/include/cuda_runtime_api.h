@@ -9,8 +9,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-// Empty, since libstdc++ headers use __attribute__((__noinline__)).
-#define __noinline__
+// No __noinline__: libstdc++'s headers have attributes of that name. Kernels write __attribute__((noinline)).
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
