@@ -58,7 +58,7 @@ try:
 except Exception:
     pass
 lines = (line.split(maxsplit=5) for line in open("/proc/self/maps"))
-print("loaded", *{line[5].strip() for line in lines if len(line) == 6 and "cusz_operator" in line[5]})
+print("\\nloaded", *{line[5].strip() for line in lines if len(line) == 6 and "cusz_operator" in line[5]})
 """
 
 
@@ -79,7 +79,8 @@ def test_the_plugin_is_the_one_that_adios2_loads(tmp_path: Path, python: Callabl
         ([], None),
     ]:
         searched = os.pathsep.join(map(str, folders))
-        loaded = python(WHAT_ADIOS2_LOADS, env={"ADIOS2_PLUGIN_PATH": searched}).stdout.split("loaded")[-1].strip()
+        loaded = python(WHAT_ADIOS2_LOADS, env={"ADIOS2_PLUGIN_PATH": searched}).stdout
+        (loaded,) = (line[7:] for line in loaded.splitlines() if line.startswith("loaded"))
         assert loaded == (f"{path}/libcusz_operator.so" if path else "")
         monkeypatch.setattr("cusz_operator.plugin._SEARCHED_BY_OTHERS", searched)
         report = cusz_operator.check()
