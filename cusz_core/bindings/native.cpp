@@ -119,7 +119,8 @@ private:
 #else
 class SharedLock {
 public:
-    SharedLock() {} // not trivial, or compilers would call it unused
+    // Not trivial, or compilers would call it unused.
+    SharedLock() {} // NOLINT(modernize-use-equals-default)
 
     static void prepare_for_forks() {}
 };
