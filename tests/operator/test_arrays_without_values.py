@@ -16,6 +16,7 @@ import pytest
 
 import cusz_core
 import cusz_operator as cz
+import support
 
 adios2 = pytest.importorskip("adios2")
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
@@ -65,7 +66,13 @@ def test_a_writer(engine: Any, shapes: list[tuple[int, ...]], options: dict[str,
             assert run[step].shape("x") == run[step].shape("n") == shape
             got = run[step].read("x")
             assert got.shape == shape
-            assert (abs(got.astype(np.float64) - field(shape, number)) <= 1e-3 * (30 + got.size)).all()
+            x = field(shape, number)
+            if options.get("mode") == "pw_rel":
+                assert (abs(got.astype(np.float64) - x) <= 1e-3 * abs(x.astype(np.float64))).all()
+            else:
+                bounds = run[step].blocks("x")["eb_abs"]
+                assert "psnr" in options or set(bounds) == {support.absolute_bound(x, 1e-3, options.get("mode", "abs"))}
+                assert not support.violations(x, got, float(bounds[0]))
             assert np.array_equal(run[step].read("n"), field(shape, number, np.int16))
             assert np.array_equal(run[step].read("beside"), np.full(4, number, np.float32))
     listed = list(cz.inspect_bp(tmp_path / "run.bp", check=True))

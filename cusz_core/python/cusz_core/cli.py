@@ -41,8 +41,6 @@ from .info import ArchiveInfo, inspect, json_value
 from .parameters import TABLE, Parameters
 
 SUFFIX = ".cusz"
-#: A bound of this fraction of the value range should leave no more than this share of the values off by more than 10%.
-_USUAL, _MANY = 1e-4, 0.01
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -341,7 +339,7 @@ def _tune(options: argparse.Namespace) -> int:
         print_table([[*columns, "to 0", "sign", "off > 1%", "> 10%"], *rows])
         if not sample.is_field:
             print(f"\nestimated from {sample.share:.0%} of the values")
-        ruined = any(o.relative <= _USUAL and o.effects.off_10_percent > _MANY for o in outcomes)
+        ruined = any(o.relative <= tuning.USUAL and o.effects.off_10_percent > tuning.MANY for o in outcomes)
         if ruined and (lowest >= 0 or highest <= 0):
             print(
                 "the values are of one sign, and small ones suffer: --mode pw_rel of cusz compress gives a bound "

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOUNDS",
+    "MANY",
+    "USUAL",
     "Effects",
     "EffectsOfAll",
     "Mark",
@@ -54,6 +56,10 @@ __all__ = [
 
 #: The bounds of a survey, as fractions of the value range.
 BOUNDS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+
+#: The bound that is usual where nothing is known of a field, as a fraction of its value range; and the share of values
+#: of one sign that may be off by more than 10%.
+USUAL, MANY = 1e-4, 0.01
 
 _SAMPLE = 1 << 20  # values of a sample at least
 _SAMPLED = 16  # of a large field, one value in so many

@@ -24,11 +24,9 @@ __all__ = ["BOUNDS", "RELATIVE", "Goal", "Proposal", "print_proposals", "propose
 #: The bounds that are shown for every variable, as fractions of its value range.
 BOUNDS = (1e-2, 1e-3, 1e-4, 1e-5)
 #: The bound that is chosen if nothing is said, as a fraction of the value range.
-RELATIVE = 1e-4
-#: The same of every value, for variables of one sign of which more than `_FEW` of the values would be off by more than
-#: 10%: densities, concentrations, whatever spans many decades.
+RELATIVE = tuning.USUAL
+#: The bound relative to every value that is chosen instead where `RELATIVE` would ruin too many (`tuning.MANY`).
 POINTWISE = 1e-3
-_FEW = 0.01
 _DIGITS = 2  # significant, of a bound that is chosen
 
 
@@ -118,7 +116,7 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
     mode = goal.mode
     try:
         outcome = _outcome(sample, eb, mode, **options)
-        ruined = outcome.effects if outcome.effects.off_10_percent > _FEW else None
+        ruined = outcome.effects if outcome.effects.off_10_percent > tuning.MANY else None
         if ruined and goal == Goal() and (low >= 0 or high <= 0):
             eb, mode = POINTWISE, "pw_rel"
             comment = (

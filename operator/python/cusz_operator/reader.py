@@ -618,7 +618,7 @@ class ReaderStep:
             return self._input.values(name, self.index, box, dtype)[()]
         if out is not None:
             _require_fit(out, dtype, box[1])
-        fill = _fill_of(dtype, fill, name)
+        fill = fill_of(dtype, fill, name)
         if not entry.given:
             return self._read_stored(name, box, dtype, like, out, fill)
         fills = [complex(fill).real, complex(fill).imag] if len(entry.stored) > 1 else [fill]
@@ -1028,7 +1028,7 @@ def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, th
             target[...] = values.reshape(count)[_slices(common, start)]
 
 
-def _fill_of(dtype: np.dtype[Any], fill: Any, name: str) -> Any:
+def fill_of(dtype: np.dtype[Any], fill: Any = None, name: str = "") -> Any:
     """What is put where no block is: `fill`, or if it is None what stands for nothing there."""
     if fill is None:
         return math.nan if dtype.kind in "fc" else 0

@@ -21,7 +21,7 @@ from .blocks import Extents
 from .input import DTYPES, Box
 from .inspection import Block, inspect_bp
 from .plugin import PLUGIN_NAME, without_colours
-from .reader import Reader, ReaderStep
+from .reader import Reader, ReaderStep, fill_of
 from .report_facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
 from .report_figures import require_matplotlib
 from .report_page import html
@@ -290,7 +290,7 @@ def _compare_step(
     counts = np.zeros(HISTOGRAM_BINS, np.int64)
     effects = tuning.EffectsOfAll()
     for box, bound, fill, is_pointwise in _pieces(step, part, facts):
-        decoded = step._read_stored(part, box, dtype, None, None, _fill_of(dtype))
+        decoded = step._read_stored(part, box, dtype, None, None, fill_of(dtype))
         original = _stored_values(exact, facts.step, name, part, box)
         a, b = original.reshape(-1), decoded.reshape(-1)
         found.values += a.size
@@ -397,11 +397,6 @@ def _in_blocks(run: Reader, step: int, name: str) -> int:
     return int(run._blocks(run._entry(name).stored[0], step).table["count"].prod(axis=1).sum())
 
 
-def _fill_of(dtype: np.dtype[Any]) -> float:
-    """What `read` puts where no block is."""
-    return math.nan if dtype.kind == "f" else 0
-
-
 def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) -> View:
     step = facts.step
     shape = run[step].shape(part)
@@ -413,7 +408,7 @@ def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) ->
     dtype = DTYPES[run._entry(part).type]
     both = (
         _stored_values(exact, step, name, part, box),
-        run[step]._read_stored(part, box, dtype, None, None, _fill_of(dtype)),
+        run[step]._read_stored(part, box, dtype, None, None, fill_of(dtype)),
     )
     original, decoded = (np.array(values).reshape(tuple(count[-3:])) for values in both)
     for fill in {fill for _, _, fill, _ in _pieces(run[step], part, facts)}:

@@ -21,6 +21,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
 from . import blocktable, checks
 from .adios2_errors import calling_adios2
+from .blocks import field_shape
 from .errors import PluginError
 from .inspection import DTYPES, INTEGERS, blocks_info, extents_of, import_adios2, like, listed
 from .plugin import Plugin, without_colours
@@ -191,7 +192,7 @@ class _Run:
         sizes = [math.prod(block.count) for block in blocks]
         share = x.size / (sum(sizes) / len({block.step for block in blocks}) * n_steps)
         size = round(x.size / len(chosen) if is_whole else statistics.mean(sizes))
-        shapes = tuple(_of_archive(block.count) for block in chosen)
+        shapes = tuple(field_shape(block.count) for block in chosen)
         sample = tuning.Sample(x, size, stated or limits, min(share, 1.0), shapes)
         few = sample.size * self.dtype.itemsize < _SMALL
         remark = f"blocks of {sample.size} values are too small to be worth a bound" if few else ""
@@ -315,13 +316,6 @@ def _spread(blocks: list[_Block]) -> list[_Block]:
     mean = statistics.mean(math.prod(block.count) for block in blocks)
     n_blocks = min(max(int(_VALUES // mean), 1), len(blocks))
     return [blocks[(2 * number + 1) * len(blocks) // (2 * n_blocks)] for number in range(n_blocks)]
-
-
-def _of_archive(count: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in which the plugin compresses a block: as it is, or with its leading axes as one."""
-    axes = [extent for extent in count if extent > 1]
-    folded = (*[math.prod(axes[:-3])] * (len(axes) > 3), *axes[-3:]) or (1,)
-    return folded if len(count) > 4 else count
 
 
 def _span(box: Sequence[int], extents: Sequence[int], outer: int) -> int:
