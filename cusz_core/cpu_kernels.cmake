@@ -1,5 +1,5 @@
-# cusz_cpu_kernels(target source_dir): the stages of a tile (cpu/kernels_*.cpp of source_dir, sources of the target) for
-# every instruction set; chosen at run time (cpu/kernels.cpp). CUSZ_INSTRUCTION_SETS: those of them that are built beside
+# cusz_cpu_kernels(target source_dir): the stages of a tile (codec/cpu/kernels_*.cpp of source_dir, sources of the target) for
+# every instruction set; chosen at run time (codec/cpu/kernels.cpp). CUSZ_INSTRUCTION_SETS: those of them that are built beside
 # the baseline; fewer build faster.
 function(cusz_cpu_kernels target source_dir)
   set(avx2 -mavx2 -mbmi -mbmi2 -mlzcnt)
@@ -18,9 +18,9 @@ function(cusz_cpu_kernels target source_dir)
     if(isa IN_LIST sets)
       string(TOUPPER CUSZ_HAVE_${isa} have)
       target_compile_definitions(${target} PRIVATE ${have})
-      set_source_files_properties(${source_dir}/cpu/kernels_${isa}.cpp PROPERTIES COMPILE_OPTIONS "${${isa}}")
+      set_source_files_properties(${source_dir}/codec/cpu/kernels_${isa}.cpp PROPERTIES COMPILE_OPTIONS "${${isa}}")
     else()
-      set_source_files_properties(${source_dir}/cpu/kernels_${isa}.cpp PROPERTIES HEADER_FILE_ONLY ON)
+      set_source_files_properties(${source_dir}/codec/cpu/kernels_${isa}.cpp PROPERTIES HEADER_FILE_ONLY ON)
     endif()
   endforeach()
 endfunction()

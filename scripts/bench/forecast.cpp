@@ -1,9 +1,9 @@
 // What predictor auto expects of a field (docs/format_v2.md, section 11), for choice.py, which loads this with ctypes.
 #include <cusz/cusz.h>
 
-#include "backend.hpp"
-#include "float_mode.hpp"
-#include "format/alphabet.hpp"
+#include "api/float_mode.hpp"
+#include "archive/alphabet.hpp"
+#include "codec/backend.hpp"
 
 // bytes: of the archives of "lorenzo" and "spline", by the sample. 0 where there is no choice. Of a field and an
 // absolute bound that cusz_compress has taken: it checks nothing.

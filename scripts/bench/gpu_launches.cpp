@@ -11,11 +11,11 @@
 #include <tuple>
 #include <utility>
 
-#include "cuda/kernels.hpp"
-#include "cuda/logarithms.hpp"
-#include "cuda/rans_model.hpp"
-#include "cuda/sample_boxes.hpp"
-#include "cuda/spline_kernels.hpp"
+#include "codec/cuda/logarithms.hpp"
+#include "codec/cuda/sample_boxes.hpp"
+#include "codec/lorenzo/cuda/kernels.hpp"
+#include "codec/spline/cuda/kernels.hpp"
+#include "codec/spline/cuda/rans_model.hpp"
 
 namespace {
 

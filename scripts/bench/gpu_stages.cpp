@@ -17,9 +17,9 @@
 #include <optional>
 #include <vector>
 
-#include "cuda/check.hpp"
-#include "cuda/device.hpp"
-#include "format/v1.hpp"
+#include "archive/v1.hpp"
+#include "device/check.hpp"
+#include "device/device.hpp"
 
 namespace {
 

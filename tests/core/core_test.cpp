@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "format/logarithm.hpp"
-#include "params.hpp"
+#include "api/params.hpp"
+#include "archive/logarithm.hpp"
 #include "promises.hpp"
 #include "seal.hpp"
 

@@ -1,13 +1,13 @@
-// In which order the spline pipeline's tiles are worked on (cpu/spline_schedule.hpp), and how their payloads come into
-// that of the archive (cpu/payload_runs.hpp).
+// In which order the spline pipeline's tiles are worked on (codec/spline/cpu/schedule.hpp), and how their payloads come
+// into that of the archive (codec/cpu/payload_runs.hpp).
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <vector>
 
-#include "cpu/payload_runs.hpp"
-#include "cpu/spline_schedule.hpp"
-#include "format/checksum.hpp"
+#include "archive/checksum.hpp"
+#include "codec/cpu/payload_runs.hpp"
+#include "codec/spline/cpu/schedule.hpp"
 #include "promises.hpp"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "format/checksum.hpp"
-#include "format/header.hpp"
+#include "archive/checksum.hpp"
+#include "archive/header.hpp"
 #include "seal_v1.hpp"
 #include "seal_v2.hpp"
 

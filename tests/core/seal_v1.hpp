@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "format/alphabet.hpp"
-#include "format/header.hpp"
-#include "format/tiling.hpp"
-#include "format/v1.hpp"
+#include "archive/alphabet.hpp"
+#include "archive/header.hpp"
+#include "archive/tiling.hpp"
+#include "archive/v1.hpp"
 
 namespace cusz_test::v1 {
 

@@ -8,10 +8,10 @@
 #include <optional>
 #include <vector>
 
-#include "format/checksum.hpp"
-#include "format/header.hpp"
-#include "format/pyramid.hpp"
-#include "format/v2.hpp"
+#include "archive/checksum.hpp"
+#include "archive/header.hpp"
+#include "archive/pyramid.hpp"
+#include "archive/v2.hpp"
 
 namespace cusz_test {
 

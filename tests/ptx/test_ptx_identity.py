@@ -26,7 +26,7 @@ import support
 
 pytestmark = [pytest.mark.simt, pytest.mark.full]  # their PTX takes nvcc minutes
 
-CUDA_SOURCES = Path(__file__).resolve().parents[2] / "cusz_core/src/cuda"
+CORE_SOURCES = Path(__file__).resolve().parents[2] / "cusz_core/src"
 DTYPES: list[np.dtype] = [np.dtype(np.float32), np.dtype(np.float64)]
 
 
@@ -177,7 +177,7 @@ def test_every_kernel_runs(engine: PtxLibrary, reused: Context, kernels: Path) -
     chosen(engine, like_a_field(np.random.default_rng(2), 200, 3000, 30), (16, 2, 1))
     entries = set(re.findall(r"\.entry (\w+)\(", kernels.read_text()))
     assert {count["kernel"] for count in engine.counts()} == entries
-    sources = "".join(path.read_text() for path in CUDA_SOURCES.glob("*.cu"))
+    sources = "".join(path.read_text() for path in CORE_SOURCES.rglob("*.cu"))
     names = set(re.findall(r"\b(\w+_kernel)\(const", sources))
     assert all(any(name in entry for entry in entries) for name in names)
 

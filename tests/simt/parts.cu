@@ -1,13 +1,13 @@
 // Parts of the engine's kernels, by themselves, for what no field can bring about in emulation.
-#include <cuda/block.cuh>
-#if __has_include(<cuda/rans_model.hpp>) // scripts/bench/gpu_counts.py compiles this over earlier commits
+#include <device/block.cuh>
+#if __has_include(<codec/spline/cuda/rans_model.hpp>) // scripts/bench/gpu_counts.py compiles this over earlier commits
 #define HAS_MODEL
-#include <backend.hpp>
-#include <cpu/rans_tables.hpp>
-#include <cuda/device.hpp>
-#include <cuda/rans_model.hpp>
-#include <float_mode.hpp>
-#include <format/alphabet.hpp>
+#include <api/float_mode.hpp>
+#include <archive/alphabet.hpp>
+#include <codec/backend.hpp>
+#include <codec/spline/cpu/rans_tables.hpp>
+#include <codec/spline/cuda/rans_model.hpp>
+#include <device/device.hpp>
 #endif
 
 #include <algorithm>

@@ -1,0 +1,24 @@
+// Bounds relative to every value (CUSZ_PW_REL): a field's logarithms are compressed with an absolute bound, and its
+// signs are kept beside them (docs/format_v2.md, section 12). This is a layer above framing.hpp, whose archives it
+// holds. Logarithms are taken where the field lies; signs, and the archive as a whole, are put together on the host.
+#pragma once
+
+#include "archive/framing.hpp"
+
+namespace cusz {
+
+// Field to archive. coding: as for write_archive, with eb relative to every value. The target must have room for a raw
+// archive. Returns the archive's size in bytes. Throws DEVICE, MEMORY.
+std::size_t write_pointwise(const Workers& workers, const Layout& layout, const Coding& coding, const Source& field,
+                            const Target& archive);
+
+// The archive of a frame's logarithms, parsed. Throws CORRUPT.
+Frame parse_logs(const Frame& frame);
+
+// Archive to field; without a field, only the checksums are verified. Throws CORRUPT, DEVICE, MEMORY.
+void read_pointwise(const Workers& workers, const Frame& frame, const Target& field);
+
+// As read_pointwise, for a box of the field, in host memory.
+void read_pointwise_box(const Workers& workers, const Frame& frame, const Selection& box);
+
+} // namespace cusz

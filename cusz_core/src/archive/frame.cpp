@@ -1,0 +1,128 @@
+#include "frame.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/spline/rans_model.hpp"
+#include "errors.hpp"
+#include "header.hpp"
+#include "v1.hpp"
+#include "v2.hpp"
+
+namespace cusz {
+
+namespace {
+
+constexpr unsigned char magic[4] = {0x63, 0x75, 0x53, 0x5A};
+
+} // namespace
+
+Layout::Layout(cusz_dtype type, std::int32_t n, const std::uint64_t* extents) : dtype(type), ndim(n) {
+    if (dtype != CUSZ_F32 && dtype != CUSZ_F64)
+        fail(CUSZ_ERROR_UNSUPPORTED, "dtype ", static_cast<int>(type), " is not supported; use CUSZ_F32 or CUSZ_F64");
+    if (n < 1 || n > CUSZ_MAX_NDIM)
+        fail(CUSZ_ERROR_PARAMETER, "ndim is ", n, "; legal: 1 to ", CUSZ_MAX_NDIM, " (merge leading dimensions)");
+    if (extents == nullptr) fail(CUSZ_ERROR_PARAMETER, "shape is NULL");
+    bool empty = false, too_large = false;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+        shape[i] = extents[i];
+        empty = empty || extents[i] == 0;
+    }
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n) && !empty; ++i) {
+        too_large = too_large || extents[i] > (std::uint64_t{1} << 60) / values;
+        if (!too_large) values *= extents[i];
+    }
+    if (empty) values = 0;
+    if (too_large || values > (std::uint64_t{1} << 60) - raw_header_bytes)
+        fail(CUSZ_ERROR_UNSUPPORTED, "the field has more than 2^60 values");
+}
+
+void write_common_header(void* archive, std::uint32_t version, const Layout& layout, cusz_kind kind,
+                         std::uint32_t payload_checksum) {
+    std::memcpy(archive, magic, 4);
+    put(archive, version_at, static_cast<std::uint8_t>(version));
+    put(archive, kind_at, static_cast<std::uint8_t>(kind));
+    put(archive, dtype_at, static_cast<std::uint8_t>(layout.dtype));
+    put(archive, ndim_at, static_cast<std::uint8_t>(layout.ndim));
+    for (std::size_t i = 0; i < CUSZ_MAX_NDIM; ++i) put(archive, shape_at + 8 * i, layout.shape[i]);
+    put(archive, payload_checksum_at, payload_checksum);
+}
+
+std::size_t most_header_bytes() { return std::max(v1::body_offset(max_r), v2::header_bytes + most_model_bytes); }
+
+Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
+    if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
+    if (archive_bytes < 5 || std::memcmp(header, magic, 4) != 0)
+        fail(CUSZ_ERROR_CORRUPT, "not a cuSZ archive: ", archive_bytes, " bytes that do not begin with \"cuSZ\"");
+    const std::uint32_t version = get<std::uint8_t>(header, version_at);
+    if (version > CUSZ_FORMAT_VERSION)
+        fail(CUSZ_ERROR_TOO_NEW, "archive of format version ", version, "; this library reads up to version ",
+             CUSZ_FORMAT_VERSION, ": use a newer release");
+    if (version == 0)
+        fail(CUSZ_ERROR_UNSUPPORTED,
+             "archive of format version 0, from before the format was settled; this library reads "
+             "versions 1 and 2: compress the field again");
+    const auto need = [&](std::size_t bytes) {
+        if (archive_bytes < bytes)
+            fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes, the header alone takes ", bytes);
+    };
+    need(raw_header_bytes);
+    const unsigned kind = get<std::uint8_t>(header, kind_at);
+    const bool has_logs = version == 2 && kind == v2::kind_of_logs;
+    if (kind > CUSZ_KIND_TILED && !has_logs)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
+    if (version == 2 && kind == CUSZ_KIND_RAW) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: version 2 of kind ", kind);
+    std::size_t front_bytes = raw_header_bytes;
+    if (has_logs) {
+        need(v2::logs_header_bytes);
+        front_bytes = v2::logs_header_bytes;
+    } else if (kind == CUSZ_KIND_TILED) {
+        need(v1::tiled_header_bytes);
+        front_bytes = version == 1 ? v1::body_offset(header) : v2::body_offset(header);
+        need(front_bytes);
+    }
+    const auto checksum = get<std::uint32_t>(header, header_checksum_at);
+    if (header_checksum(header, front_bytes) != checksum)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the header does not match its checksum");
+
+    const auto shape = get<std::array<std::uint64_t, CUSZ_MAX_NDIM>>(header, shape_at);
+    const unsigned ndim = get<std::uint8_t>(header, ndim_at), dtype = get<std::uint8_t>(header, dtype_at);
+    if (ndim < 1 || ndim > CUSZ_MAX_NDIM) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ndim is ", ndim);
+    if (dtype != CUSZ_F32 && dtype != CUSZ_F64) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: dtype is ", dtype);
+    for (std::size_t i = ndim; i < CUSZ_MAX_NDIM; ++i)
+        if (shape[i] != 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: extent beyond ndim is not 0");
+    const auto layout = [&] {
+        try {
+            return Layout(static_cast<cusz_dtype>(dtype), static_cast<std::int32_t>(ndim), shape.data());
+        } catch (const Error& error) {
+            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", error.what());
+        }
+    }();
+
+    Frame frame{.version = version,
+                .layout = layout,
+                .kind = has_logs ? CUSZ_KIND_TILED : static_cast<cusz_kind>(kind),
+                .payload_checksum = get<std::uint32_t>(header, payload_checksum_at)};
+    frame.body = static_cast<const std::byte*>(archive) + front_bytes;
+    frame.body_stored_bytes = archive_bytes - front_bytes;
+    std::uint64_t expected = layout.bytes();
+    if (kind != CUSZ_KIND_RAW && layout.values == 0)
+        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: an empty field in tiles");
+    if (has_logs) {
+        expected = v2::read_logs_header(header, frame);
+    } else if (kind == CUSZ_KIND_TILED) {
+        version == 1 ? v1::read_tiled_header(header, frame) : v2::read_header(header, frame);
+        expected = frame.coding.stored_bytes;
+    }
+    if (frame.body_stored_bytes != expected)
+        fail(CUSZ_ERROR_CORRUPT, frame.body_stored_bytes < expected ? "truncated" : "corrupt",
+             " archive: ", archive_bytes, " bytes, the header declares ", front_bytes + expected);
+    return frame;
+}
+
+void write_raw_header(void* archive, const Layout& layout, std::uint32_t payload_checksum) {
+    write_common_header(archive, 1, layout, CUSZ_KIND_RAW, payload_checksum);
+    seal_header(archive, raw_header_bytes);
+}
+
+} // namespace cusz

@@ -1,0 +1,91 @@
+#include "kernels.hpp"
+
+#if defined(CUSZ_HAVE_AVX2) || defined(CUSZ_HAVE_AVX512)
+#include <cpuid.h>
+#endif
+
+#include <cstdlib>
+#include <string_view>
+
+#include "errors.hpp"
+
+namespace cusz::cpu {
+
+namespace {
+
+#if defined(CUSZ_HAVE_AVX2) || defined(CUSZ_HAVE_AVX512)
+// The instructions that kernels_avx2.cpp is compiled for.
+bool has_avx2() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool lzcnt =
+        __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c >> 5 & 1) != 0; // not every compiler's builtin knows it
+    return lzcnt && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+#endif
+
+#ifdef CUSZ_HAVE_AVX512
+// The instructions that kernels_avx512.cpp is compiled for.
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+// Gathers are slow on AMD processors up to Zen 4, and on Intel processors before Sapphire Rapids, whose microcode slows
+// them down for security. AVX512-FP16 tells later processors apart.
+bool gathers_fast() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1) != 0;
+}
+
+// The spline pipeline gains more by side-by-side coding than slow gathers cost; the Lorenzo pipeline does not
+// (docs/performance.md). Measured on AMD's Zen 4 alone.
+const Kernels& kernels_for_slow_gathers() {
+    static const Kernels chosen = [] {
+        Kernels mixed = avx512_kernels;
+#ifdef CUSZ_HAVE_AVX2
+        mixed.lorenzo = avx2_kernels.lorenzo;
+#endif
+        return mixed;
+    }();
+    return chosen;
+}
+#endif
+
+const Kernels& choose() {
+    const char* const set = std::getenv("CUSZ_SIMD");
+    const std::string_view wanted = set != nullptr ? set : "";
+    if (wanted == "baseline") return baseline_kernels;
+#ifdef CUSZ_HAVE_AVX512
+    if (has_avx512() && wanted != "avx2") {
+        if (gathers_fast() || wanted == "avx512") return avx512_kernels;
+        if (__builtin_cpu_is("amd")) return kernels_for_slow_gathers();
+    }
+#endif
+#ifdef CUSZ_HAVE_AVX2
+    if (has_avx2()) return avx2_kernels;
+#endif
+    return baseline_kernels;
+}
+
+} // namespace
+
+const PipelineKernels<Huffman>& Kernels::of(cusz_predictor predictor) const {
+    switch (predictor) {
+    case CUSZ_PREDICTOR_LORENZO: return lorenzo;
+    case CUSZ_PREDICTOR_SPLINE: // it has kernels of another shape
+    case CUSZ_PREDICTOR_AUTO: break;
+    }
+    fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
+}
+
+void corrupt_tile(std::uint64_t number, const char* what) {
+    fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", number, ": ", what);
+}
+
+const Kernels& kernels() {
+    static const Kernels& chosen = choose();
+    return chosen;
+}
+
+} // namespace cusz::cpu

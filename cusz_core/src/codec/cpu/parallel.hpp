@@ -1,0 +1,68 @@
+// Distributes work over threads.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "api/float_mode.hpp"
+
+namespace cusz::cpu {
+
+// Runs work(part, thread) for every part from 0 to parts - 1, with IEEE arithmetic, and rethrows the first failure.
+// Threads, of which the caller is number 0, each take the next part when they are free. The other threads end with the
+// call: none is left to wait for after a fork, or when a host unloads its plugins. If the system refuses to start a
+// thread, the running ones do its work.
+template <class Work>
+void parallel(int threads, std::uint64_t parts, const Work& work) {
+    if (threads == 1) {
+        for (std::uint64_t part = 0; part < parts; ++part) work(part, 0);
+        return;
+    }
+    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+    std::atomic<std::uint64_t> next = 0;
+    const auto take_parts = [&](int thread) {
+        const FloatMode mode;
+        try {
+            for (std::uint64_t part = next++; part < parts; part = next++) work(part, thread);
+        } catch (...) {
+            failures[static_cast<std::size_t>(thread)] = std::current_exception();
+            next = parts; // the rest is not needed
+        }
+    };
+    {
+        std::vector<std::jthread> helpers;
+        helpers.reserve(static_cast<std::size_t>(threads));
+        try {
+            for (int thread = 1; thread < threads; ++thread) helpers.emplace_back(take_parts, thread);
+        } catch (const std::system_error&) {
+        }
+        take_parts(0);
+    }
+    for (const auto& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+}
+
+// Splits `count` items into parts of about the same size: several per thread, as a thread may be slower than others, or
+// start later. counts: how many times this is done, each time for a share of these parts.
+struct Parts {
+    std::uint64_t count, number;
+    Parts(std::uint64_t things, int threads, std::uint64_t counts = 1)
+        : count(things),
+          number(threads == 1
+                     ? 1
+                     : std::min(things, std::max<std::uint64_t>(16u * static_cast<unsigned>(threads) / counts, 1))) {}
+    struct Range {
+        std::uint64_t begin, end;
+    };
+    Range operator[](std::uint64_t part) const {
+        const std::uint64_t rest = count % number, begin = count / number * part + std::min(rest, part);
+        return {begin, begin + count / number + (part < rest ? 1 : 0)};
+    }
+};
+
+} // namespace cusz::cpu
