@@ -4,6 +4,8 @@
 #include "api/float_mode.hpp"
 #include "archive/alphabet.hpp"
 #include "codec/backend.hpp"
+#include "codec/spline/codec.hpp"
+#include "codec/spline/cpu/engine.hpp"
 
 // bytes: of the archives of "lorenzo" and "spline", by the sample. 0 where there is no choice. Of a field and an
 // absolute bound that cusz_compress has taken: it checks nothing.
@@ -19,10 +21,12 @@ extern "C" CUSZ_API void cusz_forecast(cusz_dtype dtype, std::int32_t ndim, cons
     coding.has_fill = has_fill != 0;
     coding.special = dtype == CUSZ_F32 ? special_pattern<float>(coding.has_fill, fill)
                                        : special_pattern<double>(coding.has_fill, fill);
-    const auto cpu = make_cpu_backend();
-    resolve_bound(*cpu, layout, coding, {field}, 1);
-    const bool has_choice = eb > 0 && coding.step != 0 && layout.values > 0 && halvable_axes(ndim, shape, 15) != 0;
-    const Forecast forecast = has_choice ? cpu->forecast(layout, coding, {field}, 1) : Forecast();
+    const auto backend = make_cpu_backend();
+    resolve_bound(*backend, layout, coding, {field}, 1);
+    const bool has_choice = eb > 0 && coding.step != 0 && layout.values > 0 && spline::can_code(layout);
+    auto& engine = dynamic_cast<cpu::SplineEngine&>(backend->engine(*codecs_for(CUSZ_PREDICTOR_SPLINE).front()));
+    const auto read = [&](std::vector<TileBox>&) { return HostValues{field, layout.values}; };
+    const cpu::Forecast forecast = has_choice ? engine.forecast(layout, coding, read, 1) : cpu::Forecast();
     bytes[0] = forecast.lorenzo_bytes;
     bytes[1] = forecast.spline_bytes;
 }

@@ -17,7 +17,7 @@
 #include <optional>
 #include <vector>
 
-#include "archive/v1.hpp"
+#include "codec/backend.hpp"
 #include "device/check.hpp"
 #include "device/device.hpp"
 
@@ -97,15 +97,15 @@ public:
     Clock(std::int32_t repeat, std::uint64_t flush_bytes, cusz_stage_times& times)
         : repeat_(std::max(repeat, 1)), flush_(static_cast<std::size_t>(flush_bytes)), times_(times),
           events_(most_stages + 2) {
-        engine_->set_stream(stream_.handle);
-        engine_->observe([this](const char* stage) {
+        backend_->set_stream(stream_.handle);
+        backend_->observe([this](const char* stage) {
             if (n_ == events_.size()) fail(CUSZ_ERROR_INTERNAL, "more than ", most_stages, " stages");
             names_[n_ - 2] = stage;
             record();
         });
     }
 
-    DeviceBackend& engine() const { return *engine_; }
+    DeviceBackend& backend() const { return *backend_; }
 
     template <class Call>
     void time(const Call& call) {
@@ -144,29 +144,32 @@ private:
     std::array<const char*, most_stages> names_{};
     std::size_t n_ = 0; // events recorded in this round
     Stream stream_;
-    std::unique_ptr<DeviceBackend> engine_ = make_backend();
+    std::unique_ptr<DeviceBackend> backend_ = make_backend();
 };
 
 void time_all(const Layout& layout, const Coding& coding, const Source& field, const Target& archive,
               const Target& decoded, Clock& clock, cusz_stage_times& times) {
     // For fields that are stored raw: a copy with a checksum.
-    clock.time([&] { clock.engine().piece_checksum(field, layout.bytes(), 1, archive.at(raw_header_bytes)); });
+    clock.time([&] { clock.backend().piece_checksum(field, layout.bytes(), 1, archive.at(raw_header_bytes)); });
 
-    const std::size_t in_front = v1::body_offset(coding.r);
-    if (layout.bytes() < in_front) return;
+    const Codec& codec = *codecs_for(CUSZ_PREDICTOR_LORENZO).front();
+    if (layout.bytes() < codec.header_bytes) return;
+    Engine& engine = clock.backend().engine(codec);
     std::optional<Encoded> encoded;
     clock.time([&] {
-        encoded = clock.engine().compress(layout, coding, field, 1, archive.at(in_front),
-                                          layout.bytes() + raw_header_bytes - 1 - in_front, nullptr);
+        encoded = engine.encode(layout, coding, field, 1, archive.at(codec.header_bytes),
+                                layout.bytes() + raw_header_bytes - 1 - codec.header_bytes, nullptr);
     });
     if (!encoded) return;
+    const std::size_t in_front = codec.header_bytes + encoded->model.size();
     std::vector<std::byte> header(in_front);
-    v1::write_tiled_header(header.data(), layout, encoded->coding, encoded->lengths, encoded->payload_checksum);
-    clock.engine().copy(archive.pointer, header.data(), header.size());
+    std::copy(encoded->model.begin(), encoded->model.end(), header.data() + codec.header_bytes);
+    codec.write_header(header.data(), layout, *encoded);
+    clock.backend().copy(archive.pointer, header.data(), header.size());
 
     const std::size_t bytes = in_front + static_cast<std::size_t>(encoded->coding.body_bytes);
     const Frame frame = parse(header.data(), archive.pointer, bytes);
-    clock.time([&] { clock.engine().decompress(frame, archive.at(in_front), 1, decoded); });
+    clock.time([&] { engine.decode(frame, archive.at(in_front), 1, decoded); });
     times.archive_bytes = bytes;
 }
 

@@ -5,6 +5,7 @@
 #include <api/float_mode.hpp>
 #include <archive/alphabet.hpp>
 #include <codec/backend.hpp>
+#include <codec/spline/cpu/engine.hpp>
 #include <codec/spline/cpu/rans_tables.hpp>
 #include <codec/spline/cuda/rans_model.hpp>
 #include <device/device.hpp>
@@ -105,8 +106,9 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
     encoding->table_of = writing->table_of;
 }
 
-// What the writer expects of a field before it chooses (backend.hpp, Forecast): halved axes, curves, alpha, beta, bytes
-// of the spline pipeline and of the other. device: the field's, or -1. An absolute bound; fill: of missing values.
+// What the writer expects of a field before it chooses (codec/spline/cpu/engine.hpp, Forecast): halved axes, curves,
+// alpha, beta, bytes of the spline pipeline and of the other. device: the field's, or -1. An absolute bound; fill: of
+// missing values.
 void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field, int device,
                    cusz_predictor predictor, double eb, double fill, std::uint64_t* result) {
     using namespace cusz;
@@ -120,7 +122,10 @@ void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const
     coding.special = dtype == CUSZ_F32 ? special_pattern<float>(true, fill) : special_pattern<double>(true, fill);
     const auto backend = cuda::make_backend();
     resolve_bound(*backend, layout, coding, {field, device}, 1);
-    const Forecast found = backend->forecast(layout, coding, {field, device}, 1);
+    const auto host_backend = make_cpu_backend();
+    auto& engine = dynamic_cast<cpu::SplineEngine&>(host_backend->engine(*codecs_for(CUSZ_PREDICTOR_SPLINE).front()));
+    const auto read = [&](std::vector<TileBox>& boxes) { return backend->read_boxes(layout, {field, device}, boxes); };
+    const cpu::Forecast found = engine.forecast(layout, coding, read, 1);
     const std::uint64_t all[] = {found.spline.halved, found.spline.cubic, found.spline.alpha,
                                  found.spline.beta,   found.spline_bytes, found.lorenzo_bytes};
     std::copy(std::begin(all), std::end(all), result);

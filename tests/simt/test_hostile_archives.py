@@ -341,7 +341,7 @@ def test_every_sort_of_damage_has_its_message(simt: Library, reused: Context) ->
             if status == Status.CORRUPT:
                 assert isinstance(message, str)
                 messages.add(message.rpartition(": ")[2])
-    source = (Path(__file__).resolve().parents[2] / "cusz_core" / "src" / "cuda" / "engine.cpp").read_text()
+    source = (Path(__file__).resolve().parents[2] / "cusz_core/src/codec/lorenzo/cuda/engine.cpp").read_text()
     texts = source[source.index("const char* text_of") : source.index('return "bad";')]
     wanted = {text.split('"')[1] for text in texts.split("return ")[1:]}
     assert wanted <= messages

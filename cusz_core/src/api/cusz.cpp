@@ -16,8 +16,6 @@
 #include "archive/framing.hpp"
 #include "archive/lossless.hpp"
 #include "archive/packing.hpp"
-#include "archive/pyramid.hpp"
-#include "archive/tiling.hpp"
 #include "codec/backend.hpp"
 #include "codec/cpu/kernels.hpp"
 #include "device/device.hpp"
@@ -161,7 +159,7 @@ Workers workers_for(cusz_context& context, std::int32_t wanted, std::int32_t thr
 Frame parse(cusz_context& context, Source& archive, std::size_t archive_bytes) {
     if (!archive.on_device()) return cusz::parse(archive.pointer, archive.pointer, archive_bytes);
     Backend& backend = on_device(context, archive.device);
-    std::vector<std::byte> header(std::min(archive_bytes, most_header_bytes()));
+    std::vector<std::byte> header(std::min(archive_bytes, max_front_bytes()));
     backend.copy(header.data(), archive.pointer, header.size());
     Frame frame = cusz::parse(header.data(), archive.pointer, archive_bytes);
     if (!frame.has_logs) return frame;
@@ -374,8 +372,8 @@ void describe(cusz_context* context, const void* archive, std::size_t archive_by
     if (frame.kind == CUSZ_KIND_TILED) {
         const Coding& c = frame.coding;
         i.mode = c.mode;
-        i.predictor = c.predictor;
-        i.coder = c.coder;
+        i.predictor = frame.codec->predictor;
+        i.coder = frame.codec->coder;
         i.lossless = c.lossless;
         i.bins = 2 << c.r;
         i.has_fill = c.has_fill;
@@ -383,16 +381,10 @@ void describe(cusz_context* context, const void* archive, std::size_t archive_by
         i.eb_abs = c.eb_abs;
         i.step = c.step;
         i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
-        i.codebook_bytes = frame.model_bytes;
-        if (frame.version == 1) {
-            const Tiling tiling(layout.ndim, layout.shape.data());
-            i.n_tiles = tiling.n_tiles();
-            tiling.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
-        } else {
-            const Pyramid pyramid(layout.ndim, layout.shape.data(), c.spline.halved);
-            i.n_tiles = pyramid.n_tiles;
-            pyramid.tile_shape(layout.ndim, layout.shape.data(), i.tile_shape);
-        }
+        i.codebook_bytes = frame.model.size();
+        const TileGrid tiles = frame.codec->tiles(frame.layout, c);
+        i.n_tiles = tiles.n;
+        std::copy(std::begin(tiles.shape), std::end(tiles.shape), i.tile_shape);
         i.index_bytes = (i.n_tiles + 1) / 2 * 4;
         i.payload_bytes = c.body_bytes - i.index_bytes;
         i.n_special = c.n_special;

@@ -147,7 +147,7 @@ struct Sought {
                     std::byte* archive) const {
         Result result{write_archive(workers, layout, with(eb), {field}, {archive}), 0, 0};
         const Frame frame = parse(archive, archive, result.bytes);
-        result.once = frame.header_bytes + frame.model_bytes;
+        result.once = frame.header_bytes + frame.model.size();
         if (!needs_psnr) return result;
         result.psnr = std::numeric_limits<double>::infinity();
         if (frame.kind == CUSZ_KIND_RAW) return result;

@@ -1,93 +1,12 @@
-// Checks parameters and derives from them what the stages use.
+// Checks the parameters of a call.
 #pragma once
 
 #include <cusz/cusz.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 
 namespace cusz {
-
-// Per type: quantised integers, bit patterns, and the limits of docs/format.md, section 4.
-template <class T>
-struct Traits;
-
-template <>
-struct Traits<float> {
-    using Int = std::int32_t;
-    using Bits = std::uint32_t;
-    static constexpr float largest_e = 0x1p124f;
-    static constexpr float quantum_limit = 0x1p22f; // |d * inv| up to here is quantised
-    static constexpr float rounder = 0x1.8p23f;     // adding and subtracting it rounds like rint up to the limit
-    static constexpr Bits canonical_nan = 0x7FC00000u;
-};
-
-template <>
-struct Traits<double> {
-    using Int = std::int64_t;
-    using Bits = std::uint64_t;
-    static constexpr double largest_e = 0x1p1020;
-    static constexpr double quantum_limit = 0x1p51;
-    static constexpr double rounder = 0x1.8p52;
-    static constexpr Bits canonical_nan = 0x7FF8000000000000u;
-};
-
-template <class T>
-constexpr typename Traits<T>::Bits bits_of(T value) {
-    return std::bit_cast<typename Traits<T>::Bits>(value);
-}
-
-template <class T>
-constexpr std::size_t words_of = sizeof(T) / 4;
-
-// The special bit pattern: the fill value's, else that of the canonical NaN.
-template <class T>
-typename Traits<T>::Bits special_pattern(bool has_fill, double fill) {
-    const T cast = static_cast<T>(fill);
-    return has_fill && cast == cast ? bits_of(cast) : Traits<T>::canonical_nan;
-}
-
-// The quantiser for an absolute bound (docs/format.md, section 4).
-template <class T>
-struct Quantiser {
-    T e = 0, step = 0, inv = 0;
-    typename Traits<T>::Bits special = Traits<T>::canonical_nan;
-
-    // e == 0: the bound is too small for the arithmetic to guarantee; the field is stored raw.
-    static constexpr Quantiser from_bound(double eb) {
-        Quantiser quantiser;
-        T e = eb >= static_cast<double>(Traits<T>::largest_e) ? Traits<T>::largest_e : static_cast<T>(eb);
-        if (static_cast<double>(e) > eb) // it was rounded up; the next smaller positive value is one less as an integer
-            e = std::bit_cast<T>(bits_of(e) - 1);
-        if (!(e >= std::numeric_limits<T>::min())) return quantiser;
-        quantiser.e = e;
-        quantiser.step = 2 * e;
-        quantiser.inv = 1 / quantiser.step;
-        return quantiser;
-    }
-};
-
-// The quantiser of a lattice whose bound is e / divisor (docs/format_v2.md, section 3).
-template <class T>
-Quantiser<T> quantiser_of(T e, double divisor) {
-    Quantiser<T> q;
-    q.e = std::max(static_cast<T>(static_cast<double>(e) / divisor), std::numeric_limits<T>::min());
-    q.step = 2 * q.e;
-    q.inv = 1 / q.step;
-    return q;
-}
-
-// The absolute bound equivalent to a relative one over a value range (docs/format.md, section 4).
-constexpr double absolute_bound(double rel, double min, double max) {
-    constexpr double largest = std::numeric_limits<double>::max();
-    const double range = max - min;
-    const double bound = range >= -largest && range <= largest ? rel * range : rel * (max / 2 - min / 2) * 2;
-    return bound < largest ? bound : largest;
-}
 
 // Sizes of the structures in version 0.1.0, the smallest of any version.
 inline constexpr std::size_t first_params_bytes = 48, first_info_bytes = 216;

@@ -20,7 +20,7 @@ std::uint64_t special_log_bits(cusz_dtype dtype) {
 }
 
 std::optional<LogScale> scale_of(cusz_dtype dtype, double eb, const ExponentRange& range) {
-    const auto [least, most] = range.least <= range.most ? range : ExponentRange{0, 0};
+    const auto [least, most] = range.min <= range.max ? range : ExponentRange{0, 0};
     return dtype == CUSZ_F32 ? log_scale<float>(eb, least, most) : log_scale<double>(eb, least, most);
 }
 

@@ -66,6 +66,6 @@ struct Alphabet {
 };
 
 // The codebook section: four bits per symbol, in whole words.
-inline std::size_t codebook_bytes(int r) { return (Alphabet(r).size() + 7) / 8 * 4; }
+constexpr std::size_t codebook_bytes(int r) { return (Alphabet(r).size() + 7) / 8 * 4; }
 
 } // namespace cusz

@@ -1,16 +1,15 @@
 #include <cmath>
 
-#include "api/params.hpp"
 #include "errors.hpp"
 #include "header.hpp"
+#include "quantiser.hpp"
 
 namespace cusz {
 
 namespace {
 
-constexpr std::size_t predictor_family_at = 48, entropy_coder_at = 49, lossless_at = 50, mode_at = 51, has_fill_at = 53,
-                      eb_at = 56, eb_abs_at = 64, step_at = 72, special_at = 80, body_bytes_at = 88,
-                      stored_bytes_at = 96;
+constexpr std::size_t lossless_at = 50, mode_at = 51, has_fill_at = 53, eb_at = 56, eb_abs_at = 64, step_at = 72,
+                      special_at = 80, body_bytes_at = 88, stored_bytes_at = 96;
 
 // Twice a value of T between the smallest normal and the limit of docs/format.md, section 4.
 bool legal_step(cusz_dtype dtype, double step) {
@@ -20,19 +19,15 @@ bool legal_step(cusz_dtype dtype, double step) {
 
 } // namespace
 
-void read_common_coding(const void* header, const Layout& layout, cusz_predictor predictor, cusz_coder coder,
-                        Coding& c) {
-    const auto id = [&](std::size_t offset, unsigned least, unsigned most, const char* name) {
+void read_common_coding(const void* header, const Layout& layout, Coding& c) {
+    const auto id = [&](std::size_t offset, const char* name) {
         const unsigned value = get<std::uint8_t>(header, offset);
-        if (value < least || value > most)
-            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", name, " is ", value, "; legal: ", least, " to ", most);
+        if (value > 1) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", name, " is ", value, "; legal: 0 to 1");
         return value;
     };
-    c.predictor = static_cast<cusz_predictor>(id(predictor_family_at, predictor, predictor, "predictor family"));
-    c.coder = static_cast<cusz_coder>(id(entropy_coder_at, coder, coder, "entropy coder"));
-    c.lossless = static_cast<cusz_lossless>(id(lossless_at, 0, 1, "lossless stage"));
-    c.mode = static_cast<cusz_mode>(id(mode_at, 0, 1, "mode"));
-    c.has_fill = id(has_fill_at, 0, 1, "special kind") != 0;
+    c.lossless = static_cast<cusz_lossless>(id(lossless_at, "lossless stage"));
+    c.mode = static_cast<cusz_mode>(id(mode_at, "mode"));
+    c.has_fill = id(has_fill_at, "special kind") != 0;
     c.eb = get<double>(header, eb_at);
     c.eb_abs = get<double>(header, eb_abs_at);
     c.step = get<double>(header, step_at);
@@ -51,9 +46,9 @@ void read_common_coding(const void* header, const Layout& layout, cusz_predictor
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: special pattern is not NaN, and there is no fill value");
 }
 
-void write_common_coding(void* archive, const Coding& c) {
-    put(archive, predictor_family_at, static_cast<std::uint8_t>(c.predictor));
-    put(archive, entropy_coder_at, static_cast<std::uint8_t>(c.coder));
+void write_common_coding(void* archive, cusz_predictor predictor, cusz_coder coder, const Coding& c) {
+    put(archive, predictor_at, static_cast<std::uint8_t>(predictor));
+    put(archive, coder_at, static_cast<std::uint8_t>(coder));
     put(archive, lossless_at, static_cast<std::uint8_t>(c.lossless));
     put(archive, mode_at, static_cast<std::uint8_t>(c.mode));
     put(archive, has_fill_at, static_cast<std::uint8_t>(c.has_fill));

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "codec/spline/rans_model.hpp"
+#include "codec/codec.hpp"
 #include "errors.hpp"
 #include "header.hpp"
-#include "v1.hpp"
 #include "v2.hpp"
 
 namespace cusz {
@@ -48,7 +47,11 @@ void write_common_header(void* archive, std::uint32_t version, const Layout& lay
     put(archive, payload_checksum_at, payload_checksum);
 }
 
-std::size_t most_header_bytes() { return std::max(v1::body_offset(max_r), v2::header_bytes + most_model_bytes); }
+std::size_t max_front_bytes() {
+    std::size_t max = v2::logs_header_bytes;
+    for (const Codec& codec : codecs()) max = std::max(max, codec.header_bytes + codec.max_model_bytes);
+    return max;
+}
 
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
     if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
@@ -73,12 +76,15 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: kind is ", kind, "; legal: 0 and 1");
     if (version == 2 && kind == CUSZ_KIND_RAW) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: version 2 of kind ", kind);
     std::size_t front_bytes = raw_header_bytes;
+    const Codec* codec = nullptr;
     if (has_logs) {
         need(v2::logs_header_bytes);
         front_bytes = v2::logs_header_bytes;
     } else if (kind == CUSZ_KIND_TILED) {
-        need(v1::tiled_header_bytes);
-        front_bytes = version == 1 ? v1::body_offset(header) : v2::body_offset(header);
+        need(raw_header_bytes + 2);
+        codec = &codec_of(version, get<std::uint8_t>(header, predictor_at), get<std::uint8_t>(header, coder_at));
+        need(codec->header_bytes);
+        front_bytes = codec->header_bytes + codec->model_bytes(header);
         need(front_bytes);
     }
     const auto checksum = get<std::uint32_t>(header, header_checksum_at);
@@ -111,7 +117,11 @@ Frame parse(const void* header, const void* archive, std::size_t archive_bytes) 
     if (has_logs) {
         expected = v2::read_logs_header(header, frame);
     } else if (kind == CUSZ_KIND_TILED) {
-        version == 1 ? v1::read_tiled_header(header, frame) : v2::read_header(header, frame);
+        frame.codec = codec;
+        frame.header_bytes = codec->header_bytes;
+        const auto* const bytes = static_cast<const std::byte*>(header);
+        frame.model.assign(bytes + codec->header_bytes, bytes + front_bytes);
+        codec->read_header(header, frame);
         expected = frame.coding.stored_bytes;
     }
     if (frame.body_stored_bytes != expected)

@@ -1,5 +1,6 @@
 // The archive's frame: what all versions of the format share, and the dispatch to those that can be read
-// (docs/format.md, sections 1, 2, 9). Each version's own header is in a separate file (v1.hpp).
+// (docs/format.md, sections 1, 2, 9). Each version's own header is in a separate file (v1.hpp), which a codec's row in
+// the registry names.
 #pragma once
 
 #include <cusz/cusz.h>
@@ -12,6 +13,9 @@
 #include "logarithm.hpp"
 
 namespace cusz {
+
+struct Codec;   // codec/codec.hpp
+struct Encoded; // there, too
 
 inline constexpr std::size_t raw_header_bytes = CUSZ_RAW_OVERHEAD_BYTES;
 
@@ -40,8 +44,7 @@ struct Spline {
 
 // What the coding header of a tiled archive holds.
 struct Coding {
-    cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO;
-    cusz_coder coder = CUSZ_CODER_HUFFMAN;
+    cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // asked for; which codec it became, Frame::codec says
     cusz_lossless lossless = CUSZ_LOSSLESS_NONE;
     cusz_mode mode = CUSZ_ABS;
     int r = 0; // log2 of the number of direct magnitudes
@@ -50,7 +53,7 @@ struct Coding {
     std::uint64_t special = 0; // bit pattern, in the low bits
     std::uint64_t body_bytes = 0, stored_bytes = 0;
     std::uint64_t n_special = 0, n_out_of_range = 0, n_unpredictable = 0;
-    Spline spline; // of the spline pipeline
+    Spline spline; // of the spline codec
 };
 
 // What the header of an archive of logarithms holds (docs/format_v2.md, section 12).
@@ -68,21 +71,22 @@ struct Frame {
     Layout layout;
     cusz_kind kind;
     std::uint32_t payload_checksum;
-    Coding coding{};                     // tiled archives
-    std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the coder's model; tiled archives
-    bool has_logs = false;               // then the body is signs and an archive, and there is no coding
+    const Codec* codec = nullptr; // of a tiled archive, as are the next three
+    Coding coding{};
+    std::vector<std::byte> model{};      // as stored
+    std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the Lorenzo codec's model
+    bool has_logs = false;               // then the body is signs and an archive, and there is no codec
     Logs logs{};
-    std::vector<std::byte> model{};                               // the spline pipeline's, as stored
-    std::size_t header_bytes = raw_header_bytes, model_bytes = 0; // of the sections before the body
-    const std::byte* body = nullptr;                              // raw bytes, or the stored body
+    std::size_t header_bytes = raw_header_bytes; // without the model
+    const std::byte* body = nullptr;             // raw bytes, or the stored body
     std::uint64_t body_stored_bytes = 0;
 };
 
 // Bytes at the start of an archive that parse() may look at.
-std::size_t most_header_bytes();
+std::size_t max_front_bytes();
 
 // Reads and validates everything before the body. header: the archive, or if that is on a device, a copy of its first
-// most_header_bytes(). Throws CORRUPT, TOO_NEW.
+// max_front_bytes(). Throws CORRUPT, TOO_NEW.
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes);
 
 // Writes the header of a raw archive.

@@ -2,6 +2,7 @@
 // archives, the lossless stage (docs/format.md, sections 1, 2, 8 and 9).
 #pragma once
 
+#include "buffer.hpp"
 #include "codec/backend.hpp"
 
 namespace cusz {
@@ -9,7 +10,6 @@ namespace cusz {
 // Memory kept between calls.
 struct Scratch {
     Buffer unpacked; // a body before its lossless stage
-    Buffer top;      // values of a pyramid's top
     Buffer field;    // one that lies on a device
     Buffer inner;    // an archive that is part of another one, or only tried
     Buffer signs;    // of bounds relative to every value
@@ -18,19 +18,18 @@ struct Scratch {
 
     std::size_t bytes() const {
         std::size_t sum = 0;
-        for (const Buffer* buffer : {&unpacked, &top, &field, &inner, &signs, &sample, &decoded})
-            sum += buffer->bytes();
+        for (const Buffer* buffer : {&unpacked, &field, &inner, &signs, &sample, &decoded}) sum += buffer->bytes();
         return sum;
     }
     void release() {
-        for (Buffer* buffer : {&unpacked, &top, &field, &inner, &signs, &sample, &decoded}) buffer->release();
+        for (Buffer* buffer : {&unpacked, &field, &inner, &signs, &sample, &decoded}) buffer->release();
     }
 };
 
 // What does the work of a call.
 struct Workers {
     Backend& backend; // for wherever field and archive reside
-    HostBackend& cpu; // runs the lossless stage, and codes the tops of pyramids
+    HostBackend& cpu; // runs the lossless stage, and chooses for codecs
     Scratch& scratch;
     int threads;
     std::optional<ValueRange>* range = nullptr; // gets that of a field which is compressed, if it is found on the way

@@ -45,11 +45,13 @@ inline void seal_header(void* archive, std::size_t bytes) {
 void write_common_header(void* archive, std::uint32_t version, const Layout& layout, cusz_kind kind,
                          std::uint32_t payload_checksum);
 
+// Which codec a tiled archive is of, beside its version.
+inline constexpr std::size_t predictor_at = 48, coder_at = 49;
+
 // What the coding headers of tiled archives have in common: everything but how values are predicted and coded. Throws
 // CORRUPT.
-void read_common_coding(const void* header, const Layout& layout, cusz_predictor predictor, cusz_coder coder,
-                        Coding& coding);
-void write_common_coding(void* archive, const Coding& coding);
+void read_common_coding(const void* header, const Layout& layout, Coding& coding);
+void write_common_coding(void* archive, cusz_predictor predictor, cusz_coder coder, const Coding& coding);
 
 // Checks the sizes of the body and of its stored form. least: of the body before the lossless stage; it bounds the
 // field that a body can declare, and so the memory that a reader allocates for it. Throws CORRUPT.

@@ -3,6 +3,8 @@
 // and its errors are known, so that the bound holds by proof.
 #pragma once
 
+#include <cusz/cusz.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -11,7 +13,7 @@
 #include <numbers>
 #include <optional>
 
-#include "api/params.hpp"
+#include "quantiser.hpp"
 
 namespace cusz {
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "codec/codec.hpp"
 #include "codec/lorenzo/codebook.hpp"
 #include "errors.hpp"
 #include "header.hpp"
@@ -15,41 +16,38 @@ constexpr std::size_t r_at = 52, reserved_at = 54;
 
 } // namespace
 
-std::size_t body_offset(const void* header) {
+std::size_t model_bytes(const void* header) {
     const int r = get<std::uint8_t>(header, r_at);
     if (r < default_r || r > max_r) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: log2 of direct magnitudes is ", r);
-    return body_offset(r);
+    return codebook_bytes(r);
 }
 
-void read_tiled_header(const void* header, Frame& frame) {
+void read_header(const void* header, Frame& frame) {
     Coding& coding = frame.coding;
-    read_common_coding(header, frame.layout, CUSZ_PREDICTOR_LORENZO, CUSZ_CODER_HUFFMAN, coding);
+    read_common_coding(header, frame.layout, coding);
     coding.r = get<std::uint8_t>(header, r_at);
     coding.n_special = get<std::uint64_t>(header, n_special_at);
     coding.n_out_of_range = get<std::uint64_t>(header, n_out_of_range_at);
     coding.n_unpredictable = get<std::uint64_t>(header, n_unpredictable_at);
     if (get<std::uint16_t>(header, reserved_at) != 0)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: reserved bytes are not 0");
-    frame.header_bytes = tiled_header_bytes;
-    frame.model_bytes = codebook_bytes(coding.r);
-    frame.lengths = read_lengths(static_cast<const std::byte*>(header) + tiled_header_bytes, Alphabet(coding.r));
+    frame.lengths = read_lengths(frame.model.data(), Alphabet(coding.r));
     // Every tile has an index entry and a payload of at least one word. This bounds the field that a body can declare,
     // and so the memory that a reader allocates for it.
     const std::uint64_t n_tiles = Tiling(frame.layout.ndim, frame.layout.shape.data()).n_tiles();
     check_body_bytes(frame, (n_tiles + 1) / 2 * 4 + n_tiles * 4, n_tiles);
 }
 
-void write_tiled_header(void* archive, const Layout& layout, const Coding& c, const std::vector<std::uint8_t>& lengths,
-                        std::uint32_t payload_checksum) {
-    write_common_header(archive, 1, layout, CUSZ_KIND_TILED, payload_checksum);
-    write_common_coding(archive, c);
+void write_header(void* archive, const Layout& layout, const Encoded& encoded) {
+    const Coding& c = encoded.coding;
+    write_common_header(archive, 1, layout, CUSZ_KIND_TILED, encoded.payload_checksum);
+    write_common_coding(archive, CUSZ_PREDICTOR_LORENZO, CUSZ_CODER_HUFFMAN, c);
     put(archive, r_at, static_cast<std::uint8_t>(c.r));
     put(archive, reserved_at, std::uint16_t{0});
     put(archive, n_special_at, c.n_special);
     put(archive, n_out_of_range_at, c.n_out_of_range);
     put(archive, n_unpredictable_at, c.n_unpredictable);
-    write_lengths(static_cast<std::byte*>(archive) + tiled_header_bytes, lengths, Alphabet(c.r));
-    seal_header(archive, body_offset(c.r));
+    seal_header(archive, header_bytes + encoded.model.size());
 }
 
 } // namespace cusz::v1

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "alphabet.hpp"
 #include "frame.hpp"
@@ -13,22 +12,16 @@ namespace cusz::v1 {
 
 // ---- The header of a tiled archive (section 2): the common header, the coding header, the codebook
 
-inline constexpr std::size_t tiled_header_bytes = 128; // without the codebook
+inline constexpr std::size_t header_bytes = 128; // without the codebook
+inline constexpr std::size_t max_model_bytes = codebook_bytes(max_r);
 
 // Offsets of fields that are known only once all tiles are coded.
 inline constexpr std::size_t n_special_at = 104, n_out_of_range_at = 112, n_unpredictable_at = 120;
 
-// Bytes before the body: of an archive with 2^(r + 1) bins, and of a given archive, of whose header the first
-// tiled_header_bytes are readable (throws CORRUPT).
-inline std::size_t body_offset(int r) { return tiled_header_bytes + codebook_bytes(r); }
-std::size_t body_offset(const void* header);
-
-// Reads and validates what follows the common header, into frame. Throws CORRUPT.
-void read_tiled_header(const void* header, Frame& frame);
-
-// Writes common header, coding header and codebook. lengths: of the codewords, by symbol.
-void write_tiled_header(void* archive, const Layout& layout, const Coding& coding,
-                        const std::vector<std::uint8_t>& lengths, std::uint32_t payload_checksum);
+// As a row of the registry has them (codec/codec.hpp); the model is the codebook.
+std::size_t model_bytes(const void* header);
+void read_header(const void* header, Frame& frame);
+void write_header(void* archive, const Layout& layout, const Encoded& encoded);
 
 // ---- Tiles
 

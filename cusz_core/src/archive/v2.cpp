@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "codec/spline/rans_model.hpp"
+#include "alphabet.hpp"
+#include "codec/codec.hpp"
 #include "errors.hpp"
 #include "header.hpp"
 #include "pyramid.hpp"
@@ -35,17 +36,17 @@ void check_revision(const void* header) {
 
 } // namespace
 
-std::size_t body_offset(const void* header) {
+std::size_t model_bytes(const void* header) {
     const auto bytes = get<std::uint64_t>(header, model_bytes_at);
-    if (bytes == 0 || bytes % 4 != 0 || bytes > most_model_bytes)
+    if (bytes == 0 || bytes % 4 != 0 || bytes > max_model_bytes)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a model of ", bytes, " bytes");
-    return header_bytes + static_cast<std::size_t>(bytes);
+    return static_cast<std::size_t>(bytes);
 }
 
 void read_header(const void* header, Frame& frame) {
     check_revision(header);
     Coding& c = frame.coding;
-    read_common_coding(header, frame.layout, CUSZ_PREDICTOR_SPLINE, CUSZ_CODER_RANS, c);
+    read_common_coding(header, frame.layout, c);
     c.r = default_r;
     c.n_special = get<std::uint64_t>(header, n_special_at);
     c.n_unpredictable = get<std::uint64_t>(header, n_unpredictable_at);
@@ -66,27 +67,23 @@ void read_header(const void* header, Frame& frame) {
     }
     if (n_halved == 0 || n_halved > most_active_axes)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", n_halved, " halved axes");
-    frame.header_bytes = header_bytes;
-    frame.model_bytes = body_offset(header) - header_bytes;
-    const auto* const model = static_cast<const std::byte*>(header) + header_bytes;
-    frame.model.assign(model, model + frame.model_bytes);
     // Every tile has an index entry. This bounds the field that a body can declare.
     const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), c.spline.halved);
     check_body_bytes(frame, 8 + raw_header_bytes + (pyramid.n_tiles + 1) / 2 * 4, pyramid.n_tiles);
 }
 
-void write_header(void* archive, const Layout& layout, const Coding& c, std::size_t model_bytes,
-                  std::uint32_t payload_checksum) {
-    write_common_header(archive, 2, layout, CUSZ_KIND_TILED, payload_checksum);
-    write_common_coding(archive, c);
+void write_header(void* archive, const Layout& layout, const Encoded& encoded) {
+    const Coding& c = encoded.coding;
+    write_common_header(archive, 2, layout, CUSZ_KIND_TILED, encoded.payload_checksum);
+    write_common_coding(archive, CUSZ_PREDICTOR_SPLINE, CUSZ_CODER_RANS, c);
     put(archive, revision_at, revision);
     put(archive, halved_at, static_cast<std::uint8_t>(c.spline.halved));
     put(archive, interpolation_at,
         static_cast<std::uint8_t>(c.spline.cubic | c.spline.alpha << 1 | c.spline.beta << 4));
     put(archive, n_special_at, c.n_special);
-    put(archive, model_bytes_at, static_cast<std::uint64_t>(model_bytes));
+    put(archive, model_bytes_at, std::uint64_t{encoded.model.size()});
     put(archive, n_unpredictable_at, c.n_unpredictable);
-    seal_header(archive, header_bytes + model_bytes);
+    seal_header(archive, header_bytes + encoded.model.size());
 }
 
 namespace {

@@ -11,15 +11,12 @@ namespace cusz::v2 {
 
 inline constexpr std::size_t header_bytes = 128; // without the model
 
-// Bytes before the body of a given archive, of whose header the first header_bytes are readable (throws CORRUPT).
-std::size_t body_offset(const void* header);
+inline constexpr std::size_t max_model_bytes = 16384;
 
-// Reads and validates what follows the common header, into frame. Throws CORRUPT.
+// As a row of the registry has them (codec/codec.hpp).
+std::size_t model_bytes(const void* header);
 void read_header(const void* header, Frame& frame);
-
-// Writes common header and coding header; the model follows it already.
-void write_header(void* archive, const Layout& layout, const Coding& coding, std::size_t model_bytes,
-                  std::uint32_t payload_checksum);
+void write_header(void* archive, const Layout& layout, const Encoded& encoded);
 
 // Archives of logarithms (section 12).
 inline constexpr unsigned kind_of_logs = 2;

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "api/params.hpp"
+#include "archive/quantiser.hpp"
 #include "isa.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {

@@ -70,15 +70,6 @@ const Kernels& choose() {
 
 } // namespace
 
-const PipelineKernels<Huffman>& Kernels::of(cusz_predictor predictor) const {
-    switch (predictor) {
-    case CUSZ_PREDICTOR_LORENZO: return lorenzo;
-    case CUSZ_PREDICTOR_SPLINE: // it has kernels of another shape
-    case CUSZ_PREDICTOR_AUTO: break;
-    }
-    fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
-}
-
 void corrupt_tile(std::uint64_t number, const char* what) {
     fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", number, ": ", what);
 }

@@ -90,7 +90,6 @@ struct Kernels {
     ValueRange (*value_range_f32)(const float* field, std::uint64_t n, std::uint32_t special);
     ValueRange (*value_range_f64)(const double* field, std::uint64_t n, std::uint64_t special);
 
-    // One member per pipeline (docs/architecture.md).
     PipelineKernels<Huffman> lorenzo;
 
     SplineKernels<float> spline_f32;
@@ -98,8 +97,6 @@ struct Kernels {
 
     LogKernels<float> logs_f32;
     LogKernels<double> logs_f64;
-
-    const PipelineKernels<Huffman>& of(cusz_predictor predictor) const;
 };
 
 // Throws CORRUPT. Not inline, so that no shared code is compiled for one instruction set.

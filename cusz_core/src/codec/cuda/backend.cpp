@@ -1,258 +1,95 @@
-// The CUDA backend: makes the same archives as the CPU's, with the field, the archive, or both on the device. Data on
-// the host is copied in batches of layers of tiles, as large as memory allows.
+// The CUDA backend: what every codec needs of it, with data on the host, on the device, or both.
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "archive/checksum.hpp"
 #include "codec/backend.hpp"
-#include "codec/lorenzo/cuda/huffman_model.hpp"
 #include "codec/lorenzo/cuda/kernels.hpp"
-#include "codec/spline/cuda/engine.hpp"
+#include "codec/through_host.hpp"
 #include "device/device.hpp"
-#include "device/memory.hpp"
+#include "device/queue.hpp"
 #include "errors.hpp"
 #include "logarithms.hpp"
+#include "sample_boxes.hpp"
 
 namespace cusz::cuda {
 
 namespace {
 
-// Layers of tiles, with their tiles and values.
-struct Batch {
-    std::uint64_t first_tile, n_tiles, first_value, n_values;
-    Batch(const Tiling& tiling, std::uint64_t first_layer, std::uint64_t layers)
-        : first_tile(first_layer * tiling.tiles_of_layer()), n_tiles(layers * tiling.tiles_of_layer()),
-          first_value(tiling.first_value(first_layer)),
-          n_values(tiling.first_value(first_layer + layers) - first_value) {}
-};
-
-// Calls reserve(batch), then use(batch), for the whole field. If reserve runs out of memory, calls make_room() and
-// retries with batches of half as many layers.
-template <class MakeRoom, class Reserve, class Use>
-void in_batches(const Tiling& tiling, std::uint64_t& layers_at_once, const MakeRoom& make_room, const Reserve& reserve,
-                const Use& use) {
-    for (std::uint64_t layer = 0; layer < tiling.layers();) {
-        const std::uint64_t layers = std::min(layers_at_once, tiling.layers() - layer);
-        const Batch batch(tiling, layer, layers);
-        try {
-            reserve(batch);
-        } catch (const Error& error) {
-            if (error.status() != CUSZ_ERROR_MEMORY || layers == 1) throw;
-            make_room();
-            layers_at_once = (layers + 1) / 2;
-            continue;
-        }
-        use(batch);
-        layer += layers;
-    }
+int number_of_current_device() {
+    int device = 0;
+    CUSZ_CUDA(cudaGetDevice(&device));
+    return device;
 }
 
-void require_aligned(const Source& memory, std::size_t bytes) {
-    if (reinterpret_cast<std::uintptr_t>(memory.pointer) % bytes != 0)
-        fail(CUSZ_ERROR_PARAMETER, memory.name, " lies on a device and is not aligned to ", bytes, " bytes");
+int first_device() {
+    const char* reason = nullptr;
+    if (device_count(&reason) == 0) fail(CUSZ_ERROR_DEVICE, reason, ": use the cpu backend (or auto)");
+    return number_of_current_device();
 }
-
-const char* text_of(TileError error) {
-    switch (error) {
-    case TileError::head_or_length: return "bad tile header or length";
-    case TileError::head: return "bad tile header";
-    case TileError::too_short: return "payload is too short";
-    case TileError::too_many_outliers: return "more outliers than values";
-    case TileError::mask: return "bad mask";
-    case TileError::substream:
-        return "a substream does not end where its length says, or missing values do not match the tile header";
-    case TileError::outlier_position: return "bad outlier position";
-    case TileError::too_long: return "payload is too long";
-    case TileError::index_entry: return "bad length in the tile index";
-    case TileError::index_padding: return "the padding of the tile index is not 0";
-    case TileError::none: break;
-    }
-    return "bad";
-}
-
-// Device data shared by the kernels of one compression.
-template <class T>
-struct Workspace {
-    using Range = typename RangeArguments<T>::Result;
-
-    HuffmanModel model;
-    std::uint64_t* ticket;
-    CompressResult* result;
-    FieldState<T>* state;
-    Range* ranges;
-    std::size_t cleared_bytes, bytes;
-
-    // memory: of the size so computed; or null, to compute it.
-    Workspace(void* memory, int r, std::size_t n_ranges) : model(r) {
-        Parts parts(memory);
-        model.take_cleared(parts);
-        ticket = parts.take<std::uint64_t>(1);
-        result_at_ = parts.used();
-        result = parts.take<CompressResult>(1);
-        cleared_bytes = parts.used();
-        state = parts.take<FieldState<T>>(1);
-        lengths_at_ = parts.used();
-        model.take_lengths(parts);
-        lengths_end_ = parts.used();
-        model.take(parts);
-        ranges = parts.take<Range>(n_ranges);
-        bytes = parts.used();
-    }
-
-    // The results of compression, copied to the host in one piece.
-    struct Fetched {
-        CompressResult result;
-        FieldState<T> state;
-        std::vector<std::uint8_t> lengths;
-    };
-    template <class Fetch>
-    Fetched fetch(const Fetch& fetch) const {
-        std::vector<std::byte> copy(lengths_end_ - result_at_);
-        fetch(reinterpret_cast<const std::byte*>(result), copy.size(), copy.data());
-        Fetched fetched;
-        std::memcpy(&fetched.result, copy.data(), sizeof fetched.result);
-        std::memcpy(&fetched.state, copy.data() + (cleared_bytes - result_at_), sizeof fetched.state);
-        const auto* lengths = reinterpret_cast<const std::uint8_t*>(copy.data() + (lengths_at_ - result_at_));
-        fetched.lengths.assign(lengths, lengths + model.n_lengths());
-        return fetched;
-    }
-
-private:
-    std::size_t result_at_, lengths_at_, lengths_end_;
-};
 
 class CudaBackend final : public DeviceBackend {
 public:
-    CudaBackend() {
-        const char* reason = nullptr;
-        if (device_count(&reason) == 0) fail(CUSZ_ERROR_DEVICE, reason, ": use the cpu backend (or auto)");
-        device_ = current_device();
-    }
     ~CudaBackend() override { release_scratch(); }
 
-    int current_device() override {
-        int device = 0;
-        CUSZ_CUDA(cudaGetDevice(&device));
-        return device;
+    Engine& engine(const Codec& codec) override {
+        auto& engine = engines_[codec.number()];
+        if (!engine)
+            engine = codec.on_device != nullptr
+                         ? codec.on_device(queue_, *cpu_)
+                         : std::make_unique<ThroughHost>(cpu_->engine(codec),
+                                                         [this](void* target, const void* source, std::size_t bytes) {
+                                                             copy(target, source, bytes);
+                                                         });
+        return *engine;
     }
+
+    int current_device() override { return number_of_current_device(); }
     void use(int device) override {
-        if (device == device_) return;
+        if (device == queue_.device) return;
         release_scratch();
-        device_ = device;
+        queue_.device = device;
     }
     // Scratch memory is kept: all work on it has finished.
-    void set_stream(void* stream) override { source_.stream = static_cast<cudaStream_t>(stream); }
+    void set_stream(void* stream) override { queue_.source.stream = static_cast<cudaStream_t>(stream); }
     void set_allocator(const cusz_allocator* allocator) override {
         const cusz_allocator next = allocator != nullptr ? *allocator : cusz_allocator{};
-        const cusz_allocator& last = source_.allocator;
+        const cusz_allocator& last = queue_.source.allocator;
         if (next.allocate == last.allocate && next.release == last.release && next.user == last.user) return;
         release_scratch();
-        source_.allocator = next;
+        queue_.source.allocator = next;
     }
-    void observe(StageObserver observer) override { observer_ = std::move(observer); }
+    void observe(StageObserver observer) override { queue_.observer = std::move(observer); }
     void copy(void* target, const void* source, std::size_t bytes) override {
-        on_stream([&] {
-            staging_.copy(target, source, bytes, stream());
-            CUSZ_CUDA(cudaStreamSynchronize(stream())); // it may be the last that a call does
+        queue_.run([&] {
+            queue_.staging.copy(target, source, bytes, stream());
+            queue_.wait(); // it may be the last that a call does
         });
     }
 
     ValueRange value_range(cusz_dtype dtype, std::uint64_t values, const Source& field, std::uint64_t special,
                            int threads) override {
         if (!field.on_device()) return cpu_->value_range(dtype, values, field, special, threads);
-        return on_stream([&] {
+        return queue_.run([&] {
             return dtype == CUSZ_F32 ? value_range_of<float>(field, values, static_cast<std::uint32_t>(special))
                                      : value_range_of<double>(field, values, special);
         });
     }
 
-    std::optional<Encoded> compress(const Layout& layout, Coding coding, const Source& field, int threads,
-                                    const Target& body, std::uint64_t capacity, std::optional<ValueRange>*) override {
-        if (!field.on_device()) { // scanning it on the host is faster than copying it
-            resolve_bound(*this, layout, coding, field, threads);
-            if (coding.step == 0) return std::nullopt;
-        }
-        return on_stream([&] {
-            return layout.dtype == CUSZ_F32 ? compress_as<float>(layout, coding, field, body, capacity)
-                                            : compress_as<double>(layout, coding, field, body, capacity);
-        });
-    }
-
-    void decompress(const Frame& frame, const Source& body, int, const Target& field) override {
-        on_stream([&] {
-            if (frame.layout.dtype == CUSZ_F32)
-                decompress_as<float>(frame, body, field);
-            else
-                decompress_as<double>(frame, body, field);
-        });
-    }
-
-    Forecast forecast(const Layout& layout, const Coding& coding, const Source& field, int threads) override {
-        if (!field.on_device()) return cpu_->forecast(layout, coding, field, threads);
+    HostValues read_boxes(const Layout& layout, const Source& field, std::vector<TileBox>& boxes) override {
+        if (!field.on_device()) return cpu_->read_boxes(layout, field, boxes);
         require_aligned(field, layout.value_bytes());
-        std::vector<std::byte> copy;
-        const auto read = [&](std::vector<TileBox>& boxes) {
-            return on_stream([&] { return spline_.read_boxes(layout.dtype, field, boxes, copy); });
-        };
-        return cpu_->forecast_by_boxes(layout, coding, read, threads);
-    }
-
-    void gather_points(const Layout& layout, const Lattice& lattice, const Source& field, void* values) override {
-        if (!field.on_device()) return cpu_->gather_points(layout, lattice, field, values);
-        require_aligned(field, layout.value_bytes());
-        on_stream([&] { spline_.gather_points(layout.dtype, lattice, field, values); });
-    }
-
-    std::optional<Encoded> compress_pyramid(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
-                                            const Top& top, const Source& field, int threads, const Target& target,
-                                            std::uint64_t capacity) override {
-        if (field.on_device()) require_aligned(field, layout.value_bytes());
-        if (target.on_device()) require_aligned(target, 4);
-        try {
-            return on_stream([&] { return spline_.compress(layout, coding, pyramid, top, field, target, capacity); });
-        } catch (const Error& error) { // with too little memory on the device, the CPU does it
-            if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
-            release_scratch();
-            if (!target.on_device())
-                return cpu_->compress_pyramid(layout, coding, pyramid, top, field, threads, target, capacity);
-            std::vector<std::byte> copy_of_target(static_cast<std::size_t>(capacity));
-            auto encoded = cpu_->compress_pyramid(layout, coding, pyramid, top, field, threads,
-                                                  Target{copy_of_target.data()}, capacity);
-            if (encoded)
-                copy(target.pointer, copy_of_target.data(),
-                     encoded->model.size() + static_cast<std::size_t>(encoded->coding.body_bytes));
-            return encoded;
-        }
-    }
-
-    void decompress_pyramid(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body, int threads,
-                            const Target& field) override {
-        if (body.on_device()) require_aligned(body, 4);
-        if (field.on_device()) require_aligned(field, frame.layout.value_bytes());
-        try {
-            on_stream([&] { spline_.decompress(frame, pyramid, top, body, field); });
-        } catch (const Error& error) {
-            if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
-            release_scratch();
-            std::vector<std::byte> copy_of_body;
-            if (body.on_device()) {
-                copy_of_body.resize(static_cast<std::size_t>(frame.coding.body_bytes));
-                copy(copy_of_body.data(), body.pointer, copy_of_body.size());
-            }
-            cpu_->decompress_pyramid(frame, pyramid, top, body.on_device() ? Source{copy_of_body.data()} : body,
-                                     threads, field);
-        }
+        return queue_.run([&] {
+            return layout.dtype == CUSZ_F32 ? read_boxes_as<float>(field, boxes) : read_boxes_as<double>(field, boxes);
+        });
     }
 
     ExponentRange exponent_range(const Layout& layout, const Source& field, std::uint64_t special,
                                  int threads) override {
         if (!field.on_device()) return cpu_->exponent_range(layout, field, special, threads);
         require_aligned(field, layout.value_bytes());
-        return on_stream([&] {
+        return queue_.run([&] {
             return layout.dtype == CUSZ_F32
                        ? exponents_of<float>(field, layout.values, static_cast<std::uint32_t>(special))
                        : exponents_of<double>(field, layout.values, special);
@@ -261,16 +98,17 @@ public:
 
     Target log_memory(const Source& near, std::size_t bytes) override {
         if (!near.on_device()) return cpu_->log_memory(near, bytes);
-        return on_stream([&] { return Target{logs_.reserve<std::byte>(source_, bytes), near.device, near.name}; });
+        return queue_.run(
+            [&] { return Target{logs_.reserve<std::byte>(queue_.source, bytes), near.device, near.name}; });
     }
 
     bool to_logs(const Layout& layout, const Source& field, const LogScale& scale, std::uint64_t special, int threads,
                  const Target& logs, std::uint64_t* signs) override {
         if (!field.on_device()) return cpu_->to_logs(layout, field, scale, special, threads, logs, signs);
-        return on_stream([&] {
+        return queue_.run([&] {
             const std::uint64_t words = (layout.values + 63) / 64 * 2;
-            auto* const found = cleared<std::uint32_t>(signs_, words);
-            auto* const any = cleared<std::uint32_t>(result_, 1);
+            auto* const found = queue_.cleared<std::uint32_t>(signs_, words);
+            auto* const any = queue_.cleared<std::uint32_t>(result_, 1);
             if (layout.dtype == CUSZ_F32)
                 cuda::to_logs(ToLogsArguments<float>{field.as<float>(), layout.values, scale,
                                                      static_cast<std::uint32_t>(special), logs.pointer, found, any},
@@ -280,8 +118,8 @@ public:
                                                       found, any},
                               stream());
             done("to_logs");
-            if (fetched(any) == 0) return false;
-            staging_.copy(signs, found, static_cast<std::size_t>(words) * 4, stream());
+            if (queue_.fetched(any) == 0) return false;
+            queue_.staging.copy(signs, found, static_cast<std::size_t>(words) * 4, stream());
             return true;
         });
     }
@@ -290,12 +128,12 @@ public:
                    const std::uint64_t* signs, int threads, const Target& field) override {
         if (!field.on_device()) return cpu_->from_logs(layout, logs, scale, special, signs, threads, field);
         require_aligned(field, layout.value_bytes());
-        on_stream([&] {
+        queue_.run([&] {
             std::uint32_t* given = nullptr;
             if (signs != nullptr) {
                 const std::uint64_t words = (layout.values + 63) / 64 * 2;
-                given = signs_.reserve<std::uint32_t>(source_, words);
-                staging_.copy(given, signs, static_cast<std::size_t>(words) * 4, stream());
+                given = signs_.reserve<std::uint32_t>(queue_.source, words);
+                queue_.staging.copy(given, signs, static_cast<std::size_t>(words) * 4, stream());
             }
             if (layout.dtype == CUSZ_F32)
                 cuda::from_logs(FromLogsArguments<float>{logs.pointer, layout.values, scale,
@@ -306,15 +144,15 @@ public:
                     FromLogsArguments<double>{logs.pointer, layout.values, scale, special, given, field.as<double>()},
                     stream());
             done("from_logs");
-            wait();
+            queue_.wait();
         });
     }
 
     std::uint32_t piece_checksum(const Source& data, std::uint64_t bytes, int threads, const Target& target) override {
         if (!data.on_device() && !target.on_device()) return cpu_->piece_checksum(data, bytes, threads, target);
-        return on_stream([&] {
+        return queue_.run([&] {
             if (!data.on_device())
-                staging_.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
+                queue_.staging.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
             const Source words = data.on_device() ? data : Source(target);
             require_aligned(words, 4);
             PieceArguments arguments{};
@@ -324,83 +162,60 @@ public:
                 require_aligned(target, 4);
                 arguments.target = target.as<std::uint32_t>();
             }
-            arguments.checksum = cleared<std::uint64_t>(result_, 1);
+            arguments.checksum = queue_.cleared<std::uint64_t>(result_, 1);
             if (arguments.n > 0) sum_pieces(arguments, stream());
             done("sum_pieces");
-            const auto checksum = fetched(arguments.checksum);
+            const auto checksum = queue_.fetched(arguments.checksum);
             if (data.on_device() && !target.on_device() && target.pointer != nullptr)
-                staging_.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
+                queue_.staging.copy(target.pointer, data.pointer, static_cast<std::size_t>(bytes), stream());
             return fold(checksum);
         });
     }
 
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = staging_.bytes() + cpu_->scratch_bytes();
-        for (const DeviceBuffer* buffer : buffers()) bytes += buffer->bytes();
-        for (const DeviceBuffer* buffer : spline_.buffers()) bytes += buffer->bytes();
+        std::size_t bytes = queue_.staging.bytes() + cpu_->scratch_bytes() + box_copy_.bytes();
+        for (const auto& engine : engines_) bytes += engine ? engine->scratch_bytes() : 0;
+        for (const DeviceBuffer* buffer : {&result_, &logs_, &signs_, &queue_.scratch}) bytes += buffer->bytes();
         return bytes;
     }
 
     void release_scratch() override {
-        try {
-            const CurrentDevice current(device_);
-            for (DeviceBuffer* buffer :
-                 {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_, &logs_, &signs_})
-                buffer->release(source_);
-            for (DeviceBuffer* buffer : spline_.buffers()) buffer->release(source_);
-        } catch (const Error&) { // the device is lost, and its memory with it
-        }
-        staging_.release();
+        for (const auto& engine : engines_)
+            if (engine) engine->release_scratch();
+        queue_.release({&result_, &logs_, &signs_, &queue_.scratch});
+        queue_.staging.release();
+        box_copy_.release();
         cpu_->release_scratch();
     }
 
 private:
-    cudaStream_t stream() const { return source_.stream; }
-    void wait() const { CUSZ_CUDA(cudaStreamSynchronize(stream())); }
-    // Call after a stage has been enqueued on the stream.
-    void done(const char* stage) const {
-        if (observer_) observer_(stage);
-    }
-    std::array<const DeviceBuffer*, 9> buffers() const {
-        return {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_, &logs_, &signs_};
-    }
+    cudaStream_t stream() const { return queue_.stream(); }
+    void done(const char* stage) const { queue_.done(stage); }
 
-    // Runs work on the device. If it fails, none of it is still running: the caller may free the memory it passed.
-    template <class Work>
-    std::invoke_result_t<Work> on_stream(const Work& work) {
-        const CurrentDevice current(device_);
-        try {
-            return work();
-        } catch (...) {
-            static_cast<void>(cudaStreamSynchronize(stream()));
-            static_cast<void>(cudaGetLastError());
-            throw;
+    template <class T>
+    HostValues read_boxes_as(const Source& field, std::vector<TileBox>& boxes) {
+        std::vector<BoxToCopy> to_copy;
+        std::uint64_t n = 0;
+        for (TileBox& box : boxes) {
+            to_copy.push_back({box, n});
+            box.offset = room_before_boxes + n;
+            for (std::size_t a = 0, stride = 1; a < 4; stride *= box.edge[a++]) box.stride[a] = stride;
+            n += box.values();
         }
-    }
-
-    // The memory that holds a batch.
-    void release_batch() {
-        for (DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_}) buffer->release(source_);
-    }
-
-    // Zeros on the device.
-    template <class V>
-    V* cleared(DeviceBuffer& buffer, std::uint64_t count) {
-        V* const memory = buffer.reserve<V>(source_, count);
-        CUSZ_CUDA(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(count) * sizeof(V), stream()));
-        return memory;
-    }
-    // Copies from the device once all previous work has finished.
-    template <class V>
-    V fetched(const V* memory) {
-        V value;
-        fetch(memory, 1, &value);
-        return value;
-    }
-    template <class V>
-    void fetch(const V* memory, std::size_t count, V* target) {
-        CUSZ_CUDA(cudaMemcpyAsync(target, memory, count * sizeof(V), cudaMemcpyDefault, stream()));
-        wait();
+        Parts parts(nullptr);
+        parts.take<T>(static_cast<std::size_t>(n));
+        parts.take<BoxToCopy>(to_copy.size());
+        parts = Parts(queue_.scratch.reserve<std::byte>(queue_.source, parts.used()));
+        T* const values = parts.take<T>(static_cast<std::size_t>(n));
+        auto* const device_boxes = parts.take<BoxToCopy>(to_copy.size());
+        queue_.staging.copy(device_boxes, to_copy.data(), to_copy.size() * sizeof(BoxToCopy), stream());
+        const CopyBoxesArguments<T> a{field.as<T>(), values, device_boxes, static_cast<std::uint32_t>(to_copy.size())};
+        copy_boxes(a, stream());
+        done("copy_boxes");
+        const std::uint64_t n_values = room_before_boxes + n;
+        T* const copy = box_copy_.reserve<T>(static_cast<std::size_t>(n_values));
+        queue_.staging.copy(copy + room_before_boxes, a.copy, static_cast<std::size_t>(n) * sizeof(T), stream());
+        return {copy, n_values};
     }
 
     template <class T>
@@ -408,9 +223,10 @@ private:
         require_aligned(field, sizeof(T));
         using Result = typename RangeArguments<T>::Result;
         std::vector<Result> results(most_blocks());
-        const RangeArguments<T> arguments{field.as<T>(), n, special, result_.reserve<Result>(source_, results.size())};
+        const RangeArguments<T> arguments{field.as<T>(), n, special,
+                                          result_.reserve<Result>(queue_.source, results.size())};
         compute_range(arguments, stream());
-        fetch(arguments.results, results.size(), results.data());
+        queue_.fetch(results.data(), arguments.results, results.size());
         ValueRange range;
         for (const Result& partial : results) {
             if (partial.n_valid == 0) continue;
@@ -429,255 +245,22 @@ private:
         using Result = typename ExponentArguments<T>::Result;
         std::vector<Result> results(most_warps());
         const ExponentArguments<T> arguments{field.as<T>(), n, special,
-                                             result_.reserve<Result>(source_, results.size())};
+                                             result_.reserve<Result>(queue_.source, results.size())};
         find_exponents(arguments, stream());
         done("find_exponents");
-        fetch(arguments.results, results.size(), results.data());
+        queue_.fetch(results.data(), arguments.results, results.size());
         Result all{D::infinity, 0};
         for (const Result& own : results) all = {std::min(all.least, own.least), std::max(all.most, own.most)};
         return {static_cast<int>(all.least >> D::mantissa) - D::bias,
                 static_cast<int>(all.most >> D::mantissa) - D::bias};
     }
 
-    // The batch's values on the device: in place, or copied there. kept: the batch already in the buffer.
-    template <class T>
-    const T* field_of(const Source& field, const Batch& batch, std::uint64_t& kept) {
-        if (field.on_device()) return field.as<T>() + batch.first_value;
-        T* const copy = field_.reserve<T>(source_, batch.n_values);
-        if (kept != batch.first_tile)
-            staging_.copy(copy, field.as<T>() + batch.first_value, static_cast<std::size_t>(batch.n_values) * sizeof(T),
-                          stream());
-        kept = batch.first_tile;
-        return copy;
-    }
-    static constexpr std::uint64_t no_batch = ~std::uint64_t{0};
-
-    template <class T>
-    std::optional<Encoded> compress_as(const Layout& layout, Coding coding, const Source& field, const Target& body,
-                                       std::uint64_t capacity_bytes) {
-        const bool from_device = field.on_device(), to_device = body.on_device();
-        if (from_device) require_aligned(field, sizeof(T));
-        if (to_device) require_aligned(body, 4);
-        const Tiling tiling(layout.ndim, layout.shape.data());
-        const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
-        if (index_bytes + n_tiles * 4 > capacity_bytes) return std::nullopt;
-        const auto tiles_of = [&](const Batch& batch) {
-            return TileBatch{tiling, batch.first_tile, batch.n_tiles, batch.first_value};
-        };
-        std::uint64_t layers = tiling.layers(), kept = no_batch;
-        // Called before any batch is kept: the first one, of either pass, needs no less memory than those after it.
-        const auto make_room = [&] { release_batch(); };
-        const std::uint64_t most_words = (capacity_bytes - index_bytes) / 4;
-        const auto capacity_of = [&](const Batch& batch) {
-            return std::min(most_words, batch.n_tiles + batch.n_values * words_of<T>);
-        };
-        const auto reserve = [&](const Batch& batch) {
-            if (!from_device) field_.reserve<T>(source_, batch.n_values);
-            if (!to_device) index_.reserve<std::uint16_t>(source_, batch.n_tiles);
-            if (!to_device) payloads_.reserve<std::uint32_t>(source_, capacity_of(batch));
-            states_.reserve<std::uint64_t>(source_, batch.n_tiles);
-        };
-
-        const bool finds_range = from_device && coding.mode == CUSZ_REL;
-        const std::size_t n_ranges = finds_range ? most_blocks() : 0;
-        auto* const memory = workspace_.reserve<std::byte>(source_, Workspace<T>(nullptr, coding.r, n_ranges).bytes);
-        const Workspace<T> work(memory, coding.r, n_ranges);
-        CUSZ_CUDA(cudaMemsetAsync(memory, 0, work.cleared_bytes, stream()));
-        done("clear");
-        const auto special = static_cast<typename Traits<T>::Bits>(coding.special);
-        if (finds_range) {
-            compute_range(RangeArguments<T>{field.as<T>(), layout.values, special, work.ranges}, stream());
-            done("compute_range");
-        }
-        cuda::resolve_bound(BoundArguments<T>{finds_range || coding.mode == CUSZ_ABS ? coding.eb : coding.eb_abs,
-                                              special, finds_range ? work.ranges : nullptr,
-                                              static_cast<std::uint32_t>(n_ranges), work.state},
-                            stream());
-        done("resolve_bound");
-
-        const Sample sample(n_tiles, coding.r);
-        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
-            const T* const values = field_of<T>(field, batch, kept);
-            count_symbols(CountArguments<T>{tiles_of(batch), values, coding.r, sample, work.state, work.model.counts()},
-                          coding.predictor, stream());
-        });
-        done("count_symbols");
-        work.model.build(sample, &work.state->reach, stream());
-        done("make_book");
-
-        std::byte *const index = body.bytes(), *const payloads = index + index_bytes;
-        typename Workspace<T>::Fetched found;
-        std::uint64_t words = 0; // of the previous batches
-        bool is_raw = false;
-        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
-            if (is_raw) return;
-            const std::uint64_t capacity = std::min(most_words - words, capacity_of(batch));
-            const CompressArguments<T, Huffman> a{
-                .batch = tiles_of(batch),
-                .field = field_of<T>(field, batch, kept),
-                .model = work.model.writing(),
-                .state = work.state,
-                .index = to_device ? reinterpret_cast<std::uint16_t*>(index) + batch.first_tile
-                                   : index_.reserve<std::uint16_t>(source_, batch.n_tiles),
-                .payloads = to_device ? reinterpret_cast<std::uint32_t*>(payloads) + words
-                                      : payloads_.reserve<std::uint32_t>(source_, capacity),
-                .capacity = capacity,
-                .ticket = work.ticket,
-                .states = cleared<std::uint64_t>(states_, batch.n_tiles),
-                .result = work.result,
-            };
-            if (batch.first_tile > 0) CUSZ_CUDA(cudaMemsetAsync(work.ticket, 0, sizeof *work.ticket, stream()));
-            done("clear_states");
-            compress_tiles(a, coding.predictor, stream());
-            done("compress_tiles");
-            found = work.fetch([&](const std::byte* from, std::size_t n, std::byte* to) { fetch(from, n, to); });
-            is_raw = found.state.raw != 0 || found.result.too_large != 0;
-            if (is_raw) return;
-            if (!to_device) {
-                staging_.copy(index + 2 * batch.first_tile, a.index, static_cast<std::size_t>(batch.n_tiles) * 2,
-                              stream());
-                staging_.copy(payloads + 4 * words, a.payloads,
-                              static_cast<std::size_t>(found.result.words - words) * 4, stream());
-            }
-            words = found.result.words;
-        });
-        if (is_raw) return std::nullopt;
-        if (n_tiles % 2 != 0) { // pad the index
-            if (to_device)
-                CUSZ_CUDA(cudaMemsetAsync(index + n_tiles * 2, 0, 2, stream()));
-            else
-                std::memset(index + n_tiles * 2, 0, 2);
-        }
-        coding.eb_abs = found.state.eb_abs;
-        coding.step = static_cast<double>(found.state.quantiser.step);
-        coding.body_bytes = coding.stored_bytes = index_bytes + words * 4;
-        coding.n_special = found.result.n_special;
-        coding.n_out_of_range = found.result.n_out_of_range;
-        coding.n_unpredictable = found.result.n_unpredictable;
-        return Encoded{coding, std::move(found.lengths), fold(found.result.checksum)};
-    }
-
-    template <class T>
-    void decompress_as(const Frame& frame, const Source& from, const Target& to) {
-        const bool from_device = from.on_device(), to_device = to.on_device();
-        if (from_device) require_aligned(from, 4);
-        if (to_device) require_aligned(to, sizeof(T));
-        const std::byte* const body = from.bytes();
-        T* const field = to.as<T>();
-        const Tiling tiling(frame.layout.ndim, frame.layout.shape.data());
-        Quantiser<T> quantiser;
-        quantiser.step = static_cast<T>(frame.coding.step);
-        quantiser.special = static_cast<typename Traits<T>::Bits>(frame.coding.special);
-        const std::uint64_t n_tiles = tiling.n_tiles(), index_bytes = (n_tiles + 1) / 2 * 4;
-        const std::byte* const payloads = body + index_bytes;
-        const std::uint64_t payload_words = (frame.coding.body_bytes - index_bytes) / 4;
-        const HuffmanTable table(frame, tables_, source_);
-
-        std::uint64_t layers = tiling.layers(), words_before = 0, checksum = 0;
-        std::vector<std::uint16_t> index; // on the host, if there are several batches
-        const auto make_room = [&] { release_batch(); };
-        const auto words_of_batch = [&](const Batch& batch) {
-            if (batch.n_tiles == n_tiles) return payload_words;
-            if (index.empty()) {
-                std::vector<std::uint16_t> whole(n_tiles);
-                staging_.copy(whole.data(), body, whole.size() * 2, stream());
-                index.swap(whole);
-            }
-            std::uint64_t words = 0;
-            for (std::uint64_t t = 0; t < batch.n_tiles; ++t) words += index[batch.first_tile + t];
-            if (words > payload_words - words_before) fail_index(words_before + words, payload_words);
-            return words;
-        };
-        const auto starts_of = [](const Batch& batch) { return (batch.n_tiles + tiles_of_start - 1) / tiles_of_start; };
-        const auto states_of = [](const Batch& batch) {
-            return (batch.n_tiles + tiles_of_index_block - 1) / tiles_of_index_block;
-        };
-        const auto reserve = [&](const Batch& batch) {
-            if (field != nullptr && !to_device) field_.reserve<T>(source_, batch.n_values);
-            if (!from_device) index_.reserve<std::uint16_t>(source_, batch.n_tiles + 1);
-            if (!from_device) payloads_.reserve<std::uint32_t>(source_, words_of_batch(batch));
-            states_.reserve<std::uint64_t>(source_, states_of(batch) + starts_of(batch));
-        };
-        in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
-            const std::uint64_t words = words_of_batch(batch);
-            const bool padded = n_tiles % 2 != 0 && batch.first_tile + batch.n_tiles == n_tiles;
-            const std::byte* const own_index = body + 2 * batch.first_tile;
-            const std::byte* const own_payloads = payloads + 4 * words_before;
-            auto const* index_words = reinterpret_cast<const std::uint16_t*>(own_index);
-            auto const* payload_words_at = reinterpret_cast<const std::uint32_t*>(own_payloads);
-            if (!from_device) {
-                const std::uint64_t entries_of_index = batch.n_tiles + (padded ? 1 : 0);
-                auto* const index_copy = index_.reserve<std::uint16_t>(source_, batch.n_tiles + 1);
-                auto* const payload_copy = payloads_.reserve<std::uint32_t>(source_, words);
-                staging_.copy(index_copy, own_index, static_cast<std::size_t>(entries_of_index) * 2, stream());
-                staging_.copy(payload_copy, own_payloads, static_cast<std::size_t>(words) * 4, stream());
-                index_words = index_copy;
-                payload_words_at = payload_copy;
-            }
-            T* const values = field == nullptr ? nullptr
-                              : to_device      ? field + batch.first_value
-                                               : field_.reserve<T>(source_, batch.n_values);
-            auto* const states = cleared<std::uint64_t>(states_, states_of(batch) + starts_of(batch));
-            auto* const result = cleared<DecompressResult>(result_, 1);
-            const IndexArguments starts{
-                .index = index_words,
-                .first_tile = batch.first_tile,
-                .n_tiles = batch.n_tiles,
-                .padded = padded,
-                .shortest = 1,
-                .longest = 1 + max_tile_values * static_cast<std::uint32_t>(words_of<T>),
-                .starts = states + states_of(batch),
-                .states = states,
-                .result = result,
-            };
-            const DecompressArguments<T, Huffman> a{
-                .batch = {tiling, batch.first_tile, batch.n_tiles, batch.first_value},
-                .quantiser = quantiser,
-                .model = table.reading(),
-                .index = index_words,
-                .starts = starts.starts,
-                .payloads = payload_words_at,
-                .words = words,
-                .field = values,
-                .result = result,
-            };
-            done("clear_for_reading");
-            find_starts(starts, stream());
-            done("find_starts");
-            decompress_tiles(a, frame.coding.predictor, stream());
-            done("decompress_tiles");
-            const DecompressResult outcome = fetched(a.result);
-            if (outcome.index_error != 0 || outcome.error != 0) {
-                const std::uint64_t report = ~(outcome.index_error != 0 ? outcome.index_error : outcome.error);
-                const auto what = static_cast<TileError>(report & 255);
-                if (what == TileError::index_padding) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", text_of(what));
-                fail(CUSZ_ERROR_CORRUPT, "corrupt archive: tile ", (report >> 8) - 1, ": ", text_of(what));
-            }
-            if (outcome.words != words) fail_index(words_before + outcome.words, payload_words);
-            if (field != nullptr && !to_device)
-                staging_.copy(field + batch.first_value, values, static_cast<std::size_t>(batch.n_values) * sizeof(T),
-                              stream());
-            words_before += words;
-            checksum += outcome.checksum;
-        });
-        if (words_before != payload_words) fail_index(words_before, payload_words);
-        const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
-        if (verify && fold(checksum) != frame.payload_checksum)
-            fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the payload does not match its checksum");
-    }
-
-    [[noreturn]] static void fail_index(std::uint64_t words, std::uint64_t expected) {
-        fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the tile index adds up to ", words, " words, not ", expected);
-    }
-
-    int device_ = 0;
-    MemorySource source_;
-    DeviceBuffer field_, index_, payloads_, states_, result_, workspace_, tables_;
-    DeviceBuffer logs_, signs_; // of bounds relative to every value
-    Staging staging_;
-    StageObserver observer_;
-    SplineEngine spline_{source_, staging_, observer_};
-    std::unique_ptr<HostBackend> cpu_ = make_cpu_backend(); // for data that is on the host alone
+    Queue queue_{first_device()};
+    DeviceBuffer result_;
+    DeviceBuffer logs_, signs_;                                     // of bounds relative to every value
+    Buffer box_copy_;                                               // of a sample, on the host
+    std::unique_ptr<HostBackend> cpu_ = make_cpu_backend();         // for data that is on the host alone
+    std::vector<std::unique_ptr<Engine>> engines_{codecs().size()}; // by the codec's number
 };
 
 } // namespace

@@ -16,7 +16,6 @@ namespace cusz {
 inline constexpr std::uint32_t rans_bits = 12, rans_total = 1u << rans_bits, rans_low = 1u << 16;
 inline constexpr std::uint32_t n_symbols = Alphabet(default_r).size();
 inline constexpr std::uint32_t most_tables = 16, n_group_contexts = 16, most_lanes = 4;
-inline constexpr std::size_t most_model_bytes = 16384;
 
 // A value's context is row_of(lattice, phase) + its place, S * 9 + N.
 inline constexpr std::uint32_t n_spreads = 8, n_activities = 9, n_places = n_spreads * n_activities;

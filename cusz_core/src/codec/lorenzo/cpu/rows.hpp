@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "api/params.hpp"
+#include "archive/quantiser.hpp"
 #include "archive/tiling.hpp"
 #include "simd/isa.hpp"
 

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdint>
 
-#include "api/params.hpp"
 #include "archive/alphabet.hpp"
+#include "archive/quantiser.hpp"
 #include "archive/tiling.hpp"
 #include "archive/v1.hpp"
 

@@ -313,19 +313,7 @@ void with_shape(TileShape shape, const Use& use) {
     }
 }
 
-// Calls `use` with the pipeline of a predictor (docs/architecture.md), for tiles of a shape.
-template <class Use>
-void with_pipeline(cusz_predictor predictor, TileShape shape, const Use& use) {
-    const auto use_pipeline = [&](auto pipeline) {
-        with_shape(shape, [&](auto constant) { use(pipeline, constant); });
-    };
-    switch (predictor) {
-    case CUSZ_PREDICTOR_LORENZO: return use_pipeline(Pipeline<Lorenzo, HuffmanCoder>{});
-    case CUSZ_PREDICTOR_SPLINE: // spline_kernels.cu
-    case CUSZ_PREDICTOR_AUTO: break;
-    }
-    fail(CUSZ_ERROR_INTERNAL, "no pipeline has predictor ", static_cast<int>(predictor));
-}
+using Stages = Pipeline<Lorenzo, HuffmanCoder>;
 
 } // namespace
 
@@ -339,10 +327,10 @@ void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
 }
 
 template <class T>
-void count_symbols(const CountArguments<T>& a, cusz_predictor predictor, cudaStream_t stream) {
-    with_pipeline(predictor, a.batch.tiling.shape(), [&]<class Pipeline, TileShape shape>(Pipeline, Shape<shape>) {
-        launch<count_kernel<T, Pipeline, shape>>(a, block_threads, count_memory_bytes<T, shape>(a.r), a.batch.n_tiles,
-                                                 false, stream);
+void count_symbols(const CountArguments<T>& a, cudaStream_t stream) {
+    with_shape(a.batch.tiling.shape(), [&]<TileShape shape>(Shape<shape>) {
+        launch<count_kernel<T, Stages, shape>>(a, block_threads, count_memory_bytes<T, shape>(a.r), a.batch.n_tiles,
+                                               false, stream);
     });
 }
 
@@ -368,11 +356,10 @@ void make_book(const BookArguments& a, cudaStream_t stream) {
 }
 
 template <class T>
-void compress_tiles(const CompressArguments<T, Huffman>& a, cusz_predictor predictor, cudaStream_t stream) {
-    with_pipeline(predictor, a.batch.tiling.shape(), [&]<class Pipeline, TileShape shape>(Pipeline, Shape<shape>) {
-        launch<compress_kernel<T, Pipeline, shape>>(a, block_threads,
-                                                    sizeof(CompressMemory<T, typename Pipeline::Coder, shape>),
-                                                    a.batch.n_tiles, false, stream);
+void compress_tiles(const CompressArguments<T, Huffman>& a, cudaStream_t stream) {
+    with_shape(a.batch.tiling.shape(), [&]<TileShape shape>(Shape<shape>) {
+        launch<compress_kernel<T, Stages, shape>>(a, block_threads, sizeof(CompressMemory<T, Stages::Coder, shape>),
+                                                  a.batch.n_tiles, false, stream);
     });
 }
 
@@ -382,14 +369,13 @@ void find_starts(const IndexArguments& a, cudaStream_t stream) {
 }
 
 template <class T>
-void decompress_tiles(const DecompressArguments<T, Huffman>& a, cusz_predictor predictor, cudaStream_t stream) {
+void decompress_tiles(const DecompressArguments<T, Huffman>& a, cudaStream_t stream) {
     // The kernels for known shapes have the table in shared memory.
     const TileShape of_tiles = HuffmanCoder::fits(a.model) ? a.batch.tiling.shape() : TileShape::any;
-    with_pipeline(predictor, of_tiles, [&]<class Pipeline, TileShape shape>(Pipeline, Shape<shape>) {
+    with_shape(of_tiles, [&]<TileShape shape>(Shape<shape>) {
         const std::uint64_t parts = (a.batch.n_tiles + decode_warps<T, shape> - 1) / decode_warps<T, shape>;
-        launch<decompress_kernel<T, Pipeline, shape>>(a, decode_threads<T, shape>,
-                                                      sizeof(DecompressMemory<T, typename Pipeline::Coder, shape>),
-                                                      parts, false, stream);
+        launch<decompress_kernel<T, Stages, shape>>(
+            a, decode_threads<T, shape>, sizeof(DecompressMemory<T, Stages::Coder, shape>), parts, false, stream);
     });
 }
 
@@ -402,11 +388,11 @@ template void compute_range(const RangeArguments<float>&, cudaStream_t);
 template void compute_range(const RangeArguments<double>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<float>&, cudaStream_t);
 template void resolve_bound(const BoundArguments<double>&, cudaStream_t);
-template void count_symbols(const CountArguments<float>&, cusz_predictor, cudaStream_t);
-template void count_symbols(const CountArguments<double>&, cusz_predictor, cudaStream_t);
-template void compress_tiles(const CompressArguments<float, Huffman>&, cusz_predictor, cudaStream_t);
-template void compress_tiles(const CompressArguments<double, Huffman>&, cusz_predictor, cudaStream_t);
-template void decompress_tiles(const DecompressArguments<float, Huffman>&, cusz_predictor, cudaStream_t);
-template void decompress_tiles(const DecompressArguments<double, Huffman>&, cusz_predictor, cudaStream_t);
+template void count_symbols(const CountArguments<float>&, cudaStream_t);
+template void count_symbols(const CountArguments<double>&, cudaStream_t);
+template void compress_tiles(const CompressArguments<float, Huffman>&, cudaStream_t);
+template void compress_tiles(const CompressArguments<double, Huffman>&, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<float, Huffman>&, cudaStream_t);
+template void decompress_tiles(const DecompressArguments<double, Huffman>&, cudaStream_t);
 
 } // namespace cusz::cuda

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "api/params.hpp"
+#include "archive/quantiser.hpp"
 #include "archive/tiling.hpp"
 #include "archive/v1.hpp"
 #include "codec/lorenzo/sample.hpp"
@@ -186,13 +186,13 @@ void compute_range(const RangeArguments<T>& arguments, cudaStream_t stream);
 template <class T>
 void resolve_bound(const BoundArguments<T>& arguments, cudaStream_t stream);
 template <class T>
-void count_symbols(const CountArguments<T>& arguments, cusz_predictor predictor, cudaStream_t stream);
+void count_symbols(const CountArguments<T>& arguments, cudaStream_t stream);
 void make_book(const BookArguments& arguments, cudaStream_t stream);
 template <class T>
-void compress_tiles(const CompressArguments<T, Huffman>& arguments, cusz_predictor predictor, cudaStream_t stream);
+void compress_tiles(const CompressArguments<T, Huffman>& arguments, cudaStream_t stream);
 void find_starts(const IndexArguments& arguments, cudaStream_t stream);
 template <class T>
-void decompress_tiles(const DecompressArguments<T, Huffman>& arguments, cusz_predictor predictor, cudaStream_t stream);
+void decompress_tiles(const DecompressArguments<T, Huffman>& arguments, cudaStream_t stream);
 void sum_pieces(const PieceArguments& arguments, cudaStream_t stream);
 
 } // namespace cusz::cuda

@@ -158,7 +158,7 @@ public:
         const std::vector<std::uint8_t> lengths = code_lengths(weights, alphabet);
         for (std::uint32_t s = 0; s < alphabet.size(); ++s)
             bits += weights[s] * (lengths[s] + alphabet.meaning(s).extra_bits);
-        return std::min(v1::body_offset(coding_.r) + scaled(bits, layout_.values, values) / 8,
+        return std::min(v1::header_bytes + codebook_bytes(coding_.r) + scaled(bits, layout_.values, values) / 8,
                         layout_.bytes() + raw_header_bytes);
     }
 

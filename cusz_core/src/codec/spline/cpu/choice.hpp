@@ -4,9 +4,10 @@
 
 #include <vector>
 
-#include "codec/backend.hpp"
+#include "codec/data.hpp"
 #include "codec/lorenzo/cpu/tile.hpp"
 #include "codec/spline/rans_model.hpp"
+#include "engine.hpp"
 #include "kernels.hpp"
 
 namespace cusz::cpu {
@@ -20,7 +21,7 @@ struct SampleMemory {
     Buffer& lattices;
 };
 
-// As HostBackend::forecast_by_boxes. memory: by thread.
+// As SplineEngine::forecast. memory: by thread.
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
                   const std::vector<SampleMemory<float>>& memory);
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,

@@ -16,7 +16,10 @@
 #include "codec/cpu/parallel.hpp"
 #include "codec/cpu/payload_runs.hpp"
 #include "codec/cpu/segment.hpp"
+#include "codec/lorenzo/cpu/tile.hpp"
 #include "codec/lorenzo/sample.hpp"
+#include "codec/spline/codec.hpp"
+#include "codec/spline/top.hpp"
 #include "errors.hpp"
 #include "kernels.hpp"
 #include "sample_tile.hpp"
@@ -26,10 +29,14 @@ namespace cusz::cpu {
 
 namespace {
 
+using spline::Top;
+using spline::TopCoder;
+
 // One thread's memory, reused by later calls.
 struct Worker {
     std::tuple<SplineTiles<float>, SplineTiles<double>> all_tiles;
-    std::unique_ptr<SplineScratch> scratch; // of these tiles
+    std::tuple<std::unique_ptr<Tile<float>>, std::unique_ptr<Tile<double>>> lorenzo_tiles; // of a sample
+    std::unique_ptr<SplineScratch> scratch;                                                // of these tiles
     std::unique_ptr<RansCounts> counts, sample_counts;
     Buffer around;  // points of coarser lattices around a tile of a sample
     Buffer payload; // one tile's, aligned and padded
@@ -50,6 +57,12 @@ struct Worker {
     SplineTile<T>& tile() {
         return *tiles<T>(1)[0];
     }
+    template <class T>
+    Tile<T>& lorenzo_tile() {
+        auto& tile = std::get<std::unique_ptr<Tile<T>>>(lorenzo_tiles);
+        if (!tile) tile = std::make_unique<Tile<T>>();
+        return *tile;
+    }
     RansCounts& made_counts() { return made(counts); }
     static RansCounts& made(std::unique_ptr<RansCounts>& counts) {
         if (!counts) counts = std::make_unique<RansCounts>();
@@ -60,6 +73,8 @@ struct Worker {
                             around.bytes() + payload.bytes() + segment.bytes() + outputs.bytes() +
                             patches.capacity() * sizeof(Patch);
         if (scratch) bytes += sizeof *scratch + scratch->bytes();
+        const auto& [lorenzo_f32, lorenzo_f64] = lorenzo_tiles;
+        bytes += (lorenzo_f32 ? sizeof *lorenzo_f32 : 0) + (lorenzo_f64 ? sizeof *lorenzo_f64 : 0);
         const auto& [f32, f64] = all_tiles;
         for (const auto& tile : f32) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         for (const auto& tile : f64) bytes += tile ? sizeof *tile + tile->bytes() : 0;
@@ -85,36 +100,52 @@ std::uint64_t top_part(const Pyramid& pyramid, const std::byte* section, std::si
 
 class Engine final : public SplineEngine {
 public:
-    std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid, const Top& top,
-                                    const void* field, int threads, std::byte* target,
-                                    std::uint64_t capacity) override {
-        if (layout.dtype == CUSZ_F32)
-            return compress_as(coding, pyramid, top, static_cast<const float*>(field), threads, target, capacity);
-        return compress_as(coding, pyramid, top, static_cast<const double*>(field), threads, target, capacity);
+    explicit Engine(HostBackend& backend) : tops_(backend) {}
+
+    bool choose(const Layout& layout, Coding& coding, const BoxReader& read, int threads) override {
+        const Forecast found = forecast(layout, coding, read, threads);
+        coding.spline = found.spline;
+        return coding.predictor != CUSZ_PREDICTOR_AUTO || found.spline_pays();
     }
 
-    void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body, int threads,
-                    const Selection& box) override {
+    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, int threads) override {
+        if (layout.dtype == CUSZ_F32) return cpu::forecast(layout, coding, read, sample_memory<float>(threads));
+        return cpu::forecast(layout, coding, read, sample_memory<double>(threads));
+    }
+
+    std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
+                                  const Target& target, std::uint64_t capacity, std::optional<ValueRange>*) override {
+        if (layout.dtype == CUSZ_F32)
+            return compress_as(layout, coding, field.as<float>(), threads, target.bytes(), capacity);
+        return compress_as(layout, coding, field.as<double>(), threads, target.bytes(), capacity);
+    }
+
+    void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
+        const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
+        const Top top = tops_.read(frame, pyramid, [&](void* to, std::size_t from, std::size_t bytes) {
+            std::memcpy(to, body + from, bytes);
+        });
         if (frame.layout.dtype == CUSZ_F32)
             decompress_as<float>(frame, pyramid, top, body, threads, box);
         else
             decompress_as<double>(frame, pyramid, top, body, threads, box);
     }
 
-    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                      const std::vector<Tile<float>*>& tiles) override {
-        return cpu::forecast(layout, coding, read, sample_memory(tiles));
-    }
-    Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                      const std::vector<Tile<double>*>& tiles) override {
-        return cpu::forecast(layout, coding, read, sample_memory(tiles));
-    }
-
     std::size_t scratch_bytes() const override {
-        std::size_t bytes = lattices_.bytes() + first_units_.bytes() + (counts_ ? sizeof *counts_ : 0) +
+        std::size_t bytes = tops_.bytes() + lattices_.bytes() + first_units_.bytes() + (counts_ ? sizeof *counts_ : 0) +
                             (writing_ ? sizeof *writing_ : 0) + (reading_ ? sizeof *reading_ : 0);
         for (const Worker& worker : workers_) bytes += worker.bytes();
         return bytes;
+    }
+
+    void release_scratch() override {
+        tops_.release();
+        workers_.clear();
+        writing_.reset();
+        reading_.reset();
+        counts_.reset();
+        lattices_.release();
+        first_units_.release();
     }
 
 private:
@@ -125,13 +156,11 @@ private:
     }
 
     template <class T>
-    std::vector<SampleMemory<T>> sample_memory(const std::vector<Tile<T>*>& tiles) {
-        const int threads = static_cast<int>(tiles.size());
+    std::vector<SampleMemory<T>> sample_memory(int threads) {
         make_workers(threads);
         std::vector<SampleMemory<T>> memory;
-        memory.reserve(tiles.size());
         for (int i = 0; i < threads; ++i)
-            memory.push_back({*tiles[static_cast<std::size_t>(i)], worker(i).tile<T>(), worker(i).made_counts(),
+            memory.push_back({worker(i).lorenzo_tile<T>(), worker(i).tile<T>(), worker(i).made_counts(),
                               i == 0 ? lattices_ : worker(i).around}); // the field's lattices come later
         return memory;
     }
@@ -199,9 +228,13 @@ private:
     }
 
     template <class T>
-    std::optional<Encoded> compress_as(const Coding& given, const Pyramid& whole, const Top& top, const T* field,
-                                       int threads, std::byte* target, std::uint64_t capacity) {
+    std::optional<Encoded> compress_as(const Layout& layout, const Coding& given, const T* field, int threads,
+                                       std::byte* target, std::uint64_t capacity) {
         make_workers(threads);
+        const Pyramid whole(layout.ndim, layout.shape.data(), given.spline.halved);
+        const Top top = tops_.write(layout, given, whole, [&](void* values) {
+            gather_box(field, whole.top().extent, whole.top().field_stride, static_cast<T*>(values));
+        });
         const Schedule schedule(whole, sizeof(T), threads);
         const Pyramid& pyramid = schedule.pyramid();
         Coding coding = given;
@@ -209,7 +242,7 @@ private:
         std::vector<Patch> patches;
         auto arrays = make_arrays<T>(schedule, top, coder.quantiser[0], patches);
         const RansModel model = count<T>(schedule, coder, field, arrays, threads);
-        Encoded encoded{coding, {}, 0, model.bytes()};
+        Encoded encoded{coding, model.bytes(), 0};
         const std::uint64_t index_bytes = (pyramid.n_tiles + 1) / 2 * 4,
                             front = encoded.model.size() + top.section.size();
         if (front + index_bytes > capacity) return std::nullopt;
@@ -510,6 +543,7 @@ private:
         std::memcpy(to, &bits, sizeof bits);
     }
 
+    TopCoder tops_;
     std::vector<Worker> workers_;
     std::unique_ptr<RansWriting> writing_; // kept, as is all memory
     std::unique_ptr<RansReading> reading_;
@@ -520,6 +554,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<SplineEngine> make_spline_engine() { return std::make_unique<Engine>(); }
-
 } // namespace cusz::cpu
+
+std::unique_ptr<cusz::HostEngine> cusz::spline::on_cpu(HostBackend& backend) {
+    return std::make_unique<cpu::Engine>(backend);
+}

@@ -1,34 +1,29 @@
-// The spline pipeline's schedule on the CPU: lattices one after another, the tiles of each distributed over threads.
-// The bytes do not depend on the number of threads.
+// The spline codec on the CPU: lattices one after another, the tiles of each distributed over threads. The bytes do not
+// depend on the number of threads.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <vector>
+#include <cstdint>
 
 #include "archive/pyramid.hpp"
-#include "codec/backend.hpp"
-#include "codec/lorenzo/cpu/tile.hpp"
+#include "codec/codec.hpp"
 #include "kernels.hpp"
 
 namespace cusz::cpu {
 
-class SplineEngine {
-public:
-    virtual ~SplineEngine() = default;
+// Estimated lengths of archives, and the best way found to interpolate.
+struct Forecast {
+    Spline spline;
+    std::uint64_t spline_bytes = 0, lorenzo_bytes = 0;
 
-    // As HostBackend::compress_pyramid and decompress_pyramid.
-    virtual std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
-                                            const Top& top, const void* field, int threads, std::byte* target,
-                                            std::uint64_t capacity) = 0;
-    virtual void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const std::byte* body,
-                            int threads, const Selection& box) = 0;
-    // As HostBackend::forecast_by_boxes. tiles: memory, of each thread.
-    virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                              const std::vector<Tile<float>*>& tiles) = 0;
-    virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                              const std::vector<Tile<double>*>& tiles) = 0;
-    virtual std::size_t scratch_bytes() const = 0;
+    // The spline codec takes longer: it has to save a twentieth of the bytes.
+    bool spline_pays() const { return spline_bytes <= lorenzo_bytes / 20 * 19; }
+};
+
+class SplineEngine : public HostEngine {
+public:
+    // What a sample of the field says of both codecs' archives, and of how to interpolate. coding: with bound and step
+    // settled; with predictor auto, it ends early where the spline codec is far from paying.
+    virtual Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, int threads) = 0;
 };
 
 // What the tiles of a pyramid share; coding: with bound, step and spline settled. end: behind the values of the field,
@@ -42,7 +37,5 @@ SplineCoder<T> coder_of(const Pyramid& pyramid, const Coding& coding, const T* e
     }
     return coder;
 }
-
-std::unique_ptr<SplineEngine> make_spline_engine();
 
 } // namespace cusz::cpu

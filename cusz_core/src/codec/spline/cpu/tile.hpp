@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "api/params.hpp"
 #include "archive/alphabet.hpp"
 #include "archive/pyramid.hpp"
+#include "archive/quantiser.hpp"
 #include "archive/tiling.hpp"
 #include "buffer.hpp"
 #include "codec/spline/rans_model.hpp"

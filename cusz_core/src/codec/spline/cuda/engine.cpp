@@ -9,9 +9,11 @@
 
 #include "archive/checksum.hpp"
 #include "archive/header.hpp"
+#include "archive/v2.hpp"
 #include "buffer.hpp"
 #include "codec/cuda/sample_boxes.hpp"
 #include "codec/lorenzo/cuda/kernels.hpp"
+#include "codec/spline/codec.hpp"
 #include "errors.hpp"
 #include "kernels.hpp"
 
@@ -301,75 +303,73 @@ private:
 
 } // namespace
 
-std::vector<DeviceBuffer*> SplineEngine::buffers() {
-    return {&field_, &archive_, &arrays_, &workspace_, &scratch_, &states_};
+std::optional<Encoded> SplineEngine::encode(const Layout& layout, const Coding& coding, const Source& field,
+                                            int threads, const Target& target, std::uint64_t capacity,
+                                            std::optional<ValueRange>* range) {
+    require_aligned(field, layout.value_bytes());
+    require_aligned(target, 4);
+    try {
+        return queue_.run([&] {
+            return layout.dtype == CUSZ_F32 ? compress_as<float>(layout, coding, field, target, capacity)
+                                            : compress_as<double>(layout, coding, field, target, capacity);
+        });
+    } catch (const Error& error) {
+        if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
+        release_scratch();
+        return on_cpu().encode(layout, coding, field, threads, target, capacity, range);
+    }
 }
 
-std::vector<const DeviceBuffer*> SplineEngine::buffers() const {
-    return {&field_, &archive_, &arrays_, &workspace_, &scratch_, &states_};
+void SplineEngine::decode(const Frame& frame, const Source& body, int threads, const Target& field) {
+    require_aligned(body, 4);
+    require_aligned(field, frame.layout.value_bytes());
+    try {
+        queue_.run([&] {
+            if (frame.layout.dtype == CUSZ_F32)
+                decompress_as<float>(frame, body, field);
+            else
+                decompress_as<double>(frame, body, field);
+        });
+    } catch (const Error& error) {
+        if (error.status() != CUSZ_ERROR_MEMORY || field.on_device()) throw;
+        release_scratch();
+        on_cpu().decode(frame, body, threads, field);
+    }
 }
 
-std::optional<Encoded> SplineEngine::compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid,
-                                              const Top& top, const Source& field, const Target& target,
-                                              std::uint64_t capacity) {
-    if (layout.dtype == CUSZ_F32) return compress_as<float>(coding, pyramid, top, field, target, capacity);
-    return compress_as<double>(coding, pyramid, top, field, target, capacity);
+std::size_t SplineEngine::scratch_bytes() const {
+    std::size_t bytes = tops_.bytes();
+    for (const DeviceBuffer* buffer : {&field_, &archive_, &arrays_, &workspace_, &states_}) bytes += buffer->bytes();
+    return bytes;
 }
 
-void SplineEngine::decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
-                              const Target& field) {
-    if (frame.layout.dtype == CUSZ_F32)
-        decompress_as<float>(frame, pyramid, top, body, field);
-    else
-        decompress_as<double>(frame, pyramid, top, body, field);
+void SplineEngine::release_scratch() {
+    queue_.release({&field_, &archive_, &arrays_, &workspace_, &states_, &queue_.scratch});
+    tops_.release();
 }
 
-void SplineEngine::gather_points(cusz_dtype dtype, const Lattice& lattice, const Source& field, void* values) {
-    if (dtype == CUSZ_F32)
-        gather_as(lattice, field, static_cast<float*>(values));
-    else
-        gather_as(lattice, field, static_cast<double*>(values));
+ThroughHost SplineEngine::on_cpu() {
+    return {cpu_.engine(codec_of(2, CUSZ_PREDICTOR_SPLINE, CUSZ_CODER_RANS)),
+            [this](void* target, const void* source, std::size_t bytes) {
+                queue_.run([&] {
+                    staging_.copy(target, source, bytes, stream());
+                    queue_.wait();
+                });
+            }};
 }
 
 template <class T>
-void SplineEngine::gather_as(const Lattice& lattice, const Source& field, T* values) {
+void SplineEngine::gather(const Lattice& lattice, const Source& field, T* values) {
+    if (!field.on_device()) return gather_box(field.as<T>(), lattice.extent, lattice.field_stride, values);
     GatherArguments<T> a{};
     a.from = field.as<T>();
     a.to = states_.reserve<T>(source_, lattice.values());
     copy_extents(a.extent, lattice.extent);
     copy_extents(a.from_stride, lattice.field_stride);
     copy_extents(a.to_stride, lattice.stride);
-    gather(a, stream());
+    cuda::gather(a, stream());
     done("gather_top");
-    fetch(values, a.to, static_cast<std::size_t>(lattice.values()));
-}
-
-HostValues SplineEngine::read_boxes(cusz_dtype dtype, const Source& field, std::vector<TileBox>& boxes,
-                                    std::vector<std::byte>& copy) {
-    return dtype == CUSZ_F32 ? read_boxes_as<float>(field, boxes, copy) : read_boxes_as<double>(field, boxes, copy);
-}
-
-template <class T>
-HostValues SplineEngine::read_boxes_as(const Source& field, std::vector<TileBox>& boxes, std::vector<std::byte>& copy) {
-    std::vector<BoxToCopy> to_copy;
-    std::uint64_t n = 0;
-    for (TileBox& box : boxes) {
-        to_copy.push_back({box, n});
-        box.offset = room_before_boxes + n;
-        for (std::size_t a = 0, stride = 1; a < 4; stride *= box.edge[a++]) box.stride[a] = stride;
-        n += box.values();
-    }
-    auto* const device_boxes = workspace_.reserve<BoxToCopy>(source_, to_copy.size());
-    staging_.copy(device_boxes, to_copy.data(), to_copy.size() * sizeof(BoxToCopy), stream());
-    const CopyBoxesArguments<T> a{field.as<T>(), scratch_.reserve<T>(source_, n), device_boxes,
-                                  static_cast<std::uint32_t>(to_copy.size())};
-    copy_boxes(a, stream());
-    done("copy_boxes");
-    const std::uint64_t n_values = room_before_boxes + n;
-    copy.resize(static_cast<std::size_t>(n_values) * sizeof(T));
-    staging_.copy(copy.data() + room_before_boxes * sizeof(T), a.copy, static_cast<std::size_t>(n) * sizeof(T),
-                  stream());
-    return {copy.data(), n_values};
+    queue_.fetch(values, a.to, static_cast<std::size_t>(lattice.values()));
 }
 
 // Archives are mostly much smaller than they may be. Where there is too little memory for that, half as much is tried.
@@ -436,8 +436,11 @@ auto SplineEngine::with_batches(const Pyramid& pyramid, std::uint64_t value_byte
 }
 
 template <class T>
-std::optional<Encoded> SplineEngine::compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
-                                                 const Source& field, const Target& target, std::uint64_t capacity) {
+std::optional<Encoded> SplineEngine::compress_as(const Layout& layout, const Coding& coding, const Source& field,
+                                                 const Target& target, std::uint64_t capacity) {
+    const Pyramid pyramid(layout.ndim, layout.shape.data(), coding.spline.halved);
+    const Top top = tops_.write(layout, coding, pyramid,
+                                [&](void* values) { gather(pyramid.top(), field, static_cast<T*>(values)); });
     return with_batches(pyramid, sizeof(T), points_beside_tile, !field.on_device(),
                         [&](const std::vector<SplineBatch>& batches) {
                             return compress_in<T>(batches, coding, pyramid, top, field, target, capacity);
@@ -486,17 +489,17 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
     CUSZ_CUDA(cudaMemsetAsync(cleared, 0, sizeof *cleared, stream()));
 
     // Counting, then the model. No memory is allocated again while kernels are at work.
-    std::byte* const scratch = scratch_.reserve<std::byte>(
+    std::byte* const scratch = queue_.scratch.reserve<std::byte>(
         source_, std::max(counting.blocks * counting.scratch_bytes, writing.blocks * writing.scratch_bytes));
     auto* const states = states_.reserve<std::uint64_t>(source_, pyramid.n_tiles);
     auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
     // In batches, payloads of each take the place of those before.
     std::uint64_t room =
-        in_batches ? most_model_bytes + top.section.size() + index_bytes + (most_units + 1) / 2 * 4 : capacity;
+        in_batches ? v2::max_model_bytes + top.section.size() + index_bytes + (most_units + 1) / 2 * 4 : capacity;
     std::byte* const body = in_batches           ? archive_.reserve<std::byte>(source_, room)
                             : target.on_device() ? target.bytes()
                                                  : room_for_archive(room);
-    const auto upload_all = [&](auto* to, const auto* from, std::size_t count) { upload(to, from, count); };
+    const auto upload_all = [&](auto* to, const auto* from, std::size_t count) { queue_.upload(to, from, count); };
     Extents stride;
     if (!field.on_device() && !in_batches) load<T>(batches[0], pyramid.lattices[0], field, stride);
     const auto begin_batch = [&](const SplineBatch& batch, Progress& progress) {
@@ -568,7 +571,7 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
                      stream());
         done("write_spline");
         CUSZ_CUDA(cudaMemcpyAsync(&written, &cleared->written, sizeof written, cudaMemcpyDefault, stream()));
-        fetch(&chosen, model, 1);
+        queue_.fetch(&chosen, model, 1);
         const std::uint64_t before = chosen.bytes + top.section.size() + index_bytes, before_batch = before + units * 2;
         units += written.units;
         if (before + (units + 1) / 2 * 4 > capacity) return std::nullopt;
@@ -576,7 +579,7 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
             staging_.copy(target.bytes() + before_batch, body + before, static_cast<std::size_t>(written.units * 2),
                           stream());
     }
-    Encoded encoded{given, {}, 0, model_of(chosen).bytes()};
+    Encoded encoded{given, model_of(chosen).bytes(), 0};
     const std::uint64_t front = encoded.model.size() + top.section.size(), payloads_at = front + index_bytes,
                         total = payloads_at + (units + 1) / 2 * 4;
     if (!in_batches && total > room)
@@ -606,8 +609,13 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
 }
 
 template <class T>
-void SplineEngine::decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& from,
-                                 const Target& to) {
+void SplineEngine::decompress_as(const Frame& frame, const Source& from, const Target& to) {
+    const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), frame.coding.spline.halved);
+    const Top top = tops_.read(frame, pyramid, [&](void* target, std::size_t at, std::size_t bytes) {
+        if (!from.on_device()) return static_cast<void>(std::memcpy(target, from.bytes() + at, bytes));
+        staging_.copy(target, from.bytes() + at, bytes, stream());
+        queue_.wait();
+    });
     const bool on_host = !from.on_device() || (to.pointer != nullptr && !to.on_device());
     with_batches(pyramid, sizeof(T), 0, on_host, [&](const std::vector<SplineBatch>& batches) {
         decompress_in<T>(batches, frame, pyramid, top, from, to);
@@ -663,10 +671,11 @@ void SplineEngine::decompress_in(const std::vector<SplineBatch>& batches, const 
     auto* const starts = parts.take<std::uint64_t>(n_starts);
     auto* const tables = parts.take<DecodingTables>(1);
     auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
-    auto* const scratch = scratch_.reserve<std::byte>(source_, blocks * plan.scratch_bytes);
+    auto* const scratch = queue_.scratch.reserve<std::byte>(source_, blocks * plan.scratch_bytes);
     CUSZ_CUDA(cudaMemsetAsync(memory, 0, cleared_bytes, stream()));
     const MadeTables made = decoding_tables(RansModel::parse(frame.model));
-    upload(reinterpret_cast<std::byte*>(tables), reinterpret_cast<const std::byte*>(made.tables.get()), made.bytes);
+    queue_.upload(reinterpret_cast<std::byte*>(tables), reinterpret_cast<const std::byte*>(made.tables.get()),
+                  made.bytes);
     if (copy != nullptr) {
         staging_.copy(copy, index, static_cast<std::size_t>(index_bytes + ends[1] * 2), stream());
         index = copy;
@@ -702,7 +711,7 @@ void SplineEngine::decompress_in(const std::vector<SplineBatch>& batches, const 
     done("find_starts");
     const auto place = [&] {
         read.work.lattices = lattices.place(
-            arrays, [&](auto* target, const auto* source, std::size_t count) { upload(target, source, count); });
+            arrays, [&](auto* target, const auto* source, std::size_t count) { queue_.upload(target, source, count); });
     };
     std::size_t there = 0; // the batch whose payloads are on the device
     const auto begin_batch = [&](std::size_t k) {
@@ -730,7 +739,7 @@ void SplineEngine::decompress_in(const std::vector<SplineBatch>& batches, const 
         read_spline(read, n_axes, static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, read.work.n_tickets)),
                     stream());
         done("read_spline");
-        fetch(&outcome, cleared, 1);
+        queue_.fetch(&outcome, cleared, 1);
         check(outcome.of_index, outcome.result, n_units);
         const bool verify = frame.coding.lossless == CUSZ_LOSSLESS_NONE; // else the stored bytes were verified
         if (verify && k + 1 == batches.size() &&
@@ -763,3 +772,7 @@ void SplineEngine::decompress_in(const std::vector<SplineBatch>& batches, const 
 }
 
 } // namespace cusz::cuda
+
+std::unique_ptr<cusz::Engine> cusz::spline::on_device(cuda::Queue& queue, HostBackend& cpu) {
+    return std::make_unique<cuda::SplineEngine>(queue, cpu);
+}

@@ -8,34 +8,31 @@
 #include "archive/pyramid.hpp"
 #include "batches.hpp"
 #include "codec/backend.hpp"
-#include "device/device.hpp"
-#include "device/memory.hpp"
+#include "codec/spline/top.hpp"
+#include "codec/through_host.hpp"
+#include "device/queue.hpp"
 
 namespace cusz::cuda {
 
-class SplineEngine {
+using spline::Top;
+
+class SplineEngine final : public Engine {
 public:
-    // The memory that calls get and stage through is the backend's. All calls put their work on source.stream.
-    SplineEngine(const MemorySource& source, Staging& staging, const StageObserver& observer)
-        : source_(source), staging_(staging), observer_(observer) {}
+    SplineEngine(Queue& queue, HostBackend& cpu)
+        : queue_(queue), source_(queue.source), staging_(queue.staging), cpu_(cpu), tops_(cpu) {}
 
-    // As Backend's functions.
-    std::optional<Encoded> compress(const Layout& layout, const Coding& coding, const Pyramid& pyramid, const Top& top,
-                                    const Source& field, const Target& target, std::uint64_t capacity);
-    void decompress(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
-                    const Target& field);
-    void gather_points(cusz_dtype dtype, const Lattice& lattice, const Source& field, void* values);
-    // As a BoxReader, which puts the values of these boxes into `copy`.
-    HostValues read_boxes(cusz_dtype dtype, const Source& field, std::vector<TileBox>& boxes,
-                          std::vector<std::byte>& copy);
-
-    std::vector<DeviceBuffer*> buffers();
-    std::vector<const DeviceBuffer*> buffers() const;
+    // With too little memory on the device for a field on the host, the CPU does the work.
+    std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
+                                  const Target& target, std::uint64_t capacity,
+                                  std::optional<ValueRange>* range) override;
+    void decode(const Frame& frame, const Source& body, int threads, const Target& field) override;
+    std::size_t scratch_bytes() const override;
+    void release_scratch() override;
 
 private:
     template <class T>
-    std::optional<Encoded> compress_as(const Coding& coding, const Pyramid& pyramid, const Top& top,
-                                       const Source& field, const Target& target, std::uint64_t capacity);
+    std::optional<Encoded> compress_as(const Layout& layout, const Coding& coding, const Source& field,
+                                       const Target& target, std::uint64_t capacity);
     // Calls use(batches) with the whole field as one, and while that runs out of memory and something is on the host
     // (on_host) with batches, and with smaller ones. Throws MEMORY.
     template <class Use>
@@ -54,36 +51,26 @@ private:
     // The memory that holds a batch.
     void release_batch();
     template <class T>
-    void decompress_as(const Frame& frame, const Pyramid& pyramid, const Top& top, const Source& body,
-                       const Target& field);
+    void decompress_as(const Frame& frame, const Source& body, const Target& field);
     template <class T>
     void decompress_in(const std::vector<SplineBatch>& batches, const Frame& frame, const Pyramid& pyramid,
                        const Top& top, const Source& body, const Target& field);
     // Memory for an archive of up to `room` bytes, or a part of that: then `room` is less afterwards.
     std::byte* room_for_archive(std::uint64_t& room);
+    // Copies the points of a lattice out of a field, to the host.
     template <class T>
-    void gather_as(const Lattice& lattice, const Source& field, T* values);
-    template <class T>
-    HostValues read_boxes_as(const Source& field, std::vector<TileBox>& boxes, std::vector<std::byte>& copy);
+    void gather(const Lattice& lattice, const Source& field, T* values);
 
-    cudaStream_t stream() const { return source_.stream; }
-    void done(const char* stage) const {
-        if (observer_) observer_(stage);
-    }
-    template <class V>
-    void upload(V* to, const V* from, std::size_t n) {
-        CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));
-    }
-    template <class V>
-    void fetch(V* to, const V* from, std::size_t n) {
-        CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));
-        CUSZ_CUDA(cudaStreamSynchronize(stream()));
-    }
+    ThroughHost on_cpu();
+    cudaStream_t stream() const { return queue_.stream(); }
+    void done(const char* stage) const { queue_.done(stage); }
 
+    Queue& queue_;
     const MemorySource& source_;
     Staging& staging_;
-    const StageObserver& observer_;
-    DeviceBuffer field_, archive_, arrays_, workspace_, scratch_, states_;
+    HostBackend& cpu_;
+    spline::TopCoder tops_;
+    DeviceBuffer field_, archive_, arrays_, workspace_, states_;
 };
 
 } // namespace cusz::cuda

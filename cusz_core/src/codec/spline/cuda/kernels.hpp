@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "api/params.hpp"
 #include "archive/pyramid.hpp"
+#include "archive/quantiser.hpp"
 #include "codec/lorenzo/cuda/kernels.hpp"
 #include "codec/lorenzo/sample.hpp"
 #include "codec/spline/rans_model.hpp"

@@ -1,0 +1,105 @@
+// What a codec is: everything between a field and the part of an archive behind the common header. A codec is a frozen
+// triple of format version, predictor and coder, because these do not combine freely. Each has a folder beside this
+// file, with an engine for the CPU and perhaps one for devices, and a row in registry.cpp. framing.hpp puts archives
+// together and knows no codec by name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "data.hpp"
+
+namespace cusz {
+
+class HostBackend;
+namespace cuda {
+class Queue;
+}
+
+// What an engine has encoded: model and body are in place, and the header is written from this.
+struct Encoded {
+    Coding coding;                // before the lossless stage
+    std::vector<std::byte> model; // as the archive stores it, before the body
+    std::uint32_t payload_checksum = 0;
+};
+
+// What does a codec's work on one backend. Its memory is kept between calls; each instance belongs to one context.
+class Engine {
+public:
+    virtual ~Engine() = default;
+
+    // Encodes a non-empty field with error bound coding.eb > 0. coding provides mode, r, eb and special, bound and step
+    // if they are known, and what choose() has settled. The body is written to `target` behind room for the model.
+    // Returns nothing if that takes more than `capacity` bytes or the bound requires a raw archive; the memory may have
+    // been written to. range: if not null, gets the field's value range if that can be found on the way.
+    virtual std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
+                                          const Target& target, std::uint64_t capacity,
+                                          std::optional<ValueRange>* range) = 0;
+
+    // Decodes a body, before whose lossless stage frame.coding.body_bytes were. Without a field, only the payload
+    // checksum is verified, provided it is taken over tiles. Throws CORRUPT.
+    virtual void decode(const Frame& frame, const Source& body, int threads, const Target& field) = 0;
+
+    virtual std::size_t scratch_bytes() const = 0;
+    virtual void release_scratch() = 0;
+};
+
+// On the CPU, a codec can also choose, and decode part of a field.
+class HostEngine : public Engine {
+public:
+    // Settles what the codec decides by itself, from boxes of the field, which may lie elsewhere; coding: with bound
+    // and step settled. Returns whether this codec is to be used: if coding.predictor is auto, another may do better.
+    virtual bool choose(const Layout& layout, Coding& coding, const BoxReader& read, int threads);
+
+    // As decode, for a box of the field: tiles that do not meet it are verified, but not decoded.
+    virtual void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) = 0;
+
+    void decode(const Frame& frame, const Source& body, int threads, const Target& field) final {
+        decode_box(frame, body.bytes(), threads, whole(frame.layout, field.pointer));
+    }
+};
+
+// The tiles of a field, as cusz_inspect reports them.
+struct TileGrid {
+    std::uint64_t n = 0;
+    std::uint64_t shape[CUSZ_MAX_NDIM] = {}; // of a full one
+};
+
+// A row of the registry.
+struct Codec {
+    std::uint32_t version; // of the format
+    cusz_predictor predictor;
+    cusz_coder coder;
+
+    bool chooses;                    // its engine's choose() has to be asked
+    bool (*can_code)(const Layout&); // whether it takes fields of this shape, which are not empty
+
+    // Its header (archive/). model_bytes reads its size from the first header_bytes, and throws CORRUPT.
+    std::size_t header_bytes, max_model_bytes;
+    std::size_t (*model_bytes)(const void* header);
+    void (*read_header)(const void* header, Frame& frame);
+    void (*write_header)(void* archive, const Layout& layout, const Encoded& encoded);
+    TileGrid (*tiles)(const Layout& layout, const Coding& coding);
+
+    // Its engines. Without one for devices, the CPU's is used, and data on a device is copied.
+    std::unique_ptr<HostEngine> (*on_cpu)(HostBackend& backend);
+    std::unique_ptr<Engine> (*on_device)(cuda::Queue& queue, HostBackend& cpu);
+
+    std::size_t number() const; // of its row
+};
+
+// All codecs, in the order in which they are tried. The last one takes every field.
+std::span<const Codec> codecs();
+
+// Those that are tried, in this order, for what a caller asked for: the predictor's, and then the last one, as an
+// archive of another codec may turn out larger than the field. Throws UNSUPPORTED if no codec has the predictor.
+std::vector<const Codec*> codecs_for(cusz_predictor predictor);
+
+// The codec of an archive. Throws CORRUPT if there is none.
+const Codec& codec_of(std::uint32_t version, unsigned predictor, unsigned coder);
+
+} // namespace cusz

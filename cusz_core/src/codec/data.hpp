@@ -1,0 +1,88 @@
+// What codecs and backends work on: memory that a caller passes, boxes of fields, ranges of values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "archive/frame.hpp"
+#include "archive/tiling.hpp"
+
+namespace cusz {
+
+// Memory passed by a caller. Its location is queried once, at the start of the call (cusz.cpp).
+inline constexpr int host = -1; // in place of a device's number
+struct Source {
+    const void* pointer = nullptr;
+    int device = host;
+    const char* name = ""; // of the caller's parameter, for messages
+
+    bool on_device() const { return device != host; }
+    const std::byte* bytes() const { return static_cast<const std::byte*>(pointer); }
+    template <class T>
+    const T* as() const {
+        return static_cast<const T*>(pointer);
+    }
+};
+struct Target {
+    void* pointer = nullptr;
+    int device = host;
+    const char* name = "";
+
+    bool on_device() const { return device != host; }
+    std::byte* bytes() const { return static_cast<std::byte*>(pointer); }
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(pointer);
+    }
+    // The same memory from `offset` on.
+    Target at(std::size_t offset) const { return {bytes() + offset, device, name}; }
+    operator Source() const { return {pointer, device, name}; }
+};
+
+struct ValueRange {
+    double min = 0, max = 0;
+    std::uint64_t n_valid = 0;
+
+    // Widens it by the range of other values.
+    void add(const ValueRange& other) {
+        if (other.n_valid == 0) return;
+        min = n_valid == 0 || other.min < min ? other.min : min;
+        max = n_valid == 0 || other.max > max ? other.max : max;
+        n_valid += other.n_valid;
+    }
+};
+
+// Exponents of the smallest and the largest value; min > max: there is none.
+struct ExponentRange {
+    int min = 0, max = -1;
+};
+
+// A non-empty box of a field and the memory it goes to; arrays by dimension, slowest first.
+struct Selection {
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> start{}, count{};
+    std::array<std::uint64_t, CUSZ_MAX_NDIM> stride{}; // of the memory, in values
+    void* field = nullptr;
+};
+
+// The box that is a whole field.
+inline Selection whole(const Layout& layout, void* field) {
+    Selection all{.start = {}, .count = layout.shape, .stride = {}, .field = field};
+    std::uint64_t stride = 1;
+    for (auto d = static_cast<std::size_t>(layout.ndim); d-- > 0; stride *= all.count[d]) all.stride[d] = stride;
+    return all;
+}
+
+// n values on the host.
+struct HostValues {
+    const void* first = nullptr;
+    std::uint64_t n = 0;
+};
+// Makes boxes of a field readable on the host, until the next call, and sets where among the returned values they lie:
+// where they were, or copied, with as many values before them as positions may be counted from.
+using BoxReader = std::function<HostValues(std::vector<TileBox>& boxes)>;
+inline constexpr std::uint64_t room_before_boxes = 8 * max_tile_values;
+
+} // namespace cusz

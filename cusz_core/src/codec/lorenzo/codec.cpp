@@ -1,0 +1,16 @@
+#include "codec.hpp"
+
+#include "archive/tiling.hpp"
+
+namespace cusz::lorenzo {
+
+bool can_code(const Layout&) { return true; }
+
+TileGrid tiles(const Layout& layout, const Coding&) {
+    const Tiling tiling(layout.ndim, layout.shape.data());
+    TileGrid grid{.n = tiling.n_tiles()};
+    tiling.tile_shape(layout.ndim, layout.shape.data(), grid.shape);
+    return grid;
+}
+
+} // namespace cusz::lorenzo

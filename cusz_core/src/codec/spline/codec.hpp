@@ -1,0 +1,13 @@
+// The spline codec: interpolation over a pyramid of lattices, contexts, rANS coding (docs/format_v2.md).
+#pragma once
+
+#include "codec/codec.hpp"
+
+namespace cusz::spline {
+
+bool can_code(const Layout& layout);
+TileGrid tiles(const Layout& layout, const Coding& coding);
+std::unique_ptr<HostEngine> on_cpu(HostBackend& backend);
+std::unique_ptr<Engine> on_device(cuda::Queue& queue, HostBackend& cpu);
+
+} // namespace cusz::spline

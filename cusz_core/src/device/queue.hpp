@@ -1,0 +1,90 @@
+// Where a context's work on a device is done: one device, one stream, memory, and who watches. The backend and the
+// engines of all codecs share it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
+#include "codec/data.hpp"
+#include "device.hpp"
+#include "memory.hpp"
+
+namespace cusz::cuda {
+
+class Queue {
+public:
+    explicit Queue(int number) : device(number) {}
+
+    int device;
+    MemorySource source;
+    Staging staging;
+    StageObserver observer;
+    DeviceBuffer scratch; // whoever works last has it
+
+    cudaStream_t stream() const { return source.stream; }
+    void wait() const { CUSZ_CUDA(cudaStreamSynchronize(stream())); }
+    // Call after a stage has been enqueued on the stream.
+    void done(const char* stage) const {
+        if (observer) observer(stage);
+    }
+
+    // Runs work on the device. If it fails, none of it is still running: the caller may free the memory it passed.
+    template <class Work>
+    std::invoke_result_t<Work> run(const Work& work) {
+        const CurrentDevice current(device);
+        try {
+            return work();
+        } catch (...) {
+            static_cast<void>(cudaStreamSynchronize(stream()));
+            static_cast<void>(cudaGetLastError());
+            throw;
+        }
+    }
+
+    // Zeros on the device.
+    template <class V>
+    V* cleared(DeviceBuffer& buffer, std::uint64_t count) {
+        V* const memory = buffer.reserve<V>(source, count);
+        CUSZ_CUDA(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(count) * sizeof(V), stream()));
+        return memory;
+    }
+    // Copies n values between host and device; to the host once all previous work has finished.
+    template <class V>
+    void upload(V* to, const V* from, std::size_t n) {
+        CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));
+    }
+    template <class V>
+    void fetch(V* to, const V* from, std::size_t n) {
+        CUSZ_CUDA(cudaMemcpyAsync(to, from, n * sizeof(V), cudaMemcpyDefault, stream()));
+        wait();
+    }
+    template <class V>
+    V fetched(const V* from) {
+        V value;
+        fetch(&value, from, 1);
+        return value;
+    }
+
+    // Gives memory back. If the device is lost, so is its memory.
+    void release(std::initializer_list<DeviceBuffer*> buffers) noexcept {
+        try {
+            const CurrentDevice current(device);
+            for (DeviceBuffer* buffer : buffers) buffer->release(source);
+        } catch (const Error&) {
+            static_cast<void>(cudaGetLastError());
+        }
+    }
+};
+
+// Throws PARAMETER for memory on a device that is not aligned to so many bytes.
+inline void require_aligned(const Source& memory, std::size_t bytes) {
+    if (memory.on_device() && reinterpret_cast<std::uintptr_t>(memory.pointer) % bytes != 0)
+        fail(CUSZ_ERROR_PARAMETER, memory.name, " lies on a device and is not aligned to ", bytes, " bytes");
+}
+
+} // namespace cusz::cuda
