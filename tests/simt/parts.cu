@@ -77,11 +77,11 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
     const auto sum = std::make_unique<RansCounts>(), part = std::make_unique<RansCounts>();
     for (std::uint32_t lattice = 0; lattice < 3; ++lattice) {
         part->clear();
-        for (std::uint32_t c = row_of(lattice, 1); c < row_of(lattice, 1) + row_of(1, 1); ++c) {
-            std::copy_n(counts->symbol[c], n_symbols, part->symbol[c].begin());
+        for (std::uint32_t c = v2::row_of(lattice, 1); c < v2::row_of(lattice, 1) + v2::row_of(1, 1); ++c) {
+            std::copy_n(counts->symbol[c], v2::n_symbols, part->symbol[c].begin());
             part->used[c] = std::any_of(part->symbol[c].begin(), part->symbol[c].end(), [](auto n) { return n > 0; });
         }
-        for (std::uint32_t c = 0; c < n_group_contexts; ++c)
+        for (std::uint32_t c = 0; c < v2::n_group_contexts; ++c)
             std::copy_n(counts->group[lattice][c], 2, part->group[lattice > 0 ? 1 : 0][c].begin());
         sum->add(*part, weights[lattice], weights[lattice]);
     }
@@ -89,7 +89,7 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
     model->n_tables = chosen.n_tables;
     model->bytes = static_cast<std::uint32_t>(chosen.bytes().size());
     std::copy(chosen.significant.begin(), chosen.significant.end(), model->significant);
-    for (std::uint32_t t = 0; t < most_tables; ++t)
+    for (std::uint32_t t = 0; t < v2::max_tables; ++t)
         std::copy(chosen.frequency[t].begin(), chosen.frequency[t].end(), model->frequency[t]);
     std::copy(chosen.table.begin(), chosen.table.end(), model->table);
 
@@ -102,7 +102,7 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
         encoding->interval[entry] = (of_entry & 0xFFFF) | frequency << 16 | reciprocal << 32;
     }
     for (std::uint32_t t = 0; t < chosen.n_tables; ++t)
-        std::copy_n(writing->coded_as[t], n_symbols, encoding->coded_as[t]);
+        std::copy_n(writing->coded_as[t], v2::n_symbols, encoding->coded_as[t]);
     encoding->table_of = writing->table_of;
 }
 

@@ -13,7 +13,7 @@ void number_axes(const Extents& extent, std::uint32_t halved, Lattice& lattice) 
     std::size_t next = 0;
     for (const bool active : {true, false})
         for (std::uint32_t a = 0; a < 4; ++a)
-            if (((halved >> a & 1) != 0 && extent[a] >= least_halved_extent) == active) {
+            if (((halved >> a & 1) != 0 && extent[a] >= min_halved_extent) == active) {
                 lattice.axis[next++] = a;
                 lattice.n_active += active;
             }
@@ -44,7 +44,7 @@ std::uint32_t halvable_axes(int ndim, const std::uint64_t* shape, std::uint32_t 
     const Extents extent = extents_of(ndim, shape);
     std::uint32_t axes = 0, n = 0;
     for (std::uint32_t a = 0; a < 4; ++a)
-        if ((wanted >> a & 1) != 0 && extent[a] >= least_halved_extent && n < most_active_axes) {
+        if ((wanted >> a & 1) != 0 && extent[a] >= min_halved_extent && n < max_active_axes) {
             axes |= 1u << a;
             ++n;
         }

@@ -8,8 +8,8 @@
 
 namespace cusz {
 
-inline constexpr std::uint64_t least_halved_extent = 5;
-inline constexpr std::uint32_t most_active_axes = 3;
+inline constexpr std::uint64_t min_halved_extent = 5;
+inline constexpr std::uint32_t max_active_axes = 3;
 
 // By axis. In a Lattice the axes are numbered anew: the active ones first.
 using Extents = std::array<std::uint64_t, 4>;

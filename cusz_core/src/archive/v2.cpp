@@ -62,10 +62,10 @@ void read_header(const void* header, Frame& frame) {
     for (std::size_t a = 0; a < 8; ++a) {
         if ((c.spline.halved >> a & 1) == 0) continue;
         ++n_halved;
-        if (a >= 4 || extent[a] < least_halved_extent)
+        if (a >= 4 || extent[a] < min_halved_extent)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: axis ", a, " cannot be halved");
     }
-    if (n_halved == 0 || n_halved > most_active_axes)
+    if (n_halved == 0 || n_halved > max_active_axes)
         fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", n_halved, " halved axes");
     // Every tile has an index entry. This bounds the field that a body can declare.
     const Pyramid pyramid(frame.layout.ndim, frame.layout.shape.data(), c.spline.halved);

@@ -11,9 +11,8 @@ namespace cusz {
 
 namespace {
 
-constexpr Alphabet alphabet(default_r);
-using Frequencies = std::array<std::uint16_t, n_symbols>;
-using Histogram = std::array<std::uint64_t, n_symbols>;
+using Frequencies = std::array<std::uint16_t, v2::n_symbols>;
+using Histogram = std::array<std::uint64_t, v2::n_symbols>;
 
 class BitWriter {
 public:
@@ -66,25 +65,25 @@ private:
 
 // size_of and weight_of, looked up.
 struct Sizes {
-    std::array<std::uint16_t, rans_total + 1> of_frequency{};
-    std::array<std::uint32_t, n_symbols> of_code{};
+    std::array<std::uint16_t, v2::rans_total + 1> of_frequency{};
+    std::array<std::uint32_t, v2::n_symbols> of_code{};
     constexpr Sizes() {
-        for (std::uint32_t f = 1; f <= rans_total; ++f) of_frequency[f] = static_cast<std::uint16_t>(size_of(f));
-        for (std::uint32_t s = 0; s < n_symbols; ++s) of_code[s] = weight_of(s);
+        for (std::uint32_t f = 1; f <= v2::rans_total; ++f) of_frequency[f] = static_cast<std::uint16_t>(size_of(f));
+        for (std::uint32_t s = 0; s < v2::n_symbols; ++s) of_code[s] = weight_of(s);
     }
 };
 constexpr Sizes sizes{};
 
-// Frequencies that add up to rans_total; every symbol that is counted, or in every table, gets at least 1.
+// Frequencies that add up to v2::rans_total; every symbol that is counted, or in every table, gets at least 1.
 Frequencies normalised(const Histogram& counts) {
     Frequencies frequency{};
     const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-    std::int64_t left = rans_total;
-    std::array<std::uint16_t*, n_symbols> given{};
+    std::int64_t left = v2::rans_total;
+    std::array<std::uint16_t*, v2::n_symbols> given{};
     auto last = given.begin();
-    for (std::uint32_t s = 0; s < n_symbols; ++s) {
+    for (std::uint32_t s = 0; s < v2::n_symbols; ++s) {
         if (counts[s] == 0 && !in_every_table(s)) continue;
-        const std::uint64_t share = total == 0 ? 0 : (counts[s] * rans_total + total / 2) / total;
+        const std::uint64_t share = total == 0 ? 0 : (counts[s] * v2::rans_total + total / 2) / total;
         frequency[s] = static_cast<std::uint16_t>(std::max<std::uint64_t>(share, 1));
         left -= frequency[s];
         *last++ = &frequency[s];
@@ -102,7 +101,7 @@ Frequencies normalised(const Histogram& counts) {
 } // namespace
 
 void RansCounts::clear() {
-    for (std::uint32_t c = 0; c < n_contexts; ++c)
+    for (std::uint32_t c = 0; c < v2::n_contexts; ++c)
         if (used[c]) symbol[c].fill(0);
     used.fill(false);
     group = {};
@@ -113,13 +112,13 @@ void RansCounts::add(const RansCounts& other, std::uint64_t of_field, std::uint6
         for (std::size_t s = 0; s < sums.size(); ++s)
             sums[s] = static_cast<std::uint32_t>(std::min(counts[s] * weight + sums[s], std::uint64_t{UINT32_MAX}));
     };
-    for (std::uint32_t c = 0; c < n_contexts; ++c) {
-        const std::uint64_t weight = c < row_of(1, 1) ? of_field : of_coarser;
+    for (std::uint32_t c = 0; c < v2::n_contexts; ++c) {
+        const std::uint64_t weight = c < v2::row_of(1, 1) ? of_field : of_coarser;
         if (!other.used[c] || weight == 0) continue;
         add_to(symbol[c], other.symbol[c], weight);
         used[c] = true;
     }
-    for (std::size_t c = 0; c < n_group_contexts; ++c) {
+    for (std::size_t c = 0; c < v2::n_group_contexts; ++c) {
         add_to(group[0][c], other.group[0][c], of_field);
         add_to(group[1][c], other.group[1][c], of_coarser);
     }
@@ -130,14 +129,14 @@ std::vector<std::byte> RansModel::bytes() const {
     out.put(n_tables - 1, 4);
     if (n_tables > 1) {
         std::uint8_t before = 0;
-        for (std::size_t row = 0; row < n_contexts; row += n_activities) {
+        for (std::size_t row = 0; row < v2::n_contexts; row += v2::n_activities) {
             const auto same = [&](std::size_t i) {
-                return row == 0 ? table[i] == 0 : table[row + i] == table[row - n_activities + i];
+                return row == 0 ? table[i] == 0 : table[row + i] == table[row - v2::n_activities + i];
             };
             bool as_before = true;
-            for (std::size_t i = 0; i < n_activities; ++i) as_before = as_before && same(i);
+            for (std::size_t i = 0; i < v2::n_activities; ++i) as_before = as_before && same(i);
             out.put(!as_before, 1);
-            for (std::size_t i = row; i < row + n_activities; ++i) {
+            for (std::size_t i = row; i < row + v2::n_activities; ++i) {
                 if (!as_before) {
                     out.put(table[i] != before, 1);
                     if (table[i] != before) out.put(table[i], 4);
@@ -147,7 +146,7 @@ std::vector<std::byte> RansModel::bytes() const {
         }
     }
     for (std::size_t t = 0; t < n_tables; ++t) {
-        std::uint32_t first = 0, last = n_symbols - 1;
+        std::uint32_t first = 0, last = v2::n_symbols - 1;
         while (frequency[t][first] == 0) ++first;
         while (frequency[t][last] == 0) --last;
         out.put(first, 8);
@@ -169,11 +168,11 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
     model.n_tables = in.take(4) + 1;
     if (model.n_tables > 1) {
         std::uint8_t before = 0;
-        for (std::size_t row = 0; row < n_contexts; row += n_activities) {
+        for (std::size_t row = 0; row < v2::n_contexts; row += v2::n_activities) {
             const bool given = in.take(1) != 0;
-            for (std::size_t i = 0; i < n_activities; ++i) {
+            for (std::size_t i = 0; i < v2::n_activities; ++i) {
                 if (!given)
-                    before = row == 0 ? 0 : model.table[row - n_activities + i];
+                    before = row == 0 ? 0 : model.table[row - v2::n_activities + i];
                 else if (in.take(1) != 0)
                     before = static_cast<std::uint8_t>(in.take(4));
                 if (before >= model.n_tables) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a context has table ", before);
@@ -183,7 +182,7 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
     }
     for (std::size_t t = 0; t < model.n_tables; ++t) {
         const std::uint32_t first = in.take(8), last = first + in.take(8);
-        if (last >= n_symbols) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: table ", t, " has symbol ", last);
+        if (last >= v2::n_symbols) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: table ", t, " has symbol ", last);
         std::uint32_t total = 0;
         for (std::uint32_t s = first; s <= last; ++s) {
             const int width = static_cast<int>(in.take(4));
@@ -192,9 +191,10 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
             model.frequency[t][s] = static_cast<std::uint16_t>(f);
             total += f;
         }
-        if (total != rans_total)
+        if (total != v2::rans_total)
             fail(CUSZ_ERROR_CORRUPT, "corrupt archive: the frequencies of table ", t, " add up to ", total);
-        for (const std::uint32_t s : {alphabet.zero(), alphabet.escape(0), alphabet.escape(-1), alphabet.missing()})
+        for (const std::uint32_t s :
+             {v2::alphabet.zero(), v2::alphabet.escape(0), v2::alphabet.escape(-1), v2::alphabet.missing()})
             if (model.frequency[t][s] == 0) fail(CUSZ_ERROR_CORRUPT, "corrupt archive: table ", t, " lacks symbol ", s);
     }
     for (auto& g : model.significant) {
@@ -206,25 +206,25 @@ RansModel RansModel::parse(std::span<const std::byte> bytes) {
 }
 
 std::array<std::uint64_t, 3> coded_size(const RansModel& model, const RansCounts& counts) {
-    std::array<std::array<std::uint32_t, n_symbols>, most_tables> bits{};
+    std::array<std::array<std::uint32_t, v2::n_symbols>, v2::max_tables> bits{};
     for (std::uint32_t t = 0; t < model.n_tables; ++t)
-        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+        for (std::uint32_t s = 0; s < v2::n_symbols; ++s) {
             const bool escapes = model.frequency[t][s] == 0;
-            const std::uint32_t coded = escapes ? alphabet.escape(alphabet.meaning(s).leading) : s;
-            bits[t][s] = sizes.of_frequency[model.frequency[t][coded]] + 256 * alphabet.meaning(coded).extra_bits;
+            const std::uint32_t coded = escapes ? v2::alphabet.escape(v2::alphabet.meaning(s).leading) : s;
+            bits[t][s] = sizes.of_frequency[model.frequency[t][coded]] + 256 * v2::alphabet.meaning(coded).extra_bits;
         }
     std::array<std::uint64_t, 3> size{};
-    for (std::uint32_t c = 0; c < n_contexts; ++c) {
+    for (std::uint32_t c = 0; c < v2::n_contexts; ++c) {
         if (!counts.used[c]) continue;
         const auto& of_table = bits[model.table[c]];
         std::uint64_t sum = 0;
-        for (std::uint32_t s = 0; s < n_symbols; ++s) sum += std::uint64_t{counts.symbol[c][s]} * of_table[s];
-        size[c / row_of(1, 1)] += sum;
+        for (std::uint32_t s = 0; s < v2::n_symbols; ++s) sum += std::uint64_t{counts.symbol[c][s]} * of_table[s];
+        size[c / v2::row_of(1, 1)] += sum;
     }
-    for (std::size_t c = 0; c < n_group_contexts; ++c)
+    for (std::size_t c = 0; c < v2::n_group_contexts; ++c)
         for (std::size_t i = 0; i < 2; ++i) {
             const std::uint32_t g = model.significant[c];
-            size[i] += std::uint64_t{counts.group[i][c][0]} * sizes.of_frequency[rans_total - g];
+            size[i] += std::uint64_t{counts.group[i][c][0]} * sizes.of_frequency[v2::rans_total - g];
             size[i] += std::uint64_t{counts.group[i][c][1]} * sizes.of_frequency[g];
         }
     return size;
@@ -246,13 +246,13 @@ RansModel choose_model(const RansCounts& counts) {
     std::vector<Symbol> symbols;
     std::vector<Context> contexts;
     std::uint64_t n_values = 0;
-    for (std::uint32_t c = 0; c < n_contexts; ++c) {
+    for (std::uint32_t c = 0; c < v2::n_contexts; ++c) {
         Context context{.number = c, .first = symbols.size()};
         const auto& of_context = counts.symbol[c];
         if (!counts.used[c]) continue;
         constexpr std::uint32_t at_once = 15; // of which mostly none occurs
-        static_assert(n_symbols % at_once == 0);
-        for (std::uint32_t some = 0; some < n_symbols; some += at_once) {
+        static_assert(v2::n_symbols % at_once == 0);
+        for (std::uint32_t some = 0; some < v2::n_symbols; some += at_once) {
             if (std::all_of(&of_context[some], &of_context[some] + at_once, [](auto n) { return n == 0; })) continue;
             std::size_t last = symbols.size();
             symbols.resize(last + at_once);
@@ -272,7 +272,7 @@ RansModel choose_model(const RansCounts& counts) {
     std::stable_sort(contexts.begin(), contexts.end(),
                      [](const Context& a, const Context& b) { return a.mean() < b.mean(); });
     const std::uint64_t affordable = std::min<std::uint64_t>(n_values / 4096 + 2, contexts.size());
-    model.n_tables = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(affordable, 1, most_tables));
+    model.n_tables = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(affordable, 1, v2::max_tables));
     const std::uint32_t n_tables = model.n_tables;
 
     // At first every table gets about the same share of the bits.
@@ -295,9 +295,9 @@ RansModel choose_model(const RansCounts& counts) {
     // Then contexts go to the table that codes them shortest, twice.
     for (int round = 0; round < 2 && n_tables > 1; ++round) {
         // In f64, which is exact, as sums are below 2^52; for half of the tables at once, as there are often few.
-        constexpr std::uint32_t half = most_tables / 2;
-        std::array<std::array<double, most_tables>, n_symbols> bits{};
-        for (std::size_t s = 0; s < n_symbols; ++s)
+        constexpr std::uint32_t half = v2::max_tables / 2;
+        std::array<std::array<double, v2::max_tables>, v2::n_symbols> bits{};
+        for (std::size_t s = 0; s < v2::n_symbols; ++s)
             for (std::uint32_t t = 0; t < n_tables; ++t)
                 bits[s][t] = model.frequency[t][s] == 0 ? size_of_unknown : sizes.of_frequency[model.frequency[t][s]];
         for (const Context& c : contexts) {
@@ -318,25 +318,25 @@ RansModel choose_model(const RansCounts& counts) {
         make_tables();
     }
     // Contexts that do not occur take the table before them, which costs the fewest bits to say.
-    std::array<bool, n_contexts> occurs{};
+    std::array<bool, v2::n_contexts> occurs{};
     for (const Context& c : contexts) occurs[c.number] = true;
-    for (std::size_t c = 0; c < n_contexts; ++c)
+    for (std::size_t c = 0; c < v2::n_contexts; ++c)
         if (!occurs[c]) model.table[c] = c == 0 ? std::uint8_t{0} : model.table[c - 1];
-    for (std::size_t row = n_activities; row < n_contexts; row += n_activities) {
+    for (std::size_t row = v2::n_activities; row < v2::n_contexts; row += v2::n_activities) {
         bool none = true;
-        for (std::size_t i = row; i < row + n_activities; ++i) none = none && !occurs[i];
+        for (std::size_t i = row; i < row + v2::n_activities; ++i) none = none && !occurs[i];
         if (none)
-            std::copy_n(model.table.begin() + static_cast<std::ptrdiff_t>(row - n_activities), n_activities,
+            std::copy_n(model.table.begin() + static_cast<std::ptrdiff_t>(row - v2::n_activities), v2::n_activities,
                         model.table.begin() + static_cast<std::ptrdiff_t>(row));
     }
 
-    for (std::size_t c = 0; c < n_group_contexts; ++c) {
+    for (std::size_t c = 0; c < v2::n_group_contexts; ++c) {
         const auto number = [&](std::size_t flag) {
             return std::uint64_t{counts.group[0][c][flag]} + counts.group[1][c][flag];
         };
         const std::uint64_t significant = number(1), total = number(0) + significant;
-        const std::uint64_t g = total == 0 ? rans_total / 2 : (significant * rans_total + total / 2) / total;
-        model.significant[c] = static_cast<std::uint16_t>(std::clamp<std::uint64_t>(g, 1, rans_total - 1));
+        const std::uint64_t g = total == 0 ? v2::rans_total / 2 : (significant * v2::rans_total + total / 2) / total;
+        model.significant[c] = static_cast<std::uint16_t>(std::clamp<std::uint64_t>(g, 1, v2::rans_total - 1));
     }
     return model;
 }

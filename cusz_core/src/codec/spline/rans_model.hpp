@@ -10,47 +10,29 @@
 #include <vector>
 
 #include "archive/alphabet.hpp"
+#include "archive/v2.hpp"
 
 namespace cusz {
 
-inline constexpr std::uint32_t rans_bits = 12, rans_total = 1u << rans_bits, rans_low = 1u << 16;
-inline constexpr std::uint32_t n_symbols = Alphabet(default_r).size();
-inline constexpr std::uint32_t most_tables = 16, n_group_contexts = 16, most_lanes = 4;
-
-// A value's context is row_of(lattice, phase) + its place, S * 9 + N.
-inline constexpr std::uint32_t n_spreads = 8, n_activities = 9, n_places = n_spreads * n_activities;
-inline constexpr std::uint32_t n_contexts = 9 * n_places;
-constexpr std::uint32_t row_of(std::size_t lattice, std::uint32_t phase) {
-    return (static_cast<std::uint32_t>(lattice < 2 ? lattice : 2) * 3 + phase - 1) * n_places;
-}
-
 // The engines keep the place of a context in its row as S * 16 + N.
-inline constexpr std::uint32_t n_rows = n_contexts / n_places, engine_places = n_spreads * 16;
+inline constexpr std::uint32_t n_rows = v2::n_contexts / v2::n_places, engine_places = v2::n_spreads * 16;
 constexpr std::uint32_t context_of(std::uint32_t row, std::uint32_t engine_place) {
-    return row * n_places + (engine_place >> 4) * n_activities + (engine_place & 15);
+    return row * v2::n_places + (engine_place >> 4) * v2::n_activities + (engine_place & 15);
 }
-constexpr bool is_context(std::uint32_t engine_place) { return (engine_place & 15) < n_activities; }
+constexpr bool is_context(std::uint32_t engine_place) { return (engine_place & 15) < v2::n_activities; }
 
 // The table of a context, by its row and place.
 using TablesOfPlaces = std::array<std::array<std::uint8_t, engine_places>, n_rows>;
 
-// Entries of a symbol to be coded: table * 256 + symbol; a group's flag has the table most_tables + its context.
-inline constexpr std::uint32_t n_coding_tables = most_tables + n_group_contexts;
+// Entries of a symbol to be coded: table * 256 + symbol; a group's flag has the table v2::max_tables + its context.
+inline constexpr std::uint32_t n_coding_tables = v2::max_tables + v2::n_group_contexts;
 inline constexpr std::uint32_t idle_entry = n_coding_tables * 256; // changes nothing: its interval is all slots
-
-// The context of a group whose values' S + N add up to this.
-constexpr std::uint32_t group_context(std::uint32_t sum) {
-    if (sum == 0) return 0;
-    const int bits = static_cast<int>(std::bit_width(sum));
-    const int half_octave = 2 * (bits - 1) + (bits > 1 ? static_cast<int>(sum >> (bits - 2) & 1) : 0);
-    return static_cast<std::uint32_t>(half_octave < 4 ? 1 : half_octave > 18 ? 15 : half_octave - 3);
-}
 
 struct RansModel {
     std::uint32_t n_tables = 1;
-    std::array<std::uint8_t, n_contexts> table{};
-    std::array<std::array<std::uint16_t, n_symbols>, most_tables> frequency{};
-    std::array<std::uint16_t, n_group_contexts> significant{}; // frequency of a significant group
+    std::array<std::uint8_t, v2::n_contexts> table{};
+    std::array<std::array<std::uint16_t, v2::n_symbols>, v2::max_tables> frequency{};
+    std::array<std::uint16_t, v2::n_group_contexts> significant{}; // frequency of a significant group
 
     std::vector<std::byte> bytes() const;
     static RansModel parse(std::span<const std::byte> bytes); // throws CORRUPT
@@ -66,10 +48,10 @@ inline TablesOfPlaces tables_of_places(const RansModel& model) {
 
 // Symbols of the values in significant groups, and groups, by context.
 struct RansCounts {
-    std::array<std::array<std::uint32_t, n_symbols>, n_contexts> symbol{};
-    std::array<bool, n_contexts> used{}; // whether anything is counted there; of a small field, in few of them
+    std::array<std::array<std::uint32_t, v2::n_symbols>, v2::n_contexts> symbol{};
+    std::array<bool, v2::n_contexts> used{}; // whether anything is counted there; of a small field, in few of them
     // By lattice: 0, and the coarser ones.
-    std::array<std::array<std::array<std::uint32_t, 2>, n_group_contexts>, 2> group{};
+    std::array<std::array<std::array<std::uint32_t, 2>, v2::n_group_contexts>, 2> group{};
 
     void count(std::uint32_t context, std::uint32_t s) {
         ++symbol[context][s];
@@ -94,13 +76,13 @@ constexpr std::uint32_t log2_256(std::uint32_t n) {
 }
 
 // How many 2^-8 bits something of this frequency takes.
-constexpr std::uint32_t size_of(std::uint32_t frequency) { return rans_bits * 256 - log2_256(frequency); }
+constexpr std::uint32_t size_of(std::uint32_t frequency) { return v2::rans_bits * 256 - log2_256(frequency); }
 // What one of frequency 0 is taken to cost where contexts are given tables: about an escape.
 inline constexpr std::uint32_t size_of_unknown = 16 * 256;
 
 // About how many 2^-8 bits a code of this symbol has above code 0: log2(1 + |code|).
 constexpr std::uint32_t weight_of(std::uint32_t symbol) {
-    constexpr Alphabet alphabet(default_r);
+    constexpr Alphabet alphabet = v2::alphabet;
     if (symbol == alphabet.missing()) return 0;
     const auto [leading, extra] = alphabet.meaning(symbol);
     return log2_256(1 + static_cast<std::uint32_t>(leading < 0 ? -leading : leading)) + 256 * extra;
@@ -111,7 +93,7 @@ constexpr std::uint64_t share_of(std::uint64_t n, std::uint64_t size) { return s
 
 // Whether a symbol has a frequency above 0 in every table.
 constexpr bool in_every_table(std::uint32_t symbol) {
-    constexpr Alphabet alphabet(default_r);
+    constexpr Alphabet alphabet = v2::alphabet;
     return symbol == alphabet.zero() || symbol >= alphabet.escape(0); // the escapes, and the special value
 }
 

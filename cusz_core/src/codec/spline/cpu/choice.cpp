@@ -324,7 +324,7 @@ private:
                         const bool is_special = bits_of(*from) == q.special;
                         if (std::abs(t) <= Traits<T>::quantum_limit && !is_special) last = back;
                         arrays.value[to] = last;
-                        arrays.magnitude[to] = is_special ? special_magnitude : std::uint8_t{0};
+                        arrays.magnitude[to] = is_special ? v2::special_magnitude : std::uint8_t{0};
                         from += from_step;
                         to += to_step;
                     }

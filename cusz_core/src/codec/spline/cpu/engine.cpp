@@ -192,7 +192,7 @@ private:
             const bool is_finite = std::abs(given[j]) <= std::numeric_limits<T>::max();
             if (!is_special && is_finite) last = given[j];
             arrays.back().value[j] = last;
-            arrays.back().magnitude[j] = is_special ? special_magnitude : std::uint8_t{0};
+            arrays.back().magnitude[j] = is_special ? v2::special_magnitude : std::uint8_t{0};
             if (is_special || is_finite) continue;
             Patch patch{{}, bits_of(given[j])};
             std::uint64_t rest = j;

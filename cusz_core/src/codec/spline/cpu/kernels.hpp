@@ -49,7 +49,7 @@ struct Destination {
 // or raw values.
 template <class T>
 inline constexpr std::size_t longest_spline_payload =
-    4 + (1 + sizeof(T) / 2) * max_tile_values + 2 * max_tile_values + 2 * most_lanes + 2 * max_tile_values;
+    4 + (1 + sizeof(T) / 2) * max_tile_values + 2 * max_tile_values + 2 * v2::max_lanes + 2 * max_tile_values;
 // Units that a decoder may read beyond the end of a payload.
 inline constexpr std::size_t spline_margin_units = 64;
 

@@ -12,12 +12,6 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-template <class T>
-inline constexpr std::uint32_t units_of_value = sizeof(T) / 2;
-inline constexpr Alphabet rans_alphabet{default_r};
-inline constexpr std::uint32_t most_of_group = 64; // values
-enum TileKind : std::uint32_t { kind_coded = 0, kind_special = 1, kind_raw = 2 };
-
 // Calls use(geometry), a constant.
 template <class T, class Use>
 void with_geometry_of(const SplineTile<T>& tile, const Use& use) {
@@ -104,20 +98,21 @@ void put_in_order(const Lattice& lattice, const SplineTile<T>& tile, std::uint32
     if constexpr (geometry == Geometry::full_3d) { // rows are one of each of four groups' rows of four
         for_classes(tile, phase, [&](std::uint32_t c) {
             const ClassBox box = box_of<geometry>(tile, c);
-            for (std::uint32_t y = 0; y < box.n[1]; y += 4, to += 4 * most_of_group)
+            for (std::uint32_t y = 0; y < box.n[1]; y += 4, to += 4 * v2::max_group_values)
                 for (std::uint32_t z = 0; z < 4; ++z) {
                     Marks of_group[4];
                     transpose_fours(from + box.at(0, y, z, 0), box.stride[1], of_group);
-                    for (std::size_t g = 0; g < 4; ++g) store_marks(to + 16 * z + g * most_of_group, of_group[g]);
+                    for (std::size_t g = 0; g < 4; ++g)
+                        store_marks(to + 16 * z + g * v2::max_group_values, of_group[g]);
                 }
         });
     } else if constexpr (geometry == Geometry::full_2d) { // the same with rows of eight
         for_classes(tile, phase, [&](std::uint32_t c) {
             const ClassBox box = box_of<geometry>(tile, c);
-            for (std::uint32_t y = 0; y < box.n[1]; y += 8, to += 4 * most_of_group)
+            for (std::uint32_t y = 0; y < box.n[1]; y += 8, to += 4 * v2::max_group_values)
                 for (std::uint32_t in_group = 0; in_group < 8; ++in_group)
                     for (std::size_t group = 0; group < 4; ++group)
-                        std::memcpy(to + group * most_of_group + 8 * in_group,
+                        std::memcpy(to + group * v2::max_group_values + 8 * in_group,
                                     from + box.at(8 * static_cast<std::uint32_t>(group), y + in_group, 0, 0), 8);
         });
     } else {

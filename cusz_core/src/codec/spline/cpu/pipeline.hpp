@@ -35,8 +35,8 @@ struct CodesOfGroup {
 
 [[gnu::always_inline]] inline CodesOfGroup look_at_group(const std::uint8_t* direct, std::uint32_t n) {
     std::uint8_t different = 0;
-    for (std::uint32_t x = 0; x < most_of_group; ++x)
-        different |= static_cast<std::uint8_t>(x < n ? direct[x] ^ rans_alphabet.zero() : 0);
+    for (std::uint32_t x = 0; x < v2::max_group_values; ++x)
+        different |= static_cast<std::uint8_t>(x < n ? direct[x] ^ v2::alphabet.zero() : 0);
     return {different != 0, (different & not_direct) == 0};
 }
 
@@ -190,13 +190,13 @@ void keep_class(const Lattice& lattice, const Quantiser<T>& q, const T* field, S
         for (std::uint32_t x = 0; x < tile.box[c].n[0]; ++x) {
             const std::size_t at = tile.box[c].at(x, y, z, w);
             keep_value(q, tile, at, bits_of(rows.row(y, z, w)[x * 2 * rows.step]));
-            tile.magnitude[at] = tile.scratch.code[at] == missing_code ? special_magnitude : std::uint8_t{0};
+            tile.magnitude[at] = tile.scratch.code[at] == missing_code ? v2::special_magnitude : std::uint8_t{0};
         }
     });
 }
 
 // Where a run of entries may begin.
-inline std::uint32_t next_run(std::uint32_t at) { return (at + most_lanes - 1) / most_lanes * most_lanes; }
+inline std::uint32_t next_run(std::uint32_t at) { return (at + v2::max_lanes - 1) / v2::max_lanes * v2::max_lanes; }
 
 template <Geometry geometry, class T>
 std::uint32_t count_groups(const Lattice& lattice, const SplineTile<T>& tile, std::uint32_t phase) {
@@ -220,13 +220,13 @@ std::uint32_t get_codes(const SplineTile<T>& tile, const ClassBox& box, const Gr
 template <class T>
 [[gnu::noinline]] void count_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                    const std::uint8_t* place, std::uint32_t row, RansCounts& counts) {
-    std::int32_t codes[most_of_group + lane_room];
+    std::int32_t codes[v2::max_group_values + lane_room];
     const std::uint32_t n = get_codes(tile, box, g, codes);
-    std::uint8_t symbol[most_of_group + lane_room];
+    std::uint8_t symbol[v2::max_group_values + lane_room];
     for (std::uint32_t x = 0; x < n; x += lane_room)
         store_marks(symbol + x, SymbolsOfCodes(Codes::load(codes + x)).symbol);
     for (std::uint32_t x = 0; x < n; ++x) {
-        const std::uint32_t s = codes[x] == missing_code ? rans_alphabet.missing() : symbol[x];
+        const std::uint32_t s = codes[x] == missing_code ? v2::alphabet.missing() : symbol[x];
         counts.count(context_of(row, place[x]), s);
     }
 }
@@ -235,7 +235,7 @@ template <class T>
 [[gnu::always_inline]] inline ByteLanes::Bytes is_escaped(const RansWriting& writing, ByteLanes::Bytes table,
                                                           ByteLanes::Bytes symbol, ByteLanes::Bytes bucket) {
     using Bytes = ByteLanes::Bytes;
-    constexpr auto zero = static_cast<std::uint8_t>(rans_alphabet.zero());
+    constexpr auto zero = static_cast<std::uint8_t>(v2::alphabet.zero());
     const Bytes magnitude = symbol < zero ? zero - symbol : symbol - zero;
     const auto is_direct = reinterpret_cast<Bytes>(bucket == 0);
     return (is_direct & reinterpret_cast<Bytes>(magnitude > ByteLanes::look_up_16(writing.direct_reach, table))) |
@@ -269,8 +269,8 @@ template <class T>
                                             const RansWriting& writing, std::uint32_t row, std::uint16_t* entry,
                                             ExtraBitWriter& extra) {
     using L = ByteLanes;
-    alignas(64) std::uint8_t symbol[most_of_group + vector_room], bucket[most_of_group + vector_room];
-    std::uint32_t value[most_of_group + lane_room], bits[most_of_group + lane_room];
+    alignas(64) std::uint8_t symbol[v2::max_group_values + vector_room], bucket[v2::max_group_values + vector_room];
+    std::uint32_t value[v2::max_group_values + lane_room], bits[v2::max_group_values + lane_room];
     for (std::uint32_t x = 0; x < n; x += lane_room) {
         const SymbolsOfCodes of(Codes::load(codes + x));
         store_marks(symbol + x, of.symbol);
@@ -316,17 +316,17 @@ inline std::uint32_t take_out_missing(const std::int32_t* codes, std::uint32_t n
 // Gives missing codes their symbol.
 inline void put_missing(const std::int32_t* codes, std::uint32_t n, std::uint16_t* entry) {
     for (std::uint32_t x = 0; x < n; ++x)
-        entry[x] = static_cast<std::uint16_t>(codes[x] == missing_code ? (entry[x] & 0xFF00) | rans_alphabet.missing()
+        entry[x] = static_cast<std::uint16_t>(codes[x] == missing_code ? (entry[x] & 0xFF00) | v2::alphabet.missing()
                                                                        : entry[x]);
 }
 
 // The symbol of a code that has extra bits, or of a special value; puts the bits.
 inline std::uint32_t put_large(const RansWriting& writing, std::uint32_t table, std::int32_t code,
                                ExtraBitWriter& extra) {
-    std::uint32_t s = rans_alphabet.symbol(code);
-    if (s == rans_alphabet.missing()) return s;
+    std::uint32_t s = v2::alphabet.symbol(code);
+    if (s == v2::alphabet.missing()) return s;
     s = writing.coded_as[table][s];
-    const std::uint32_t bits = rans_alphabet.meaning(s).extra_bits;
+    const std::uint32_t bits = v2::alphabet.meaning(s).extra_bits;
     extra.put(static_cast<std::uint32_t>(code) & ((1u << bits) - 1), bits);
     return s;
 }
@@ -336,9 +336,9 @@ template <class T>
 [[gnu::noinline]] std::uint32_t list_large(const SplineTile<T>& tile, const ClassBox& box, const Group& g,
                                            const std::uint8_t* place, std::uint32_t row, const RansWriting& writing,
                                            std::uint16_t* entry, ExtraBitWriter& given) {
-    std::int32_t codes[most_of_group + lane_room];
+    std::int32_t codes[v2::max_group_values + lane_room];
     const std::uint32_t n = get_codes(tile, box, g, codes);
-    std::int32_t present[most_of_group + lane_room]; // 0 in place of missing ones
+    std::int32_t present[v2::max_group_values + lane_room]; // 0 in place of missing ones
     const std::uint32_t n_special = tile.has_special ? take_out_missing(codes, n, present) : 0;
     ExtraBitWriter extra = given; // not the caller's, which stores might change, as far as C++ knows
     if (list_own(n_special > 0 ? present : codes, place, n, writing, row, entry, extra)) {
@@ -377,7 +377,7 @@ std::uint32_t code_phases_of(const SplineCoder<T>& coder, std::size_t i, const T
             values = {next_run(flags.first + count_groups<geometry>(lattice, tile, phase)), 0};
         }
         std::uint32_t first = 0;
-        const std::uint32_t row = row_of(i, phase) / n_places;
+        const std::uint32_t row = v2::row_of(i, phase) / v2::n_places;
         for_groups<geometry>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
             const std::uint32_t n = g.values();
             const std::uint8_t* const place = tile.scratch.in_order.place + first;
@@ -388,7 +388,8 @@ std::uint32_t code_phases_of(const SplineCoder<T>& coder, std::size_t i, const T
             if (counts != nullptr)
                 ++counts->group[i > 0][context][significant];
             else
-                entry[flags.first + flags.n++] = static_cast<std::uint16_t>((most_tables + context) << 8 | significant);
+                entry[flags.first + flags.n++] =
+                    static_cast<std::uint16_t>((v2::max_tables + context) << 8 | significant);
             if (!significant) return;
             if (counts != nullptr) {
                 if (all_direct)
@@ -438,7 +439,7 @@ void count_tile(const SplineCoder<T>& coder, std::size_t i, const LatticeTile& p
 template <class T>
 std::uint32_t put_values(std::uint16_t* to, const typename Traits<T>::Bits* bits, std::uint32_t n) {
     std::memcpy(to, bits, n * sizeof(T));
-    return n * units_of_value<T>;
+    return n * v2::units_of_value<T>;
 }
 
 // Lists a tile's entries. Returns the units of extra bits.
@@ -473,25 +474,24 @@ template <class T>
 void write_front(SplineTile<T>& tile, std::uint32_t n_extra, SplineOutput<T>& output) {
     RansSequence& sequence = output.sequence;
     const std::uint32_t n = output.n_significant;
-    sequence.lanes = n <= most_for_one_lane ? 1 : n <= 2 * most_for_one_lane ? 2 : most_lanes;
+    sequence.lanes = n <= most_for_one_lane ? 1 : n <= 2 * most_for_one_lane ? 2 : v2::max_lanes;
     sequence.words = std::end(output.room);
     std::uint16_t* const payload = output.room;
-    std::uint32_t header = kind_coded | static_cast<std::uint32_t>(std::bit_width(sequence.lanes) - 1) << 2, at = 1;
-    if (tile.n_verbatim > 0) {
-        header |= 1u << 4;
+    const v2::TileHeader header{.lanes = sequence.lanes, .has_verbatim = tile.n_verbatim > 0, .has_extra = n_extra > 0};
+    std::uint32_t at = 1;
+    if (header.has_verbatim) {
         sort_verbatim(tile);
         payload[at++] = static_cast<std::uint16_t>(tile.n_verbatim);
         std::memcpy(payload + at, tile.verbatim_at, tile.n_verbatim * 2);
         at += tile.n_verbatim;
         at += put_values<T>(payload + at, tile.verbatim, tile.n_verbatim);
     }
-    if (n_extra > 0) {
-        header |= 1u << 5;
+    if (header.has_extra) {
         payload[at++] = static_cast<std::uint16_t>(n_extra);
         std::memcpy(payload + at, tile.scratch.extra, n_extra * 2);
         at += n_extra;
     }
-    payload[0] = static_cast<std::uint16_t>(header);
+    payload[0] = static_cast<std::uint16_t>(header.word());
     output.n_front = at;
 }
 
@@ -518,7 +518,7 @@ std::uint32_t write_raw(const SplineCoder<T>& coder, std::size_t i, std::uint64_
     const Quantiser<T>& q = coder.quantiser[i];
     begin_tile(lattice, number, tile);
     load_coarse(lattice, coarse, tile);
-    payload[0] = kind_raw;
+    payload[0] = v2::tile_raw;
     std::uint32_t at = 1;
     for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
         for_classes(tile, phase, [&](std::uint32_t c) {
@@ -529,7 +529,7 @@ std::uint32_t write_raw(const SplineCoder<T>& coder, std::size_t i, std::uint64_
         for_groups<Geometry::any>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
             for_values_of(lattice, tile, c, g, [&](std::size_t, std::size_t in_field) {
                 std::memcpy(payload + at, field + in_field, sizeof(T));
-                at += units_of_value<T>;
+                at += v2::units_of_value<T>;
             });
         });
     }
@@ -556,7 +556,7 @@ std::uint32_t write_tiles(const SplineCoder<T>& coder, std::size_t i, std::uint6
                           SplinePayload* payloads, Counts& counts) {
     constexpr std::uint32_t at_once = RansEncoder::most_at_once;
     static_assert(at_once <= tiles_at_once);
-    static constexpr std::uint16_t all_special_payload = kind_special;
+    static constexpr std::uint16_t all_special_payload = v2::tile_special;
     RansSequence* sequences[at_once];
     std::uint32_t n_tiles = 0, n_outputs = 0;
     for (; n_tiles < n && n_outputs < at_once; ++n_tiles) {
@@ -577,7 +577,7 @@ std::uint32_t write_tiles(const SplineCoder<T>& coder, std::size_t i, std::uint6
         SplineOutput<T>& output = outputs[j];
         SplinePayload& payload = payloads[output.tile - first];
         payload.n = output.n_front + static_cast<std::uint32_t>(std::end(output.room) - output.sequence.words);
-        if (payload.n < 1 + output.n_values * units_of_value<T>) {
+        if (payload.n < 1 + output.n_values * v2::units_of_value<T>) {
             std::uint16_t* const begin = output.sequence.words - output.n_front;
             std::memmove(begin, output.room, output.n_front * 2);
             payload.units = begin;

@@ -339,14 +339,14 @@ void load_coarse(const Lattice& lattice, const LatticeArrays<T>& coarse, SplineT
                 const Marks marks = load_marks(coarse.magnitude + from + x) & first_lanes(n[0] - x);
                 store_marks(m + x, marks);
                 any |= marks;
-                special |= reinterpret_cast<Marks>(marks == special_magnitude);
+                special |= reinterpret_cast<Marks>(marks == v2::special_magnitude);
             }
         } else {
             for (std::uint32_t x = 0; x < n[0]; ++x) to[x] = coarse.value[from + x * s[0]];
             for (std::uint32_t x = 0; x < n[0]; ++x) {
                 m[x] = coarse.magnitude[from + x * s[0]];
                 any[0] |= m[x];
-                special[0] |= m[x] == special_magnitude;
+                special[0] |= m[x] == v2::special_magnitude;
             }
         }
     });
@@ -634,7 +634,7 @@ inline ByteLanes::Bytes magnitudes_of_direct(ByteLanes::Bytes direct) {
 // A bit for each of 64 symbols that is not a code kept so, nor, if there are missing values, their symbol.
 template <bool with_missing>
 std::uint64_t not_direct_bits(const std::uint8_t* symbol) {
-    constexpr auto missing = static_cast<std::uint8_t>(Alphabet(default_r).missing());
+    constexpr auto missing = static_cast<std::uint8_t>(v2::alphabet.missing());
     std::uint64_t bits = 0;
     for (std::uint32_t x = 0; x < 64; x += ByteLanes::n) {
         const auto v = ByteLanes::load(symbol + x);
@@ -644,7 +644,6 @@ std::uint64_t not_direct_bits(const std::uint8_t* symbol) {
     }
     return bits;
 }
-inline constexpr std::int32_t largest_code = 1048575;
 
 // Symbols and extra bits of codes (version 1's format, section 6): the exponent and the first two bits of the mantissa,
 // as f32, say which of the four buckets of an octave a code is in.
@@ -653,8 +652,7 @@ struct SymbolsOfCodes {
     Codes extra, extra_bits;
 
     explicit SymbolsOfCodes(const Codes& codes) {
-        constexpr Alphabet alphabet{default_r};
-        constexpr std::int32_t direct = static_cast<std::int32_t>(alphabet.direct()), exponent = 127;
+        constexpr std::int32_t direct = static_cast<std::int32_t>(v2::alphabet.direct()), exponent = 127;
         Codes symbols, buckets;
         for (std::uint32_t i = 0; i < Codes::parts; ++i) {
             const Codes::Part code = codes.part[i], negative = code >> 31, m = code ^ negative,
@@ -681,7 +679,7 @@ template <class T>
 CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
     const T t = (d - p) * q.inv;
     const CodedValue<T> stored{true, 0, std::abs(d) <= std::numeric_limits<T>::max() ? d : p};
-    if (!(std::abs(t) <= T(largest_code))) return stored;
+    if (!(std::abs(t) <= T(v2::max_code))) return stored;
     const T k = (t + Traits<T>::rounder) - Traits<T>::rounder;
     const T back = p + k * q.step, r = d - back;
     bool good = std::abs(r) < q.e;
@@ -709,7 +707,7 @@ public:
         using Ints = typename L::Ints;
         const Values p = L::template load<Values>(value);
         const Values t = (v - p) * inv_, k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * step_;
-        Ints fine = (L::absolute(t) <= T(largest_code)) & (L::absolute(v - back) < e_) &
+        Ints fine = (L::absolute(t) <= T(v2::max_code)) & (L::absolute(v - back) < e_) &
                     (reinterpret_cast<Ints>(v) != special_);
         if (n < L::n) fine &= L::counted() < static_cast<typename L::Int>(n); // what follows the row stays as it is
         L::store(value, fine ? back : p);

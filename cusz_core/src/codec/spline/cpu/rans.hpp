@@ -84,7 +84,7 @@ private:
     // Words are written before `end`.
     RansEncoder(const RansWriting& writing, std::uint32_t lanes, std::uint16_t* end)
         : writing_(writing), lanes_(lanes), words_(end) {
-        for (auto& state : state_) state = rans_low;
+        for (auto& state : state_) state = v2::rans_low;
     }
 
     void run(const std::uint16_t* entry, std::uint32_t n) {
@@ -147,13 +147,13 @@ private:
         return n;
     }
 
-    // Makes every step one of most_lanes entries, with idle ones where a lane has none, and appends idle steps.
+    // Makes every step one of v2::max_lanes entries, with idle ones where a lane has none, and appends idle steps.
     static void fill_steps(RansSequence& of, std::uint32_t n_steps) {
         std::uint32_t step = steps(of);
-        std::fill(of.entry + step * most_lanes, of.entry + n_steps * most_lanes,
+        std::fill(of.entry + step * v2::max_lanes, of.entry + n_steps * v2::max_lanes,
                   static_cast<std::uint16_t>(idle_entry));
         for (std::uint32_t r = of.n_runs; r-- > 0;) { // backwards, since entries move back
-            const std::uint32_t n = of.run[r].n, n_in_place = of.lanes == most_lanes ? n / most_lanes : 0;
+            const std::uint32_t n = of.run[r].n, n_in_place = of.lanes == v2::max_lanes ? n / v2::max_lanes : 0;
             std::uint32_t j = (n + of.lanes - 1) / of.lanes;
             for (; j > n_in_place; --j) {
                 const std::uint32_t done = (j - 1) * of.lanes;
@@ -161,7 +161,7 @@ private:
                 std::memcpy(&four, of.entry + of.run[r].first + done, sizeof four);
                 const std::uint64_t own = ~std::uint64_t{0} >> (64 - 16 * std::min(of.lanes, n - done));
                 four = (four & own) | (idle_entry * 0x0001000100010001ull & ~own);
-                std::memcpy(of.entry + --step * most_lanes, &four, sizeof four);
+                std::memcpy(of.entry + --step * v2::max_lanes, &four, sizeof four);
             }
             step -= n_in_place;
         }
@@ -169,7 +169,7 @@ private:
 
     // As many tiles to a vector as it has 128 bits, each for a tile's lanes. The first tile has the most steps.
     static void side_by_side(const RansWriting& writing, RansSequence* const* of, std::uint32_t n_tiles) {
-        static_assert(most_lanes == 4);
+        static_assert(v2::max_lanes == 4);
         constexpr std::uint32_t n_vectors = most_at_once / States::tiles;
         const std::uint32_t n_steps = steps(**of);
         const std::uint16_t* entry[most_at_once];
@@ -177,14 +177,14 @@ private:
         for (std::uint32_t t = 0; t < most_at_once; ++t) {
             RansSequence& sequence = *of[t < n_tiles ? t : 0]; // spare lanes do what the first tile's do, and where
             if (t < n_tiles) fill_steps(sequence, n_steps);
-            entry[t] = sequence.entry + n_steps * most_lanes;
+            entry[t] = sequence.entry + n_steps * v2::max_lanes;
             words[t] = sequence.words;
         }
         States x[n_vectors];
         for (std::uint32_t step = 0; step < n_steps; ++step)
             for (std::uint32_t v = 0; v < n_vectors; ++v)
                 x[v].step(writing, entry + States::tiles * v, words + States::tiles * v);
-        alignas(64) std::uint32_t states[most_at_once][most_lanes];
+        alignas(64) std::uint32_t states[most_at_once][v2::max_lanes];
         for (std::uint32_t v = 0; v < n_vectors; ++v) x[v].store(states[States::tiles * v]);
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             const std::uint32_t bytes = of[t]->lanes * 4;
@@ -196,7 +196,7 @@ private:
     // A tile's frequencies and starts of the step before `entry`, which is moved there. Loaded one by one, which on
     // Zen 4 is faster than a gather.
     [[gnu::always_inline]] static __m128i intervals_of_step(const RansWriting& writing, const std::uint16_t*& entry) {
-        entry -= most_lanes;
+        entry -= v2::max_lanes;
         const auto of_lane = [&](std::size_t lane) {
             return static_cast<int>(writing.frequency_and_start[entry[lane]]);
         };
@@ -214,7 +214,7 @@ private:
 #ifdef __AVX512F__
     struct States {
         static constexpr std::uint32_t tiles = 4;
-        __m512i x = _mm512_set1_epi32(rans_low);
+        __m512i x = _mm512_set1_epi32(v2::rans_low);
 
         void store(std::uint32_t* to) const { _mm512_store_si512(to, x); }
 
@@ -237,15 +237,15 @@ private:
             const __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, frequency));
             const __mmask16 too_small = _mm512_cmpge_epu32_mask(rest, frequency);
             const __m512i next =
-                _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, rans_bits), rest), start);
+                _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(quotient, v2::rans_bits), rest), start);
             x = _mm512_mask_add_epi32(next, too_small, next,
-                                      _mm512_sub_epi32(_mm512_set1_epi32(rans_total), frequency));
+                                      _mm512_sub_epi32(_mm512_set1_epi32(v2::rans_total), frequency));
         }
     };
 #else
     struct States {
         static constexpr std::uint32_t tiles = 2;
-        __m256i x = _mm256_set1_epi32(rans_low);
+        __m256i x = _mm256_set1_epi32(v2::rans_low);
 
         void store(std::uint32_t* to) const { _mm256_store_si256(reinterpret_cast<__m256i*>(to), x); }
 
@@ -268,8 +268,8 @@ private:
             const __m256i quotient = _mm256_cvttps_epi32(_mm256_div_ps(whole, _mm256_cvtepi32_ps(frequency)));
             const __m256i rest = _mm256_sub_epi32(x, _mm256_mullo_epi32(quotient, frequency));
             const __m256i next =
-                _mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(quotient, rans_bits), rest), start);
-            const __m256i one_more = _mm256_sub_epi32(_mm256_set1_epi32(rans_total), frequency);
+                _mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(quotient, v2::rans_bits), rest), start);
+            const __m256i one_more = _mm256_sub_epi32(_mm256_set1_epi32(v2::rans_total), frequency);
             const __m256i is_right = _mm256_cmpgt_epi32(frequency, rest), too_large = _mm256_srai_epi32(rest, 31);
             x = _mm256_sub_epi32(_mm256_add_epi32(next, _mm256_andnot_si256(is_right, one_more)),
                                  _mm256_and_si256(too_large, one_more));
@@ -280,7 +280,7 @@ private:
 
     const RansWriting& writing_;
     std::uint32_t lanes_;
-    std::uint32_t state_[most_lanes];
+    std::uint32_t state_[v2::max_lanes];
     std::uint16_t* words_;
 };
 
@@ -291,10 +291,10 @@ public:
 
     RansDecoder() = default;
     RansDecoder(const RansReading& reading, std::uint32_t lanes, const std::uint16_t* words, const std::uint16_t* end)
-        : reading_(&reading), lanes_(std::min(lanes, most_lanes)), words_(words), end_(end) {
+        : reading_(&reading), lanes_(std::min(lanes, v2::max_lanes)), words_(words), end_(end) {
         for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
             state_[lane] = words_[0] | std::uint32_t{words_[1]} << 16;
-            good_ = good_ && state_[lane] >= rans_low;
+            good_ = good_ && state_[lane] >= v2::rans_low;
             words_ += 2;
         }
     }
@@ -303,10 +303,10 @@ public:
     void flags(const std::uint8_t* context, std::uint32_t n, std::uint8_t* flag) {
         for (std::uint32_t j = 0; j < n && good_; ++j) {
             std::uint32_t& x = state_[j & (lanes_ - 1)];
-            const std::uint32_t g = reading_->model.significant[context[j]], slot = x % rans_total;
-            flag[j] = slot >= rans_total - g;
-            x = flag[j] != 0 ? g * (x >> rans_bits) + slot - (rans_total - g)
-                             : (rans_total - g) * (x >> rans_bits) + slot;
+            const std::uint32_t g = reading_->model.significant[context[j]], slot = x % v2::rans_total;
+            flag[j] = slot >= v2::rans_total - g;
+            x = flag[j] != 0 ? g * (x >> v2::rans_bits) + slot - (v2::rans_total - g)
+                             : (v2::rans_total - g) * (x >> v2::rans_bits) + slot;
             renew(x, words_);
             good_ = words_ <= end_;
         }
@@ -343,7 +343,7 @@ public:
     // Whether everything was read, and nothing else.
     bool finished() const {
         bool done = good_ && words_ == end_;
-        for (std::uint32_t lane = 0; lane < lanes_; ++lane) done = done && state_[lane] == rans_low;
+        for (std::uint32_t lane = 0; lane < lanes_; ++lane) done = done && state_[lane] == v2::rans_low;
         return done;
     }
     bool good() const { return good_; }
@@ -362,10 +362,10 @@ private:
             const std::uint32_t to = std::min(done + margin, n);
             for (; done + lanes <= to; done += lanes)
                 for (std::uint32_t l = 0; l < lanes; ++l)
-                    of.symbol[done + l] = next(of_slot + of.table[done + l] * rans_total, x[l], words);
+                    of.symbol[done + l] = next(of_slot + of.table[done + l] * v2::rans_total, x[l], words);
             if (to == n)
                 for (std::uint32_t l = 0; l < lanes && done < n; ++l, ++done)
-                    of.symbol[done] = next(of_slot + of.table[done] * rans_total, x[l], words);
+                    of.symbol[done] = next(of_slot + of.table[done] * v2::rans_total, x[l], words);
             good_ = words <= end_;
         }
         for (std::uint32_t l = 0; l < lanes; ++l) state_[l] = x[l];
@@ -391,15 +391,15 @@ private:
             const __m512i tables =
                 _mm512_cvtepu8_epi32(_mm_set_epi32(static_cast<int>(table[3]), static_cast<int>(table[2]),
                                                    static_cast<int>(table[1]), static_cast<int>(table[0])));
-            const __m512i at = _mm512_add_epi32(_mm512_slli_epi32(tables, rans_bits),
-                                                _mm512_and_si512(x, _mm512_set1_epi32(rans_total - 1)));
+            const __m512i at = _mm512_add_epi32(_mm512_slli_epi32(tables, v2::rans_bits),
+                                                _mm512_and_si512(x, _mm512_set1_epi32(v2::rans_total - 1)));
             const __m512i slot = _mm512_mask_i32gather_epi32(__m512i{}, mask, at, of_slot, 4);
             const __m512i frequency = _mm512_add_epi32(
                 _mm512_and_si512(_mm512_srli_epi32(slot, 8), _mm512_set1_epi32(0xFFF)), _mm512_set1_epi32(1));
-            const __m512i next = _mm512_add_epi32(_mm512_mullo_epi32(frequency, _mm512_srli_epi32(x, rans_bits)),
+            const __m512i next = _mm512_add_epi32(_mm512_mullo_epi32(frequency, _mm512_srli_epi32(x, v2::rans_bits)),
                                                   _mm512_srli_epi32(slot, 20));
             const std::uint32_t low =
-                _mm512_mask_cmplt_epu32_mask(mask, next, _mm512_set1_epi32(static_cast<int>(rans_low)));
+                _mm512_mask_cmplt_epu32_mask(mask, next, _mm512_set1_epi32(static_cast<int>(v2::rans_low)));
             __m128i part[tiles];
             for (std::uint32_t i = 0; i < tiles; ++i) part[i] = take_words(low >> 4 * i & 15, words[i]);
             const __m512i after =
@@ -426,8 +426,8 @@ private:
             const __m256i tables =
                 _mm256_cvtepu8_epi32(_mm_set_epi32(0, 0, static_cast<int>(table[1]), static_cast<int>(table[0])));
             const __m256i at =
-                _mm256_and_si256(mask, _mm256_add_epi32(_mm256_slli_epi32(tables, rans_bits),
-                                                        _mm256_and_si256(x, _mm256_set1_epi32(rans_total - 1))));
+                _mm256_and_si256(mask, _mm256_add_epi32(_mm256_slli_epi32(tables, v2::rans_bits),
+                                                        _mm256_and_si256(x, _mm256_set1_epi32(v2::rans_total - 1))));
             alignas(32) std::uint32_t place[8]; // not by a gather, which Intel's microcode slows down
             _mm256_store_si256(reinterpret_cast<__m256i*>(place), at);
             const auto of_lane = [&](std::size_t lane) { return static_cast<int>(of_slot[place[lane]]); };
@@ -435,7 +435,7 @@ private:
                                                    of_lane(5), of_lane(6), of_lane(7));
             const __m256i frequency = _mm256_add_epi32(
                 _mm256_and_si256(_mm256_srli_epi32(slot, 8), _mm256_set1_epi32(0xFFF)), _mm256_set1_epi32(1));
-            const __m256i next = _mm256_add_epi32(_mm256_mullo_epi32(frequency, _mm256_srli_epi32(x, rans_bits)),
+            const __m256i next = _mm256_add_epi32(_mm256_mullo_epi32(frequency, _mm256_srli_epi32(x, v2::rans_bits)),
                                                   _mm256_srli_epi32(slot, 20));
             const __m256i is_low = _mm256_and_si256(mask, _mm256_cmpeq_epi32(_mm256_srli_epi32(next, 16), __m256i{}));
             const auto low = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(is_low)));
@@ -461,7 +461,7 @@ private:
     template <std::uint32_t room>
     static void side_by_side(Symbols* of, std::uint32_t n_tiles, std::uint32_t* done) {
         constexpr std::uint32_t in_vector = States::tiles, n_vectors = room / in_vector;
-        alignas(64) std::uint32_t states[room][most_lanes] = {};
+        alignas(64) std::uint32_t states[room][v2::max_lanes] = {};
         const std::uint16_t* words[room];
         const std::uint8_t* table[room];
         std::uint8_t* symbol[room];
@@ -489,13 +489,13 @@ private:
             std::size_t advance[room] = {};
             for (std::uint32_t t = 0; t < room; ++t) {
                 if (steps[t] <= step) continue;
-                active[t / in_vector] |= ((1u << lanes[t]) - 1) << t % in_vector * most_lanes;
+                active[t / in_vector] |= ((1u << lanes[t]) - 1) << t % in_vector * v2::max_lanes;
                 advance[t] = lanes[t];
                 until = std::min(until, steps[t]);
                 ++n_active;
             }
             if (n_active < 2) break;
-            until = std::min(until, step + margin / most_lanes);
+            until = std::min(until, step + margin / v2::max_lanes);
             const std::uint32_t n_steps = until - step;
             typename States::Mask mask[n_vectors];
             for (std::uint32_t v = 0; v < n_vectors; ++v) mask[v] = States::mask_of(active[v]);
@@ -533,21 +533,21 @@ private:
 #endif
 
     [[gnu::always_inline]] static void renew(std::uint32_t& x, const std::uint16_t*& words) {
-        const std::uint32_t low = x < rans_low; // without a branch, which would be mispredicted
+        const std::uint32_t low = x < v2::rans_low; // without a branch, which would be mispredicted
         x = x << 16 * low | (*words & (0 - low));
         words += low;
     }
     [[gnu::always_inline]] static std::uint8_t next(const std::uint32_t* of_slot, std::uint32_t& x,
                                                     const std::uint16_t*& words) {
-        const std::uint32_t of = of_slot[x % rans_total];
-        x = ((of >> 8 & 0xFFF) + 1) * (x >> rans_bits) + (of >> 20);
+        const std::uint32_t of = of_slot[x % v2::rans_total];
+        x = ((of >> 8 & 0xFFF) + 1) * (x >> v2::rans_bits) + (of >> 20);
         renew(x, words);
         return static_cast<std::uint8_t>(of);
     }
 
     const RansReading* reading_ = nullptr;
     std::uint32_t lanes_ = 1;
-    std::uint32_t state_[most_lanes] = {rans_low, rans_low, rans_low, rans_low};
+    std::uint32_t state_[v2::max_lanes] = {v2::rans_low, v2::rans_low, v2::rans_low, v2::rans_low};
     const std::uint16_t* words_ = nullptr;
     const std::uint16_t* end_ = nullptr;
     bool good_ = true;

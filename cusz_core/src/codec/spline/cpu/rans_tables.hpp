@@ -11,14 +11,14 @@
 
 namespace cusz::cpu {
 
-inline constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct(); // codes with a symbol of their own
+inline constexpr std::uint32_t n_direct = 2 * v2::alphabet.direct(); // codes with a symbol of their own
 
-// group_context, looked up.
+// v2::group_context, looked up.
 struct GroupContexts {
-    std::uint8_t of_sum[64 * (n_spreads - 1 + n_activities - 1) + 1];
+    std::uint8_t of_sum[64 * (v2::n_spreads - 1 + v2::n_activities - 1) + 1];
     constexpr GroupContexts() : of_sum() {
         for (std::uint32_t sum = 0; sum < std::size(of_sum); ++sum)
-            of_sum[sum] = static_cast<std::uint8_t>(group_context(sum));
+            of_sum[sum] = static_cast<std::uint8_t>(v2::group_context(sum));
     }
 };
 inline constexpr GroupContexts group_contexts{};
@@ -35,8 +35,8 @@ struct RansInterval {
     RansInterval(std::uint32_t frequency, std::uint32_t start)
         : reciprocal(~std::uint64_t{0} / frequency + (frequency == 1 ? 0 : 1)),
           most(static_cast<std::uint32_t>((std::uint64_t{frequency} << 20) - 1)),
-          complement(static_cast<std::uint16_t>(rans_total - frequency)),
-          bias(static_cast<std::uint16_t>(start + (frequency == 1 ? rans_total - 1 : 0))) {}
+          complement(static_cast<std::uint16_t>(v2::rans_total - frequency)),
+          bias(static_cast<std::uint16_t>(start + (frequency == 1 ? v2::rans_total - 1 : 0))) {}
 };
 
 // Symbols' meanings, looked up.
@@ -45,15 +45,14 @@ struct SymbolTables {
         std::int32_t first; // the code if the extra bits are 0
         std::uint32_t extra_bits;
     };
-    std::array<Meaning, n_symbols> meaning{};
+    std::array<Meaning, v2::n_symbols> meaning{};
 
     constexpr SymbolTables() {
-        constexpr Alphabet alphabet(default_r);
-        for (std::uint32_t s = 0; s < n_symbols; ++s) {
-            const auto [leading, bits] = alphabet.meaning(s);
+        for (std::uint32_t s = 0; s < v2::n_symbols; ++s) {
+            const auto [leading, bits] = v2::alphabet.meaning(s);
             meaning[s] = {static_cast<std::int32_t>(static_cast<std::uint32_t>(leading) << bits), bits};
         }
-        meaning[alphabet.missing()] = {missing_code, 0};
+        meaning[v2::alphabet.missing()] = {missing_code, 0};
     }
 };
 inline constexpr SymbolTables symbol_tables{};
@@ -61,22 +60,21 @@ inline constexpr SymbolTables symbol_tables{};
 struct RansWriting {
     void set(const RansModel& of) {
         model = of;
-        constexpr Alphabet alphabet(default_r);
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
             std::uint32_t start = 0;
-            for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            for (std::uint32_t s = 0; s < v2::n_symbols; ++s) {
                 if (model.frequency[t][s] > 0) set_interval(t * 256 + s, model.frequency[t][s], start);
                 coded_as[t][s] = static_cast<std::uint8_t>(
-                    model.frequency[t][s] > 0 ? s : alphabet.escape(alphabet.meaning(s).leading));
+                    model.frequency[t][s] > 0 ? s : v2::alphabet.escape(v2::alphabet.meaning(s).leading));
                 start += model.frequency[t][s];
             }
         }
-        for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
+        for (std::uint32_t c = 0; c < v2::n_group_contexts; ++c) {
             const std::uint32_t g = model.significant[c];
-            set_interval((most_tables + c) * 256, rans_total - g, 0);
-            set_interval((most_tables + c) * 256 + 1, g, rans_total - g);
+            set_interval((v2::max_tables + c) * 256, v2::rans_total - g, 0);
+            set_interval((v2::max_tables + c) * 256 + 1, g, v2::rans_total - g);
         }
-        set_interval(idle_entry, rans_total, 0);
+        set_interval(idle_entry, v2::rans_total, 0);
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
             constexpr std::uint32_t most = n_direct / 2;
             std::uint8_t &direct = direct_reach[t], &bucket = bucket_reach[t];
@@ -85,18 +83,18 @@ struct RansWriting {
                 ++direct;
             const auto first = [&] { return n_direct + 2u * bucket; }; // symbol of the next bucket
             // Larger codes do not occur, and special values look like them.
-            while (first() < Alphabet(default_r).symbol(1 << 20) && has(t, first()) && has(t, first() + 1)) ++bucket;
+            while (first() < v2::alphabet.symbol(1 << 20) && has(t, first()) && has(t, first() + 1)) ++bucket;
         }
         table_of = tables_of_places(model);
     }
     bool has(std::uint32_t t, std::uint32_t s) const { return model.frequency[t][s] > 0; }
     RansModel model;
     RansInterval of_entry[idle_entry + 1]{};
-    std::uint32_t frequency_and_start[idle_entry + 1]{}; // by entry: frequency << 16 | start
-    std::uint8_t coded_as[most_tables][n_symbols];       // the symbol, or the escape if its frequency is 0
+    std::uint32_t frequency_and_start[idle_entry + 1]{};  // by entry: frequency << 16 | start
+    std::uint8_t coded_as[v2::max_tables][v2::n_symbols]; // the symbol, or the escape if its frequency is 0
     // By table: all codes with symbols of their own up to this magnitude are coded so, and as many buckets of either
     // sign.
-    std::uint8_t direct_reach[most_tables]{}, bucket_reach[most_tables]{};
+    std::uint8_t direct_reach[v2::max_tables]{}, bucket_reach[v2::max_tables]{};
     TablesOfPlaces table_of{};
 
 private:
@@ -111,21 +109,21 @@ inline constexpr std::uint32_t most_for_one_lane = 1024; // values
 // The entries of a tile (table * 256 + symbol), in runs that start with lane 0 each.
 struct RansSequence {
     struct Run {
-        std::uint32_t first, n; // first: a multiple of most_lanes
+        std::uint32_t first, n; // first: a multiple of v2::max_lanes
     };
     std::uint32_t lanes, n_runs;
-    Run run[2 * most_active_axes];
+    Run run[2 * max_active_axes];
     std::uint16_t* words; // where states and words are to end; when they are there, where they begin
-    // Room for steps of most_lanes, even if there is one lane.
-    std::uint16_t entry[most_lanes * (most_for_one_lane + max_tile_values + 2 * most_active_axes)];
+    // Room for steps of v2::max_lanes, even if there is one lane.
+    std::uint16_t entry[v2::max_lanes * (most_for_one_lane + max_tile_values + 2 * max_active_axes)];
 };
 
 struct RansReading {
     void set(const RansModel& of) {
         model = of;
         for (std::uint32_t t = 0; t < model.n_tables; ++t) {
-            std::uint32_t* slot = of_slot + t * rans_total;
-            for (std::uint32_t s = 0; s < n_symbols; ++s) {
+            std::uint32_t* slot = of_slot + t * v2::rans_total;
+            for (std::uint32_t s = 0; s < v2::n_symbols; ++s) {
                 const std::uint32_t frequency = model.frequency[t][s], first = s | (frequency - 1) << 8;
                 for (std::uint32_t i = 0; i < frequency; ++i) slot[i] = first + (i << 20);
                 slot += frequency;
@@ -135,7 +133,7 @@ struct RansReading {
     }
     RansModel model;
     // By table and slot: symbol (8 bits), its frequency less 1 (12 bits), slot less its start (12 bits).
-    std::uint32_t of_slot[most_tables * rans_total]{};
+    std::uint32_t of_slot[v2::max_tables * v2::rans_total]{};
     TablesOfPlaces table_of{};
 };
 

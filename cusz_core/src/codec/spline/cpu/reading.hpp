@@ -6,7 +6,7 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-inline constexpr auto missing_symbol = static_cast<std::uint8_t>(rans_alphabet.missing());
+inline constexpr auto missing_symbol = static_cast<std::uint8_t>(v2::alphabet.missing());
 
 // Lists the groups of a phase. Returns their number.
 template <Geometry geometry, class T>
@@ -54,7 +54,7 @@ private:
 };
 
 [[gnu::always_inline]] inline Codes codes_of_direct(Marks direct) {
-    return by_parts([](auto symbol) { return symbol - static_cast<std::int32_t>(rans_alphabet.zero()); },
+    return by_parts([](auto symbol) { return symbol - static_cast<std::int32_t>(v2::alphabet.zero()); },
                     widened(direct));
 }
 
@@ -86,11 +86,11 @@ template <std::uint32_t parts, class All = Codes> // a parameter, as what is not
     Quarter quarter[4];
     for (std::size_t h = 0; h < 2; ++h)
         if constexpr (parts == 2) {
-            std::memcpy(&half[h], codes + h * most_of_group, sizeof half[h]);
-            std::memcpy(&quarter[2 * h], codes + h * most_of_group, sizeof half[h]);
+            std::memcpy(&half[h], codes + h * v2::max_group_values, sizeof half[h]);
+            std::memcpy(&quarter[2 * h], codes + h * v2::max_group_values, sizeof half[h]);
         } else {
             for (std::size_t i = 2 * h; i < 2 * h + 2; ++i)
-                std::memcpy(&quarter[i], codes + i * most_of_group, sizeof quarter[i]);
+                std::memcpy(&quarter[i], codes + i * v2::max_group_values, sizeof quarter[i]);
             combine(quarter[2 * h], quarter[2 * h + 1], half[h]);
         }
     All row;
@@ -107,11 +107,11 @@ template <std::uint32_t parts, class All = Codes> // a parameter, as what is not
 template <std::uint32_t edge>
 [[gnu::always_inline]] inline void rows_of_groups(const std::uint8_t* from, Marks (&row)[4]) {
     if constexpr (edge == 4) {
-        transpose_fours(from, most_of_group, row);
+        transpose_fours(from, v2::max_group_values, row);
     } else {
         static_assert(edge == 8);
         Marks group[4];
-        for (std::size_t g = 0; g < 4; ++g) group[g] = load_marks(from + g * most_of_group);
+        for (std::size_t g = 0; g < 4; ++g) group[g] = load_marks(from + g * v2::max_group_values);
         for (std::size_t half = 0; half < 2; ++half) {
             const Marks a = group[2 * half], b = group[2 * half + 1];
             row[half] = shuffle<0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23>(a, b);
@@ -143,7 +143,7 @@ template <Geometry geometry, bool wide, class T>
         for_classes(tile, phase, [&](std::uint32_t c) {
             const ClassBox box = box_of<geometry>(tile, c);
             constexpr std::uint32_t edge = group_edges(active_axes(geometry))[0], parts = lane_room / edge;
-            for (std::uint32_t y = 0; y < box.n[1]; y += edge, place += 4 * most_of_group)
+            for (std::uint32_t y = 0; y < box.n[1]; y += edge, place += 4 * v2::max_group_values)
                 for (std::uint32_t piece = 0; piece < 4; ++piece) { // lane_room values of each group
                     const std::uint32_t first = place + piece * lane_room;
                     Marks direct[4], magnitude[4];
@@ -158,7 +158,7 @@ template <Geometry geometry, bool wide, class T>
                         if constexpr (wide) {
                             const std::uint32_t group = geometry == Geometry::full_3d ? 0 : r % 2 * parts,
                                                 row = geometry == Geometry::full_3d ? r : r / 2;
-                            some = join<parts>(codes + first + group * most_of_group + row * edge);
+                            some = join<parts>(codes + first + group * v2::max_group_values + row * edge);
                             some = without(missing_among(some), some);
                         } else {
                             some = codes_of_direct(direct[r]);
@@ -181,7 +181,7 @@ void reconstruct_without_codes(SplineTile<T>& tile, std::uint32_t c) {
 
 // What a payload's header says.
 struct PayloadParts {
-    TileKind kind = kind_coded;
+    v2::TileKind kind = v2::tile_coded;
     bool has_codes = false; // not all of them are 0
     std::uint32_t lanes = 1;
     const std::uint16_t *extra = nullptr, *extra_end = nullptr; // bits
@@ -201,7 +201,7 @@ void read_verbatim(std::uint64_t tile_number, SplineTile<T>& tile, const Take& t
     tile.n_verbatim = *take(1);
     if (tile.n_verbatim > tile.place.points()) corrupt_tile(tile_number, "more verbatim values than points");
     std::memcpy(tile.verbatim_at, take(tile.n_verbatim), tile.n_verbatim * 2);
-    std::memcpy(tile.verbatim, take(tile.n_verbatim * units_of_value<T>), tile.n_verbatim * sizeof(T));
+    std::memcpy(tile.verbatim, take(tile.n_verbatim * v2::units_of_value<T>), tile.n_verbatim * sizeof(T));
     for (std::uint32_t j = 0; j < tile.n_verbatim; ++j) {
         const std::uint32_t at = tile.verbatim_at[j];
         if (at >= tile.place.points() || (j > 0 && at <= tile.verbatim_at[j - 1]) || class_of(tile, at) == 0)
@@ -215,7 +215,7 @@ PayloadParts read_header(std::uint64_t tile_number, const std::uint16_t* units, 
     PayloadParts payload;
     payload.rest = payload.extra = payload.extra_end = units;
     if (n_units == 0) return payload;
-    const std::uint32_t header = units[0], n = coded_points(tile);
+    const v2::TileHeader header = v2::TileHeader::of(units[0]);
     std::uint32_t at = 1;
     const auto take = [&](std::uint32_t count) { // the next `count` units, which must exist
         const std::uint32_t from = at;
@@ -223,20 +223,21 @@ PayloadParts read_header(std::uint64_t tile_number, const std::uint16_t* units, 
         at += count;
         return units + from;
     };
-    payload.kind = static_cast<TileKind>(header & 3);
-    if (payload.kind == kind_coded) {
-        if ((header & 3u << 2) == 3u << 2 || header >> 6 != 0) corrupt_tile(tile_number, "bad tile header");
-        if ((header >> 4 & 1) != 0) read_verbatim(tile_number, tile, take);
-        if ((header >> 5 & 1) != 0) {
+    payload.kind = header.kind;
+    if (header.kind == v2::tile_coded) {
+        if (!v2::TileHeader::is_legal(units[0])) corrupt_tile(tile_number, "bad tile header");
+        if (header.has_verbatim) read_verbatim(tile_number, tile, take);
+        if (header.has_extra) {
             const std::uint32_t count = *take(1);
             payload.extra = take(count);
             payload.extra_end = payload.extra + count;
         }
         payload.has_codes = true;
-        payload.lanes = 1u << (header >> 2 & 3);
+        payload.lanes = header.lanes;
         payload.rest = take(2 * payload.lanes);
     } else {
-        if (header > kind_raw || n_units != (payload.kind == kind_raw ? 1 + n * units_of_value<T> : 1))
+        const std::uint32_t n = header.kind == v2::tile_raw ? coded_points(tile) * v2::units_of_value<T> : 0;
+        if (!v2::TileHeader::is_legal(units[0]) || n_units != 1 + n)
             corrupt_tile(tile_number, "bad tile header or length");
         payload.rest = units + at;
     }
@@ -277,7 +278,7 @@ void put_value(SplineTile<T>& tile, const Quantiser<T>& q, std::uint32_t c, cons
                typename Traits<T>::Bits bits, bool list) {
     const std::size_t at = tile.box[c].at(h[0], h[1], h[2], h[3]);
     keep_value(q, tile, at, bits);
-    tile.magnitude[at] = bits == q.special ? special_magnitude : std::uint8_t{0};
+    tile.magnitude[at] = bits == q.special ? v2::special_magnitude : std::uint8_t{0};
     if (list && bits != q.special && !(std::abs(std::bit_cast<T>(bits)) <= std::numeric_limits<T>::max()))
         add_verbatim(tile, position(tile, c, h[0], h[1], h[2], h[3]), bits);
 }
@@ -306,19 +307,19 @@ void read_without_codes(const SplineCoder<T>& coder, const Lattice& lattice, con
     for (std::uint32_t phase = 1; phase <= tile.n_active; ++phase) {
         for_classes(tile, phase, [&](std::uint32_t c) {
             predict<false>(coder, q, tile, c);
-            if (payload.kind == kind_coded) {
+            if (payload.kind == v2::tile_coded) {
                 reconstruct_without_codes(tile, c);
-            } else if (payload.kind == kind_special) {
+            } else if (payload.kind == v2::tile_special) {
                 tile.has_special = true;
                 for_rows(tile.box[c].n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-                    std::fill_n(tile.magnitude + tile.box[c].at(0, y, z, w), tile.box[c].n[0], special_magnitude);
+                    std::fill_n(tile.magnitude + tile.box[c].at(0, y, z, w), tile.box[c].n[0], v2::special_magnitude);
                 });
             }
         });
-        if (payload.kind == kind_raw)
+        if (payload.kind == v2::tile_raw)
             for_groups<Geometry::any>(lattice, tile, phase, [&](std::uint32_t c, const Group& g) {
                 for_rows(g.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
-                    for (std::uint32_t x = 0; x < g.n[0]; ++x, values += units_of_value<T>) {
+                    for (std::uint32_t x = 0; x < g.n[0]; ++x, values += v2::units_of_value<T>) {
                         typename Traits<T>::Bits bits;
                         std::memcpy(&bits, values, sizeof bits);
                         put_value(tile, q, c, {g.first[0] + x, g.first[1] + y, g.first[2] + z, g.first[3] + w}, bits,
@@ -350,7 +351,7 @@ void begin_phase(const SplineCoder<T>& coder, std::size_t i, std::uint32_t phase
     if (!of.decoder.good()) corrupt_tile(of.number, "codewords end early");
     first = of.n_values = 0;
     for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
-        for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n)
+        for (std::uint32_t x = 0; x < v2::max_group_values; x += ByteLanes::n)
             ByteLanes::store(
                 tile.table + of.n_values + x,
                 ByteLanes::look_up_128(table_of, ByteLanes::load(tile.scratch.in_order.place + first + x)));
@@ -365,15 +366,15 @@ void direct_in_order(SplineTile<T>& tile, std::uint32_t n_groups) {
     std::uint32_t first = 0, n_values = 0;
     for (std::uint32_t j = 0; j < n_groups; first += tile.group_size[j++]) {
         if (tile.flag[j] != 0) {
-            for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n) {
+            for (std::uint32_t x = 0; x < v2::max_group_values; x += ByteLanes::n) {
                 const auto direct = ByteLanes::load(tile.symbol + n_values + x);
                 ByteLanes::store(in_order.direct + first + x, direct);
                 ByteLanes::store(in_order.magnitude + first + x, magnitudes_of_direct(direct));
             }
             n_values += tile.group_size[j];
         } else {
-            std::memset(in_order.direct + first, rans_alphabet.zero(), most_of_group);
-            std::memset(in_order.magnitude + first, 0, most_of_group);
+            std::memset(in_order.direct + first, v2::alphabet.zero(), v2::max_group_values);
+            std::memset(in_order.magnitude + first, 0, v2::max_group_values);
         }
     }
 }
@@ -388,13 +389,13 @@ template <bool with_missing, class T>
     for (std::uint32_t j = 0; j < of.n_groups; first += tile.group_size[j++]) {
         const std::uint8_t* const symbol = tile.symbol + n_values;
         if (tile.flag[j] == 0) {
-            std::memset(codes + first, 0, most_of_group * sizeof *codes);
-            std::memset(magnitudes + first, 0, most_of_group);
+            std::memset(codes + first, 0, v2::max_group_values * sizeof *codes);
+            std::memset(magnitudes + first, 0, v2::max_group_values);
             continue;
         }
         const std::uint32_t n = tile.group_size[j];
         n_values += n;
-        for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
+        for (std::uint32_t x = 0; x < v2::max_group_values; x += lane_room) {
             const Marks symbols = load_marks(symbol + x);
             Codes code = codes_of_direct(symbols);
             if constexpr (with_missing)
@@ -405,24 +406,24 @@ template <bool with_missing, class T>
         }
         std::uint64_t large = not_direct_bits<with_missing>(symbol) & ~std::uint64_t{0} >> (64 - n);
         if (static_cast<std::uint32_t>(std::popcount(large)) >
-            most_of_group / 2) { // then all in order is faster; measured
+            v2::max_group_values / 2) { // then all in order is faster; measured
             for (std::uint32_t x = 0; x < n && extra.good();)
                 for (const std::uint32_t end = std::min(x + ExtraBitReader::most_in_turn, n); x < end; ++x)
                     codes[first + x] = extra.code(symbol[x]);
-            for (std::uint32_t x = 0; x < most_of_group; x += lane_room) {
+            for (std::uint32_t x = 0; x < v2::max_group_values; x += lane_room) {
                 const Codes some = Codes::load(codes + first + x);
                 Marks magnitude = magnitudes_of(some);
                 if constexpr (with_missing) magnitude |= narrowed(missing_among(some));
                 store_marks(magnitudes + first + x, magnitude);
             }
         } else {
-            for (std::uint32_t x = 0; x < most_of_group; x += ByteLanes::n) {
+            for (std::uint32_t x = 0; x < v2::max_group_values; x += ByteLanes::n) {
                 const auto symbols = ByteLanes::load(symbol + x);
                 auto magnitude = magnitudes_of_direct(symbols);
                 if constexpr (with_missing) magnitude |= reinterpret_cast<ByteLanes::Bytes>(symbols == missing_symbol);
                 ByteLanes::store(magnitudes + first + x, magnitude);
             }
-            static_assert(most_of_group / 2 <= ExtraBitReader::most_in_turn);
+            static_assert(v2::max_group_values / 2 <= ExtraBitReader::most_in_turn);
             for (; large != 0; large &= large - 1) {
                 const auto x = static_cast<std::uint32_t>(std::countr_zero(large));
                 codes[first + x] = extra.code(symbol[x]);
@@ -485,7 +486,7 @@ void read_tiles(const SplineCoder<T>& coder, std::size_t i, const SplinePayload*
         }
     }
     for (std::uint32_t phase = 1; phase <= lattice.n_active && n_coded > 0; ++phase) {
-        const std::uint8_t* const table_of = reading.table_of[row_of(i, phase) / n_places].data();
+        const std::uint8_t* const table_of = reading.table_of[v2::row_of(i, phase) / v2::n_places].data();
         RansDecoder::Symbols symbols[tiles_at_once];
         for (std::uint32_t j = 0; j < n_coded; ++j) {
             TileReading<T>& of = coded[j];

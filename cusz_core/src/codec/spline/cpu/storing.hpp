@@ -65,8 +65,8 @@ void store_tile(const Lattice& lattice, const SplineTile<T>& tile, const Lattice
         const std::uint8_t* even_magnitudes = tile.magnitude + even;
         if (c == 0) {
             for (std::uint32_t p = 0; p < n_even; ++p)
-                of_parents[p] =
-                    coarse.magnitude[from + p * in_coarse] == special_magnitude ? special_magnitude : std::uint8_t{0};
+                of_parents[p] = coarse.magnitude[from + p * in_coarse] == v2::special_magnitude ? v2::special_magnitude
+                                                                                                : std::uint8_t{0};
             even_magnitudes = of_parents;
         }
         interleave(tile.value + even, tile.value + odd, n_even, values);
@@ -162,7 +162,7 @@ private:
         interleave_marks(even_marks, tile_->magnitude + odd, n, marks);
         for (std::uint32_t x = 0; x < 2 * n; x += L::n) {
             const auto of_lanes = L::template load<typename L::Narrow>(marks + x);
-            const auto is_special = __builtin_convertvector(of_lanes == special_magnitude, typename L::Ints);
+            const auto is_special = __builtin_convertvector(of_lanes == v2::special_magnitude, typename L::Ints);
             const auto v = L::template load<typename L::Ints>(line + x); // bits, as 0 + -0 would be 0
             L::store(line + x, is_special ? typename L::Ints{} + special_ : v);
         }

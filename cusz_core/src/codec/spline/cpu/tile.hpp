@@ -18,9 +18,6 @@
 
 namespace cusz::cpu {
 
-inline constexpr std::uint32_t n_classes = 8;
-inline constexpr std::uint8_t special_magnitude = 255;
-
 // A box of half coordinates. All arrays of a tile (values, codes, ..) and all its classes have the same strides, so a
 // row is at the same place in each.
 struct ClassBox {
@@ -43,7 +40,7 @@ inline constexpr std::size_t vector_room = 64; // bytes, and positions, that a v
 
 // The boxes of the classes of a tile with these edges, and the positions that a class takes up.
 struct TileBoxes {
-    std::array<ClassBox, n_classes> box;
+    std::array<ClassBox, v2::n_classes> box;
     std::size_t class_size = 0;
 
     constexpr TileBoxes() = default;
@@ -128,7 +125,7 @@ struct SplineTile {
     Geometry geometry = Geometry::any;
     // How much further on in the field, and in the coarser lattice, a tile lies whose values are to be brought nearer.
     std::ptrdiff_t later = 0, later_coarse = 0;
-    std::array<ClassBox, n_classes> box;
+    std::array<ClassBox, v2::n_classes> box;
     std::uint32_t classes() const { return 1u << n_active; }
 
     SplineScratch& scratch;

@@ -101,7 +101,7 @@ RansModel model_of(const ChosenModel& chosen) {
     model.n_tables = chosen.n_tables;
     std::copy(std::begin(chosen.table), std::end(chosen.table), model.table.begin());
     std::copy(std::begin(chosen.significant), std::end(chosen.significant), model.significant.begin());
-    for (std::size_t t = 0; t < most_tables; ++t)
+    for (std::size_t t = 0; t < v2::max_tables; ++t)
         std::copy(std::begin(chosen.frequency[t]), std::end(chosen.frequency[t]), model.frequency[t].begin());
     return model;
 }
@@ -117,9 +117,9 @@ MadeTables decoding_tables(const RansModel& model) {
     DecodingTables* const tables = made.tables.get();
     for (std::uint32_t t = 0; t < model.n_tables; ++t) {
         std::uint32_t slot = 0;
-        for (std::uint32_t s = 0; s < n_symbols; ++s) {
+        for (std::uint32_t s = 0; s < v2::n_symbols; ++s) {
             const std::uint32_t frequency = model.frequency[t][s];
-            tables->interval[t][s] = slot | frequency << rans_bits;
+            tables->interval[t][s] = slot | frequency << v2::rans_bits;
             std::fill_n(tables->symbol_of[t] + slot, frequency, static_cast<std::uint8_t>(s));
             slot += frequency;
         }

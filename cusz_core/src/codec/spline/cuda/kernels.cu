@@ -206,20 +206,20 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
             const std::uint64_t number = shared.place.number;
             const bool fits = has_index && at + output.units <= capacity;
             UnitWriter to(fits ? payloads + at : nullptr);
-            if (output.kind == kind_coded) {
+            if (output.kind == v2::tile_coded) {
                 write_coded(shared.place, output, scratch[j], shared.partial, to);
-            } else if (output.kind == kind_raw) {
+            } else if (output.kind == v2::tile_raw) {
                 write_raw(shared.place, any.memory, a.work.cubic, to);
-            } else if (output.kind == kind_special && is_first_thread()) {
-                to.put(0, kind_special);
+            } else if (output.kind == v2::tile_special && is_first_thread()) {
+                to.put(0, v2::tile_special);
             }
             const std::uint64_t sum = block_sum<tile_warps>(to.sum, shared.wide_partial);
             if (is_first_thread()) {
                 if (has_index) index[number] = static_cast<std::uint16_t>(output.units);
                 shared.checksum += part_of_sum(number, sum, output.units);
-                if (output.kind == kind_special) shared.n_special += output.n_values;
-                if (output.kind == kind_raw) shared.n_unpredictable += output.n_values;
-                if (output.kind == kind_coded) {
+                if (output.kind == v2::tile_special) shared.n_special += output.n_values;
+                if (output.kind == v2::tile_raw) shared.n_unpredictable += output.n_values;
+                if (output.kind == v2::tile_coded) {
                     shared.n_special += output.n_special;
                     shared.n_unpredictable += output.n_verbatim;
                 }
@@ -409,7 +409,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                         is_full ? find_symbols(shared.full[mine], phase) : find_symbols(any_of(mine), phase);
             }
             __syncthreads();
-            const bool codes = has_tile && reading.kind == kind_coded;
+            const bool codes = has_tile && reading.kind == v2::tile_coded;
             if (codes || (has_tile && reading.kind == kind_empty))
                 with_tile([&](auto& memory) { gather_tables(reading, memory, phase); });
             if (has_any) __syncthreads();
@@ -431,7 +431,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
                 __syncthreads();
             }
             if (shared.large != 0) {
-                const bool large = (shared.large >> t * most_lanes & ((1u << most_lanes) - 1)) != 0;
+                const bool large = (shared.large >> t * v2::max_lanes & ((1u << v2::max_lanes) - 1)) != 0;
                 ExtraBits own;
                 std::uint32_t all_bits;
                 if (large) with_tile([&](auto& memory) { own = count_extra_bits(memory, phase); });
@@ -454,7 +454,7 @@ __global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_
             shared.readings[tile_of_warp()].error = static_cast<std::uint32_t>(SplineError::words);
         __syncthreads();
         if (has_tile && tile_thread() == 0) {
-            if (reading.kind == kind_coded && reading.error == 0 && !extra_bits_end(reading, units))
+            if (reading.kind == v2::tile_coded && reading.error == 0 && !extra_bits_end(reading, units))
                 reading.error = static_cast<std::uint32_t>(SplineError::words);
             if (reading.error != 0) report(&a.result->error, place.number, reading.error);
         }
@@ -474,7 +474,6 @@ struct PatchMemory {
 // that are stored as they are in coarser lattices, or the top.
 template <class T>
 __global__ void __launch_bounds__(tile_threads, 8) patch_spline_kernel(const SplineReadArguments<T> a) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     auto& shared = shared_memory<PatchMemory<T>>();
     TileReading<T>& reading = shared.reading;
     const DeviceLattice<T>& top = a.work.lattices[a.work.last + 1];
@@ -512,9 +511,10 @@ __global__ void __launch_bounds__(tile_threads, 8) patch_spline_kernel(const Spl
                 Point p;
                 const std::uint32_t c = class_at(reading.place, a.payloads[reading.verbatim + j], p);
                 put(c, p,
-                    value_at<T>(a.payloads, reading.verbatim + reading.n_verbatim + std::uint64_t{j} * units_of_value));
+                    value_at<T>(a.payloads,
+                                reading.verbatim + reading.n_verbatim + std::uint64_t{j} * v2::units_of_value<T>));
             }
-            if (reading.kind != kind_raw) continue;
+            if (reading.kind != v2::tile_raw) continue;
             if (is_first_thread()) shared.tile.set(lattice, reading.place.edge);
             __syncthreads();
             const AnyTile& g = shared.tile;
@@ -523,7 +523,8 @@ __global__ void __launch_bounds__(tile_threads, 8) patch_spline_kernel(const Spl
                 g.for_classes(phase, [&](std::uint32_t c) {
                     g.for_points(c, [&](const Point& p, std::uint32_t) {
                         put(c, p,
-                            value_at<T>(a.payloads, reading.rest + std::uint64_t{first + p.order} * units_of_value));
+                            value_at<T>(a.payloads,
+                                        reading.rest + std::uint64_t{first + p.order} * v2::units_of_value<T>));
                     });
                 });
                 first += g.points_of_phase(phase);

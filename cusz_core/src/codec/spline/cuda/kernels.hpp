@@ -102,9 +102,9 @@ struct SplineWriteArguments {
 // alone would be four times as long, too long for a cache near a multiprocessor.
 struct DecodingTables {
     std::uint8_t table_of[n_rows][engine_places];
-    std::uint16_t significant[n_group_contexts];
-    std::uint32_t interval[most_tables][256];
-    std::uint8_t symbol_of[most_tables][rans_total]; // as many as the model has
+    std::uint16_t significant[v2::n_group_contexts];
+    std::uint32_t interval[v2::max_tables][256];
+    std::uint8_t symbol_of[v2::max_tables][v2::rans_total]; // as many as the model has
 };
 
 enum class SplineError : std::uint32_t {

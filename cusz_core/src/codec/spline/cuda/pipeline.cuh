@@ -90,16 +90,16 @@ inline constexpr std::uint32_t most_extra_words = max_tile_values * 20 / 32 + 1;
 // What a block writes of each of its tiles, in global memory.
 struct alignas(16) TileScratch {
     Array<std::uint16_t, most_entries> entries;
-    Array<std::uint16_t, most_entries + 2 * most_lanes> words; // states and words, at the end
+    Array<std::uint16_t, most_entries + 2 * v2::max_lanes> words; // states and words, at the end
     Array<std::uint32_t, most_extra_words> extra;
     Array<std::uint32_t, max_tile_values / 32> verbatim; // a bit for each position, in raster order
 };
 
-enum TileKind : std::uint32_t { kind_coded = 0, kind_special = 1, kind_raw = 2, kind_empty = 3 };
+inline constexpr std::uint32_t kind_empty = 3; // beside v2::TileKind: there is no payload
 
 struct TileOutput {
     std::uint32_t n_values, n_significant, n_verbatim, n_special, extra_bits;
-    EntryRun flags[most_active_axes], values[most_active_axes]; // by phase
+    EntryRun flags[max_active_axes], values[max_active_axes]; // by phase
     std::uint32_t kind, lanes, front, n_words, units;
 };
 
@@ -136,7 +136,7 @@ __device__ void note_group(AnyMemory<T>& memory, const Point& p) {
 template <class T>
 __device__ void find_contexts_of_groups(AnyMemory<T>& memory, std::uint32_t phase) {
     for (std::uint32_t i = tile_thread(); i < memory.geometry().groups_of_phase(phase); i += tile_threads)
-        memory.context(i) = static_cast<std::uint8_t>(group_context(memory.sum(i)));
+        memory.context(i) = static_cast<std::uint8_t>(v2::group_context(memory.sum(i)));
 }
 // How many values of significant groups are before each, from their flags; by one thread, as few such tiles have many
 // groups. Returns the number of all those values.
@@ -265,7 +265,7 @@ __device__ void code_phase(const TilePlace<T>& place, FullMemory<T, shape>& memo
                     lattice.magnitude[to] = memory.magnitude(magnitude_position(g, c, p));
                 }
             }
-            const std::uint32_t context = group_context(sum_over_lanes<G::row_lanes>(sum));
+            const std::uint32_t context = v2::group_context(sum_over_lanes<G::row_lanes>(sum));
             sink.column(memory, phase, first, context, any_over_lanes<G::row_lanes>(any != 0), code, at);
         });
     });
@@ -328,9 +328,8 @@ __device__ void code_tile(const TilePlace<T>& place, Memory& memory, bool cubic,
 
 // The symbol of a code without regard to a table.
 __device__ inline std::uint32_t symbol_of(std::int32_t code) {
-    constexpr Alphabet alphabet{default_r};
-    const std::uint32_t direct = static_cast<std::uint32_t>(code) + alphabet.zero();
-    return direct < 2 * alphabet.direct() ? direct : alphabet.symbol(code);
+    const std::uint32_t direct = static_cast<std::uint32_t>(code) + Alphabet(default_r).zero();
+    return direct < 2 * Alphabet(default_r).direct() ? direct : Alphabet(default_r).symbol(code);
 }
 
 // Calls use(order, at) for this thread's values of a phase in significant groups: their places in coding order, and
@@ -358,7 +357,7 @@ struct Counting {
         atomicAdd(&counts.group[std::min(lattice, 2u)][context][significant], 1u);
     }
     __device__ void symbol(std::uint32_t phase, std::uint32_t place, std::int32_t code) {
-        const std::uint32_t row = row_of(lattice, phase) / n_places;
+        const std::uint32_t row = v2::row_of(lattice, phase) / v2::n_places;
         atomicAdd(&counts.symbol[context_of(row, place)][symbol_of(code)], 1u);
     }
     template <class T, TileShape shape, std::uint32_t n>
@@ -392,8 +391,8 @@ __device__ std::uint32_t significant_groups(FullMemory<T, shape>& memory, std::u
 // of a direct code.
 struct ListingTables {
     static constexpr std::uint32_t n_direct = 2 * Alphabet(default_r).direct();
-    Array<std::uint8_t, most_active_axes * engine_places> table_of;
-    Array<std::uint16_t, most_tables * n_direct> entry_of;
+    Array<std::uint8_t, max_active_axes * engine_places> table_of;
+    Array<std::uint16_t, v2::max_tables * n_direct> entry_of;
 
     __device__ std::uint32_t table(std::uint32_t phase, std::uint32_t place) const {
         return table_of[(phase - 1) * engine_places + place];
@@ -411,13 +410,13 @@ struct ListingTables {
         }
     }
     __device__ void set_lattice(const EncodingTables& tables, const std::uint32_t lattice) {
-        const std::uint32_t first = row_of(lattice, 1) / n_places;
+        const std::uint32_t first = v2::row_of(lattice, 1) / v2::n_places;
         for (std::uint32_t i = threadIdx.x; i < table_of_size; i += blockDim.x)
             table_of[i] = tables.table_of[first + i / engine_places][i % engine_places];
     }
 
 private:
-    static constexpr std::uint32_t table_of_size = most_active_axes * engine_places;
+    static constexpr std::uint32_t table_of_size = max_active_axes * engine_places;
 };
 
 __device__ inline std::uint32_t extra_bits_of_entry(std::uint32_t entry) {
@@ -450,7 +449,7 @@ struct Listing {
         return table << 8 | tables.coded_as[table][Alphabet(default_r).symbol(code)];
     }
     __device__ static std::uint16_t flag(std::uint32_t context, bool significant) {
-        return static_cast<std::uint16_t>((most_tables + context) << 8 | (significant ? 1 : 0));
+        return static_cast<std::uint16_t>((v2::max_tables + context) << 8 | (significant ? 1 : 0));
     }
 
     // Of a full tile: entries are where they would be if all groups were significant.
@@ -577,27 +576,25 @@ private:
 // What a tile becomes, once its words are known or if it has none.
 template <class T>
 __device__ void settle(TileOutput& output) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
-    if (output.kind != kind_coded) return;
+    if (output.kind != v2::tile_coded) return;
     output.units = output.front + output.n_words;
-    if (output.units < 1 + output.n_values * units_of_value) return;
-    output.kind = kind_raw;
-    output.units = 1 + output.n_values * units_of_value;
+    if (output.units < 1 + output.n_values * v2::units_of_value<T>) return;
+    output.kind = v2::tile_raw;
+    output.units = 1 + output.n_values * v2::units_of_value<T>;
 }
 
 // From what was counted: the kind, and the units before the states.
 template <class T>
 __device__ void begin_output(TileOutput& output) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     const std::uint32_t n = output.n_significant, n_extra = (output.extra_bits + 15) / 16;
     output.lanes = output.n_words = output.units = output.front = 0;
     if (output.n_values > 0 && output.n_special == output.n_values) {
-        output.kind = kind_special;
+        output.kind = v2::tile_special;
         output.units = 1;
     } else if (n > 0 || output.n_verbatim > 0) {
-        output.kind = kind_coded;
-        output.lanes = n <= 1024 ? 1 : n <= 2048 ? 2 : most_lanes;
-        output.front = 1 + (output.n_verbatim > 0 ? 1 + output.n_verbatim * (1 + units_of_value) : 0) +
+        output.kind = v2::tile_coded;
+        output.lanes = n <= 1024 ? 1 : n <= 2048 ? 2 : v2::max_lanes;
+        output.front = 1 + (output.n_verbatim > 0 ? 1 + output.n_verbatim * (1 + v2::units_of_value<T>) : 0) +
                        (n_extra > 0 ? 1 + n_extra : 0);
     } else {
         output.kind = kind_empty;
@@ -610,9 +607,9 @@ __device__ void encode(const EncodingTables& tables, std::uint32_t n_tiles, std:
                        Array<TileOutput, most_tiles>& outputs, TileScratch* scratch) {
     const std::uint32_t t = tile_of_warp();
     TileOutput& output = outputs[t];
-    const bool works = t < n_tiles && output.kind == kind_coded;
+    const bool works = t < n_tiles && output.kind == v2::tile_coded;
     TileScratch& own = scratch[works ? t : 0];
-    constexpr std::uint32_t end = most_entries + 2 * most_lanes;
+    constexpr std::uint32_t end = most_entries + 2 * v2::max_lanes;
     RansEncoder encoder(tables, works ? output.lanes : 0, own.entries.item, own.words.item, end);
     for (std::uint32_t phase = n_active; phase > 0; --phase) {
         encoder.run(works ? output.values[phase - 1] : EntryRun{});
@@ -647,11 +644,9 @@ private:
 template <class T, class Partial>
 __device__ void write_coded(const TilePlace<T>& place, const TileOutput& output, const TileScratch& scratch,
                             Partial& partial, UnitWriter& to) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     const std::uint32_t n_extra = (output.extra_bits + 15) / 16, n = output.n_verbatim;
     if (tile_thread() == 0)
-        to.put(0, kind_coded | (31 - static_cast<std::uint32_t>(__clz(static_cast<int>(output.lanes)))) << 2 |
-                      (n > 0 ? 1u << 4 : 0) | (n_extra > 0 ? 1u << 5 : 0));
+        to.put(0, v2::TileHeader{.lanes = output.lanes, .has_verbatim = n > 0, .has_extra = n_extra > 0}.word());
     std::uint32_t at = 1;
     if (n > 0) {
         if (tile_thread() == 0) to.put(at, n);
@@ -670,9 +665,9 @@ __device__ void write_coded(const TilePlace<T>& place, const TileOutput& output,
                 rest /= place.edge[a];
             }
             to.put(at + rank, position);
-            to.put_value(at + n + rank * units_of_value, bits_of(lattice.original[offset]));
+            to.put_value(at + n + rank * v2::units_of_value<T>, bits_of(lattice.original[offset]));
         }
-        at += n * (1 + units_of_value);
+        at += n * (1 + v2::units_of_value<T>);
     }
     if (n_extra > 0) {
         if (tile_thread() == 0) to.put(at, n_extra);
@@ -681,7 +676,7 @@ __device__ void write_coded(const TilePlace<T>& place, const TileOutput& output,
             to.put(at + i, scratch.extra[i / 2] >> i % 2 * 16);
         at += n_extra;
     }
-    constexpr std::uint32_t end = most_entries + 2 * most_lanes;
+    constexpr std::uint32_t end = most_entries + 2 * v2::max_lanes;
     for (std::uint32_t i = tile_thread(); i < output.n_words; i += tile_threads)
         to.put(at + i, scratch.words[end - output.n_words + i]);
 }
@@ -689,10 +684,9 @@ __device__ void write_coded(const TilePlace<T>& place, const TileOutput& output,
 // Writes a tile's values as they are, which are then what is predicted from. All threads of the block call it.
 template <class T, class Memory>
 __device__ void write_raw(const TilePlace<T>& place, Memory& memory, bool cubic, UnitWriter& to) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
-    if (tile_thread() == 0) to.put(0, kind_raw);
+    if (tile_thread() == 0) to.put(0, v2::tile_raw);
     const bool predicts = lattice.value != nullptr;
     if (predicts) {
         begin_tile(place, memory);
@@ -708,7 +702,7 @@ __device__ void write_raw(const TilePlace<T>& place, Memory& memory, bool cubic,
             if (predicts && phase < lattice.n_active) predict_margin(place, memory, c, cubic);
             g.for_points(c, [&](const Point& p, std::uint32_t k) {
                 const T d = lattice.original[original(c, p, k)];
-                to.put_value(first + p.order * units_of_value, bits_of(d));
+                to.put_value(first + p.order * v2::units_of_value<T>, bits_of(d));
                 if (!predicts) return;
                 std::uint32_t spread;
                 const Coded<T> result = as_it_is(d, predict<false>(memory, c, p, cubic, q.inv, spread), q);
@@ -718,7 +712,7 @@ __device__ void write_raw(const TilePlace<T>& place, Memory& memory, bool cubic,
                 lattice.magnitude[at] = result.code == missing_code ? special_magnitude : 0;
             });
         });
-        first += g.points_of_phase(phase) * units_of_value;
+        first += g.points_of_phase(phase) * v2::units_of_value<T>;
         __syncthreads();
         if (predicts && phase < lattice.n_active) continue_phase(place, memory, phase);
     }

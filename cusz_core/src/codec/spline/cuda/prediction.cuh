@@ -15,7 +15,7 @@ template <class C, class Use>
 __device__ void for_odd_axes(C c, const Use& use) {
     if constexpr (std::is_same_v<C, std::uint32_t>) {
 #pragma unroll
-        for (std::uint32_t a = 0; a < most_active_axes; ++a)
+        for (std::uint32_t a = 0; a < max_active_axes; ++a)
             if ((c >> a & 1) != 0) use(a, c ^ 1u << a);
     } else {
         if constexpr ((C::value & 1) != 0) use(ClassConstant<0>{}, ClassConstant<(C::value ^ 1)>{});
@@ -227,7 +227,7 @@ __device__ inline double largest(double a, double b) { return ::fmax(a, b); }
 // that they are of is not.
 template <class T>
 struct Sources {
-    const T* at[most_active_axes];
+    const T* at[max_active_axes];
 };
 template <class T, class Memory, class C>
 __device__ Sources<T> sources_at(Memory& memory, C c, const int (&x)[4]) {
@@ -367,7 +367,7 @@ __device__ std::uint32_t sum_of_earlier_phases(Memory& memory, C c, const Point&
         for (std::uint32_t up = removed;; up = (up - 1) & removed) {
             Point other = p;
             bool inside = true;
-            for (std::uint32_t a = 0; a < most_active_axes; ++a)
+            for (std::uint32_t a = 0; a < max_active_axes; ++a)
                 if ((up >> a & 1) != 0) inside = inside && ++other.x[a] < g.n(source, a);
             if (inside) sum += memory.magnitude(magnitude_position(g, source, other));
             if (up == 0) break;
@@ -491,7 +491,7 @@ __device__ inline std::uint32_t magnitude_of(std::int32_t code) {
 // ---- Quantisation (section 5)
 
 template <class T>
-inline constexpr T largest_spline_code = T(1048575);
+inline constexpr T largest_spline_code = T(v2::max_code);
 
 // A value against its prediction: a code, missing_code for a special value; and what is predicted from.
 template <class T>

@@ -7,7 +7,7 @@
 
 namespace cusz::cuda {
 
-inline constexpr std::uint32_t tiles_of_warp = warp_lanes / most_lanes;
+inline constexpr std::uint32_t tiles_of_warp = warp_lanes / v2::max_lanes;
 inline constexpr std::uint32_t most_entries = max_tile_values + 1024; // values and flags
 
 // A run of entries of a tile: a phase's flags, or its values in significant groups. groups: which of its groups of 64
@@ -17,15 +17,15 @@ struct EntryRun {
 };
 
 // This lane's tile among those of the warp, and its number among the tile's lanes.
-__device__ inline std::uint32_t tile_of_warp() { return lane() / most_lanes; }
-__device__ inline std::uint32_t lane_of_tile() { return lane() % most_lanes; }
+__device__ inline std::uint32_t tile_of_warp() { return lane() / v2::max_lanes; }
+__device__ inline std::uint32_t lane_of_tile() { return lane() % v2::max_lanes; }
 
 // Of the tile's lanes that have the property: how many there are, and how many are before this one.
 struct LanesOfTile {
     std::uint32_t all, before; // masks
     __device__ LanesOfTile() {
         const std::uint32_t first = lane() - lane_of_tile();
-        all = ((1u << most_lanes) - 1) << first;
+        all = ((1u << v2::max_lanes) - 1) << first;
         before = ((1u << lane_of_tile()) - 1) << first;
     }
     struct Counts {
@@ -92,14 +92,14 @@ private:
         // x / f * 4096 + x % f + start = x + x / f * (4096 - f) + start. The reciprocal is rounded down.
         std::uint32_t quotient = __umulhi(state_, reciprocal);
         quotient += state_ - quotient * frequency >= frequency ? 1 : 0;
-        state_ += quotient * (rans_total - frequency) + start;
+        state_ += quotient * (v2::rans_total - frequency) + start;
     }
 
     const EncodingTables& tables_;
     std::uint32_t lanes_;
     const std::uint16_t* entries_;
     std::uint16_t* words_;
-    std::uint32_t at_, state_ = rans_low;
+    std::uint32_t at_, state_ = v2::rans_low;
     LanesOfTile lanes_of_tile_;
 };
 
@@ -122,7 +122,7 @@ public:
     __device__ bool begin(const std::uint16_t* units, std::uint64_t limit, std::uint64_t at, std::uint64_t end,
                           std::uint32_t lanes) {
         lanes_ = lanes;
-        state_ = rans_low;
+        state_ = v2::rans_low;
         if (lanes == 0) return true;
         words_ = units + at;
         last_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(limit - 1 - at, UINT32_MAX));
@@ -130,7 +130,7 @@ public:
         end_ = static_cast<std::uint32_t>(end - at);
         if (lane_of_tile() < lanes)
             state_ = words_[2 * lane_of_tile()] | std::uint32_t{words_[2 * lane_of_tile() + 1]} << 16;
-        return state_ >= rans_low;
+        return state_ >= v2::rans_low;
     }
 
     // Decodes the flags of n groups, to `significant`. sum_of(g): the sum that a group's context follows from.
@@ -140,7 +140,7 @@ public:
         steps(
             n, [&](std::uint32_t first) { j = first; },
             [&](std::uint32_t slot) {
-                const std::uint32_t g = tables_.significant[group_context(sum_of(j))], others = rans_total - g;
+                const std::uint32_t g = tables_.significant[v2::group_context(sum_of(j))], others = v2::rans_total - g;
                 const bool is = slot >= others;
                 significant[j] = is;
                 j += lanes_;
@@ -150,7 +150,7 @@ public:
     // Decodes n symbols, which replace their tables. places: of every 64th of them in `symbols`; the others follow.
     // Returns which bits are in some of this lane's.
     __device__ std::uint32_t symbols(std::uint32_t n, const std::uint16_t* places, std::uint8_t* symbols) {
-        constexpr std::uint32_t n_symbols = sizeof tables_.interval[0] / sizeof tables_.interval[0][0];
+        constexpr std::uint32_t of_table = sizeof tables_.interval[0] / sizeof tables_.interval[0][0];
         const std::uint8_t* const symbol_of = tables_.symbol_of[0];
         const std::uint32_t* const intervals = tables_.interval[0];
         std::uint8_t* own = symbols;
@@ -158,17 +158,17 @@ public:
         steps(
             n, [&](std::uint32_t first) { own = symbols + places[first / 64] + first % 64; },
             [&](std::uint32_t slot) {
-                const std::uint32_t table = *own, symbol = symbol_of[table * rans_total + slot],
-                                    interval = intervals[table * n_symbols + symbol];
+                const std::uint32_t table = *own, symbol = symbol_of[table * v2::rans_total + slot],
+                                    interval = intervals[table * of_table + symbol];
                 *own = static_cast<std::uint8_t>(symbol);
                 own += lanes_;
                 any |= symbol;
-                return Interval{interval % rans_total, interval / rans_total};
+                return Interval{interval % v2::rans_total, interval / v2::rans_total};
             });
         return any;
     }
     // Whether everything was read, and nothing else; of this lane.
-    __device__ bool finished() const { return lane_of_tile() >= lanes_ || (at_ == end_ && state_ == rans_low); }
+    __device__ bool finished() const { return lane_of_tile() >= lanes_ || (at_ == end_ && state_ == v2::rans_low); }
 
 private:
     struct Interval {
@@ -185,14 +185,14 @@ private:
         const std::uint32_t most = __reduce_max_sync(whole_warp, own), those = __ballot_sync(whole_warp, works);
         if (!works) return;
         const auto advance = [&] { // to the next number. Returns whether the state is short of a word.
-            const std::uint32_t slot = state_ % rans_total;
+            const std::uint32_t slot = state_ % v2::rans_total;
             const Interval of = decode(slot);
-            state_ = of.frequency * (state_ >> rans_bits) + slot - of.start;
-            return state_ < rans_low;
+            state_ = of.frequency * (state_ >> v2::rans_bits) + slot - of.start;
+            return state_ < v2::rans_low;
         };
         for (std::uint32_t step = 0; step < most; step += 16) {
             if (own > step) begin((step << log_lanes) + lane_of_tile());
-            if (__all_sync(those, own >= step + 16 && at_ + 17 * most_lanes <= last_)) {
+            if (__all_sync(those, own >= step + 16 && at_ + 17 * v2::max_lanes <= last_)) {
                 // Each lane has loaded one of the words that are next before it is known which lanes take them.
                 const std::uint16_t* next = words_ + at_ + lane_of_tile();
                 std::uint32_t word = *next;
@@ -201,7 +201,7 @@ private:
                     const bool short_of = advance();
                     const auto taking = lanes_of_tile_.count(short_of, those);
                     const std::uint32_t taken =
-                        __shfl_sync(those, word, static_cast<int>(taking.before), static_cast<int>(most_lanes));
+                        __shfl_sync(those, word, static_cast<int>(taking.before), static_cast<int>(v2::max_lanes));
                     if (short_of) state_ = state_ << 16 | taken;
                     next += taking.n;
                     word = *next;
@@ -223,7 +223,7 @@ private:
     const DecodingTables& tables_;
     const std::uint16_t* words_ = nullptr; // from the states on
     std::uint32_t last_ = 0, at_ = 0, end_ = 0;
-    std::uint32_t lanes_ = 0, state_ = rans_low;
+    std::uint32_t lanes_ = 0, state_ = v2::rans_low;
     LanesOfTile lanes_of_tile_;
 };
 

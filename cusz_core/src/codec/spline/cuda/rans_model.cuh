@@ -14,27 +14,27 @@ __device__ inline std::uint32_t lanes_before() { return (1u << lane()) - 1; }
 __device__ inline std::uint32_t set_bits(std::uint32_t v) { return static_cast<std::uint32_t>(__popc(v)); }
 
 // A table's symbols are spread over a warp.
-inline constexpr std::uint32_t symbols_of_lane = (n_symbols + warp_lanes - 1) / warp_lanes;
+inline constexpr std::uint32_t symbols_of_lane = (v2::n_symbols + warp_lanes - 1) / warp_lanes;
 
 inline constexpr std::uint32_t model_warps = 24, model_threads = model_warps * warp_lanes;
-inline constexpr std::uint32_t model_blocks = n_contexts / model_warps;
-static_assert(n_contexts % model_warps == 0 && n_contexts <= model_threads && most_tables < model_warps);
+inline constexpr std::uint32_t model_blocks = v2::n_contexts / model_warps;
+static_assert(v2::n_contexts % model_warps == 0 && v2::n_contexts <= model_threads && v2::max_tables < model_warps);
 
 struct ModelMemory {
     union {
-        Array<std::uint16_t, n_symbols> weight_of; // of symbols
-        Array<Array<ModelScratch::PairOfTables, most_tables / 2>, n_symbols> size;
+        Array<std::uint16_t, v2::n_symbols> weight_of; // of symbols
+        Array<Array<ModelScratch::PairOfTables, v2::max_tables / 2>, v2::n_symbols> size;
     };
     // To order the contexts that occur by their keys, which are first spread over buckets.
     Array<std::uint32_t, model_threads> in_bucket; // how many keys
-    Array<std::uint32_t, n_contexts> key;          // by bucket
-    Array<std::uint16_t, n_contexts> order;        // the contexts by rank
-    Array<std::uint64_t, n_contexts> share;        // by rank
+    Array<std::uint32_t, v2::n_contexts> key;      // by bucket
+    Array<std::uint16_t, v2::n_contexts> order;    // the contexts by rank
+    Array<std::uint64_t, v2::n_contexts> share;    // by rank
     Array<std::uint64_t, model_warps> partial;     // sums of warps
 
-    Array<Array<std::uint16_t, n_symbols>, most_tables> frequency;
+    Array<Array<std::uint16_t, v2::n_symbols>, v2::max_tables> frequency;
     Array<std::uint32_t, model_warps> occurring; // contexts, a bit each
-    Array<std::uint8_t, n_contexts> table;       // of contexts that occur; in the end, of all
+    Array<std::uint8_t, v2::n_contexts> table;   // of contexts that occur; in the end, of all
     std::uint32_t bits;                          // of the model
     bool is_last;                                // of the launch's blocks
 };
@@ -79,12 +79,12 @@ __device__ inline void condense(const ModelArguments& a, std::uint32_t c, ModelM
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = k * warp_lanes + lane();
-        count[k] = s < n_symbols ? a.counts->symbol[c][s] : 0;
+        count[k] = s < v2::n_symbols ? a.counts->symbol[c][s] : 0;
     }
-    if (threadIdx.x < n_symbols) // while the counts arrive
+    if (threadIdx.x < v2::n_symbols) // while the counts arrive
         memory.weight_of[threadIdx.x] = static_cast<std::uint16_t>(cusz::weight_of(threadIdx.x));
     __syncthreads();
-    const std::uint64_t weight = c < row_of(1, 1) ? a.weight[0] : c < row_of(2, 1) ? a.weight[1] : a.weight[2];
+    const std::uint64_t weight = c < v2::row_of(1, 1) ? a.weight[0] : c < v2::row_of(2, 1) ? a.weight[1] : a.weight[2];
     ModelScratch::Context context{};
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
@@ -119,13 +119,13 @@ struct CellsOfWarp {
 
 // Fetches what symbols cost, all loads at once.
 __device__ inline void load_sizes(const ModelScratch& scratch, ModelMemory& memory) {
-    constexpr std::uint32_t n = most_tables / 2, of_thread = (n_symbols * n + model_threads - 1) / model_threads;
+    constexpr std::uint32_t n = v2::max_tables / 2, of_thread = (v2::n_symbols * n + model_threads - 1) / model_threads;
     ModelScratch::PairOfTables size[of_thread];
     const auto each = [&](const auto& use) {
 #pragma unroll
         for (std::uint32_t k = 0; k < of_thread; ++k) {
             const std::uint32_t i = k * model_threads + threadIdx.x;
-            if (i < n_symbols * n) use(size[k], i / n, i % n);
+            if (i < v2::n_symbols * n) use(size[k], i / n, i % n);
         }
     };
     each([&](auto& item, std::uint32_t s, std::uint32_t pair) { item = scratch.size[s][pair]; });
@@ -135,7 +135,7 @@ __device__ inline void load_sizes(const ModelScratch& scratch, ModelMemory& memo
 // The table that codes a context shortest. Each lane has two tables, and a quarter of the cells.
 __device__ inline std::uint32_t best_table(const CellsOfWarp& cells, std::uint32_t n_tables,
                                            const ModelMemory& memory) {
-    constexpr std::uint32_t pairs = most_tables / 2, at_once = warp_lanes / pairs;
+    constexpr std::uint32_t pairs = v2::max_tables / 2, at_once = warp_lanes / pairs;
     const std::uint32_t pair = lane() % pairs, part = lane() / pairs;
     std::uint64_t cost[2] = {};
 #pragma unroll
@@ -157,11 +157,11 @@ __device__ inline std::uint32_t best_table(const CellsOfWarp& cells, std::uint32
         for (std::uint32_t d = pairs; d < warp_lanes; d *= 2)
             cost[k] += __shfl_xor_sync(whole_warp, cost[k], static_cast<int>(d));
         const std::uint32_t table = 2 * pair + k;
-        if (table < n_tables) best = std::min(best, cost[k] * most_tables + table);
+        if (table < n_tables) best = std::min(best, cost[k] * v2::max_tables + table);
     }
     for (std::uint32_t d = 1; d < pairs; d *= 2)
         best = std::min(best, __shfl_xor_sync(whole_warp, best, static_cast<int>(d)));
-    return static_cast<std::uint32_t>(best % most_tables);
+    return static_cast<std::uint32_t>(best % v2::max_tables);
 }
 
 // Adds a context's symbols to those of a table.
@@ -178,17 +178,17 @@ __device__ inline void merge(ModelScratch& scratch, const CellsOfWarp& cells, st
 // Orders the contexts and gives each a table, of about the same share of the bits.
 __device__ inline void give_tables(ModelScratch& scratch, ModelMemory& memory) {
     const std::uint32_t c = threadIdx.x;
-    const ModelScratch::Context context = c < n_contexts ? scratch.context[c] : ModelScratch::Context{};
+    const ModelScratch::Context context = c < v2::n_contexts ? scratch.context[c] : ModelScratch::Context{};
     const bool occurs = context.n_cells > 0;
     memory.in_bucket[threadIdx.x] = 0;
     const std::uint64_t n_values = sums_of_block(context.n, memory.partial).all;
     const auto n = static_cast<std::uint32_t>(__syncthreads_count(occurs));
     const std::uint32_t n_tables = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(std::min<std::uint64_t>(n_values / 4096 + 2, n), 1, std::uint64_t{most_tables}));
+        std::clamp<std::uint64_t>(std::min<std::uint64_t>(n_values / 4096 + 2, n), 1, std::uint64_t{v2::max_tables}));
 
     // A key is a mean and, below it, a context. There are few in a bucket, unless the means are equal.
     constexpr std::uint32_t context_bits = 10, means_of_bucket = 8;
-    static_assert(n_contexts <= 1 << context_bits);
+    static_assert(v2::n_contexts <= 1 << context_bits);
     std::uint32_t key = 0, bucket = 0, at = 0;
     if (occurs) {
         const auto mean = static_cast<std::uint32_t>(context.size / context.n);
@@ -234,12 +234,12 @@ __device__ inline void normalise(ModelScratch& scratch, std::uint32_t table, Mod
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = symbol_of_lane(k);
-        weight[k] = s < n_symbols ? scratch.weight[table][s] : 0;
+        weight[k] = s < v2::n_symbols ? scratch.weight[table][s] : 0;
         total += weight[k];
     }
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k)
-        if (symbol_of_lane(k) < n_symbols) scratch.weight[table][symbol_of_lane(k)] = 0;
+        if (symbol_of_lane(k) < v2::n_symbols) scratch.weight[table][symbol_of_lane(k)] = 0;
     total = warp_sum(total);
     // Products are below 2^54: the share is the upper half of theirs with this, or one more.
     const std::uint64_t reciprocal = total == 0 ? 0 : UINT64_MAX / total;
@@ -247,16 +247,16 @@ __device__ inline void normalise(ModelScratch& scratch, std::uint32_t table, Mod
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = symbol_of_lane(k);
-        const std::uint64_t product = weight[k] * rans_total + total / 2;
+        const std::uint64_t product = weight[k] * v2::rans_total + total / 2;
         auto share = static_cast<std::uint32_t>(__umul64hi(product, reciprocal));
         if (total > 0 && product - share * total >= total) ++share;
-        const bool has = weight[k] > 0 || (s < n_symbols && in_every_table(s));
+        const bool has = weight[k] > 0 || (s < v2::n_symbols && in_every_table(s));
         const std::uint32_t frequency = has ? std::max(share, 1u) : 0;
         ranked[k] = frequency << 8 | (255 - s);
         sum += frequency;
     }
     // What is left over, or too many, the most frequent symbols bear, the lowest of several first.
-    for (auto left = static_cast<std::int32_t>(rans_total - warp_sum(sum)); left != 0;) {
+    for (auto left = static_cast<std::int32_t>(v2::rans_total - warp_sum(sum)); left != 0;) {
         std::uint32_t largest = 0;
 #pragma unroll
         for (const std::uint32_t r : ranked) largest = std::max(largest, r);
@@ -270,7 +270,7 @@ __device__ inline void normalise(ModelScratch& scratch, std::uint32_t table, Mod
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = symbol_of_lane(k), f = ranked[k] >> 8;
-        if (s >= n_symbols) continue;
+        if (s >= v2::n_symbols) continue;
         memory.frequency[table][s] = static_cast<std::uint16_t>(f);
         const std::uint32_t size = size_of(std::max(f, 1u));
         scratch.size[s][table / 2].of[table % 2] = static_cast<std::uint16_t>(f == 0 ? size_of_unknown : size);
@@ -279,12 +279,11 @@ __device__ inline void normalise(ModelScratch& scratch, std::uint32_t table, Mod
 
 // Writes it, and adds up how many bits it takes in the archive.
 __device__ inline void write_table(const ModelArguments& a, std::uint32_t table, ModelMemory& memory) {
-    constexpr Alphabet alphabet(default_r);
-    std::uint32_t frequency[symbols_of_lane], sum = 0, bits = 0, first = n_symbols, last = 0;
+    std::uint32_t frequency[symbols_of_lane], sum = 0, bits = 0, first = v2::n_symbols, last = 0;
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = symbol_of_lane(k);
-        frequency[k] = s < n_symbols ? memory.frequency[table][s] : 0;
+        frequency[k] = s < v2::n_symbols ? memory.frequency[table][s] : 0;
         if (frequency[k] == 0) continue;
         sum += frequency[k];
         bits += static_cast<std::uint32_t>(std::bit_width(frequency[k])) - 1;
@@ -295,12 +294,12 @@ __device__ inline void write_table(const ModelArguments& a, std::uint32_t table,
 #pragma unroll
     for (std::uint32_t k = 0; k < symbols_of_lane; ++k) {
         const std::uint32_t s = symbol_of_lane(k), f = frequency[k];
-        if (s >= n_symbols) continue;
+        if (s >= v2::n_symbols) continue;
         a.model->frequency[table][s] = static_cast<std::uint16_t>(f);
         const std::uint64_t interval = interval_of(start, std::max(f, 1u));
         if (f > 0) a.encoding->interval[table * 256 + s] = interval;
         a.encoding->coded_as[table][s] =
-            static_cast<std::uint8_t>(f > 0 ? s : alphabet.escape(alphabet.meaning(s).leading));
+            static_cast<std::uint8_t>(f > 0 ? s : Alphabet(default_r).escape(Alphabet(default_r).meaning(s).leading));
         start += f;
     }
     first = __reduce_min_sync(whole_warp, first);
@@ -320,75 +319,75 @@ __device__ inline void write_group(const ModelArguments& a, std::uint32_t c) {
         return of(0) + std::min<std::uint64_t>(of(1) + of(2), UINT32_MAX);
     };
     const std::uint64_t significant = number(1), total = number(0) + significant;
-    const std::uint64_t share = total == 0 ? rans_total / 2 : (significant * rans_total + total / 2) / total;
-    const auto g = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share, 1, rans_total - 1));
+    const std::uint64_t share = total == 0 ? v2::rans_total / 2 : (significant * v2::rans_total + total / 2) / total;
+    const auto g = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share, 1, v2::rans_total - 1));
     a.model->significant[c] = static_cast<std::uint16_t>(g);
-    std::uint64_t* const interval = a.encoding->interval + (most_tables + c) * 256;
-    interval[0] = interval_of(0, rans_total - g);
-    interval[1] = interval_of(rans_total - g, g);
+    std::uint64_t* const interval = a.encoding->interval + (v2::max_tables + c) * 256;
+    interval[0] = interval_of(0, v2::rans_total - g);
+    interval[1] = interval_of(v2::rans_total - g, g);
 }
 
-// The last context that occurs up to this one, or n_contexts if none does.
+// The last context that occurs up to this one, or v2::n_contexts if none does.
 __device__ inline std::uint32_t last_occurring(std::uint32_t c, const ModelMemory& memory) {
     std::uint32_t word = c / 32, bits = memory.occurring[word] & ((2u << c % 32) - 1);
     while (bits == 0 && word > 0) bits = memory.occurring[--word];
-    return bits == 0 ? n_contexts : word * 32 + 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(bits)));
+    return bits == 0 ? v2::n_contexts : word * 32 + 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(bits)));
 }
 
 // The table of a context that does not occur: that of the one before it, in its row if that has any that occurs, else
 // in the last row before it that has.
 __device__ inline std::uint32_t table_of_absent(std::uint32_t c, const ModelMemory& memory) {
-    const std::uint32_t place = c % n_activities;
-    const std::uint32_t in_row = last_occurring(c - place + n_activities - 1, memory);
-    if (in_row == n_contexts) return 0;
-    const std::uint32_t before = last_occurring(in_row - in_row % n_activities + place, memory);
-    return before == n_contexts ? 0 : memory.table[before];
+    const std::uint32_t place = c % v2::n_activities;
+    const std::uint32_t in_row = last_occurring(c - place + v2::n_activities - 1, memory);
+    if (in_row == v2::n_contexts) return 0;
+    const std::uint32_t before = last_occurring(in_row - in_row % v2::n_activities + place, memory);
+    return before == v2::n_contexts ? 0 : memory.table[before];
 }
 
 // How many bits say the tables of a row of contexts, if there is more than one.
 __device__ inline std::uint32_t bits_of_row(std::uint32_t row, const ModelMemory& memory) {
-    const std::uint32_t begin = row * n_activities;
+    const std::uint32_t begin = row * v2::n_activities;
     std::uint32_t other = 0;
     bool as_before = true;
-    for (std::uint32_t c = begin; c < begin + n_activities; ++c) {
+    for (std::uint32_t c = begin; c < begin + v2::n_activities; ++c) {
         const std::uint32_t table = memory.table[c];
-        as_before = as_before && table == (row == 0 ? 0 : memory.table[c - n_activities]);
+        as_before = as_before && table == (row == 0 ? 0 : memory.table[c - v2::n_activities]);
         other += table != (c == 0 ? 0 : memory.table[c - 1]) ? 1 : 0;
     }
-    return as_before ? 1 : 1 + n_activities + 4 * other;
+    return as_before ? 1 : 1 + v2::n_activities + 4 * other;
 }
 
 // Makes the last frequencies, and writes the model.
 __device__ inline void write_model(const ModelArguments& a, ModelMemory& memory) {
     const std::uint32_t c = threadIdx.x, n_tables = a.scratch->n_tables;
-    const ModelScratch::Context context = c < n_contexts ? a.scratch->context[c] : ModelScratch::Context{};
-    if (warp() < most_tables) normalise(*a.scratch, warp(), memory); // while the above arrives
+    const ModelScratch::Context context = c < v2::n_contexts ? a.scratch->context[c] : ModelScratch::Context{};
+    if (warp() < v2::max_tables) normalise(*a.scratch, warp(), memory); // while the above arrives
     const std::uint32_t occurring = __ballot_sync(whole_warp, context.n_cells > 0);
     if (lane() == 0) memory.occurring[warp()] = occurring;
     auto table = static_cast<std::uint8_t>(context.table);
     if (context.n_cells > 0) memory.table[c] = table;
     if (is_first_thread()) memory.bits = 0;
     __syncthreads();
-    if (c < n_contexts && context.n_cells == 0)
+    if (c < v2::n_contexts && context.n_cells == 0)
         memory.table[c] = table = static_cast<std::uint8_t>(table_of_absent(c, memory));
-    if (c < n_contexts) a.model->table[c] = table;
+    if (c < v2::n_contexts) a.model->table[c] = table;
     if (warp() < n_tables)
         write_table(a, warp(), memory);
-    else if (warp() < most_tables)
-        for (std::uint32_t s = lane(); s < n_symbols; s += warp_lanes) a.model->frequency[warp()][s] = 0;
-    else if (threadIdx.x - most_tables * warp_lanes < n_group_contexts)
-        write_group(a, threadIdx.x - most_tables * warp_lanes);
+    else if (warp() < v2::max_tables)
+        for (std::uint32_t s = lane(); s < v2::n_symbols; s += warp_lanes) a.model->frequency[warp()][s] = 0;
+    else if (threadIdx.x - v2::max_tables * warp_lanes < v2::n_group_contexts)
+        write_group(a, threadIdx.x - v2::max_tables * warp_lanes);
     __syncthreads(); // the tables of contexts are there
     for (std::uint32_t i = threadIdx.x; i < n_rows * engine_places; i += model_threads) {
         const std::uint32_t row = i / engine_places, place = i % engine_places;
         a.encoding->table_of[row][place] = is_context(place) ? memory.table[context_of(row, place)] : 0;
     }
-    if (n_tables > 1 && threadIdx.x < n_contexts / n_activities)
+    if (n_tables > 1 && threadIdx.x < v2::n_contexts / v2::n_activities)
         atomicAdd(&memory.bits, bits_of_row(threadIdx.x, memory));
     __syncthreads();
     if (is_first_thread()) {
-        a.encoding->interval[idle_entry] = interval_of(0, rans_total);
-        const std::uint32_t bits = 4 + memory.bits + 12 * n_group_contexts;
+        a.encoding->interval[idle_entry] = interval_of(0, v2::rans_total);
+        const std::uint32_t bits = 4 + memory.bits + 12 * v2::n_group_contexts;
         a.model->n_tables = n_tables;
         a.model->bytes = (bits + 31) / 32 * 4;
     }
@@ -409,7 +408,7 @@ __device__ inline void choose_model(const ModelArguments& a, ModelStep step, Mod
     const std::uint32_t c = blockIdx.x * model_warps + warp();
     if (step == ModelStep::order) {
         const std::uint32_t thread = blockIdx.x * model_threads + threadIdx.x;
-        if (thread < most_tables * n_symbols) scratch.weight[thread / n_symbols][thread % n_symbols] = 0;
+        if (thread < v2::max_tables * v2::n_symbols) scratch.weight[thread / v2::n_symbols][thread % v2::n_symbols] = 0;
         condense(a, c, memory);
     } else {
         const CellsOfWarp cells(scratch, c);
@@ -427,7 +426,7 @@ __device__ inline void choose_model(const ModelArguments& a, ModelStep step, Mod
     if (!is_last_block(&a.counts->finished, static_cast<std::uint32_t>(step), memory.is_last)) return;
     if (step == ModelStep::order) return give_tables(scratch, memory);
     if (step == ModelStep::write) return write_model(a, memory);
-    if (warp() < most_tables) normalise(scratch, warp(), memory); // those beyond the number of tables are not used
+    if (warp() < v2::max_tables) normalise(scratch, warp(), memory); // those beyond the number of tables are not used
 }
 
 } // namespace cusz::cuda

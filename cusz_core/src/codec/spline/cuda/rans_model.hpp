@@ -12,24 +12,24 @@ namespace cusz::cuda {
 
 // What was counted for the model (docs/format_v2.md, section 10). Zeroed beforehand.
 struct SplineCounts {
-    std::uint32_t symbol[n_contexts][n_symbols]; // of values in significant groups, by context
-    std::uint32_t group[3][n_group_contexts][2]; // by lattice (0, 1, the coarser ones), context and flag
-    std::uint32_t finished;                      // of choose_model: how many blocks are
+    std::uint32_t symbol[v2::n_contexts][v2::n_symbols]; // of values in significant groups, by context
+    std::uint32_t group[3][v2::n_group_contexts][2];     // by lattice (0, 1, the coarser ones), context and flag
+    std::uint32_t finished;                              // of choose_model: how many blocks are
 };
 
 // The model as chosen; the host fetches it and writes it with RansModel::bytes().
 struct ChosenModel {
     std::uint32_t n_tables, bytes; // bytes: of RansModel::bytes()
-    std::uint16_t significant[n_group_contexts];
-    std::uint16_t frequency[most_tables][n_symbols]; // 0 from n_tables on
-    std::uint8_t table[n_contexts];
+    std::uint16_t significant[v2::n_group_contexts];
+    std::uint16_t frequency[v2::max_tables][v2::n_symbols]; // 0 from n_tables on
+    std::uint8_t table[v2::n_contexts];
 };
 
 // What the encoder looks up. Nothing is set for tables from n_tables on.
 struct EncodingTables {
     // By entry (rans_model.hpp), of symbols with a frequency: see interval_of.
     std::uint64_t interval[idle_entry + 1];
-    std::uint8_t coded_as[most_tables][n_symbols]; // the symbol, or the escape if its frequency is 0
+    std::uint8_t coded_as[v2::max_tables][v2::n_symbols]; // the symbol, or the escape if its frequency is 0
     TablesOfPlaces table_of;
 };
 
@@ -55,10 +55,10 @@ struct ModelScratch {
     struct alignas(4) PairOfTables {
         std::uint16_t of[2];
     };
-    Context context[n_contexts];
-    Cell cell[n_contexts][n_symbols];              // of symbols that occur in the context, in any order
-    std::uint64_t weight[most_tables][n_symbols];  // of a table's symbols
-    PairOfTables size[n_symbols][most_tables / 2]; // of a symbol in each table
+    Context context[v2::n_contexts];
+    Cell cell[v2::n_contexts][v2::n_symbols];             // of symbols that occur in the context, in any order
+    std::uint64_t weight[v2::max_tables][v2::n_symbols];  // of a table's symbols
+    PairOfTables size[v2::n_symbols][v2::max_tables / 2]; // of a symbol in each table
     std::uint32_t n_tables;
 };
 

@@ -46,7 +46,6 @@ __device__ std::uint32_t class_at(const TilePlace<T>& place, std::uint32_t posit
 // Reads a payload's header; by one thread. A tile in error is read as if it were empty.
 template <class T>
 __device__ void read_header(const std::uint16_t* units, TileReading<T>& reading) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     reading.kind = kind_empty;
     reading.lanes = reading.n_verbatim = reading.n_extra = reading.extra_at = reading.n_values = 0;
     reading.error = static_cast<std::uint32_t>(SplineError::none);
@@ -56,15 +55,17 @@ __device__ void read_header(const std::uint16_t* units, TileReading<T>& reading)
         reading.lanes = reading.n_verbatim = reading.n_extra = 0;
         reading.error = static_cast<std::uint32_t>(error);
     };
-    const std::uint32_t header = units[reading.begin], kind = header & 3;
-    if (kind != kind_coded) {
-        const std::uint32_t n = kind == kind_raw ? 1 + coded_points(reading.place) * units_of_value : 1;
-        if (header > kind_raw || n_units != n) return fails(SplineError::header_or_length);
-        reading.kind = kind;
+    const std::uint32_t word = units[reading.begin];
+    const v2::TileHeader header = v2::TileHeader::of(word);
+    if (header.kind != v2::tile_coded) {
+        const std::uint32_t n =
+            header.kind == v2::tile_raw ? 1 + coded_points(reading.place) * v2::units_of_value<T> : 1;
+        if (!v2::TileHeader::is_legal(word) || n_units != n) return fails(SplineError::header_or_length);
+        reading.kind = header.kind;
         reading.rest = reading.begin + 1;
         return;
     }
-    if ((header & 3u << 2) == 3u << 2 || header >> 6 != 0) return fails(SplineError::header);
+    if (!v2::TileHeader::is_legal(word)) return fails(SplineError::header);
     std::uint64_t left = n_units - 1, at = reading.begin + 1;
     const auto take = [&](std::uint64_t count) { // whether there are so many
         if (count > left) return false;
@@ -72,25 +73,26 @@ __device__ void read_header(const std::uint16_t* units, TileReading<T>& reading)
         at += count;
         return true;
     };
-    if ((header >> 4 & 1) != 0) {
+    if (header.has_verbatim) {
         if (!take(1)) return fails(SplineError::too_short);
         reading.n_verbatim = units[at - 1];
         std::uint32_t points = 1;
         for (std::uint32_t a = 0; a < 4; ++a) points *= reading.place.edge[a];
         if (reading.n_verbatim > points) return fails(SplineError::too_many_verbatim);
         reading.verbatim = at;
-        if (!take(std::uint64_t{reading.n_verbatim} * (1 + units_of_value))) return fails(SplineError::too_short);
+        if (!take(std::uint64_t{reading.n_verbatim} * (1 + v2::units_of_value<T>)))
+            return fails(SplineError::too_short);
     }
-    if ((header >> 5 & 1) != 0) {
+    if (header.has_extra) {
         if (!take(1)) return fails(SplineError::too_short);
         reading.n_extra = units[at - 1];
         reading.extra = at;
         if (!take(reading.n_extra)) return fails(SplineError::too_short);
     }
     reading.rest = at;
-    reading.lanes = 1u << (header >> 2 & 3);
+    reading.lanes = header.lanes;
     if (!take(2 * reading.lanes)) return fails(SplineError::too_short);
-    reading.kind = kind_coded;
+    reading.kind = v2::tile_coded;
 }
 
 // Whether this thread's verbatim values have legal positions.
@@ -162,24 +164,25 @@ struct ContextTables {
     // Of tiles that take up most memory, the tables of a phase are made anew in each.
     static constexpr std::uint32_t phases = sizeof(T) == 8 ? 1 : axes_of(shape);
     static constexpr std::uint32_t sums = 128; // N is the same for all greater ones
-    Array<std::uint16_t, phases * n_spreads * sums> of_sum;
-    Array<std::uint16_t, phases * n_spreads> of_special;
+    Array<std::uint16_t, phases * v2::n_spreads * sums> of_sum;
+    Array<std::uint16_t, phases * v2::n_spreads> of_special;
 
     // By all threads of the block.
     __device__ void set(const DecodingTables& tables, std::uint32_t lattice, std::uint32_t first_phase) {
         const auto entry = [&](std::uint32_t i, std::uint32_t active) { // i: phase and S
-            const std::uint32_t spread = i % n_spreads, row = row_of(lattice, first_phase + i / n_spreads) / n_places;
+            const std::uint32_t spread = i % v2::n_spreads,
+                                row = v2::row_of(lattice, first_phase + i / v2::n_spreads) / v2::n_places;
             return static_cast<std::uint16_t>((spread + active) << 8 | tables.table_of[row][spread << 4 | active]);
         };
-        for (std::uint32_t i = threadIdx.x; i < phases * n_spreads * sums; i += blockDim.x)
+        for (std::uint32_t i = threadIdx.x; i < phases * v2::n_spreads * sums; i += blockDim.x)
             of_sum[i] = entry(i / sums, activity_of_sum(i % sums));
-        for (std::uint32_t i = threadIdx.x; i < phases * n_spreads; i += blockDim.x)
-            of_special[i] = entry(i, n_activities - 1);
+        for (std::uint32_t i = threadIdx.x; i < phases * v2::n_spreads; i += blockDim.x)
+            of_special[i] = entry(i, v2::n_activities - 1);
     }
     // Of four points of a phase along the last axis: spread, P and Q (as bytes).
     __device__ void find(std::uint32_t phase, const std::uint32_t (&spread)[4], std::uint32_t parents,
                          std::uint32_t earlier, std::uint32_t (&entry)[4]) const {
-        const auto* const rows = &of_sum[(phases == 1 ? 0 : phase - 1) * (n_spreads * sums)];
+        const auto* const rows = &of_sum[(phases == 1 ? 0 : phase - 1) * (v2::n_spreads * sums)];
         const std::uint32_t high = (parents + earlier) & 0x80808080;
         const std::uint32_t offsets = ((parents + earlier) | (high - (high >> 7))) << 1 & 0xFEFEFEFE;
         for_constants<4>([&](auto k) { // an offset as the low byte, S above it
@@ -187,12 +190,12 @@ struct ContextTables {
             entry[k] = *reinterpret_cast<const std::uint16_t*>(reinterpret_cast<const std::uint8_t*>(rows) + at);
         });
         if (!has_special(parents | earlier)) return; // or the sums might not be bytes
-        const auto* const special = &of_special[(phases == 1 ? 0 : phase - 1) * n_spreads];
+        const auto* const special = &of_special[(phases == 1 ? 0 : phase - 1) * v2::n_spreads];
 #pragma unroll
         for (std::uint32_t k = 0; k < 4; ++k) {
             const std::uint32_t p = parents >> 8 * k & 255, q = earlier >> 8 * k & 255;
             entry[k] = std::max(p, q) >= special_magnitude ? special[spread[k]]
-                                                           : rows[spread[k] * sums + std::min(p + q, sums - 1)];
+                                                               : rows[spread[k] * sums + std::min(p + q, sums - 1)];
         }
     }
 };
@@ -208,7 +211,7 @@ __device__ void predict_phase(const TileReading<T>& reading, FullReading<T, shap
     const TilePlace<T>& place = reading.place;
     const G g = memory.geometry();
     const T inv = place.lattice->quantiser.inv;
-    const bool codes = reading.kind == kind_coded;
+    const bool codes = reading.kind == v2::tile_coded;
     const auto predict_class = [&](auto c, auto is_cubic) {
         if (G::in_place && G::replaces(c) != second_part) return;
         if (phase < G::n_active) predict_margin(place, memory, c, is_cubic);
@@ -266,7 +269,7 @@ template <class T, TileShape shape>
 __device__ void predict_phase(const TileReading<T>& reading, AnyMemory<T>& memory, std::uint32_t phase, bool cubic,
                               const ContextTables<T, shape>&, const DecodingTables& tables, bool second_part) {
     if (second_part) return;
-    const auto& table_of = tables.table_of[row_of(reading.place.lattice->number, phase) / n_places];
+    const auto& table_of = tables.table_of[v2::row_of(reading.place.lattice->number, phase) / v2::n_places];
     const TilePlace<T>& place = reading.place;
     const AnyTile& g = memory.geometry();
     g.for_classes(phase, [&](std::uint32_t c) {
@@ -274,7 +277,7 @@ __device__ void predict_phase(const TileReading<T>& reading, AnyMemory<T>& memor
         g.for_points(c, [&](const Point& p, std::uint32_t) {
             std::uint32_t spread;
             memory.value(position(g, c, p)) = predict<true>(memory, c, p, cubic, place.lattice->quantiser.inv, spread);
-            if (reading.kind != kind_coded) return;
+            if (reading.kind != v2::tile_coded) return;
             const std::uint32_t active = activity(memory, c, p);
             memory.order(p.order) = table_of[spread << 4 | active];
             atomicAdd(&memory.sum(p.group), spread + active);
@@ -378,10 +381,9 @@ __device__ void read_codes(const TileReading<T>& reading, Memory& memory, std::u
                            const std::uint16_t* units, std::uint64_t limit, std::uint32_t before) {
     std::uint32_t at = reading.extra_at + before;
     for_large_symbols(memory, phase, [&](std::uint32_t o, std::uint32_t symbol) {
-        constexpr Alphabet alphabet{default_r};
-        const auto [leading, bits] = alphabet.meaning(symbol);
+        const auto [leading, bits] = Alphabet(default_r).meaning(symbol);
         std::int32_t code = missing_code;
-        if (symbol != alphabet.missing()) { // bits beyond the end are anything: the end of the tile tells
+        if (symbol != Alphabet(default_r).missing()) { // bits beyond the end are anything: the end of the tile tells
             const std::uint64_t first = reading.extra + at / 16;
             std::uint64_t here = 0;
             for (std::uint32_t i = 0; i < 3; ++i)
@@ -417,14 +419,14 @@ template <class T, class Memory>
 __device__ Decoded<T> decoded_value(const TileReading<T>& reading, Memory& memory, std::uint32_t phase, std::uint32_t o,
                                     T predicted, const Quantiser<T>& q, const std::uint16_t* units,
                                     std::uint32_t first_value) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
-    if (reading.kind == kind_coded) {
+    if (reading.kind == v2::tile_coded) {
         const std::uint32_t symbol = memory.order(o);
         return from_code(is_direct(symbol) ? direct_code(symbol) : memory.code(phase, o), predicted, q);
     }
     if (reading.kind == kind_empty) return from_code(0, predicted, q);
-    if (reading.kind == kind_special) return from_bits(q.special, predicted, q);
-    return from_bits(value_at<T>(units, reading.rest + std::uint64_t{first_value + o} * units_of_value), predicted, q);
+    if (reading.kind == v2::tile_special) return from_bits(q.special, predicted, q);
+    return from_bits(value_at<T>(units, reading.rest + std::uint64_t{first_value + o} * v2::units_of_value<T>),
+                     predicted, q);
 }
 
 // Values of a phase from codes and predictions.
@@ -437,7 +439,7 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, FullReading<T, 
     const G g = memory.geometry();
     const DeviceLattice<T>& lattice = *place.lattice;
     const Quantiser<T> q = lattice.quantiser;
-    const std::uint32_t codes = opaque(reading.kind == kind_coded || reading.kind == kind_empty ? 1 : 0);
+    const std::uint32_t codes = opaque(reading.kind == v2::tile_coded || reading.kind == kind_empty ? 1 : 0);
     const bool coarse = lattice.value != nullptr;
     const auto offset = offsets_of_decoded(place, g);
     const std::uint64_t step = offset.step();
@@ -530,19 +532,17 @@ __device__ void reconstruct_phase(const TileReading<T>& reading, AnyMemory<T>& m
 // Whether this thread's values of a raw tile have to be patched.
 template <class T>
 __device__ bool raw_has_to_be_patched(const TileReading<T>& reading, const std::uint16_t* units) {
-    if (reading.kind != kind_raw) return false;
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
+    if (reading.kind != v2::tile_raw) return false;
     const Quantiser<T>& q = reading.place.lattice->quantiser;
     bool patches = false;
     for (std::uint32_t o = tile_thread(); o < coded_points(reading.place); o += tile_threads)
-        patches |= has_to_be_patched<T>(value_at<T>(units, reading.rest + std::uint64_t{o} * units_of_value), q);
+        patches |= has_to_be_patched<T>(value_at<T>(units, reading.rest + std::uint64_t{o} * v2::units_of_value<T>), q);
     return patches;
 }
 
 // The verbatim values of a phase. Returns whether some have to be patched.
 template <class T, class Memory>
 __device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint32_t phase, const std::uint16_t* units) {
-    constexpr std::uint32_t units_of_value = sizeof(T) / 2;
     const TilePlace<T>& place = reading.place;
     const auto& g = memory.geometry();
     const Quantiser<T> q = place.lattice->quantiser;
@@ -551,7 +551,8 @@ __device__ bool put_verbatim(TileReading<T>& reading, Memory& memory, std::uint3
         Point p{};
         const std::uint32_t class_of_value = class_at(place, units[reading.verbatim + j], p);
         if (static_cast<std::uint32_t>(__popc(class_of_value)) != phase) continue;
-        const auto bits = value_at<T>(units, reading.verbatim + reading.n_verbatim + std::uint64_t{j} * units_of_value);
+        const auto bits =
+            value_at<T>(units, reading.verbatim + reading.n_verbatim + std::uint64_t{j} * v2::units_of_value<T>);
         g.for_classes(phase, [&](auto c) {
             if (c != class_of_value) return;
             const std::uint32_t at = position(g, c, p), of_class = magnitude_position(g, c, p);

@@ -12,8 +12,8 @@
 namespace cusz::cuda {
 
 inline constexpr std::uint32_t tile_threads = 128, tile_warps = tile_threads / warp_lanes;
-inline constexpr std::uint32_t n_classes = 8, most_groups = 1024;
-inline constexpr std::uint32_t special_magnitude = 255;
+inline constexpr std::uint32_t most_groups = 1024;
+inline constexpr std::uint32_t special_magnitude = v2::special_magnitude;
 
 // This thread's number among those of its tile, and its tile's among those of the block.
 __device__ inline std::uint32_t tile_thread() { return threadIdx.x % tile_threads; }
@@ -283,10 +283,10 @@ struct AnyTile {
     static constexpr bool known = false;
 
     std::uint32_t n_active, edges[4], group_edge[4];
-    std::uint32_t half[n_classes][4], pads[n_classes][4], strides[n_classes][4];
-    std::uint32_t begins[n_classes], firsts[n_classes], numbers[n_classes]; // number: of points
-    std::uint32_t orders[n_classes], groups[n_classes];                     // of a class's first point in its phase
-    std::uint32_t magnitude_begins[n_classes];
+    std::uint32_t half[v2::n_classes][4], pads[v2::n_classes][4], strides[v2::n_classes][4];
+    std::uint32_t begins[v2::n_classes], firsts[v2::n_classes], numbers[v2::n_classes]; // number: of points
+    std::uint32_t orders[v2::n_classes], groups[v2::n_classes]; // of a class's first point in its phase
+    std::uint32_t magnitude_begins[v2::n_classes];
     std::uint32_t of_phase[4], groups_in_phase[4];
     std::uint32_t coded_points;
 

@@ -1,0 +1,41 @@
+"""What the format settles stands once, in cusz_core/src/archive; whoever needs it includes that."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "cusz_core" / "src"
+#: How facts of the format would look if they were written down a second time.
+SECOND_HOMES = [
+    r"\bheader(\.word)?\s*(>>|&)(?!&)",  # fields of a tile header by shifts
+    r"\b1048575\b|\b0xFFFFF\b",  # the largest code
+    r"\b(n_classes|special_magnitude|max_lanes|max_tables|max_group_values|n_symbols)\s*=\s*\d",
+    r"\b(rans_bits|n_spreads|n_activities|n_group_contexts|missing_code|max_tile_values)\s*=\s*-?[\d(]",
+    r"\b(second_order_xyz?|tile_coded|tile_special|tile_raw|widest_length)\s*=\s*\d",
+    r"\bunits_of_value\s*=",
+    r"0x(63|75|53|5A), *0x(63|75|53|5A)",  # the magic bytes
+    r"\b(put|get)\s*(<[^>]*>)?\s*\([^;]*,\s*(4[0-9]|5[0-9]|10[4-9]|11[0-9]|12[0-7])\s*[,)]",  # offsets in headers
+]
+
+
+@pytest.mark.parametrize("pattern", SECOND_HOMES)
+def test_facts_of_the_format_are_in_one_place(pattern: str) -> None:
+    files = [path for path in SRC.rglob("*.*") if path.parent != SRC / "archive"]
+    assert len(files) > 80
+    found = [
+        f"{path.relative_to(SRC)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+    assert not found
+
+
+def test_the_patterns_find_something() -> None:
+    """They are written for this code: what they look for is in the archive's folder, or was elsewhere once."""
+    archive = "\n".join(path.read_text() for path in (SRC / "archive").iterdir())
+    former = "if ((header >> 4 & 1) != 0) units_of_value = sizeof(T) / 2; put(header, 104, n);"
+    assert all(re.search(pattern, archive + "\n" + former) for pattern in SECOND_HOMES)
