@@ -45,7 +45,7 @@ struct Versioned {
 };
 
 inline constexpr uint64_t read_only = 1;
-inline constexpr int32_t most_ndim = 64; // numpy's maximum; a capsule with more is broken
+inline constexpr int32_t max_ndim = 64; // numpy's maximum; a capsule with more is broken
 
 // (address, (code, bits, lanes), shape, strides or None, (device type, device), writable)
 using Description = std::tuple<uintptr_t, nb::tuple, nb::tuple, nb::object, std::tuple<int32_t, int32_t>, bool>;
@@ -64,7 +64,7 @@ inline Description describe(nb::handle capsule) {
     } else {
         raise(CUSZ_ERROR_UNSUPPORTED, "it is not an unused DLPack capsule");
     }
-    if (tensor->ndim < 0 || tensor->ndim > most_ndim || (tensor->ndim > 0 && tensor->shape == nullptr))
+    if (tensor->ndim < 0 || tensor->ndim > max_ndim || (tensor->ndim > 0 && tensor->shape == nullptr))
         raise(CUSZ_ERROR_UNSUPPORTED, "its DLPack tensor is malformed");
 
     nb::list shape, strides;

@@ -681,8 +681,8 @@ NB_MODULE(_native, m) {
         .def("estimate", &cusz::Search::estimate, nb::lock_self())
         .def(
             "find",
-            [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t most_whole_trials) {
-                return self.find(trial_in_python(std::move(on_whole)), first, lossless, most_whole_trials);
+            [](cusz::Search& self, nb::callable on_whole, double first, bool lossless, std::size_t max_whole_trials) {
+                return self.find(trial_in_python(std::move(on_whole)), first, lossless, max_whole_trials);
             },
             nb::lock_self());
     m.def("exact_bound", &cusz::exact_bound);

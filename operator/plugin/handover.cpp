@@ -104,9 +104,9 @@ PostedArchive* post(const void* archive, std::size_t archive_bytes, std::int32_t
                     const std::uint64_t* count, const char* variable, Pages& pages) noexcept {
     if (archive == nullptr || archive_bytes == 0 || count == nullptr || variable == nullptr) return nullptr;
     if (value_bytes(type) == 0 || ndim < 1 || ndim > CUSZ_OPERATOR_MAX_NDIM) return nullptr;
-    std::uint64_t most_bytes = 0;
-    if (!block_bytes(type, ndim, count, &most_bytes) ||
-        __builtin_add_overflow(most_bytes, CUSZ_RAW_OVERHEAD_BYTES, &most_bytes) || archive_bytes > most_bytes) {
+    std::uint64_t max_bytes = 0;
+    if (!block_bytes(type, ndim, count, &max_bytes) ||
+        __builtin_add_overflow(max_bytes, CUSZ_RAW_OVERHEAD_BYTES, &max_bytes) || archive_bytes > max_bytes) {
         return nullptr; // ADIOS2 has no room for it
     }
     const std::size_t name_bytes = std::strlen(variable);

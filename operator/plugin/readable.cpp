@@ -63,7 +63,7 @@ private:
     bool m_met_fault = false;
 };
 
-constexpr std::size_t most_at_once = 1 << 16; // a pipe holds no more
+constexpr std::size_t max_at_once = 1 << 16; // a pipe holds no more
 
 // The only test left if pipes do not work, for lack of file descriptors.
 bool is_on_host(const void* memory) noexcept { return cusz_device_of(memory) < 0; }
@@ -85,7 +85,7 @@ bool copy_readable(void* target, const void* source, std::size_t bytes) noexcept
     auto* to = static_cast<char*>(target);
     const auto* from = static_cast<const char*>(source);
     while (bytes > 0) {
-        const std::size_t n = pipe.copy_some(to, from, std::min(bytes, most_at_once));
+        const std::size_t n = pipe.copy_some(to, from, std::min(bytes, max_at_once));
         if (n == 0) {
             if (pipe.met_fault() || !is_on_host(source)) return false;
             std::memcpy(to, from, bytes);

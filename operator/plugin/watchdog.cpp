@@ -28,7 +28,7 @@ struct Watch {
     char* folder = nullptr;
     char* message = nullptr;
     double pause = 0.0; // seconds
-    int most_looks = 0; // at a folder that does not change
+    int max_looks = 0;  // at a folder that does not change
     bool has_ended = false;
     pthread_mutex_t mutex;
     pthread_cond_t ended;
@@ -78,7 +78,7 @@ void* watch_folder(void* argument) noexcept {
         const std::uint64_t now = state_of_folder(watch.folder);
         looks = looks >= 0 && now == state ? looks + 1 : 0;
         state = now;
-        if (looks < watch.most_looks) continue;
+        if (looks < watch.max_looks) continue;
         ::pthread_mutex_lock(&watch.mutex);
         if (!watch.has_ended) end_process(watch);
         ::pthread_mutex_unlock(&watch.mutex);
@@ -134,7 +134,7 @@ uintptr_t cusz_operator_watch_begin(const char* folder, double patience, const c
     auto* const watch = new (std::nothrow) Watch;
     if (watch == nullptr) return 0;
     watch->pause = std::min(patience / looks_within_patience, longest_pause);
-    watch->most_looks = static_cast<int>(std::ceil(std::min(patience / watch->pause, 1e9)));
+    watch->max_looks = static_cast<int>(std::ceil(std::min(patience / watch->pause, 1e9)));
     watch->folder = ::strdup(folder);
     watch->message = ::strdup(message);
     ::pthread_mutex_init(&watch->mutex, nullptr);

@@ -24,7 +24,7 @@ std::map<const void*, std::string>& names() {
     return of_function;
 }
 const char* purpose = "";
-int most_shared_bytes = 0;
+int max_shared_bytes = 0;
 
 } // namespace
 
@@ -61,7 +61,7 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? most_shared_bytes : 1;
+    *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? max_shared_bytes : 1;
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
@@ -172,7 +172,7 @@ void logarithms() {
 } // namespace
 
 int main(int, char** arguments) {
-    most_shared_bytes = std::atoi(arguments[1]);
+    max_shared_bytes = std::atoi(arguments[1]);
     compression<float>();
     compression<double>();
     codebooks();

@@ -22,7 +22,7 @@ FIGURES = Path(__file__).with_name("gpu_resources.json")
 
 #: Limits of a multiprocessor, by architecture: shared memory in KiB, threads, blocks. Each has 65536 registers.
 PROCESSORS = {80: (164, 2048, 32), 86: (100, 1536, 16), 89: (100, 1536, 24), 90: (228, 2048, 32), 100: (228, 2048, 32)}
-#: The engine asks for no more blocks than this (launch.cuh, most_blocks_of_processor).
+#: The engine asks for no more blocks than this (launch.cuh, max_blocks_of_processor).
 MOST_BLOCKS = 8
 
 Row = dict[str, Any]

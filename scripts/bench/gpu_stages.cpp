@@ -26,7 +26,7 @@ namespace {
 using namespace cusz;
 using namespace cusz::cuda;
 
-constexpr int most_stages = 16;
+constexpr int max_stages = 16;
 
 template <class T>
 class DeviceArray {
@@ -76,8 +76,8 @@ extern "C" {
 // What gpu.py gets. Times are medians, in microseconds.
 struct cusz_stage_times {
     std::int32_t n_stages;
-    char name[most_stages][32];
-    double time[most_stages];
+    char name[max_stages][32];
+    double time[max_stages];
     double nothing;              // two events in a row
     std::uint64_t archive_bytes; // 0: the field is stored raw, and no reading was timed
 };
@@ -96,10 +96,10 @@ class Clock {
 public:
     Clock(std::int32_t repeat, std::uint64_t flush_bytes, cusz_stage_times& times)
         : repeat_(std::max(repeat, 1)), flush_(static_cast<std::size_t>(flush_bytes)), times_(times),
-          events_(most_stages + 2) {
+          events_(max_stages + 2) {
         backend_->set_stream(stream_.handle);
         backend_->observe([this](const char* stage) {
-            if (n_ == events_.size()) fail(CUSZ_ERROR_INTERNAL, "more than ", most_stages, " stages");
+            if (n_ == events_.size()) fail(CUSZ_ERROR_INTERNAL, "more than ", max_stages, " stages");
             names_[n_ - 2] = stage;
             record();
         });
@@ -127,7 +127,7 @@ public:
         }
         times_.nothing = median(found[0]);
         for (std::size_t i = 1; i < found.size(); ++i) {
-            if (times_.n_stages == most_stages) fail(CUSZ_ERROR_INTERNAL, "more than ", most_stages, " stages");
+            if (times_.n_stages == max_stages) fail(CUSZ_ERROR_INTERNAL, "more than ", max_stages, " stages");
             const auto at = static_cast<std::size_t>(times_.n_stages++);
             std::snprintf(times_.name[at], sizeof times_.name[at], "%s", names_[i - 1]);
             times_.time[at] = median(found[i]);
@@ -141,7 +141,7 @@ private:
     DeviceArray<std::byte> flush_;
     cusz_stage_times& times_;
     std::vector<Event> events_;
-    std::array<const char*, most_stages> names_{};
+    std::array<const char*, max_stages> names_{};
     std::size_t n_ = 0; // events recorded in this round
     Stream stream_;
     std::unique_ptr<DeviceBackend> backend_ = make_backend();

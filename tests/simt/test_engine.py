@@ -415,7 +415,7 @@ def kernels_of(source: str) -> set[str]:
     """The kernels of a .cu file as they are launched: with their types, pipelines and shapes."""
     shapes = re.findall(r"return use\(.*?TileShape::(\w+)>\{\}\)", source)
     pipelines = re.findall(r"using Stages = (Pipeline<.*?>);", source)
-    books = re.findall(r"template <int most_r>\s+__global__[^{]*?(\w+)\s*\(const", source)
+    books = re.findall(r"template <int r_limit>\s+__global__[^{]*?(\w+)\s*\(const", source)
     parameters = r"template <class T(, class Pipeline)?(, TileShape shape)?>"
     templates = re.findall(rf"{parameters}\s+__global__[^{{]*?(\w+)\s*\(const", source)
     names = re.findall(r"__global__\s+void\s+(?:__launch_bounds__\([^;{]*?\)\s+)?(\w+)\s*\(const", source)

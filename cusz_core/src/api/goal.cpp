@@ -15,11 +15,11 @@
 namespace cusz {
 namespace {
 
-constexpr std::uint64_t least_sample = 1 << 20; // values; a field of at most twice as many is its own sample
-constexpr std::uint64_t sampled = 16;           // of a large field, one value in so many
-constexpr std::uint64_t few_values = 1 << 16;   // looked at to find out whether a field is evenly spaced
-constexpr std::size_t most_whole_trials = 8;    // fields that jump need more than one or two
-constexpr double psnr_margin = 1e-6;            // dB: whoever adds up the errors in another order must reach it, too
+constexpr std::uint64_t min_sample = 1 << 20; // values; a field of at most twice as many is its own sample
+constexpr std::uint64_t sampled = 16;         // of a large field, one value in so many
+constexpr std::uint64_t few_values = 1 << 16; // looked at to find out whether a field is evenly spaced
+constexpr std::size_t max_whole_trials = 8;   // fields that jump need more than one or two
+constexpr double psnr_margin = 1e-6;          // dB: whoever adds up the errors in another order must reach it, too
 
 // Edges of a sample's boxes, by the number of dimensions, slowest first. Tiles of the Lorenzo pipeline are independent
 // of each other, so many small boxes say most. With the spline pipeline a box is worse off at each of its borders.
@@ -47,7 +47,7 @@ Layout without_ones(const Layout& layout) {
 // in step with.
 Sample sample_of(const Workers& workers, const Layout& whole_field, const Coding& coding, const void* field,
                  std::uint64_t n_valid) {
-    if (whole_field.values <= 2 * least_sample) return {whole_field, field, n_valid, true};
+    if (whole_field.values <= 2 * min_sample) return {whole_field, field, n_valid, true};
     const Layout layout = without_ones(whole_field);
     const auto ndim = static_cast<std::size_t>(layout.ndim);
     const auto* const edges = (coding.predictor == CUSZ_PREDICTOR_LORENZO ? small_boxes : large_boxes)[ndim - 1];
@@ -58,7 +58,7 @@ Sample sample_of(const Workers& workers, const Layout& whole_field, const Coding
         stride[d] = step;
         box_values *= box[d];
     }
-    const std::uint64_t wanted = std::max(least_sample, layout.values / sampled);
+    const std::uint64_t wanted = std::max(min_sample, layout.values / sampled);
     const std::uint64_t n_boxes = (wanted + box_values - 1) / box_values;
     std::array<std::uint64_t, CUSZ_MAX_NDIM> shape = box;
     shape[0] *= n_boxes;
@@ -236,7 +236,7 @@ std::size_t write_for_goal(const Workers& workers, const Layout& layout, const C
         latest_bytes = made.bytes;
         return {made.psnr, raw_bytes / static_cast<double>(made.bytes)};
     };
-    const auto best = search.find(on_whole, first, true, most_whole_trials);
+    const auto best = search.find(on_whole, first, true, max_whole_trials);
     if (!best) out_of_reach(goal, search.on_whole());
     if (*best == latest && !archive.on_device()) return latest_bytes;
     return write_archive(workers, layout, sought.with(*best), given, archive);

@@ -18,7 +18,7 @@ namespace cusz {
 namespace {
 
 constexpr std::uint64_t tile_bytes = 16 << 10; // approximate; a thread takes at least one tile
-constexpr std::uint64_t least_share = 1 << 20; // bytes of field that repay starting a thread (measured)
+constexpr std::uint64_t min_share = 1 << 20;   // bytes of field that repay starting a thread (measured)
 
 // A positive integer at the start of an environment variable ("4", or OpenMP's "4,2"), else 0.
 int positive_variable(const char* name) {
@@ -45,14 +45,14 @@ int available_cores() {
 }
 
 // Above any size that a future version could have, and below what an uninitialised structure is likely to contain.
-constexpr std::size_t most_struct_bytes = 4096;
+constexpr std::size_t max_struct_bytes = 4096;
 
 } // namespace
 
 void check_struct_bytes(const char* name, std::size_t bytes, std::size_t first_bytes, const char* remedy) {
-    if (bytes < first_bytes || bytes > most_struct_bytes || bytes % alignof(double) != 0)
+    if (bytes < first_bytes || bytes > max_struct_bytes || bytes % alignof(double) != 0)
         fail(CUSZ_ERROR_PARAMETER, name, ".struct_bytes is ", bytes, "; legal: multiples of ", alignof(double),
-             " from ", first_bytes, " to ", most_struct_bytes, ": ", remedy);
+             " from ", first_bytes, " to ", max_struct_bytes, ": ", remedy);
 }
 
 // Anything after the members known to this library must be 0: a program compiled with a newer header works as long as
@@ -90,7 +90,7 @@ int resolve_threads(std::int32_t threads, std::uint64_t field_bytes) {
     if (threads < 0 || threads > max_threads)
         fail(CUSZ_ERROR_PARAMETER, "threads is ", threads, "; legal: 0 (automatic) to ", max_threads);
     const auto wanted = static_cast<std::uint64_t>(threads > 0 ? threads : default_threads());
-    return static_cast<int>(std::min(wanted, field_bytes / (threads > 0 ? tile_bytes : least_share) + 1));
+    return static_cast<int>(std::min(wanted, field_bytes / (threads > 0 ? tile_bytes : min_share) + 1));
 }
 
 } // namespace cusz

@@ -12,10 +12,10 @@ namespace cusz {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double most_octaves = 60;         // bounds are sought from the largest one down to 2^-60 of it
+constexpr double max_octaves = 60;          // bounds are sought from the largest one down to 2^-60 of it
 constexpr double first_octaves = 10;        // for a ratio, the search begins with 2^-10 of the largest bound
 constexpr int digits_of_bound = 3;          // of a bound that is found
-constexpr int most_trials = 24;             // on a sample, for one search
+constexpr int max_trials = 24;              // on a sample, for one search
 constexpr double psnr_within = 0.5;         // dB above the goal
 const double ratio_within = std::log(1.04); // above the goal
 constexpr double aim = 0.3;                 // of that: where a search aims
@@ -23,7 +23,7 @@ const double narrow = std::log2(1.01);      // octaves: as far apart as bounds o
 
 // Of a field that may be evenly spaced: different values at most, and steps over its range.
 constexpr std::size_t few_different = 1 << 12;
-constexpr double most_steps = 1e6;
+constexpr double max_steps = 1e6;
 
 double number(std::string_view text) {
     double value = text.find("e-") == std::string_view::npos ? infinity : 0; // beyond all numbers
@@ -48,7 +48,7 @@ double largest_position(const std::function<double(double)>& surplus, double sta
                         double high) {
     double position = std::clamp(start, low, high);
     std::optional<std::pair<double, double>> reached, missed; // positions, and surpluses there
-    for (int trial = 0; trial < most_trials; ++trial) {
+    for (int trial = 0; trial < max_trials; ++trial) {
         const double value = surplus(position);
         if (value >= 0) {
             reached = {position, value};
@@ -109,7 +109,7 @@ std::optional<double> exact_bound(std::vector<double> values, double lowest, dou
     const double half_range = values.back() - values.front();
     double spacing = half_range;
     for (std::size_t i = 1; i < values.size(); ++i) spacing = std::min(spacing, values[i] - values[i - 1]);
-    if (spacing * most_steps < half_range) return {};
+    if (spacing * max_steps < half_range) return {};
     const double exact = half_range / std::round(half_range / spacing);
     std::array<char, 32> text{}; // to the nearest bound of six digits
     const auto end = std::to_chars(text.data(), text.data() + text.size(), exact, std::chars_format::scientific, 5).ptr;
@@ -118,7 +118,7 @@ std::optional<double> exact_bound(std::vector<double> values, double lowest, dou
 
 Search::Search(const Goal& goal, double largest, double smallest, Trial on_sample)
     : goal_(goal), largest_(largest), smallest_(smallest), try_sample_(std::move(on_sample)) {
-    const double octaves = smallest > 0 ? std::log2(largest / smallest) : most_octaves;
+    const double octaves = smallest > 0 ? std::log2(largest / smallest) : max_octaves;
     low_ = goal.is_psnr ? -octaves : 0;
     high_ = goal.is_psnr ? 0 : octaves;
 }
@@ -132,7 +132,7 @@ double Search::bound(double position) const {
 }
 
 double Search::position(double eb) const {
-    const double octaves = eb > 0 ? std::log2(largest_ / eb) : most_octaves;
+    const double octaves = eb > 0 ? std::log2(largest_ / eb) : max_octaves;
     return goal_.is_psnr ? -octaves : octaves;
 }
 
@@ -154,7 +154,7 @@ double Search::estimate() {
     return surplus(eb) >= 0 ? eb : 0;
 }
 
-std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless, std::size_t most_whole_trials) {
+std::optional<double> Search::find(const Trial& on_whole, double first, bool lossless, std::size_t max_whole_trials) {
     std::optional<double> best;
     double reached = -infinity, missed = infinity, stride = narrow; // positions; the best one reached
     double eb = first;
@@ -177,7 +177,7 @@ std::optional<double> Search::find(const Trial& on_whole, double first, bool los
         } else {
             break;
         }
-        if (best && (on_whole_.size() >= most_whole_trials || missed - reached < narrow)) break;
+        if (best && (on_whole_.size() >= max_whole_trials || missed - reached < narrow)) break;
         const double correction = surplus_there - surplus(eb);
         const double step = (surplus_there - aim) / goal_.slope();
         at = std::isfinite(correction) ? goal_on_sample(at, correction) : at + step;

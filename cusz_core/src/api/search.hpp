@@ -49,10 +49,10 @@ public:
     double estimate();
 
     // Tries a bound on the whole, `first` to begin with, and corrects what the sample says until the goal is reached
-    // there and not surpassed by far; after `most_whole_trials`, a goal that is surpassed by far will do. lossless: 0
+    // there and not surpassed by far; after `max_whole_trials`, a goal that is surpassed by far will do. lossless: 0
     // may be tried if no other bound gives the PSNR. Returns the best bound; nothing if none reaches the goal. The last
     // one tried may be another.
-    std::optional<double> find(const Trial& on_whole, double first, bool lossless, std::size_t most_whole_trials);
+    std::optional<double> find(const Trial& on_whole, double first, bool lossless, std::size_t max_whole_trials);
 
     // What bounds gave.
     const std::map<double, Tried>& on_sample() const { return on_sample_; }

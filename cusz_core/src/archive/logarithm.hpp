@@ -26,8 +26,8 @@ struct Digits {
     static constexpr Bits one = bits_of(V(1));
     static constexpr Bits sign = bits_of(V(-0.0));
     static constexpr Bits infinity = bits_of(std::numeric_limits<V>::infinity());
-    static constexpr Bits least_normal = bits_of(std::numeric_limits<V>::min());
-    static constexpr Bits in_mantissa = least_normal - 1;
+    static constexpr Bits min_normal = bits_of(std::numeric_limits<V>::min());
+    static constexpr Bits in_mantissa = min_normal - 1;
     static constexpr V rounder = Traits<V>::rounder; // adding and subtracting it rounds to integers
 };
 
@@ -132,10 +132,10 @@ constexpr V log_of_value(T value, const LogScale& scale, typename Traits<T>::Bit
     V v = log2_of(static_cast<V>(std::bit_cast<T>(magnitude)), static_cast<V>(scale.least));
     v = magnitude == 0 ? static_cast<V>(scale.zero()) : v;
     if constexpr (sizeof(T) == sizeof(V)) {
-        v = magnitude != 0 && magnitude < D::least_normal ? verbatim_code<V>(magnitude) : v;
+        v = magnitude != 0 && magnitude < D::min_normal ? verbatim_code<V>(magnitude) : v;
         v = magnitude >= D::infinity ? value : v;
     } else {
-        const bool irregular = magnitude >= D::infinity || (magnitude != 0 && magnitude < D::least_normal);
+        const bool irregular = magnitude >= D::infinity || (magnitude != 0 && magnitude < D::min_normal);
         v = irregular ? verbatim_code<V>(bits) : v;
     }
     return bits == special ? special_log<V> : v;

@@ -30,7 +30,7 @@ void write_header(void* archive, const Layout& layout, const Encoded& encoded);
 inline constexpr std::uint32_t second_order_xy = 4, second_order_xyz = 5, n_predictors = 6;
 
 // Caps on what one residual adds to the costs that choose among them.
-inline constexpr std::uint32_t most_cost_of_residual = 512, most_magnitude_of_bits = 1u << 22;
+inline constexpr std::uint32_t max_cost_of_residual = 512, max_magnitude_of_bits = 1u << 22;
 
 enum TileKind : std::uint32_t { tile_coded = 0, tile_special = 1, tile_raw = 2 };
 

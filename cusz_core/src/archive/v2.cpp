@@ -88,7 +88,7 @@ void write_header(void* archive, const Layout& layout, const Encoded& encoded) {
 
 namespace {
 
-constexpr std::size_t wide_at = 48, log_fill_at = 49, least_at = 56, log_eb_at = 64, log_bound_at = 72,
+constexpr std::size_t wide_at = 48, log_fill_at = 49, min_exponent_at = 56, log_eb_at = 64, log_bound_at = 72,
                       log_special_at = 80, signs_bytes_at = 88, archive_bytes_at = 96;
 
 } // namespace
@@ -104,7 +104,7 @@ std::uint64_t read_logs_header(const void* header, Frame& frame) {
     Logs logs;
     logs.scale.wide = flag(wide_at, "the width of logarithms");
     logs.has_fill = flag(log_fill_at, "special kind");
-    logs.scale.least = get<std::int32_t>(header, least_at);
+    logs.scale.least = get<std::int32_t>(header, min_exponent_at);
     logs.scale.bound = get<double>(header, log_bound_at);
     logs.eb = get<double>(header, log_eb_at);
     logs.special = get<std::uint64_t>(header, log_special_at);
@@ -140,7 +140,7 @@ void write_logs_header(void* archive, const Layout& layout, const Logs& logs, st
     put(archive, revision_at, revision);
     put(archive, wide_at, static_cast<std::uint8_t>(logs.scale.wide));
     put(archive, log_fill_at, static_cast<std::uint8_t>(logs.has_fill));
-    put(archive, least_at, static_cast<std::int32_t>(logs.scale.least));
+    put(archive, min_exponent_at, static_cast<std::int32_t>(logs.scale.least));
     put(archive, log_eb_at, logs.eb);
     put(archive, log_bound_at, logs.scale.bound);
     put(archive, log_special_at, logs.special);

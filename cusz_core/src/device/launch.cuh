@@ -23,23 +23,23 @@ struct Device {
     }
 };
 
-inline constexpr std::uint32_t most_blocks_of_processor = 8;
-inline constexpr std::size_t most_devices = 64;
+inline constexpr std::uint32_t max_blocks_of_processor = 8;
+inline constexpr std::size_t max_devices = 64;
 
 // Blocks of a kernel that a multiprocessor of the current device runs at once. shared_bytes may differ between calls.
 template <auto kernel>
 int blocks_of_processor(const Device& device, std::uint32_t threads, std::size_t shared_bytes) {
     // The query takes longer than a launch, so the last answer is cached, with the shared memory size it is for.
-    static std::array<std::atomic<std::uint64_t>, most_devices> cached{};
-    auto& known = cached[static_cast<std::size_t>(device.number) % most_devices];
+    static std::array<std::atomic<std::uint64_t>, max_devices> cached{};
+    auto& known = cached[static_cast<std::size_t>(device.number) % max_devices];
     const std::uint64_t key = std::uint64_t{shared_bytes} << 32 | static_cast<std::uint32_t>(device.number) << 8;
     const std::uint64_t last = known.load(std::memory_order_relaxed);
     if (last >> 8 == key >> 8 && last % 256 != 0) return static_cast<int>(last % 256);
-    int most_shared_bytes = 0, blocks = 0; // always the maximum: another thread may be launching with more
-    CUSZ_CUDA(cudaDeviceGetAttribute(&most_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
-    CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes));
+    int max_shared_bytes = 0, blocks = 0; // always the maximum: another thread may be launching with more
+    CUSZ_CUDA(cudaDeviceGetAttribute(&max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
+    CUSZ_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
     CUSZ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes));
-    blocks = std::clamp(blocks, 1, static_cast<int>(most_blocks_of_processor));
+    blocks = std::clamp(blocks, 1, static_cast<int>(max_blocks_of_processor));
     known.store(key | static_cast<std::uint64_t>(blocks), std::memory_order_relaxed);
     return blocks;
 }

@@ -16,7 +16,7 @@ ExponentRange exponent_range(const T* field, std::uint64_t n, typename Traits<T>
     typename D::Bits least = D::infinity, most = 0;
     for (std::uint64_t i = 0; i < n; ++i) {
         const typename D::Bits bits = bits_of(field[i]), magnitude = bits & ~D::sign;
-        const bool counts = magnitude >= D::least_normal && magnitude < D::infinity && bits != special;
+        const bool counts = magnitude >= D::min_normal && magnitude < D::infinity && bits != special;
         least = std::min(least, counts ? magnitude : D::infinity);
         most = std::max(most, counts ? magnitude : 0);
     }

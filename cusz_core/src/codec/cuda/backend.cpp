@@ -222,7 +222,7 @@ private:
     ValueRange value_range_of(const Source& field, std::uint64_t n, typename Traits<T>::Bits special) {
         require_aligned(field, sizeof(T));
         using Result = typename RangeArguments<T>::Result;
-        std::vector<Result> results(most_blocks());
+        std::vector<Result> results(max_blocks());
         const RangeArguments<T> arguments{field.as<T>(), n, special,
                                           result_.reserve<Result>(queue_.source, results.size())};
         compute_range(arguments, stream());
@@ -243,7 +243,7 @@ private:
     ExponentRange exponents_of(const Source& field, std::uint64_t n, typename Traits<T>::Bits special) {
         using D = Digits<T>;
         using Result = typename ExponentArguments<T>::Result;
-        std::vector<Result> results(most_warps());
+        std::vector<Result> results(max_warps());
         const ExponentArguments<T> arguments{field.as<T>(), n, special,
                                              result_.reserve<Result>(queue_.source, results.size())};
         find_exponents(arguments, stream());

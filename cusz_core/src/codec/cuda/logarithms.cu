@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(threads) exponents_kernel(const ExponentArgume
     Bits least = D::infinity, most = 0;
     for (std::uint64_t i = first_value(); i < a.n; i += grid_values()) {
         const Bits bits = bits_of(a.field[i]), magnitude = bits & ~D::sign;
-        const bool counts = magnitude >= D::least_normal && magnitude < D::infinity && bits != a.special;
+        const bool counts = magnitude >= D::min_normal && magnitude < D::infinity && bits != a.special;
         least = counts && magnitude < least ? magnitude : least;
         most = counts && magnitude > most ? magnitude : most;
     }
@@ -62,13 +62,13 @@ static void launch_over(const Arguments& a, cudaStream_t stream) {
     launch<kernel>(a, threads, 0, (a.n + threads - 1) / threads, false, stream);
 }
 
-std::size_t most_warps() {
-    return std::size_t{most_blocks_of_processor} * static_cast<std::size_t>(Device::current().processors) * warps;
+std::size_t max_warps() {
+    return std::size_t{max_blocks_of_processor} * static_cast<std::size_t>(Device::current().processors) * warps;
 }
 
 template <class T>
 void find_exponents(const ExponentArguments<T>& a, cudaStream_t stream) {
-    launch<exponents_kernel<T>>(a, threads, 0, most_warps() / warps, true, stream);
+    launch<exponents_kernel<T>>(a, threads, 0, max_warps() / warps, true, stream);
 }
 
 template <class T>

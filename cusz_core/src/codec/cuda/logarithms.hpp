@@ -19,9 +19,9 @@ struct ExponentArguments {
     const T* field;
     std::uint64_t n;
     typename Traits<T>::Bits special;
-    Result* results; // most_warps() of them
+    Result* results; // max_warps() of them
 };
-std::size_t most_warps();
+std::size_t max_warps();
 
 template <class T>
 struct ToLogsArguments {

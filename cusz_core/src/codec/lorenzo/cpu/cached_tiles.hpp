@@ -18,14 +18,14 @@ public:
     // Discards all tiles, and makes room for at most n_tiles.
     void start(std::uint64_t n_tiles) {
         used_ = 0;
-        capacity_ = std::min<std::uint64_t>(n_tiles, most_tiles) * max_tile_values;
+        capacity_ = std::min<std::uint64_t>(n_tiles, max_tiles) * max_tile_values;
         tiles_.clear();
-        tiles_.reserve(most_tiles); // so that pointers to tiles stay valid
+        tiles_.reserve(max_tiles); // so that pointers to tiles stay valid
     }
     // Stores a copy and returns it, or null if there is no room.
     const PreparedTile* add(const PreparedTile& tile) {
         const std::size_t words = tile.front_words + tile.n + tile.back_words;
-        if (tiles_.size() == most_tiles || used_ + words > capacity_) return nullptr;
+        if (tiles_.size() == max_tiles || used_ + words > capacity_) return nullptr;
         std::uint32_t* const at = words_.reserve<std::uint32_t>(capacity_) + used_;
         used_ += words;
         std::memcpy(at, tile.front, tile.front_words * 4);
@@ -40,7 +40,7 @@ public:
     std::size_t bytes() const { return words_.bytes() + tiles_.capacity() * sizeof(PreparedTile); }
 
 private:
-    static constexpr std::size_t most_tiles = 128; // about twice the target size of a sample
+    static constexpr std::size_t max_tiles = 128; // about twice the target size of a sample
     std::vector<PreparedTile> tiles_;
     Buffer words_;
     std::uint64_t used_ = 0, capacity_ = 0;

@@ -135,11 +135,11 @@ private:
             cached.clear(); // some of their codes are now out of range
         if (n_tiles % 2 != 0) std::memset(body + n_tiles * 2, 0, 2);
         std::atomic<bool> too_large = false;
-        const std::uint64_t most_words = (capacity - index_bytes) / 4;
+        const std::uint64_t max_words = (capacity - index_bytes) / 4;
         std::byte* const payloads = body + index_bytes;
         for (int thread = 0; thread < threads; ++thread) {
             if (thread == 0 && is_aligned<std::uint32_t>(payloads))
-                worker(thread).segment.start(reinterpret_cast<std::uint32_t*>(payloads), most_words);
+                worker(thread).segment.start(reinterpret_cast<std::uint32_t*>(payloads), max_words);
             else
                 worker(thread).segment.start(nullptr, 0);
         }
@@ -173,7 +173,7 @@ private:
                 const auto entry = static_cast<std::uint16_t>(n);
                 std::memcpy(body + 2 * t, &entry, 2);
                 segment.checksum += part_of_sum(t, kernels().weigh(words, n), n);
-                if (segment.words + n > most_words || !segment.take(words, n)) too_large = true;
+                if (segment.words + n > max_words || !segment.take(words, n)) too_large = true;
             }
             written[part] = {thread, from, segment.words - from};
         });
@@ -184,7 +184,7 @@ private:
             checksum += worker(thread).segment.checksum;
             counts += worker(thread).segment.counts;
         }
-        if (too_large || total > most_words) return std::nullopt;
+        if (too_large || total > max_words) return std::nullopt;
         std::vector<std::uint64_t> place(parts.number, 0);
         for (std::size_t part = 1; part < place.size(); ++part) place[part] = place[part - 1] + written[part - 1].words;
         parallel(threads, parts.number, [&](std::uint64_t part, int) {

@@ -164,9 +164,9 @@ template <std::size_t batch>
 }
 
 // Joins the codewords of `batch` rounds before writing them. Returns false if that was impossible for more than
-// `most_slow` batches.
+// `max_slow` batches.
 template <bool has_missing, bool wide>
-bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book, std::uint32_t most_slow,
+bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book, std::uint32_t max_slow,
                std::uint32_t* words, SubstreamBits& lengths) {
     constexpr std::uint32_t batch = wide ? 2 : 4;
     const std::uint32_t count = substream_count(n);
@@ -198,7 +198,7 @@ bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book
                 too_long |= _mm512_cmpgt_epu32_mask(length[i], _mm512_set1_epi32(32));
             }
             if (too_long != 0) [[unlikely]] {
-                if (most_slow-- == 0) return false;
+                if (max_slow-- == 0) return false;
                 writers = append_one_by_one(writers, codewords, too_long, code + round + 16 * half, count, half, book);
                 for (std::uint32_t i = 0; i < 2; ++i) {
                     bits[i] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(~too_long), bits[i]);
@@ -221,9 +221,9 @@ bool encode_as(const std::int32_t* code, std::uint32_t n, const EncodeBook& book
 inline SubstreamBits encode(const std::int32_t* code, std::uint32_t n, bool has_missing, const EncodeBook& book,
                             std::uint32_t* words) {
     SubstreamBits lengths;
-    const auto as = [&]<bool wide>(std::uint32_t most_slow) {
-        return has_missing ? encode_as<true, wide>(code, n, book, most_slow, words, lengths)
-                           : encode_as<false, wide>(code, n, book, most_slow, words, lengths);
+    const auto as = [&]<bool wide>(std::uint32_t max_slow) {
+        return has_missing ? encode_as<true, wide>(code, n, book, max_slow, words, lengths)
+                           : encode_as<false, wide>(code, n, book, max_slow, words, lengths);
     };
     // A sample of codes usually tells whether the table has nearly all of them.
     const std::uint32_t some = std::min(n, 512u), span = book.span();

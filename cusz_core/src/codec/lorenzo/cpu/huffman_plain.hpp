@@ -132,10 +132,10 @@ std::int32_t join(const std::uint32_t* __restrict entries, const std::uint32_t* 
 // The read position of every substream, and rounds of symbols between lookup and code: table entries and the bits
 // looked up.
 struct Reading {
-    static constexpr std::uint32_t most_rounds = 6;
+    static constexpr std::uint32_t max_rounds = 6;
     std::uint32_t position[max_substreams]; // in bits
-    std::uint32_t entry[most_rounds][max_substreams];
-    std::uint32_t window[most_rounds][max_substreams];
+    std::uint32_t entry[max_rounds][max_substreams];
+    std::uint32_t window[max_rounds][max_substreams];
 };
 
 // Reads the next `rounds` symbols of a substream, loading bits for each one separately.
@@ -187,7 +187,7 @@ template <std::uint32_t rounds, std::size_t lanes>
 // Reads the next `rounds` symbols of every substream.
 template <std::uint32_t rounds>
 void read_rounds(const char* bytes, std::uint32_t count, const DecodeBook& book, Reading& reading) {
-    static_assert(rounds <= Reading::most_rounds);
+    static_assert(rounds <= Reading::max_rounds);
     std::size_t lane = 0;
     for (; lane + 8 <= count; lane += 8) read_lanes<rounds, 8>(bytes, lane, book, reading);
     for (; lane < count; ++lane) read_lanes<rounds, 1>(bytes, lane, book, reading);

@@ -44,11 +44,11 @@ void row_codes(const Rows<T>& rows, Length n, const Use& use) {
     }
 }
 
-// min(|code|, 512): v1::most_cost_of_residual
+// min(|code|, 512): v1::max_cost_of_residual
 template <class U>
 U capped(U code) {
     const U magnitude = static_cast<std::make_signed_t<U>>(code) < 0 ? U{0} - code : code;
-    return std::min<U>(magnitude, v1::most_cost_of_residual);
+    return std::min<U>(magnitude, v1::max_cost_of_residual);
 }
 
 // Adds a row's costs for 0-D to `highest`-D Lorenzo: whole vectors to `sums`, the remainder to `cost`.
@@ -75,7 +75,7 @@ void add_row_costs(const Rows<T>& rows, Length n, const std::uint8_t* missing,
     for (; x + V::lanes <= n; x += V::lanes)
         add([x](const Int* row) { return V::load(row + x); },
             [&](std::uint32_t dimension, typename V::Lanes code) {
-                typename V::Lanes magnitude = V::capped(code, v1::most_cost_of_residual);
+                typename V::Lanes magnitude = V::capped(code, v1::max_cost_of_residual);
                 if constexpr (has_missing) magnitude &= V::all_ones_unless(missing + x);
                 local_sums[dimension] += magnitude;
             });
@@ -154,7 +154,7 @@ std::uint32_t bit_cost(const Int* codes, const TileBox& box, Length n) {
         for (std::uint32_t x = 0; x < n; ++x) {
             const Int code = codes[r * n + x];
             const U magnitude =
-                std::min(code < 0 ? U{0} - static_cast<U>(code) : static_cast<U>(code), U{v1::most_magnitude_of_bits});
+                std::min(code < 0 ? U{0} - static_cast<U>(code) : static_cast<U>(code), U{v1::max_magnitude_of_bits});
             // exact in single precision, whose exponent is the logarithm
             sum += (bits_of(static_cast<float>(static_cast<std::int32_t>(2 * magnitude + 1))) >> 23) - 127;
         }
@@ -202,8 +202,8 @@ std::uint32_t choose_dimension(Tile<T>& tile, std::uint32_t highest) {
 
 // tile.padded to tile.code and out-of-range codes, those of magnitude `reach` or more. Returns the predictor.
 template <class T>
-std::uint32_t postquant(Tile<T>& tile, std::uint32_t most_dimensions, std::uint32_t reach) {
-    const std::uint32_t dimension = choose_dimension(tile, most_dimensions);
+std::uint32_t postquant(Tile<T>& tile, std::uint32_t max_dimensions, std::uint32_t reach) {
+    const std::uint32_t dimension = choose_dimension(tile, max_dimensions);
     if (dimension == 3 && !tile.has_missing)
         return with_row_length(tile.box.edge[0], [&](auto n) { return postquant_smooth(tile, reach, n); });
     with_row_length(tile.box.edge[0], [&](auto n) {

@@ -12,18 +12,18 @@
 namespace cusz::cuda {
 
 inline constexpr std::uint32_t book_threads = 512, book_warps = book_threads / warp_lanes;
-inline constexpr std::uint32_t most_codeword_bits = 15;
+inline constexpr std::uint32_t max_codeword_bits = 15;
 inline constexpr int largest_r_in_shared_memory = 9; // takes 84 KiB; every GPU from sm_80 on has 99
 
 // The block's working memory for alphabets of up to n symbols: shared or, for large ones, global.
 template <std::uint32_t n>
 struct BookMemory {
-    Array<std::uint64_t, n> weight;                         // of the leaves, ascending
-    Array<Array<std::uint64_t, 2 * n>, 2> list;             // of package-merge: the last one, and the next
-    Array<std::uint32_t, most_codeword_bits + 1> of_length; // number of codewords
-    Array<std::uint32_t, n> codeword;                       // of every symbol
+    Array<std::uint64_t, n> weight;                        // of the leaves, ascending
+    Array<Array<std::uint64_t, 2 * n>, 2> list;            // of package-merge: the last one, and the next
+    Array<std::uint32_t, max_codeword_bits + 1> of_length; // number of codewords
+    Array<std::uint32_t, n> codeword;                      // of every symbol
     // Of every list of package-merge but the first: how many sums are among its first 0, 1, 2, ... pairs of items.
-    Array<Array<std::uint16_t, n + 1>, most_codeword_bits> sums_of_pairs;
+    Array<Array<std::uint16_t, n + 1>, max_codeword_bits> sums_of_pairs;
     Array<std::uint16_t, n> symbol; // of the leaves
     Array<std::uint8_t, n> length;  // of every symbol's codeword
 };
@@ -164,7 +164,7 @@ __device__ void find_lengths(const BookArguments& a, const Alphabet& alphabet, M
 // shorter ones. Ends with a barrier.
 template <class Memory>
 __device__ void find_codewords(const BookArguments& a, const Alphabet& alphabet, Memory& memory) {
-    static_assert(most_codeword_bits + 1 == book_warps);
+    static_assert(max_codeword_bits + 1 == book_warps);
     const std::uint32_t size = alphabet.size(), length_of_warp = warp();
     std::uint32_t of_length = 0;
     for (std::uint32_t first = 0; first < size; first += warp_lanes) {
@@ -180,11 +180,11 @@ __device__ void find_codewords(const BookArguments& a, const Alphabet& alphabet,
         const std::uint32_t length = memory.length[s];
         std::uint32_t shorter = 0; // how many codewords of the greatest length they would be
 #pragma unroll
-        for (std::uint32_t l = 1; l < most_codeword_bits; ++l) {
-            const std::uint32_t of_greatest = memory.of_length[l] << (most_codeword_bits - l);
+        for (std::uint32_t l = 1; l < max_codeword_bits; ++l) {
+            const std::uint32_t of_greatest = memory.of_length[l] << (max_codeword_bits - l);
             shorter += l < length ? of_greatest : 0;
         }
-        std::uint32_t codeword = memory.codeword[s] + (shorter >> (most_codeword_bits - length));
+        std::uint32_t codeword = memory.codeword[s] + (shorter >> (max_codeword_bits - length));
         codeword = length == 0 ? 0 : __brev(codeword) >> (32 - length) | length << 16; // stored first bit lowest
         memory.codeword[s] = a.of_symbol[s] = codeword;
         a.lengths[s] = static_cast<std::uint8_t>(length);

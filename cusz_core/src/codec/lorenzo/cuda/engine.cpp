@@ -192,9 +192,9 @@ private:
         std::uint64_t layers = tiling.layers(), kept = no_batch;
         // Called before any batch is kept: the first one, of either pass, needs no less memory than those after it.
         const auto make_room = [&] { release_batch(); };
-        const std::uint64_t most_words = (capacity_bytes - index_bytes) / 4;
+        const std::uint64_t max_words = (capacity_bytes - index_bytes) / 4;
         const auto capacity_of = [&](const Batch& batch) {
-            return std::min(most_words, batch.n_tiles + batch.n_values * words_of<T>);
+            return std::min(max_words, batch.n_tiles + batch.n_values * words_of<T>);
         };
         const auto reserve = [&](const Batch& batch) {
             if (!from_device) field_.reserve<T>(source_, batch.n_values);
@@ -204,7 +204,7 @@ private:
         };
 
         const bool finds_range = from_device && coding.mode == CUSZ_REL;
-        const std::size_t n_ranges = finds_range ? most_blocks() : 0;
+        const std::size_t n_ranges = finds_range ? max_blocks() : 0;
         auto* const memory = workspace_.reserve<std::byte>(source_, Workspace<T>(nullptr, coding.r, n_ranges).bytes);
         const Workspace<T> work(memory, coding.r, n_ranges);
         CUSZ_CUDA(cudaMemsetAsync(memory, 0, work.cleared_bytes, stream()));
@@ -236,7 +236,7 @@ private:
         bool is_raw = false;
         in_batches(tiling, layers, make_room, reserve, [&](const Batch& batch) {
             if (is_raw) return;
-            const std::uint64_t capacity = std::min(most_words - words, capacity_of(batch));
+            const std::uint64_t capacity = std::min(max_words - words, capacity_of(batch));
             const CompressArguments<T, Huffman> a{
                 .batch = tiles_of(batch),
                 .field = field_of<T>(field, batch, kept),

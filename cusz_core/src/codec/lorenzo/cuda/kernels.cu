@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(block_threads, sizeof(T) == 4 ? compress_block
                       static_cast<unsigned long long>(shared.count[s]));
 }
 
-// most_r: of the alphabets that there is room for.
-template <int most_r>
-using BookMemoryFor = BookMemory<Alphabet(most_r).size()>;
+// r_limit: of the alphabets that there is room for.
+template <int r_limit>
+using BookMemoryFor = BookMemory<Alphabet(r_limit).size()>;
 
-template <int most_r>
+template <int r_limit>
 __global__ void __launch_bounds__(book_threads, 1) book_kernel(const BookArguments a) {
-    using Memory = BookMemoryFor<most_r>;
-    if constexpr (most_r <= largest_r_in_shared_memory)
+    using Memory = BookMemoryFor<r_limit>;
+    if constexpr (r_limit <= largest_r_in_shared_memory)
         make_book(a, shared_memory<Memory>());
     else
         make_book(a, *static_cast<Memory*>(a.memory));
@@ -317,13 +317,13 @@ using Stages = Pipeline<Lorenzo, HuffmanCoder>;
 
 } // namespace
 
-std::uint32_t most_blocks() {
-    return most_blocks_of_processor * static_cast<std::uint32_t>(Device::current().processors);
+std::uint32_t max_blocks() {
+    return max_blocks_of_processor * static_cast<std::uint32_t>(Device::current().processors);
 }
 
 template <class T>
 void compute_range(const RangeArguments<T>& a, cudaStream_t stream) {
-    launch<range_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), most_blocks(), true, stream);
+    launch<range_kernel<T>>(a, block_threads, sizeof(RangeMemory<T>), max_blocks(), true, stream);
 }
 
 template <class T>
@@ -342,10 +342,10 @@ void resolve_bound(const BoundArguments<T>& a, cudaStream_t stream) {
 std::size_t book_memory_bytes(int r) { return r <= largest_r_in_shared_memory ? 0 : sizeof(BookMemoryFor<max_r>); }
 
 namespace {
-template <int most_r>
+template <int r_limit>
 void make_book_of(const BookArguments& a, cudaStream_t stream) {
-    const std::size_t shared_bytes = a.memory != nullptr ? 0 : sizeof(BookMemoryFor<most_r>);
-    launch<book_kernel<most_r>>(a, book_threads, shared_bytes, 1, true, stream);
+    const std::size_t shared_bytes = a.memory != nullptr ? 0 : sizeof(BookMemoryFor<r_limit>);
+    launch<book_kernel<r_limit>>(a, book_threads, shared_bytes, 1, true, stream);
 }
 } // namespace
 

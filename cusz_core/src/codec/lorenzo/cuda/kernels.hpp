@@ -67,7 +67,7 @@ struct RangeArguments {
     const T* field;
     std::uint64_t n;
     typename Traits<T>::Bits special;
-    Result* results; // most_blocks() of them
+    Result* results; // max_blocks() of them
 };
 
 template <class T>
@@ -178,7 +178,7 @@ struct PieceArguments {
 };
 
 // The most blocks of any kernel on the current device, and so the most results of compute_range.
-std::uint32_t most_blocks();
+std::uint32_t max_blocks();
 
 // Each launches one kernel on the stream. Throws Error(DEVICE).
 template <class T>

@@ -120,8 +120,8 @@ __device__ std::uint32_t postquant_smooth(TileMemory<T>& tile) {
 
 // Turns tile.value from quantised values into codes. Returns the predictor. Ends with a barrier.
 template <class T>
-__device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t most_dimensions, bool has_missing) {
-    const std::uint32_t dimension = choose_dimension(tile, most_dimensions, has_missing);
+__device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t max_dimensions, bool has_missing) {
+    const std::uint32_t dimension = choose_dimension(tile, max_dimensions, has_missing);
     if (dimension == 3 && !has_missing) return postquant_smooth(tile);
     switch (dimension) {
     case 0: break; // u is the code
@@ -133,11 +133,11 @@ __device__ std::uint32_t postquant(TileMemory<T>& tile, std::uint32_t most_dimen
 }
 
 template <class T>
-__device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t most_dimensions, const T* field,
+__device__ Predicted predict(const Quantiser<T>& quantiser, std::uint32_t max_dimensions, const T* field,
                              TileMemory<T>& tile) {
     const Prequantised found = prequant(field, quantiser, tile);
     if (found.all_special) return {false, true, true, true, 0};
-    return {false, false, found.has_missing, true, postquant(tile, most_dimensions, found.has_missing)};
+    return {false, false, found.has_missing, true, postquant(tile, max_dimensions, found.has_missing)};
 }
 
 // ---- The reverse, by one warp: partial sums along the axes, in place
@@ -256,8 +256,8 @@ struct Lorenzo {
     template <class T>
     static __device__ Predicted decompose(const Tiling& tiling, const Quantiser<T>& quantiser, const T* field,
                                           TileMemory<T>& tile) {
-        const auto most_dimensions = static_cast<std::uint32_t>(std::min(tiling.dimensions(), 3));
-        return predict(quantiser, most_dimensions, field, tile);
+        const auto max_dimensions = static_cast<std::uint32_t>(std::min(tiling.dimensions(), 3));
+        return predict(quantiser, max_dimensions, field, tile);
     }
     // As above, of a tile of a known shape: to codes in registers.
     template <TileShape shape, class T>

@@ -14,14 +14,14 @@ __device__ std::make_unsigned_t<Int> absolute(Int code) {
 
 template <class Int>
 __device__ std::uint32_t capped(Int code) {
-    return static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::most_cost_of_residual}));
+    return static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::max_cost_of_residual}));
 }
 
 // floor(log2(2 |code| + 1)).
 template <class Int>
 __device__ std::uint32_t bit_cost(Int code) {
     const auto m =
-        static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::most_magnitude_of_bits}));
+        static_cast<std::uint32_t>(std::min(absolute(code), std::make_unsigned_t<Int>{v1::max_magnitude_of_bits}));
     return 31 - static_cast<std::uint32_t>(__clz(static_cast<int>(2 * m + 1)));
 }
 

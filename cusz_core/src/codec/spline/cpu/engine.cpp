@@ -251,14 +251,14 @@ private:
         std::byte* const index = target + front;
         std::byte* const payloads = index + index_bytes;
         std::memset(index, 0, index_bytes);
-        const std::uint64_t most_units = (capacity - front - index_bytes) / 2;
+        const std::uint64_t max_units = (capacity - front - index_bytes) / 2;
 
         if (!writing_) writing_ = std::make_unique<RansWriting>();
         writing_->set(model);
         const bool in_place = threads == 1 && is_aligned<std::uint16_t>(payloads);
         for (int thread = 0; thread < threads; ++thread)
             worker(thread).segment.start(in_place ? reinterpret_cast<std::uint16_t*>(payloads) : nullptr,
-                                         in_place ? most_units : 0);
+                                         in_place ? max_units : 0);
         struct Written : PayloadRun {
             int thread = 0;
             std::uint64_t from = 0;
@@ -278,9 +278,9 @@ private:
                 auto* const outputs = worker(thread).outputs.template reserve<SplineOutput<T>>(tiles_at_once);
                 const std::uint64_t from = segment.words;
                 const auto [begin, end, run] = ranges[part];
-                SplinePayload batch[most_tiles_written];
+                SplinePayload batch[max_tiles_written];
                 for (std::uint64_t t = begin; t < end && !too_large.load(std::memory_order_relaxed);) {
-                    const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(end - t, most_tiles_written));
+                    const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(end - t, max_tiles_written));
                     const std::uint32_t n_written =
                         stages<T>().write(coder, i, t, most, field, arrays[i + 1], arrays[i], tile, *writing_, outputs,
                                           batch, segment.counts);
@@ -291,7 +291,7 @@ private:
                         const auto entry = static_cast<std::uint16_t>(n);
                         std::memcpy(index + 2 * number, &entry, 2);
                         segment.checksum += part_of_sum(number, weigh_units(units, n), n);
-                        if (segment.words + n > most_units || !segment.append(units, n)) too_large = true;
+                        if (segment.words + n > max_units || !segment.append(units, n)) too_large = true;
                     }
                 }
                 written[first_part + part] = {{run, segment.words - from}, thread, from};

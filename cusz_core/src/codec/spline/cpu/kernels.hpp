@@ -61,7 +61,7 @@ struct SplinePayload {
 };
 // Tiles that are coded, or decoded, side by side, since each one's codewords are a chain of dependent steps.
 inline constexpr std::uint32_t tiles_at_once = 8;
-inline constexpr std::uint32_t most_tiles_written = 64; // at once, if few of them have entries
+inline constexpr std::uint32_t max_tiles_written = 64; // at once, if few of them have entries
 template <class T>
 using SplineTiles = std::array<std::unique_ptr<SplineTile<T>>, tiles_at_once>;
 

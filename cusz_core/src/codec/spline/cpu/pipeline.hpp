@@ -474,7 +474,7 @@ template <class T>
 void write_front(SplineTile<T>& tile, std::uint32_t n_extra, SplineOutput<T>& output) {
     RansSequence& sequence = output.sequence;
     const std::uint32_t n = output.n_significant;
-    sequence.lanes = n <= most_for_one_lane ? 1 : n <= 2 * most_for_one_lane ? 2 : v2::max_lanes;
+    sequence.lanes = n <= max_for_one_lane ? 1 : n <= 2 * max_for_one_lane ? 2 : v2::max_lanes;
     sequence.words = std::end(output.room);
     std::uint16_t* const payload = output.room;
     const v2::TileHeader header{.lanes = sequence.lanes, .has_verbatim = tile.n_verbatim > 0, .has_extra = n_extra > 0};
@@ -554,7 +554,7 @@ std::uint32_t write_tiles(const SplineCoder<T>& coder, std::size_t i, std::uint6
                           const T* field, const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine,
                           SplineTile<T>& tile, const RansWriting& writing, SplineOutput<T>* outputs,
                           SplinePayload* payloads, Counts& counts) {
-    constexpr std::uint32_t at_once = RansEncoder::most_at_once;
+    constexpr std::uint32_t at_once = RansEncoder::max_at_once;
     static_assert(at_once <= tiles_at_once);
     static constexpr std::uint16_t all_special_payload = v2::tile_special;
     RansSequence* sequences[at_once];

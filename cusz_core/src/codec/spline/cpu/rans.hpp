@@ -52,20 +52,20 @@ class RansEncoder {
 public:
     // Several tiles' sequences.
 #ifdef __AVX2__
-    static constexpr std::uint32_t most_at_once = 8;
+    static constexpr std::uint32_t max_at_once = 8;
 #else
-    static constexpr std::uint32_t most_at_once = 1; // so that its entries are still in the cache
+    static constexpr std::uint32_t max_at_once = 1; // so that its entries are still in the cache
 #endif
     static void encode(const RansWriting& writing, RansSequence** of, std::uint32_t n_tiles) {
 #ifdef __AVX2__
         std::uint32_t all = 0;
         for (std::uint32_t t = 0; t < n_tiles; ++t) all += steps(*of[t]);
         // The longest one by itself, as long as the others' steps would fill too little of the room beside it.
-        constexpr std::uint32_t least_filled = 5; // of most_at_once; measured
+        constexpr std::uint32_t min_filled = 5; // of max_at_once; measured
         for (; n_tiles > 0; ++of, --n_tiles) {
             std::swap(*of, *std::max_element(of, of + n_tiles,
                                              [](const auto* a, const auto* b) { return steps(*a) < steps(*b); }));
-            if (all >= least_filled * steps(**of)) return side_by_side(writing, of, n_tiles);
+            if (all >= min_filled * steps(**of)) return side_by_side(writing, of, n_tiles);
             all -= steps(**of);
             encode(writing, **of);
         }
@@ -170,11 +170,11 @@ private:
     // As many tiles to a vector as it has 128 bits, each for a tile's lanes. The first tile has the most steps.
     static void side_by_side(const RansWriting& writing, RansSequence* const* of, std::uint32_t n_tiles) {
         static_assert(v2::max_lanes == 4);
-        constexpr std::uint32_t n_vectors = most_at_once / States::tiles;
+        constexpr std::uint32_t n_vectors = max_at_once / States::tiles;
         const std::uint32_t n_steps = steps(**of);
-        const std::uint16_t* entry[most_at_once];
-        std::uint16_t* words[most_at_once];
-        for (std::uint32_t t = 0; t < most_at_once; ++t) {
+        const std::uint16_t* entry[max_at_once];
+        std::uint16_t* words[max_at_once];
+        for (std::uint32_t t = 0; t < max_at_once; ++t) {
             RansSequence& sequence = *of[t < n_tiles ? t : 0]; // spare lanes do what the first tile's do, and where
             if (t < n_tiles) fill_steps(sequence, n_steps);
             entry[t] = sequence.entry + n_steps * v2::max_lanes;
@@ -184,7 +184,7 @@ private:
         for (std::uint32_t step = 0; step < n_steps; ++step)
             for (std::uint32_t v = 0; v < n_vectors; ++v)
                 x[v].step(writing, entry + States::tiles * v, words + States::tiles * v);
-        alignas(64) std::uint32_t states[most_at_once][v2::max_lanes];
+        alignas(64) std::uint32_t states[max_at_once][v2::max_lanes];
         for (std::uint32_t v = 0; v < n_vectors; ++v) x[v].store(states[States::tiles * v]);
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             const std::uint32_t bytes = of[t]->lanes * 4;
@@ -320,14 +320,14 @@ public:
         std::uint32_t n = 0;
     };
     // Those of several tiles at once.
-    static constexpr std::uint32_t most_at_once = 8;
+    static constexpr std::uint32_t max_at_once = 8;
     static void symbols(Symbols* of, std::uint32_t n_tiles) {
-        std::uint32_t done[most_at_once] = {};
+        std::uint32_t done[max_at_once] = {};
 #ifdef __AVX2__
-        if (n_tiles > most_at_once / 2)
-            side_by_side<most_at_once>(of, n_tiles, done);
+        if (n_tiles > max_at_once / 2)
+            side_by_side<max_at_once>(of, n_tiles, done);
         else if (n_tiles > 1)
-            side_by_side<most_at_once / 2>(of, n_tiles, done);
+            side_by_side<max_at_once / 2>(of, n_tiles, done);
 #endif
         for (std::uint32_t t = 0; t < n_tiles; ++t) {
             RansDecoder& decoder = *of[t].decoder;

@@ -104,7 +104,7 @@ private:
     }
 };
 
-inline constexpr std::uint32_t most_for_one_lane = 1024; // values
+inline constexpr std::uint32_t max_for_one_lane = 1024; // values
 
 // The entries of a tile (table * 256 + symbol), in runs that start with lane 0 each.
 struct RansSequence {
@@ -115,7 +115,7 @@ struct RansSequence {
     Run run[2 * max_active_axes];
     std::uint16_t* words; // where states and words are to end; when they are there, where they begin
     // Room for steps of v2::max_lanes, even if there is one lane.
-    std::uint16_t entry[v2::max_lanes * (most_for_one_lane + max_tile_values + 2 * max_active_axes)];
+    std::uint16_t entry[v2::max_lanes * (max_for_one_lane + max_tile_values + 2 * max_active_axes)];
 };
 
 struct RansReading {

@@ -34,7 +34,7 @@ public:
         at_ += bits;
         return code;
     }
-    static constexpr std::uint32_t most_in_turn = RansDecoder::margin * 16 / 32;
+    static constexpr std::uint32_t max_in_turn = RansDecoder::margin * 16 / 32;
     // To be asked before any more are read.
     bool good() {
         if (at_ > end_) {
@@ -408,7 +408,7 @@ template <bool with_missing, class T>
         if (static_cast<std::uint32_t>(std::popcount(large)) >
             v2::max_group_values / 2) { // then all in order is faster; measured
             for (std::uint32_t x = 0; x < n && extra.good();)
-                for (const std::uint32_t end = std::min(x + ExtraBitReader::most_in_turn, n); x < end; ++x)
+                for (const std::uint32_t end = std::min(x + ExtraBitReader::max_in_turn, n); x < end; ++x)
                     codes[first + x] = extra.code(symbol[x]);
             for (std::uint32_t x = 0; x < v2::max_group_values; x += lane_room) {
                 const Codes some = Codes::load(codes + first + x);
@@ -423,7 +423,7 @@ template <bool with_missing, class T>
                 if constexpr (with_missing) magnitude |= reinterpret_cast<ByteLanes::Bytes>(symbols == missing_symbol);
                 ByteLanes::store(magnitudes + first + x, magnitude);
             }
-            static_assert(v2::max_group_values / 2 <= ExtraBitReader::most_in_turn);
+            static_assert(v2::max_group_values / 2 <= ExtraBitReader::max_in_turn);
             for (; large != 0; large &= large - 1) {
                 const auto x = static_cast<std::uint32_t>(std::countr_zero(large));
                 codes[first + x] = extra.code(symbol[x]);
@@ -465,7 +465,7 @@ void read_tiles(const SplineCoder<T>& coder, std::size_t i, const SplinePayload*
                 const SplineTiles<T>& tiles, const RansReading& reading, std::vector<Patch>& patches) {
     const Lattice& lattice = coder.pyramid.lattices[i];
     const Quantiser<T>& q = coder.quantiser[i];
-    static_assert(tiles_at_once <= RansDecoder::most_at_once);
+    static_assert(tiles_at_once <= RansDecoder::max_at_once);
     TileReading<T> coded[tiles_at_once];
     std::uint32_t n_coded = 0;
     for (std::uint32_t j = 0; j < n_payloads; ++j) {

@@ -32,7 +32,7 @@ std::uint64_t tiles_before(const Lattice& lattice, std::size_t j) {
 Schedule::Schedule(const Pyramid& of, std::size_t bytes_of_value, int threads)
     : pyramid_(of), bytes_of_point_(bytes_of_value + 1) {
     const std::uint64_t field_bytes = of.lattices[0].values() * bytes_of_value;
-    choose_strips(std::max(field_bytes / largest_part_of_field, least_bytes_of_arrays), threads);
+    choose_strips(std::max(field_bytes / largest_part_of_field, min_bytes_of_arrays), threads);
     width_.resize(of.lattices.size());
     for (std::size_t i = 0; i < width_.size(); ++i) width_[i] = of.lattices[i].extent[axis_in(i)];
     if (first_whole_ == 1) return;
@@ -68,15 +68,15 @@ std::vector<std::uint64_t> Schedule::places() const {
 // taking more memory than given; or else what takes least. Strips are wide enough for every thread to have
 // tiles_at_once tiles with consecutive numbers; if there are several threads and there is memory left, for up to four
 // times as many, so that threads seldom wait for each other.
-void Schedule::choose_strips(std::uint64_t most_bytes, int threads) {
+void Schedule::choose_strips(std::uint64_t max_bytes, int threads) {
     constexpr std::uint64_t rows_kept = 2; // about, of those before the ones that are worked on
     const std::uint64_t n_tiles = tiles_at_once * static_cast<unsigned>(threads),
                         n_better = threads == 1 ? n_tiles : 4 * n_tiles;
     std::uint64_t least = bytes_of_whole(1), bytes_in_strips = 0;
-    for (std::size_t first_whole = 2; first_whole <= pyramid_.n_coded() && least > most_bytes; ++first_whole) {
+    for (std::size_t first_whole = 2; first_whole <= pyramid_.n_coded() && least > max_bytes; ++first_whole) {
         const Lattice& coarsest = pyramid_.lattices[first_whole - 1]; // of those in strips
         bytes_in_strips += coarsest.values() * bytes_of_point_;
-        for (std::size_t j = 4; j-- > 0 && least > most_bytes;) {
+        for (std::size_t j = 4; j-- > 0 && least > max_bytes;) {
             const std::uint64_t tiles_of_row = coarsest.n_tiles / coarsest.count[j],
                                 bytes_of_row = bytes_in_strips / coarsest.count[j] + 1;
             const auto rows_of = [&](std::uint64_t tiles) {
@@ -89,7 +89,7 @@ void Schedule::choose_strips(std::uint64_t most_bytes, int threads) {
             least = bytes;
             first_whole_ = first_whole;
             axis_ = coarsest.axis[j];
-            const std::uint64_t left = most_bytes - std::min(most_bytes, bytes);
+            const std::uint64_t left = max_bytes - std::min(max_bytes, bytes);
             rows_at_once_ = rows + std::min(left / bytes_of_row, rows_of(n_better) - rows);
         }
     }

@@ -17,7 +17,7 @@ namespace cusz::cpu {
 
 // The arrays of coarser lattices should not take more than this part of the field, but may take so many bytes.
 inline constexpr std::uint64_t largest_part_of_field = 4; // 1/4
-inline constexpr std::uint64_t least_bytes_of_arrays = 1 << 18;
+inline constexpr std::uint64_t min_bytes_of_arrays = 1 << 18;
 
 // Rows of tiles of a lattice that are worked on in one go, rows being numbered along the axis of the strips.
 struct Stage {
@@ -70,7 +70,7 @@ private:
     std::size_t axis_in(std::size_t i) const; // that of the strips, as the lattice numbers it
     std::uint64_t rows(std::size_t i) const { return pyramid_.lattices[i].count[axis_in(i)]; }
     std::uint64_t bytes_of_whole(std::size_t first_whole) const;
-    void choose_strips(std::uint64_t most_bytes, int threads);
+    void choose_strips(std::uint64_t max_bytes, int threads);
     void make_strides();
 
     Pyramid pyramid_;

@@ -169,7 +169,7 @@ struct DevicePyramid {
             if (from.n_active > 0) positions = std::max(positions, positions_of_tile(from));
             lattices.push_back(to);
         }
-        if (lattices.size() > most_lattices) fail(CUSZ_ERROR_INTERNAL, "a pyramid of ", lattices.size(), " lattices");
+        if (lattices.size() > max_lattices) fail(CUSZ_ERROR_INTERNAL, "a pyramid of ", lattices.size(), " lattices");
         const auto* const given = static_cast<const T*>(top.values);
         const auto special = lattices.back().quantiser.special;
         T last = 0;
@@ -455,12 +455,12 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
     const std::uint32_t n_axes = pyramid.lattices[0].n_active;
     if (top.section.size() + index_bytes > capacity) return std::nullopt;
     const bool in_batches = batches.size() > 1;
-    std::uint64_t most_values = 0, most_units = 0;
+    std::uint64_t max_values = 0, max_units = 0;
     for (const SplineBatch& batch : batches) {
-        most_values = std::max(most_values, batch.values());
-        most_units = std::max(most_units, batch.units(sizeof(T) / 2));
+        max_values = std::max(max_values, batch.values());
+        max_units = std::max(max_units, batch.units(sizeof(T) / 2));
     }
-    const T* const values = field.on_device() ? field.as<T>() : field_.reserve<T>(source_, most_values);
+    const T* const values = field.on_device() ? field.as<T>() : field_.reserve<T>(source_, max_values);
 
     DevicePyramid<T> lattices(pyramid, given, top, values, nullptr);
     const CountedTiles counted(pyramid);
@@ -495,7 +495,7 @@ std::optional<Encoded> SplineEngine::compress_in(const std::vector<SplineBatch>&
     auto* const arrays = arrays_.reserve<std::byte>(source_, lattices.bytes());
     // In batches, payloads of each take the place of those before.
     std::uint64_t room =
-        in_batches ? v2::max_model_bytes + top.section.size() + index_bytes + (most_units + 1) / 2 * 4 : capacity;
+        in_batches ? v2::max_model_bytes + top.section.size() + index_bytes + (max_units + 1) / 2 * 4 : capacity;
     std::byte* const body = in_batches           ? archive_.reserve<std::byte>(source_, room)
                             : target.on_device() ? target.bytes()
                                                  : room_for_archive(room);
@@ -634,19 +634,19 @@ void SplineEngine::decompress_in(const std::vector<SplineBatch>& batches, const 
     // Where the payloads of each batch begin and end, in units. Of an archive on the device, all are there. If the
     // index adds up to more than there is, kernels refuse it.
     std::vector<std::uint64_t> ends{0};
-    std::uint64_t most_units = 0, most_values = 0, tile = 0, units = 0;
+    std::uint64_t max_units = 0, max_values = 0, tile = 0, units = 0;
     for (std::size_t k = 0; k < batches.size(); ++k) {
-        if (to_host && batches[k].finest == 0) most_values = std::max(most_values, batches[k].values());
+        if (to_host && batches[k].finest == 0) max_values = std::max(max_values, batches[k].values());
         const bool is_last = k + 1 == batches.size();
         if (!is_last && !from.on_device())
             for (std::uint64_t j = 0; j < batches[k].n_tiles; ++j, ++tile)
                 units += get<std::uint16_t>(index, static_cast<std::size_t>(2 * tile));
         ends.push_back(is_last || from.on_device() ? n_units : std::min(units, n_units));
-        most_units = std::max(most_units, ends[k + 1] - ends[k]);
+        max_units = std::max(max_units, ends[k + 1] - ends[k]);
     }
     std::byte* const copy =
-        from.on_device() ? nullptr : archive_.reserve<std::byte>(source_, index_bytes + most_units * 2);
-    T* const values = to_host ? field_.reserve<T>(source_, most_values) : to.as<T>();
+        from.on_device() ? nullptr : archive_.reserve<std::byte>(source_, index_bytes + max_units * 2);
+    T* const values = to_host ? field_.reserve<T>(source_, max_values) : to.as<T>();
     DevicePyramid<T> lattices(pyramid, frame.coding, top, nullptr, values);
     const SplinePlan plan = plan_spline<T>(SplineKernel::read, n_axes, lattices.positions);
     const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(plan.blocks, pyramid.n_tiles));

@@ -132,7 +132,7 @@ template <class T, TileShape shape>
 struct WriteMemory {
     FullMemory<T, shape> full;
     TilePlace<T> place;
-    Array<TileOutput, most_tiles> outputs;
+    Array<TileOutput, max_tiles> outputs;
     ListingTables tables;
     Array<std::uint32_t, warp_lanes> extra_bits;
     TileScratch* scratch; // of the tile that is coded
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
         const DeviceLattice<T>& lattice = a.work.lattices[ticket.lattice];
         shared.tables.set_lattice(*a.tables, ticket.lattice);
         auto* const scratch = reinterpret_cast<TileScratch*>(shared.own);
-        auto& any = *reinterpret_cast<AnyWriting<T>*>(shared.own + most_tiles * sizeof(TileScratch));
+        auto& any = *reinterpret_cast<AnyWriting<T>*>(shared.own + max_tiles * sizeof(TileScratch));
         for (std::uint32_t j = 0; j < ticket.n; ++j) {
             TileOutput& output = shared.outputs[j];
             if (is_first_thread()) {
@@ -237,12 +237,12 @@ __global__ void __launch_bounds__(tile_threads, 4) write_spline_kernel(const Spl
 // ---- Decompression: several tiles at a time, 128 threads for each
 
 // More of them would have to do with half as many registers.
-inline constexpr std::uint32_t most_tiles_read = 4;
+inline constexpr std::uint32_t max_tiles_read = 4;
 
 template <class T, TileShape shape>
 struct ReadMemory {
-    Array<TileReading<T>, most_tiles_read> readings;
-    Array<std::uint64_t, most_tiles_read * tile_warps> wide_partial;
+    Array<TileReading<T>, max_tiles_read> readings;
+    Array<std::uint64_t, max_tiles_read * tile_warps> wide_partial;
     Array<DecoderState, warp_lanes> decoders; // of the warp that decodes
     alignas(4) ContextTables<T, shape> tables;
     std::uint32_t tables_of; // the lattice that they are of
@@ -250,12 +250,12 @@ struct ReadMemory {
     std::byte* own;          // the block's scratch memory; here, as registers are short
     Ticket ticket;
     std::uint64_t checksum;
-    Array<FullReading<T, shape>, most_tiles_read> full; // as many as there are
+    Array<FullReading<T, shape>, max_tiles_read> full; // as many as there are
 };
 
 template <class T, TileShape shape>
 constexpr std::size_t read_memory_bytes(std::uint32_t tiles) {
-    return sizeof(ReadMemory<T, shape>) - (most_tiles_read - tiles) * sizeof(FullReading<T, shape>);
+    return sizeof(ReadMemory<T, shape>) - (max_tiles_read - tiles) * sizeof(FullReading<T, shape>);
 }
 
 __device__ inline void report(std::uint64_t* first, std::uint64_t tile, std::uint32_t error) {
@@ -264,7 +264,7 @@ __device__ inline void report(std::uint64_t* first, std::uint64_t tile, std::uin
 }
 
 template <class T, TileShape shape>
-__global__ void __launch_bounds__(most_tiles_read* tile_threads, 1) read_spline_kernel(const SplineReadArguments<T> a) {
+__global__ void __launch_bounds__(max_tiles_read* tile_threads, 1) read_spline_kernel(const SplineReadArguments<T> a) {
     auto& shared = shared_memory<ReadMemory<T, shape>>();
     const std::uint64_t n_indexed = a.of_index->words;
     if (n_indexed + n_indexed % 2 != a.n_units || a.of_index->index_error != 0) return; // the index must not be used
@@ -597,11 +597,11 @@ SplinePlan plan_spline(SplineKernel kernel, std::uint32_t n_axes, std::uint32_t 
                                                                                      sizeof(WriteMemory<T, shape>)));
             plan.scratch_bytes = spline_writing_bytes<T>(positions);
         } else {
-            int most_bytes = 0;
-            CUSZ_CUDA(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
-            const std::size_t left = static_cast<std::size_t>(most_bytes) - read_memory_bytes<T, shape>(0);
+            int max_bytes = 0;
+            CUSZ_CUDA(cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.number));
+            const std::size_t left = static_cast<std::size_t>(max_bytes) - read_memory_bytes<T, shape>(0);
             plan.tiles_of_block = static_cast<std::uint32_t>(
-                std::clamp<std::size_t>(left / sizeof(FullReading<T, shape>), 1, most_tiles_read));
+                std::clamp<std::size_t>(left / sizeof(FullReading<T, shape>), 1, max_tiles_read));
             plan.blocks = at_once(blocks_of_processor<read_spline_kernel<T, shape>>(
                 device, plan.tiles_of_block * tile_threads, read_memory_bytes<T, shape>(plan.tiles_of_block)));
             plan.scratch_bytes = plan.tiles_of_block * any_memory_bytes<T>(positions);

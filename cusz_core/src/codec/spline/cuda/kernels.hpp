@@ -50,10 +50,10 @@ struct DeviceLattice {
 };
 
 // What the blocks of a launch share. Zeroed beforehand.
-inline constexpr std::uint32_t most_lattices = 64;
+inline constexpr std::uint32_t max_lattices = 64;
 struct Progress {
     std::uint64_t ticket;
-    std::uint64_t tiles_done[most_lattices]; // by lattice
+    std::uint64_t tiles_done[max_lattices]; // by lattice
 };
 
 // The work of a launch: lattices below the top.

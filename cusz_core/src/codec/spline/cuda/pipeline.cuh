@@ -12,7 +12,7 @@ namespace cusz::cuda {
 // ---- Who works on what
 
 // Tiles that a block takes up at once.
-inline constexpr std::uint32_t most_tiles = tiles_of_warp;
+inline constexpr std::uint32_t max_tiles = tiles_of_warp;
 struct Ticket {
     std::uint64_t number; // in the launch
     std::uint64_t first;  // tile of the lattice
@@ -85,13 +85,13 @@ __device__ inline std::uint32_t with_byte(std::int32_t code, std::uint32_t byte)
     return static_cast<std::uint32_t>(code) << 8 | byte;
 }
 
-inline constexpr std::uint32_t most_extra_words = max_tile_values * 20 / 32 + 1;
+inline constexpr std::uint32_t max_extra_words = max_tile_values * 20 / 32 + 1;
 
 // What a block writes of each of its tiles, in global memory.
 struct alignas(16) TileScratch {
-    Array<std::uint16_t, most_entries> entries;
-    Array<std::uint16_t, most_entries + 2 * v2::max_lanes> words; // states and words, at the end
-    Array<std::uint32_t, most_extra_words> extra;
+    Array<std::uint16_t, max_entries> entries;
+    Array<std::uint16_t, max_entries + 2 * v2::max_lanes> words; // states and words, at the end
+    Array<std::uint32_t, max_extra_words> extra;
     Array<std::uint32_t, max_tile_values / 32> verbatim; // a bit for each position, in raster order
 };
 
@@ -118,7 +118,7 @@ constexpr std::size_t any_writing_bytes(std::uint32_t positions) {
 }
 template <class T>
 constexpr std::size_t spline_writing_bytes(std::uint32_t positions) {
-    return most_tiles * sizeof(TileScratch) + any_writing_bytes<T>(positions);
+    return max_tiles * sizeof(TileScratch) + any_writing_bytes<T>(positions);
 }
 // For reading: of a tile.
 template <class T>
@@ -604,12 +604,12 @@ __device__ void begin_output(TileOutput& output) {
 // Encodes the tiles of a ticket, by one warp.
 template <class T>
 __device__ void encode(const EncodingTables& tables, std::uint32_t n_tiles, std::uint32_t n_active,
-                       Array<TileOutput, most_tiles>& outputs, TileScratch* scratch) {
+                       Array<TileOutput, max_tiles>& outputs, TileScratch* scratch) {
     const std::uint32_t t = tile_of_warp();
     TileOutput& output = outputs[t];
     const bool works = t < n_tiles && output.kind == v2::tile_coded;
     TileScratch& own = scratch[works ? t : 0];
-    constexpr std::uint32_t end = most_entries + 2 * v2::max_lanes;
+    constexpr std::uint32_t end = max_entries + 2 * v2::max_lanes;
     RansEncoder encoder(tables, works ? output.lanes : 0, own.entries.item, own.words.item, end);
     for (std::uint32_t phase = n_active; phase > 0; --phase) {
         encoder.run(works ? output.values[phase - 1] : EntryRun{});
@@ -676,7 +676,7 @@ __device__ void write_coded(const TilePlace<T>& place, const TileOutput& output,
             to.put(at + i, scratch.extra[i / 2] >> i % 2 * 16);
         at += n_extra;
     }
-    constexpr std::uint32_t end = most_entries + 2 * v2::max_lanes;
+    constexpr std::uint32_t end = max_entries + 2 * v2::max_lanes;
     for (std::uint32_t i = tile_thread(); i < output.n_words; i += tile_threads)
         to.put(at + i, scratch.words[end - output.n_words + i]);
 }

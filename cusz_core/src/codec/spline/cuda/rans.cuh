@@ -8,7 +8,7 @@
 namespace cusz::cuda {
 
 inline constexpr std::uint32_t tiles_of_warp = warp_lanes / v2::max_lanes;
-inline constexpr std::uint32_t most_entries = max_tile_values + 1024; // values and flags
+inline constexpr std::uint32_t max_entries = max_tile_values + 1024; // values and flags
 
 // A run of entries of a tile: a phase's flags, or its values in significant groups. groups: which of its groups of 64
 // those are, by bit, if there are others between them; otherwise 0.

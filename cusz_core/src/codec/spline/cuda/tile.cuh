@@ -12,7 +12,7 @@
 namespace cusz::cuda {
 
 inline constexpr std::uint32_t tile_threads = 128, tile_warps = tile_threads / warp_lanes;
-inline constexpr std::uint32_t most_groups = 1024;
+inline constexpr std::uint32_t max_groups_of_tile = 1024;
 inline constexpr std::uint32_t special_magnitude = v2::special_magnitude;
 
 // This thread's number among those of its tile, and its tile's among those of the block.
@@ -454,9 +454,9 @@ struct AnyMemory {
     Array<std::uint8_t, max_tile_values> parent_sums, magnitudes, orders, symbols;
     // By group, in coding order: the sum of S + N, and F, which is for writing; then its first value, and how many
     // values of significant groups are before it.
-    Array<std::uint32_t, most_groups> sums;
-    Array<std::uint8_t, most_groups> contexts, significant_flags;
-    Array<std::uint16_t, most_groups> starts, firsts;
+    Array<std::uint32_t, max_groups_of_tile> sums;
+    Array<std::uint8_t, max_groups_of_tile> contexts, significant_flags;
+    Array<std::uint16_t, max_groups_of_tile> starts, firsts;
     Array<std::uint16_t, max_tile_values> group_of; // by value in coding order
     Array<std::uint16_t, max_tile_values / 64> places;
 
