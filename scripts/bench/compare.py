@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Measures this package and other installed compressors, on the same fields and under the same bound.
+"""Measures this package and other installed compressors on the same fields: ratio, PSNR, speed, memory, and an exact
+count of the values beyond the bound.
 
     .venv/bin/python scripts/bench/compare.py turbulence density.npy --repeat 3
     .venv/bin/python scripts/bench/compare.py --list
 
-scripts/bench/peers.py runs it in an environment that has the others. The code is in the package `comparison`.
+Without FIELD: all generated fields, and the .npy files of $CUSZ_TEST_DATA. scripts/bench/peers.py runs it in an
+environment that has the others. The package `comparison` has what it measures with.
 """
 
 from __future__ import annotations
@@ -12,19 +14,153 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from comparison import command
+import runner
+from comparison import fields, figures, measure, pfpl, report, tools
+from comparison.tools import Tool
+from runner import Document
 
-from cusz_core.command_line import Parser, exit_code_of
+from cusz_core import embedding
+from cusz_core.command_line import DTYPES, Parser, exit_code_of, number
+from cusz_core.errors import ParameterError
+
+
+def parser() -> argparse.ArgumentParser:
+    sub = runner.parser(__doc__, repeat=5, kind=Parser)
+    sub.add_argument("fields", nargs="*", metavar="FIELD", help="generated field (see --list), or .npy file")
+    sub.add_argument("--list", action="store_true", help="list the generated fields and the tools, and exit")
+    sub.add_argument("--tools", metavar="A,B", help="only these tools, such as cusz,sz3-lorenzo")
+    sub.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
+    sub.add_argument(
+        "--mode",
+        choices=("abs", "rel", "pw_rel"),
+        default="rel",
+        help="rel (default): relative to the value range; abs; or pw_rel: relative to every value",
+    )
+    sub.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
+    sub.add_argument(
+        "--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field that is cast)"
+    )
+    sub.add_argument("--fill", type=number, help='value that stands for "no data" in the files')
+    sub.add_argument("--pfpl", type=Path, metavar="FOLDER", help="PFPL sources, to be compiled with g++")
+    sub.add_argument("--csv", type=Path, metavar="FILE")
+    sub.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, which are also printed")
+    sub.add_argument("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
+    sub.add_argument(
+        "--docs",
+        type=Path,
+        metavar="FILE",
+        help="rewrite the marked section of this Markdown file, and the files in the folder figures next to it",
+    )
+    sub.add_argument(
+        "--from", type=Path, metavar="JSON", dest="earlier", help="report this earlier measurement instead"
+    )
+    return sub
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.list:
+        _print_list(options.pfpl)
+        return 0
+    _require_outputs(options)
+    document = report.read_json(options.earlier) if options.earlier else _measure(options)
+    text = report.full(document)
+    print(text, end="")
+    if options.csv:
+        report.write_csv(document, options.csv)
+    if options.json:
+        runner.write_json(document, options.json)
+    if options.markdown:
+        options.markdown.write_text(text)
+    if options.figures:
+        figures.draw(document, options.figures)
+    if options.docs:
+        _write_docs(document, options.docs)
+    report.require_our_bound(document)
+    return 0
+
+
+def _require_outputs(options: argparse.Namespace) -> None:
+    """Checks the options up front: better to fail now than after an hour."""
+    if options.figures or options.docs:
+        figures.require_matplotlib()
+    if options.docs:
+        runner.around_section(options.docs, "bench")
+    for path in (options.csv, options.json, options.markdown):
+        if path and not path.parent.is_dir():
+            raise ParameterError(f"there is no folder {path.parent} for {path.name}")
+
+
+def _measure(options: argparse.Namespace) -> Document:
+    if options.pfpl:
+        pfpl.use(options.pfpl)
+    if options.repeat < 1:
+        raise ParameterError(f"--repeat is {options.repeat}; it must be at least 1")
+    for n in options.threads:
+        embedding.threads(n)
+    for eb in options.eb:
+        embedding.error_bound(eb)
+    names = fields.chosen(options.fields)
+    chosen = [tool for tool in _chosen_tools(options.tools, tools.TOOLS) if tool.missing() is None]
+    chosen = [tool for tool in chosen if tool.is_pointwise or options.mode != "pw_rel"]
+    plan = measure.Plan(options.eb, chosen, options.mode, options.threads, options.repeat, options.pfpl)
+    head = runner.machine(options.repeat, tools=measure.described(tools.TOOLS, plan))
+    runner.reuse_freed_memory()
+    dtype = DTYPES[options.dtype] if options.dtype else None
+    document: Document = {"head": head, "rows": []}
+    try:
+        for field in fields.load(names, dtype, options.fill):
+            document["rows"] += [runner.shortened(row) for row in measure.measure([field], plan, _say)]
+            if options.json:
+                runner.write_json(document, options.json)  # what there is so far, in case a library crashes the process
+    finally:
+        _say("")
+    return document
+
+
+def _chosen_tools(text: str | None, every: Sequence[Tool]) -> list[Tool]:
+    if text is None:
+        return list(every)
+    known = {_slug(tool.name): tool for tool in every}
+    wanted = [_slug(word) for word in text.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise ParameterError(f"there is no tool {name}; known are {', '.join(known)}")
+    return [tool for name, tool in known.items() if name in wanted]
+
+
+def _slug(name: str) -> str:
+    return name.strip().lower().replace(" ", "-")
+
+
+def _print_list(sources: Path | None) -> None:
+    if sources:
+        pfpl.use(sources)
+    print("fields")
+    for name in fields.GENERATED:
+        print(f"  {name}, {name}_f64")
+    print("tools")
+    for tool in tools.TOOLS:
+        print(f"  {_slug(tool.name):14s}{tool.missing() or tool.version()}")
+
+
+def _write_docs(document: Document, path: Path) -> None:
+    folder = path.parent / "figures"
+    figures.draw(document, folder)
+    report.write_csv(document, folder / "bench.csv")
+    runner.write_json(document, folder / "bench.json")
+    runner.replace_section(path, report.compact(document, folder.name), "bench")
+
+
+def _say(text: str) -> None:
+    """Shows progress on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    def run() -> int:
-        parser = Parser(prog="compare.py", formatter_class=argparse.RawDescriptionHelpFormatter)
-        command.add_options(parser)
-        return command.run(parser.parse_args(words))
-
-    return exit_code_of("compare.py", run)
+    return exit_code_of("compare.py", lambda: run(parser().parse_args(words)))
 
 
 if __name__ == "__main__":

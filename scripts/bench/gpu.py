@@ -32,8 +32,9 @@ import gpu_report
 import gpu_resources
 import numpy as np
 from comparison import fields
-from comparison.measure import SHORT, Row
+from comparison.measure import SHORT
 from comparison.tools import Mode
+from runner import Row
 
 import cusz_core as cusz
 from cusz_core.embedding import compare

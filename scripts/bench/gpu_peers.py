@@ -37,8 +37,8 @@ import gpu_peers_build as build
 import gpu_report
 import numpy as np
 from comparison import fields
-from comparison.measure import Row
 from gpu_peers_build import BuildError
+from runner import Row
 
 import cusz_core as cusz
 import gpu

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_resources
-from comparison.measure import Row
-from comparison.report import geometric_mean, significant
+from runner import Row, geometric_mean, significant
 
 from cusz_core.embedding import json_value
 

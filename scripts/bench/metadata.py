@@ -19,22 +19,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import runner
 
 EDGE = 4  # cells of a block along each axis
 VARIABLES = 5
 SHAPE = (1 << 20, 64, 64)  # of the model's variables
-
-
-def seconds_since(began: list[float]) -> float:
-    """Since it was last asked."""
-    now = time.perf_counter()
-    passed, began[0] = now - began[0], now
-    return passed
 
 
 def write(path: Path, blocks: int) -> dict[str, float]:
@@ -42,19 +35,19 @@ def write(path: Path, blocks: int) -> dict[str, float]:
 
     n = round(blocks ** (1 / 3))
     x = np.cumsum(np.random.default_rng(0).standard_normal((EDGE,) * 3), 0).astype(np.float32)
-    clock = [time.perf_counter()]
+    lap = runner.Clock().lap
     with cusz_operator.Writer(path, eb=1e-2, threads=1, progress=False) as out:
         for step in ("first", "later"):
             with out.step():
                 for i in np.ndindex(n, n, n):
                     out.put("T", x, (n * EDGE,) * 3, tuple(EDGE * j for j in i))
             if step == "first":
-                first = seconds_since(clock)
+                first = lap()
     sizes = {file.name: file.stat().st_size for file in path.iterdir()}
     return {
         "blocks": n**3,
         "first_seconds": first,
-        "later_seconds": seconds_since(clock),
+        "later_seconds": lap(),
         "metadata_bytes": sum(size for name, size in sizes.items() if name.startswith("m")) / 2,
         "data_bytes": sizes["data.0"] / 2,
     }
@@ -64,23 +57,23 @@ def read(path: Path) -> dict[str, float]:
     import cusz_operator
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    clock = [time.perf_counter()]
+    lap = runner.Clock().lap
     with cusz_operator.Reader(path, threads=1) as run:
-        row = {"open_seconds": seconds_since(clock)}
+        row = {"open_seconds": lap()}
         step = run[0]
         row["shape"] = step.shape("T")[0]
         step.read("T", (0, 0, 0), (EDGE,) * 3)
-        row["first_box_seconds"] = seconds_since(clock)
+        row["first_box_seconds"] = lap()
         others = []
         for i in range(1, 8):
             corner = (row["shape"] * i // 8 // EDGE * EDGE,) * 3
-            seconds_since(clock)
+            lap()
             step.read("T", corner, (EDGE,) * 3)
-            others.append(seconds_since(clock))
+            others.append(lap())
         row["box_seconds"] = float(np.median(others))
-        seconds_since(clock)
+        lap()
         step.blocks("T")
-        row["table_seconds"] = seconds_since(clock)
+        row["table_seconds"] = lap()
     row["kilobytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return row
 
@@ -105,26 +98,26 @@ def model(ranks: int) -> dict[str, float]:
     for step in ("first", "later"):
         sent = [report(rank, step == "first") for rank in range(ranks)]
         row[f"{step}_bytes"] = len(sent[0])
-        clock = [time.perf_counter()]
+        lap = runner.Clock().lap
         told = [pickle.loads(message) for message in sent]
-        row[f"{step}_unpickle_seconds"] = seconds_since(clock)
+        row[f"{step}_unpickle_seconds"] = lap()
         if step == "first":
             heard = [one.blocks for one in told]
             structure = agreement.structure_of(heard, {}, "step", None)
         assert structure is not None
         found = agreement.agreed(structure, [one.ranges for one in told])
         assert found.bounds == dict.fromkeys(names, 2e-3)
-        row[f"{step}_conclude_seconds"] = seconds_since(clock)
+        row[f"{step}_conclude_seconds"] = lap()
     part = 3, np.zeros(1, blocktable.table_dtype(3)).tobytes()
     made = pickle.dumps(dict.fromkeys(names, part), pickle.HIGHEST_PROTOCOL)
-    clock = [time.perf_counter()]
+    lap = runner.Clock().lap
     whole = blocktable.merged([pickle.loads(made) for _ in range(ranks)])
     row["table_bytes"] = sum(blocktable.rows_of(of_one).nbytes for of_one in whole.values())
-    row["tables_seconds"] = seconds_since(clock)
+    row["tables_seconds"] = lap()
     return row
 
 
-def apart(options: argparse.Namespace, *words: str | Path) -> dict[str, float]:
+def apart(*words: object) -> dict[str, float]:
     """A part in a process of its own, so that its memory is its own."""
     done = subprocess.run([sys.executable, __file__, *map(str, words)], check=True, stdout=subprocess.PIPE, text=True)
     row: dict[str, float] = json.loads(done.stdout)
@@ -132,7 +125,7 @@ def apart(options: argparse.Namespace, *words: str | Path) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runner.parser(__doc__)
     parser.add_argument("--blocks", type=int, default=10**6, help="of the file, about (default: 1000000)")
     parser.add_argument("--ranks", type=int, default=10**5, help="of the model (default: 100000)")
     parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="for the file (default: /dev/shm)")
@@ -144,17 +137,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = {"write": lambda: write(path, int(of)), "read": lambda: read(path), "model": lambda: model(int(of))}
         print(json.dumps(rows[part]()))
         return 0
-    folder = Path(tempfile.mkdtemp(prefix="cusz-metadata-", dir=options.folder))
-    try:
-        for blocks in (options.blocks // 100, options.blocks // 10, options.blocks):
-            file = apart(options, "--folder", folder, "--part", "write", str(blocks))
-            file |= apart(options, "--folder", folder, "--part", "read", "0")
-            print(json.dumps(file), flush=True)
-            shutil.rmtree(folder / "many.bp")
-    finally:
-        shutil.rmtree(folder)
-    for ranks in (options.ranks // 100, options.ranks // 10, options.ranks):
-        print(json.dumps(apart(options, "--part", "model", str(ranks))), flush=True)
+    document: runner.Document = {"head": runner.machine(1), "files": [], "model": []}
+    with tempfile.TemporaryDirectory(prefix="cusz-metadata-", dir=options.folder) as folder:
+        for share in (100, 10, 1):
+            row = apart("--folder", folder, "--part", "write", options.blocks // share)
+            document["files"].append(row | apart("--folder", folder, "--part", "read", 0))
+            print(json.dumps(document["files"][-1]), flush=True)
+            shutil.rmtree(Path(folder) / "many.bp")
+    for share in (100, 10, 1):
+        document["model"].append(apart("--part", "model", options.ranks // share))
+        print(json.dumps(document["model"][-1]), flush=True)
+    if options.json:
+        runner.write_json(document, options.json)
     return 0
 
 

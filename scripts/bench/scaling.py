@@ -13,227 +13,142 @@ nodes compute faster than one. The model takes over there: its inputs are the sp
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import in_ranks
 import numpy as np
-from comparison import measure
-from comparison.fields import turbulence
-from comparison.report import significant
+import runner
+from in_ranks import ALONE, REL, Block, Layer, Part, Plain
+from runner import Document, Row, filled, significant, table
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "nodes")]
+sys.path[:0] = [str(runner.ROOT / "tests"), str(runner.ROOT / "tests" / "nodes")]
 
-DOCS = ROOT / "docs/performance.md"
-PICTURE = ROOT / "docs/figures/scaling.svg"
-MARKS = ("<!-- scaling: begin -->", "<!-- scaling: end -->")
-REL = 1e-3  # of the field's range
+PICTURE = runner.ROOT / "docs/figures/scaling.svg"
 TIMEOUT_S = 300.0
-METHODS = ("ADIOS2 alone", "Writer")
+METHODS = (ALONE, "Writer")
 STREAM = {"RendezvousReaderCount": "1", "DataTransport": "WAN", "OpenTimeoutSecs": "60", "QueueLimit": "1"}
-
-Row = dict[str, Any]
 
 
 # --------------------------------------------------------------------------------------------------- a rank's work
 
 
-def output(method: str, path: str, comm: Any, eb: float, engine: str, parameters: dict[str, str]) -> Any:
-    """A function that writes a step of one block of each rank, and one that closes the file or stream."""
-    if method == "Writer":
-        import cusz_operator
-
-        out = cusz_operator.Writer(
-            path,
-            comm,
-            eb=eb,
-            engine=engine,
-            parameters=parameters,
-            threads=1,
-            progress=False,  # type: ignore[arg-type]
-        )
-
-        def step(array: Any, shape: Sequence[int], start: Sequence[int]) -> None:
-            with out.step():
-                out.put("T", array, shape, start)
-
-        return step, out.close
-    import adios2
-
-    adios = adios2.Adios(comm=comm)
-    io = adios.declare_io("plain")
-    io.set_engine(engine)
-    io.set_parameters({"StatsLevel": "0", **parameters})
-    stream = io.open(path, adios2.Mode.Write, comm)
-    kept = [adios]  # must outlive the engine
-
-    def plain_step(array: Any, shape: Sequence[int], start: Sequence[int]) -> None:
-        stream.begin_step()
-        variable = io.inquire_variable("T") or io.define_variable(
-            "T", array, list(shape), list(start), list(array.shape)
-        )
-        stream.put(variable, array, adios2.Mode.Sync)
-        stream.end_step()
-
-    def close() -> None:
-        stream.close()
-        kept.clear()
-
-    return plain_step, close
-
-
-def send(options: argparse.Namespace) -> Row:
+def send(part: Part) -> list[Row]:
     """Writes steps of a block of each rank; the time of each for the slowest rank."""
-    from mpi4py import MPI
-
-    comm = MPI.COMM_WORLD
-    field = np.load(options.field)
-    n = field.shape[0] if options.method.startswith("weak") else field.shape[0] // comm.size
+    comm, options, field = part.comm, part.options, part.field
+    n = field.shape[0] if options.kind == "weak" else field.shape[0] // comm.size
     own = np.ascontiguousarray(np.roll(field, 17 * comm.rank, 1)[:n])
-    eb = REL * float(field.max() - field.min())
-    method = options.method.split(":")[1]
-    step, close = output(method, options.path, comm, eb, options.engine, STREAM if options.engine == "SST" else {})
-    times = []
+    how: dict[str, Any] = {"engine": options.engine, "parameters": STREAM if options.engine == "SST" else {}}
+    path = str(options.path)
+    file = Plain(path, comm, **how) if options.method == ALONE else Layer(path, comm, part.eb, **how)
+    shape, start = (n * comm.size, *own.shape[1:]), (n * comm.rank, 0, 0)
+
+    def step(number: int) -> None:
+        file.step([Block("T", np.roll(own, number, 2), shape, start)])
+
     began = time.perf_counter()
-    for number in range(options.steps + 1):
-        comm.Barrier()
-        start = time.perf_counter()
-        step(np.roll(own, number, 2), (n * comm.size, *own.shape[1:]), (n * comm.rank, 0, 0))
-        times.append(comm.allreduce(time.perf_counter() - start, MPI.MAX))
-    close()
-    whole = comm.allreduce(time.perf_counter() - began, MPI.MAX)
-    return {"step_seconds": statistics.median(times[1:]), "whole_seconds": whole, "raw_bytes": own.nbytes * comm.size}
+    times = [part.seconds(functools.partial(step, number)) for number in range(options.steps + 1)]
+    file.close()
+    whole = part.slowest(time.perf_counter() - began)
+    return [{"step_seconds": statistics.median(times[1:]), "whole_seconds": whole, "raw_bytes": own.nbytes * comm.size}]
 
 
-def receive(options: argparse.Namespace) -> Row:
+def receive(part: Part) -> list[Row]:
     """Receives a stream; the time from one step to the next."""
-    from mpi4py import MPI
-
     import cusz_operator
 
     arrived = []
-    with cusz_operator.Reader(options.path, MPI.COMM_WORLD, engine="SST", parameters=STREAM, threads=1) as run:
+    with cusz_operator.Reader(part.options.path, part.comm, engine="SST", parameters=STREAM, threads=1) as run:
         for step in run:
             step.read("T")
             arrived.append(time.perf_counter())
-    return {"step_seconds": (arrived[-1] - arrived[0]) / (len(arrived) - 1)}
-
-
-def rank_main(options: argparse.Namespace) -> int:
-    from mpi4py import MPI
-
-    try:
-        row = {"send": send, "receive": receive}[options.part](options)
-        if MPI.COMM_WORLD.rank == 0:
-            options.json.write_text(json.dumps(row))
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        MPI.COMM_WORLD.Abort(1)
-    return 0
+    return [{"step_seconds": (arrived[-1] - arrived[0]) / (len(arrived) - 1)}]
 
 
 # ----------------------------------------------------------------------------------------------------- measurements
 
 
 class Runs:
-    """Starts parts on the nodes of a cluster."""
+    """Starts parts on the nodes of a cluster. `options.tmpfs` has the field, and gets the files."""
 
-    def __init__(self, cluster: Any, folder: Path, steps: int) -> None:
-        self.cluster, self.folder, self.steps = cluster, folder, steps
-        self._n = 0
+    def __init__(self, cluster: Any, options: argparse.Namespace) -> None:
+        self.cluster, self.options = cluster, options
 
-    def start(self, part: str, method: str, nodes: Sequence[int], ranks: int, engine: str, path: Path) -> Any:
-        self._n += 1
-        result = self.folder / f"{self._n}.json"
-        words = ["--part", part, "--method", method, "--engine", engine, "--path", path, "--json", result]
-        words += ["--field", self.folder / "field.npy", "--steps", self.steps]
-        command = self.cluster.mpirun([sys.executable, __file__, *words], nodes=nodes, ranks=ranks)
-        return command, result
+    def start(self, part: str, nodes: Sequence[int], ranks: int, **more: Any) -> Any:
+        words, result = in_ranks.words_of_rank(__file__, part, self.options, **more)
+        return self.cluster.mpirun(words, nodes=nodes, ranks=ranks), result
 
-    def file(self, method: str, nodes: Sequence[int], ranks: int) -> Row:
-        path = self.folder / "run.bp"
-        command, result = self.start("send", method, nodes, ranks, "BP5", path)
+    def file(self, kind: str, method: str, nodes: Sequence[int]) -> Row:
+        ranks = self.options.ranks
+        path = self.options.tmpfs / "run.bp"
+        command, result = self.start("send", nodes, ranks, kind=kind, method=method, engine="BP5", path=path)
         command.require(TIMEOUT_S)
-        row: Row = json.loads(result.read_text())
-        return {"nodes": len(nodes), "ranks": ranks * len(nodes), "method": method, **row}
+        (row,) = json.loads(result.read_text())
+        return {"nodes": len(nodes), "ranks": ranks * len(nodes), "method": f"{kind}:{method}", **row}
 
     def stream(self, method: str, rate: float) -> Row:
         """From node 0 to node 1."""
         for node in (0, 1):
             self.cluster.link(node, rate=rate)
-        self._n += 1
-        path = self.folder / f"stream{self._n}"
-        sending, sent = self.start("send", f"weak:{method}", [0], 1, "SST", path)
-        receiving, received = self.start("receive", method, [1], 1, "SST", path)
+        more = {
+            "method": method,
+            "engine": "SST",
+            "path": self.options.tmpfs / f"stream-{METHODS.index(method)}-{rate}",
+        }
+        sending, sent = self.start("send", [0], 1, kind="weak", **more)
+        receiving, received = self.start("receive", [1], 1, **more)
         receiving.require(TIMEOUT_S)
         sending.require(TIMEOUT_S)
         for node in (0, 1):
             self.cluster.link(node, rate=0)
-        return {
-            "rate": rate,
-            "method": method,
-            "raw_bytes": json.loads(sent.read_text())["raw_bytes"],
-            "step_seconds": json.loads(received.read_text())["step_seconds"],
-        }
+        rows = [json.loads(result.read_text())[0] for result in (sent, received)]
+        return {"rate": rate, "method": method, **rows[0], "step_seconds": rows[1]["step_seconds"]}
 
 
-def collect(options: argparse.Namespace) -> dict[str, Any]:
+def collect(options: argparse.Namespace) -> Document:
     import cluster as of_tests
     import cusz_core
     import cusz_operator
 
-    field = turbulence(options.size)
-    eb = REL * float(field.max() - field.min())
-    archive = cusz_core.compress(field, eb, threads=1)
-
-    def seconds(call: Any) -> float:
-        times = []
-        for _ in range(options.repeat + 1):
-            began = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - began)
-        return statistics.median(times[1:])
-
-    document: dict[str, Any] = {
-        "head": measure.head((), measure.Plan(ebs=(), tools=(), repeat=options.repeat)) | {"size": options.size},
-        "speeds": {
-            "ratio": field.nbytes / len(archive),
-            "compress": field.nbytes / seconds(lambda: cusz_core.compress(field, eb, threads=1)),
-            "decompress": field.nbytes / seconds(lambda: cusz_core.decompress(archive, threads=1)),
-        },
-        "files": [],
-        "streams": [],
-    }
+    document: Document = {"head": runner.machine(options.repeat, size=options.size), "files": [], "streams": []}
     environment = {
         "ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path()),
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     with (
         of_tests.nodes(max(*options.nodes, 2), environment) as nodes,
-        tempfile.TemporaryDirectory(prefix="cusz-scaling-") as folder,
+        in_ranks.scratch(options) as here,
     ):
-        np.save(Path(folder) / "field.npy", field)
-        runs = Runs(nodes, Path(folder), options.steps)
+        field = np.load(here.tmpfs / "field.npy")
+        eb = REL * float(field.max() - field.min())
+        archive = cusz_core.compress(field, eb, threads=1)
+        calls = {
+            "compress": lambda: cusz_core.compress(field, eb, threads=1),
+            "decompress": lambda: cusz_core.decompress(archive, threads=1),
+        }
+        speeds = {name: field.nbytes / runner.median_seconds(call, options.repeat) for name, call in calls.items()}
+        document["speeds"] = {"ratio": field.nbytes / len(archive), **speeds}
+        runs = Runs(nodes, here)
         plan = [(kind, n, method) for kind in ("strong", "weak") for n in options.nodes for method in METHODS]
         for kind, n, method in plan:
-            print(f"{kind}, {n} nodes, {method}", file=sys.stderr, flush=True)
-            rows = [runs.file(f"{kind}:{method}", range(n), options.ranks) for _ in range(options.repeat)]
+            runner.say(f"{kind}, {n} nodes, {method}")
+            rows = [runs.file(kind, method, range(n)) for _ in range(options.repeat)]
             best = {key: statistics.median(row[key] for row in rows) for key in ("step_seconds", "whole_seconds")}
             document["files"].append({**rows[0], **best})
         for rate in options.rates:
             for method in METHODS:
-                print(f"{rate:g} MB/s, {method}", file=sys.stderr, flush=True)
+                runner.say(f"{rate:g} MB/s, {method}")
                 document["streams"].append(runs.stream(method, rate * 1e6))
+    if options.docs:
+        draw(document, PICTURE)
     return document
 
 
@@ -288,15 +203,11 @@ def draw(document: dict[str, Any], path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- report
 
 
-def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
-
-
-def report(document: dict[str, Any]) -> str:
+def report(document: Document) -> str:
     head, speeds = document["head"], document["speeds"]
     n = head["size"]
     parts = [
-        f"{head['date'][:10]}; {head['cpu']}, {head['cores']} cores, which all nodes share. Blocks of {n}^3 f32 "
+        f"{runner.where(head)}, which all nodes share. Blocks of {n}^3 f32 "
         f"(turbulence, {4e-6 * n**3:.0f} MB), a bound of {REL:g} of the range: ratio {speeds['ratio']:.1f}; one thread "
         f"compresses {speeds['compress'] / 1e9:.2f} GB/s and decompresses {speeds['decompress'] / 1e9:.2f} GB/s. "
         f"Medians of {head['repeat']} runs.",
@@ -309,7 +220,6 @@ def report(document: dict[str, Any]) -> str:
             own = [found[f"{kind}:{method}", nodes] for method in METHODS]
             lines.append([kind, str(nodes), str(own[0]["ranks"]), f"{own[0]['raw_bytes'] / 1e6:.0f}"])
             lines[-1] += [significant(1e3 * row["step_seconds"]) for row in own]
-    texts = [textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) for text in parts]
     files = table(["", "nodes", "ranks", "raw MB", *METHODS], lines)
     text = (
         "**Streams** (SST) from one node to another, milliseconds from one step to the next at the receiver, which "
@@ -344,45 +254,21 @@ def report(document: dict[str, Any]) -> str:
         )
         + ". (All cores at the speed of one, which memory does not sustain on every machine.)"
     )
-    texts += [textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False) for part in (text, model)]
+    texts = [filled(part) for part in (*parts, text, model)]
     picture = "![A stream at several rates of the network; writing with and without compression](figures/scaling.svg)"
     return "\n\n".join([*texts[:2], files, texts[2], streams, texts[3], picture])
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    options = in_ranks.parser(__doc__, size=128, repeat=3, of="runs", tmpfs=tempfile.gettempdir())
     add = options.add_argument
     add("--nodes", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="numbers of nodes (default: 1 2 4)")
     add("--ranks", type=int, default=2, metavar="N", help="on each node (default: 2)")
     add("--rates", type=float, nargs="+", default=[10, 25, 50, 100], metavar="MB", help="MB/s of streams")
-    add("--size", type=int, default=128, metavar="N", help="cells along each axis of a block (default: 128)")
     add("--steps", type=int, default=6, metavar="N", help="of a file or stream (default: 6)")
-    add("--repeat", type=int, default=3, metavar="N", help="number of runs; medians are kept (default: 3)")
-    add("--json", type=Path, metavar="FILE", help="write the rows")
-    add("--docs", action="store_true", help="rewrite the section of docs/performance.md, and its picture")
-    for hidden in ("--part", "--method", "--engine", "--path"):
-        add(hidden, help=argparse.SUPPRESS)
-    add("--field", type=Path, help=argparse.SUPPRESS)
     return options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-    if options.part:
-        return rank_main(options)
-    document = collect(options)
-    text = report(document)
-    print(text)
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    if options.docs:
-        draw(document, PICTURE)
-        before, _, rest = DOCS.read_text().partition(MARKS[0])
-        DOCS.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    parts = {"send": send, "receive": receive}
+    sys.exit(in_ranks.main(parser(), parts, collect, report, "scaling"))

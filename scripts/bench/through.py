@@ -15,89 +15,59 @@ The fields are those of compare.py, the doors those of the package `doors`.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import textwrap
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import runner
 from comparison import fields, measure, report
 from comparison.fields import Field
-from comparison.report import Document
-from comparison.tools import OURS
-from doors import Array, Case, Codec, Door, chunk_of
-from doors.hdf5 import Hdf5
-from doors.zarr import Zarr
+from doors import Array, Case, Codec, Door, Hdf5, Zarr, chunk_of
+from runner import Document, Row, filled
 
 import cusz_core
 from cusz_core import embedding
 from cusz_core.command_line import Parser, exit_code_of, number
-from cusz_core.errors import CuszError, ParameterError
+from cusz_core.errors import ParameterError
 
 #: The doors, by their names.
 DOORS: dict[str, Door] = {door.name: door for door in (Hdf5(), Zarr())}
-
-Row = dict[str, Any]
 
 
 # ------------------------------------------------------------------------------------------------- one codec, one case
 
 
-class Run:
-    """One codec of a door on one case."""
+class Run(measure.Attempt):
+    """One codec of a door on one case. To compress is to write a file, to decompress to read it."""
 
     def __init__(self, door: Door, codec: Codec, case: Case, row: Row, folder: Path) -> None:
-        self.door, self.codec, self.case, self.row = door, codec, case, row
+        super().__init__(row, case.x.nbytes)
+        self.door, self.codec, self.case = door, codec, case
         self.path = folder / f"{codec.name.replace(' ', '_')}{door.suffix}"
-        self.seconds: dict[str, list[float]] = {"write": [], "read": []}
-
-    def attempt(self, step: Callable[[], None]) -> None:
-        """Calls a step; if it fails, the row says so, and the codec is not called again."""
-        if self.row["error"] is None:
-            try:
-                step()
-            except Exception as error:  # whatever a library raises
-                self.row["error"] = f"{type(error).__name__}: {error}"[:200]
 
     def first(self, out: Array) -> None:
         """Writes and reads without being timed: ratio and quality."""
-        self.remove()
-        self.door.write(self.path, self.case, self.codec)
         out.fill(np.nan)
-        self.door.read(self.path, out)
-        x = self.case.x
-        found = measure.quality(x, out, self.case.bound, self.case.fill)
-        size = size_of(self.path)
-        self.row.update(dataclasses.asdict(found), ratio=x.nbytes / size, bit_rate=8 * size / x.size)
+        self.time_once(out)
+        for seconds in self.seconds.values():
+            seconds.clear()
+        self.judge(Field("", self.case.x, self.case.fill), out, size_of(self.path), self.case.bound)
 
     def time_once(self, out: Array) -> None:
         self.remove()
-        start = time.perf_counter()
+        clock = runner.Clock()
         self.door.write(self.path, self.case, self.codec)
-        written = time.perf_counter()
+        self.seconds["compress"].append(clock.lap())
         self.door.read(self.path, out)
-        self.seconds["read"].append(time.perf_counter() - written)
-        self.seconds["write"].append(written - start)
+        self.seconds["decompress"].append(clock.lap())
 
     def finish(self) -> Row:
         self.remove()
-        if self.row["error"] is not None:
-            self.row.update(dict.fromkeys(measure.RESULTS))
-            return self.row
-        for what, name in (("write", "compress"), ("read", "decompress")):
-            seconds = self.seconds[what]
-            median = statistics.median(seconds)
-            self.row[f"{name}_mbps"] = self.case.x.nbytes / median / 1e6
-            self.row[f"{name}_spread"] = (max(seconds) - min(seconds)) / median
-        return self.row
+        return super().finish()
 
     def remove(self) -> None:
         if self.path.is_dir():
@@ -134,22 +104,8 @@ def measure_field(door: Door, field: Field, eb: float, repeat: int, folder: Path
 
 def new_row(door: Door, codec: Codec, field: Field, case: Case, eb: float) -> Row:
     """A row of compare.py's tables, and the door and the chunk."""
-    return (
-        {"through": door.name, "chunk": list(case.chunk)}
-        | dict.fromkeys(measure.COLUMNS)
-        | {
-            "dataset": field.name,
-            "shape": list(field.x.shape),
-            "dtype": field.x.dtype.name,
-            "fill": field.fill,
-            "mode": "rel",
-            "eb": eb,
-            "eb_abs": case.bound,
-            "tool": codec.name,
-            "version": codec.version(),
-            "threads": 1,
-        }
-    )
+    row = measure.new_row(field, codec.name, codec.version(), mode="rel", eb=eb, eb_abs=case.bound, threads=1)
+    return {"through": door.name, "chunk": list(case.chunk), **row}
 
 
 def crashes(run: Run) -> str | None:
@@ -158,13 +114,9 @@ def crashes(run: Run) -> str | None:
     np.save(path, run.case.x)
     fill = [] if run.case.fill is None else [repr(run.case.fill)]
     words = [sys.executable, __file__, "--probe", run.door.name, run.codec.name, path, repr(run.case.bound), *fill]
-    try:
-        code = subprocess.run(list(map(str, words)), capture_output=True, timeout=300, check=False).returncode
-    except subprocess.TimeoutExpired:
-        return "did not end within 5 minutes"
-    finally:
-        path.unlink()
-    return f"crashes (signal {-code})" if code < 0 else None
+    how = runner.how_it_ended(words, 300)
+    path.unlink()
+    return how
 
 
 def probe(words: Sequence[str]) -> int:
@@ -173,7 +125,7 @@ def probe(words: Sequence[str]) -> int:
     codec = next(codec for codec in door.codecs if codec.name == words[1])
     x = np.load(path)
     case = Case(x, chunk_of(x.shape), float(words[3]), float(words[4]) if len(words) > 4 else None)
-    run = Run(door, codec, case, {"error": None}, path.parent)
+    run = Run(door, codec, case, {"mode": "rel", "error": None}, path.parent)
     run.attempt(lambda: run.first(np.empty_like(x)))
     return 0
 
@@ -183,25 +135,19 @@ def document_of(options: argparse.Namespace) -> Document:
     for door in doors:
         if why := door.missing():
             raise ParameterError(f"{door.name} cannot be measured: {why}")
-    measure.reuse_freed_memory()
-    document: Document = {"head": head(doors, options.repeat), "rows": []}
+    runner.reuse_freed_memory()
+    versions = {door.name: door.version() for door in doors}
+    codecs = {door.name: {codec.name: codec.version() for codec in door.codecs} for door in doors}
+    document: Document = {"head": runner.machine(options.repeat, doors=versions, codecs=codecs), "rows": []}
     for field in fields.load(fields.chosen(options.fields)):
         for door in doors:
             for eb in options.eb:
                 with tempfile.TemporaryDirectory(prefix="cusz-through-") as folder:
                     rows = measure_field(door, field, eb, options.repeat, Path(folder))
-                document["rows"] += [report.shortened(row) for row in rows]
+                document["rows"] += [runner.shortened(row) for row in rows]
                 if options.json:
-                    report.write_json(document, options.json)  # what there is so far
+                    runner.write_json(document, options.json)  # what there is so far
     return document
-
-
-def head(doors: Sequence[Door], repeat: int) -> dict[str, Any]:
-    """What the rows were measured with and on."""
-    common = measure.head([], measure.Plan([], [], repeat=repeat))
-    versions = {door.name: door.version() for door in doors}
-    tools = {door.name: {codec.name: codec.version() for codec in door.codecs} for door in doors}
-    return {**common, "doors": versions, "codecs": tools}
 
 
 def merged(paths: Sequence[Path]) -> Document:
@@ -225,7 +171,7 @@ def text_of(document: Document, door: str) -> str:
     """What is said of a door."""
     about = document["head"]
     conditions = (
-        f"{about['date'][:10]}; {about['cpu']}, {about['cores']} cores, cusz with {about['instruction_set']}; "
+        f"{runner.where(about)}, cusz with {about['instruction_set']}; "
         f"{about['system']}; Python {about['python']}, numpy {about['numpy']}. MB/s is 10^6 raw bytes per second for a "
         "whole file: open, create and write or read one dataset, close, in the page cache; the median of "
         f"{about['repeat']}, one thread. Ratios are of raw bytes to those of the whole file. Chunks are halves of the "
@@ -233,7 +179,7 @@ def text_of(document: Document, door: str) -> str:
         "value is declared for the dataset."
     )
     codecs = ", ".join(f"{codec} ({of})" for codec, of in about["codecs"][door].items())
-    parts = [textwrap.fill(text, 120) for text in (conditions, f"{about['doors'][door]}; {codecs}.")]
+    parts = [filled(text) for text in (conditions, f"{about['doors'][door]}; {codecs}.")]
     parts += tables_of({**document, "rows": [row for row in document["rows"] if row["through"] == door]})
     return "\n\n".join(parts)
 
@@ -244,7 +190,7 @@ def tables_of(document: Document) -> Iterator[str]:
         "How many times faster cusz writes (compress) and reads (decompress), and how many times smaller its files "
         "are: geometric mean (smallest to largest). Files of others that break the bound are included."
     )
-    yield textwrap.fill(meaning, 120)
+    yield filled(meaning)
     yield report.summary(document)
     yield "Ratio; * marks rows with values beyond the bound."
     yield results.by_case(results.tools, 1, report.ratio_cell)
@@ -257,13 +203,11 @@ def tables_of(document: Document) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------- options
 
 
-def parser_of() -> Parser:
-    parser = Parser(prog="through.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of() -> argparse.ArgumentParser:
+    parser = runner.parser(__doc__, repeat=3, of="timed files", kind=Parser)
     parser.add_argument("fields", nargs="*", metavar="FIELD", help="as for compare.py; default: all")
     parser.add_argument("--through", type=doors_of, default=list(DOORS), metavar="A,B", help=f"of {', '.join(DOORS)}")
     parser.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="relative to the value range")
-    parser.add_argument("--repeat", type=int, default=3, help="number of timed files; the median is kept (default: 3)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--from", type=Path, nargs="+", metavar="JSON", dest="earlier", help="earlier measurements")
     parser.add_argument("--docs", type=Path, metavar="FILE", help="rewrite the doors' sections of this Markdown file")
     return parser
@@ -284,21 +228,16 @@ def section_of(door: str) -> str:
 def run(options: argparse.Namespace) -> int:
     if options.docs:
         for door in options.through:
-            report.around_section(options.docs, section_of(door))
+            runner.around_section(options.docs, section_of(door))
     document = merged(options.earlier) if options.earlier else document_of(options)
     if options.json:
-        report.write_json(document, options.json)
+        runner.write_json(document, options.json)
     for door in document["head"]["doors"]:
         text = text_of(document, door)
         print(f"{door}\n\n{text}\n")
         if options.docs:
-            report.replace_section(options.docs, text, section_of(door))
-    for row in document["rows"]:
-        if row["tool"] in OURS and (row["error"] is not None or row["violations"]):
-            what = row["error"] or f"{row['violations']} values beyond the bound"
-            raise CuszError(
-                f"{row['dataset']}, {row['eb']:g}, {row['tool']}: {what}. This must not be: please report it"
-            )
+            runner.replace_section(options.docs, text, section_of(door))
+    report.require_our_bound(document)
     return 0
 
 

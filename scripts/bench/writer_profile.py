@@ -13,27 +13,21 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import in_ranks
 import numpy as np
-from comparison import measure
-from comparison.fields import turbulence
-from comparison.report import significant
-from insitu import BLOCK_CELLS, REL, Block, Layer, Part, Plain, Row, filled, grid_of, mpirun, run_part, table
+import runner
+from in_ranks import BLOCK_CELLS, REL, Block, Layer, Part, Plain
+from runner import Document, Row, filled, significant, table
 
 import cusz_core
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs/performance.md"
-MARKS = ("<!-- profile: begin -->", "<!-- profile: end -->")
 RANKS = (1, 2)
 PUT, REST = "put (Python)", "the rest (Python)"
 RANGES, AGREEING = "value ranges", "agreeing on bounds, on success"
@@ -96,7 +90,7 @@ def blocks_of(part: Part, small: bool) -> list[Block]:
     if not small:
         return part.blocks(0)
     comm, n = part.comm, part.options.blocks
-    grid, cells = grid_of(n * comm.size), (BLOCK_CELLS,) * 3
+    grid, cells = in_ranks.grid_of(n * comm.size), (BLOCK_CELLS,) * 3
     shape = tuple(BLOCK_CELLS * extent for extent in grid)
     corners = [tuple(BLOCK_CELLS * i for i in index) for index in np.ndindex(*grid)][comm.rank :: comm.size]
     x = part.field[tuple(slice(extent) for extent in cells)].copy()
@@ -156,26 +150,21 @@ def archives_of(part: Part, blocks: list[Block]) -> list[Block]:
     return found
 
 
-def collect(options: argparse.Namespace) -> dict[str, Any]:
-    import adios2
-
-    head = measure.head((), measure.Plan(ebs=(), tools=(), repeat=options.repeat))
-    document: dict[str, Any] = {"head": {**head, "adios2": adios2.__version__}, "rows": []}
-    with tempfile.TemporaryDirectory(prefix="cusz-profile-", dir=options.tmpfs) as folder:
-        np.save(Path(folder) / "field.npy", turbulence(options.size))
+def collect(options: argparse.Namespace) -> Document:
+    document = in_ranks.new_document(options)
+    with in_ranks.scratch(options) as here:
         for ranks in RANKS:
-            print(f"{ranks} ranks", file=sys.stderr, flush=True)
-            own = ["--blocks", options.blocks]
-            document["rows"] += mpirun("rank", ranks, 1, options, [Path(folder)] * 2, Path(__file__), own)
+            runner.say(f"{ranks} ranks")
+            document["rows"] += in_ranks.mpirun(__file__, "rank", ranks, here)
     return document
 
 
-def report(document: dict[str, Any]) -> str:
+def report(document: Document) -> str:
     head, rows = document["head"], document["rows"]
     text = (
-        f"{head['date'][:10]}; {head['cpu']}, {head['cores']} cores; ADIOS2 {head['adios2']}, BP5, tmpfs; Python "
-        f"{head['python']}. One step, on rank 0, medians of {head['repeat']}; a bound of {REL:g} of the range, one "
-        "thread per rank. Microseconds per block of this rank. Columns: blocks on each of so many ranks, and the mode."
+        f"{runner.where(head)}; ADIOS2 {head['adios2']}, BP5, tmpfs; Python {head['python']}. One step, on rank 0, "
+        f"medians of {head['repeat']}; a bound of {REL:g} of the range, one thread per rank. Microseconds per block of "
+        "this rank. Columns: blocks on each of so many ranks, and the mode."
     )
     names = [f"{row['cells']}^3, {row['blocks']} on each of {row['ranks']}, {row['mode']}" for row in rows]
     lines = [[part, *(us(row, row["seconds"].get(part, 0.0)) for row in rows)] for part in PARTS]
@@ -191,35 +180,11 @@ def us(row: Row, seconds: float) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    add = options.add_argument
-    add("--size", type=int, default=192, metavar="N", help="cells along each axis of a large block (default: 192)")
-    add("--blocks", type=int, default=4000, metavar="N", help="small blocks of a rank (default: 4000)")
-    add("--repeat", type=int, default=9, metavar="N", help="number of steps; medians are kept (default: 9)")
-    add("--tmpfs", type=Path, default=Path("/dev/shm"), metavar="FOLDER", help="in memory (default: /dev/shm)")
-    add("--json", type=Path, metavar="FILE", help="write the rows")
-    add("--docs", action="store_true", help="rewrite the section of docs/performance.md")
-    for name in ("--part", "--threads", "--disk", "--work"):  # of insitu.py, which starts the ranks
-        add(name, help=argparse.SUPPRESS)
+    options = in_ranks.parser(__doc__, repeat=9, of="steps")
+    text = "small blocks of a rank (default: 4000)"
+    options.add_argument("--blocks", type=int, default=4000, metavar="N", help=text)
     return options
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-    if options.part:
-        return run_part(rank_rows, options)
-    document = collect(options)
-    text = report(document)
-    print(text)
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    if options.docs:
-        before, _, rest = DOCS.read_text().partition(MARKS[0])
-        DOCS.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_ranks.main(parser(), {"rank": rank_rows}, collect, report, "profile"))

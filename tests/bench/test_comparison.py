@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import compare
 import numpy as np
 import pytest
-from comparison import command, measure, report, tools
+from comparison import measure, report, tools
 from comparison.fields import Field
 
 import cusz_core as cusz
@@ -186,7 +186,7 @@ def test_the_probe_runs(tmp_path):
 
 def test_missing_tools_are_listed():
     assert MISSING.missing() == "not installed"
-    head = measure.head([OURS, MISSING], plan(OURS))
+    head = {"tools": measure.described([OURS, MISSING], plan(OURS))}
     assert [(tool["name"], tool["missing"]) for tool in head["tools"]] == [("cusz", None), ("absent", "not installed")]
     assert "| absent | not installed |" in report.tools_table({"head": head, "rows": []})
 
@@ -311,4 +311,4 @@ def test_list(run):
     assert code == 0
     assert "turbulence_f64" in out
     assert f"cusz {cusz.__version__}" in out
-    assert command._slug("SZ3 Lorenzo") == "sz3-lorenzo"
+    assert compare._slug("SZ3 Lorenzo") == "sz3-lorenzo"

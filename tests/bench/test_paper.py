@@ -1,4 +1,4 @@
-"""`scripts/paper.py` and its report: a short run of everything, on small fields, and what the report says of it."""
+"""`scripts/paper/paper.py` and its report: a short run, on small fields, and what the report says of it."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pytest
 import cusz_core as cusz
 import support
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts/paper"
 
 #: Small fields of the five datasets, with what is special about some: zeros, a range of magnitudes, 4-D.
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -225,7 +225,7 @@ def test_files_of_sdrbench_are_taken(paper, monkeypatch, tmp_path):
         "Uf48.bin.f32",
         (10, 50, 50),
     )
-    options.most_mb = 0.055
+    options.max_mb = 0.055
     (field,) = paper.fields_of(options)
     assert field.x.shape == (5, 50, 50)
     assert paper.main(["--without-peers", "--sdrbench", str(tmp_path / "nowhere"), "--out", str(tmp_path)]) == 1

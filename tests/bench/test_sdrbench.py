@@ -1,4 +1,4 @@
-"""`scripts/sdrbench.py`: it knows the files of the paper's datasets by name and size, and measures them."""
+"""`scripts/paper/sdrbench.py`: it knows the files of the paper's datasets by name and size, and measures them."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pytest
 import cusz_core as cusz
 import support
 
-SCRIPT = Path(__file__).parents[2] / "scripts/sdrbench.py"
+SCRIPT = Path(__file__).parents[2] / "scripts/paper/sdrbench.py"
 SHRINK = 25
 
 #: A file of every dataset, in the folder its archive unpacks to, and the extents that it has.

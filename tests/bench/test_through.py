@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 import through
 from comparison.fields import Field
-from doors import MOST_VALUES, Case, Codec, chunk_of
-from doors.hdf5 import Hdf5
-from doors.zarr import Zarr
+from doors import MAX_VALUES, Case, Codec, Hdf5, Zarr, chunk_of
 
 import support
 
@@ -66,8 +64,8 @@ def failing(case: Case) -> np.ndarray:
 @pytest.mark.parametrize(
     ("shape", "chunk"),
     [
-        ((MOST_VALUES,), (MOST_VALUES,)),
-        ((MOST_VALUES + 1,), (MOST_VALUES // 2 + 1,)),
+        ((MAX_VALUES,), (MAX_VALUES,)),
+        ((MAX_VALUES + 1,), (MAX_VALUES // 2 + 1,)),
         ((256, 256, 256), (64, 128, 128)),
         ((1800, 3600), (900, 900)),
         ((1, 2, 3), (1, 2, 3)),

@@ -11,25 +11,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+from runner import Document, Row, geometric_mean
+
 from cusz_core.errors import UnsupportedError
 
-from .measure import Row
-from .report import Document, Results, geometric_mean
+from .report import Results
 from .tools import OURS
 
-_COLOURS = [
-    "#000000",
-    "#0072B2",
-    "#56B4E9",
-    "#009E73",
-    "#E69F00",
-    "#D55E00",
-    "#CC79A7",
-    "#8A8A8A",
-    "#B8A800",
-    "#6A3D9A",
-    "#7B3F00",
-]
+_COLOURS = ["#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#8A8A8A", "#B8A800"]
+_COLOURS += ["#6A3D9A", "#7B3F00"]
 _MARKERS = "osDv^P*X<>h"
 _COLUMNS = 4
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import datetime
 import math
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import runner
+from runner import Row
 
 import cusz_core
 from cusz_core import embedding
@@ -26,7 +25,6 @@ from cusz_core import embedding
 from .fields import Array, Field
 from .tools import OURS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 
-Row = dict[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
 
@@ -126,16 +124,6 @@ def interpolated(points: Iterable[tuple[float, float]]) -> float | None:
 # --------------------------------------------------------------------------------------------------------- memory
 
 
-def reuse_freed_memory() -> None:
-    """Makes malloc keep freed memory in this process: a tool that allocates what it returns then pays for fresh pages
-    once, not in every call. (glibc; no effect elsewhere.)"""
-    M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-    with contextlib.suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
 def with_peak(call: Callable[[], T]) -> tuple[T, int | None]:
     """The result of a call, and the peak growth of resident memory; None if Linux does not report it."""
     cusz_core.release_scratch()
@@ -169,15 +157,12 @@ def _peak() -> int | None:
 # ----------------------------------------------------------------------------------------------------------- runs
 
 
-class _Run:
-    """One tool with one number of threads on one field under one bound."""
+class Attempt:
+    """A row that is being measured."""
 
-    def __init__(self, tool: Tool, task: Task, row: Row) -> None:
-        self.tool, self.task, self.row = tool, task, row
-        self.codec: Codec | None = None
-        self.archive = b""
-        self.compress_seconds: list[float] = []
-        self.decompress_seconds: list[float] = []
+    def __init__(self, row: Row, raw_bytes: int) -> None:
+        self.row, self.raw_bytes = row, raw_bytes
+        self.seconds: dict[str, list[float]] = {"compress": [], "decompress": []}
 
     def attempt(self, step: Callable[[], None]) -> None:
         """Calls a step of a tool; if it fails, its row says so, and the tool is not called again."""
@@ -186,6 +171,31 @@ class _Run:
                 step()
             except Exception as error:  # whatever a library raises
                 self.row["error"] = f"{type(error).__name__}: {error}"[:200]
+
+    def judge(self, field: Field, decoded: Array, size: int, bound: float) -> None:
+        """Enters what `size` bytes have kept of a field."""
+        found = quality(field.x, decoded, bound, field.fill, self.row["mode"] == "pw_rel")
+        self.row.update(dataclasses.asdict(found), ratio=self.raw_bytes / size, bit_rate=8 * size / field.x.size)
+
+    def finish(self) -> Row:
+        if self.row["error"] is not None:
+            self.row.update(dict.fromkeys(RESULTS))
+            return self.row
+        for what, seconds in self.seconds.items():
+            median = statistics.median(seconds)
+            self.row[f"{what}_mbps"] = self.raw_bytes / median / 1e6
+            self.row[f"{what}_spread"] = (max(seconds) - min(seconds)) / median
+        return self.row
+
+
+class _Run(Attempt):
+    """One tool with one number of threads on one field under one bound."""
+
+    def __init__(self, tool: Tool, task: Task, row: Row) -> None:
+        super().__init__(row, task.x.nbytes)
+        self.tool, self.task = tool, task
+        self.codec: Codec | None = None
+        self.archive = b""
 
     def first(self) -> None:
         """The first call, into memory of its own: ratio, quality, and the memory it needs."""
@@ -202,12 +212,8 @@ class _Run:
         self.archive = bytes(archive)
         del archive
         decoded, self.row["decompress_peak_bytes"] = with_peak(decompress)
-        is_pointwise = self.task.mode == "pw_rel"
-        bound = self.task.eb if is_pointwise else self.task.eb_abs
-        found = quality(x, decoded, bound, self.task.fill, is_pointwise)
-        self.row.update(
-            dataclasses.asdict(found), ratio=x.nbytes / len(self.archive), bit_rate=8 * len(self.archive) / x.size
-        )
+        bound = self.task.eb if self.task.mode == "pw_rel" else self.task.eb_abs
+        self.judge(Field("", x, self.task.fill), decoded, len(self.archive), bound)
 
     def warm_up(self, buffers: Buffers) -> None:
         self.codec = self.tool.codec(self.task, buffers)
@@ -217,8 +223,13 @@ class _Run:
     def time_once(self) -> None:
         assert self.codec is not None
         codec, archive = self.codec, self.archive
-        self.compress_seconds.append(_seconds(codec.compress))
-        self.decompress_seconds.append(_seconds(lambda: codec.decompress(archive)))
+        for what, call in (("compress", codec.compress), ("decompress", lambda: codec.decompress(archive))):
+            time.sleep(0.01)  # the previous tool's OpenMP threads spin for some milliseconds
+            self.seconds[what].append(runner.seconds(call, SHORT))
+
+    def finish(self) -> Row:
+        self.codec = None
+        return super().finish()
 
     def ratio_at(self, psnr: float) -> float | None:
         """The ratio that this tool has at a PSNR: log(ratio) is interpolated between the nearest of a few bounds, which
@@ -236,31 +247,6 @@ class _Run:
             slope = min(max((points[-1][0] - points[-2][0]) / step, -2.0), -0.25)
         return interpolated(points)
 
-    def finish(self) -> Row:
-        self.codec = None
-        if self.row["error"] is not None:
-            self.row.update(dict.fromkeys(RESULTS))
-            return self.row
-        for what, seconds in (("compress", self.compress_seconds), ("decompress", self.decompress_seconds)):
-            median = statistics.median(seconds)
-            self.row[f"{what}_mbps"] = self.task.x.nbytes / median / 1e6
-            self.row[f"{what}_spread"] = (max(seconds) - min(seconds)) / median
-        return self.row
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    """Seconds for one call, or the mean over as many as fill SHORT: a single call of less than a few milliseconds would
-    measure how caches and clocks recover from the previous tool."""
-    time.sleep(0.01)  # the previous tool's OpenMP threads spin for some milliseconds
-    calls, seconds = 0, 0.0
-    started = time.perf_counter()
-    while seconds < SHORT:
-        result = call()
-        seconds = time.perf_counter() - started
-        calls += 1
-        del result  # freeing the last one's is not in the time
-    return seconds / calls
-
 
 def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> list[Row]:
     """Measures every tool on every field under every bound. `say` reports progress."""
@@ -275,7 +261,7 @@ def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> l
 
 def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str], folder: Path, say: Say) -> list[Row]:
     runs = [
-        _Run(tool, task, _new_row(field, task, tool.name, versions[tool.name]))
+        _Run(tool, task, new_row(field, tool.name, versions[tool.name], **_bound_of(task), threads=task.threads))
         for tool in plan.tools
         for task in _tasks(field, eb, plan, tool.max_threads)
     ]
@@ -322,19 +308,15 @@ def _tasks(field: Field, eb: float, plan: Plan, max_threads: int) -> list[Task]:
     ]
 
 
-def _new_row(field: Field, task: Task, tool: str, version: str) -> Row:
-    return dict.fromkeys(COLUMNS) | {
-        "dataset": field.name,
-        "shape": list(field.x.shape),
-        "dtype": field.x.dtype.name,
-        "fill": field.fill,
-        "mode": task.mode,
-        "eb": task.eb,
-        "eb_abs": None if math.isnan(task.eb_abs) else task.eb_abs,
-        "tool": tool,
-        "version": version,
-        "threads": task.threads,
-    }
+def _bound_of(task: Task) -> Row:
+    return {"mode": task.mode, "eb": task.eb, "eb_abs": None if math.isnan(task.eb_abs) else task.eb_abs}
+
+
+def new_row(field: Field, tool: str, version: str, **more: Any) -> Row:
+    """A row without results."""
+    x = field.x
+    about = {"dataset": field.name, "shape": list(x.shape), "dtype": x.dtype.name, "fill": field.fill}
+    return dict.fromkeys(COLUMNS) | about | {"tool": tool, "version": version, **more}
 
 
 # ---------------------------------------------------------------------------------------------------------- probe
@@ -347,38 +329,20 @@ def _crashes(run: _Run, plan: Plan, folder: Path) -> str | None:
         np.save(path, run.task.x)
     task = run.task
     words = [run.tool.name, path, task.mode, task.eb, task.eb_abs, int(task.plain), task.fill, plan.pfpl]
-    command = [sys.executable, "-m", f"{__package__}.probe", *map(str, words)]
-    try:
-        code = subprocess.run(command, env=_ENVIRONMENT, capture_output=True, timeout=900, check=False).returncode
-    except subprocess.TimeoutExpired:
-        return "did not end within 15 minutes"
-    return f"crashes (signal {-code})" if code < 0 else None
+    command = [sys.executable, "-m", f"{__package__}.probe", *words]
+    return runner.how_it_ended(command, 900, _ENVIRONMENT)
 
 
-# ----------------------------------------------------------------------------------------------------------- head
-
-
-def head(tools: Sequence[Tool], plan: Plan) -> dict[str, Any]:
-    """What the rows were measured with and on. `tools` are all known ones, including those that are missing."""
+def described(tools: Sequence[Tool], plan: Plan) -> list[dict[str, Any]]:
+    """All known tools, including those that are missing, for the head of a document."""
     measured = {tool.name for tool in plan.tools}
-    return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": embedding.cpu_model(),
-        "instruction_set": embedding.instruction_set(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "cusz": cusz_core.__version__,
-        "repeat": plan.repeat,
-        "tools": [
-            {
-                "name": tool.name,
-                "version": tool.version() if tool.name in measured else None,
-                "missing": tool.missing(),
-                "bound": tool.bound,
-                "timed": tool.timed,
-            }
-            for tool in tools
-        ],
-    }
+    return [
+        {
+            "name": tool.name,
+            "version": tool.version() if tool.name in measured else None,
+            "missing": tool.missing(),
+            "bound": tool.bound,
+            "timed": tool.timed,
+        }
+        for tool in tools
+    ]

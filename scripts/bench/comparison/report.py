@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from cusz_core.embedding import json_value
-from cusz_core.errors import ParameterError
+from runner import Document, Row, geometric_mean, mean_ratios, ratios, significant, table, where
 
-from .measure import COLUMNS, RESULTS, Row
+from cusz_core.errors import CuszError, ParameterError
+
+from .measure import COLUMNS, RESULTS
 from .tools import OURS, YARDSTICK
 
-Document = dict[str, Any]  # {"head": ..., "rows": [...]}
 Key = tuple[str, str, float]  # dataset, dtype, bound
-
-_SHORTENED = {"ratio", "ratio_at_psnr", "bit_rate", "psnr", *(c for c in COLUMNS if c.endswith(("_mbps", "_spread")))}
-
 
 # ---------------------------------------------------------------------------------------------------------- files
 
@@ -32,15 +27,6 @@ def write_csv(document: Document, path: Path) -> None:
             writer.writerow({**row, "shape": "x".join(map(str, row["shape"]))})
 
 
-def write_json(document: Document, path: Path) -> None:
-    """One row a line; NaN and infinities are strings."""
-    rows = ",\n".join(
-        " " + json.dumps({key: json_value(value) for key, value in row.items()}, allow_nan=False)
-        for row in document["rows"]
-    )
-    path.write_text(f'{{"head": {json.dumps(document["head"], indent=1)},\n"rows": [\n{rows}\n]}}\n')
-
-
 def read_json(path: Path) -> Document:
     try:
         document: Document = json.loads(path.read_text())
@@ -51,48 +37,7 @@ def read_json(path: Path) -> Document:
     return document
 
 
-def shortened(row: Row) -> Row:
-    """A row without meaningless digits. Errors and bounds keep all of theirs."""
-    return {key: float(f"{v:.6g}") if key in _SHORTENED and v is not None else v for key, v in row.items()}
-
-
-def replace_section(path: Path, text: str, name: str = "bench") -> None:
-    """Puts `text` between the two markers of a section in a Markdown file."""
-    begin, end = _markers(name)
-    before, after = around_section(path, name)
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
-
-
-def around_section(path: Path, name: str = "bench") -> tuple[str, str]:
-    """What is before and after the markers."""
-    begin, end = _markers(name)
-    before, found_begin, rest = path.read_text().partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not (found_begin and found_end):
-        raise ParameterError(f"{path} has no lines {begin} and {end} for the tables to go between")
-    return before, after
-
-
-def _markers(name: str) -> tuple[str, str]:
-    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-
-
 # --------------------------------------------------------------------------------------------------------- tables
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def significant(value: float | None) -> str:
-    """Three digits or more, with an exponent only for huge numbers."""
-    if value is None:
-        return "–"
-    if not math.isfinite(value):
-        return str(value)
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:.{digits}f}"
 
 
 def _error(value: float) -> str:
@@ -105,7 +50,7 @@ def detailed(document: Document) -> str:
         *("field", "type", document_mode(document), "tool", "threads", "ratio", "bits / value", "PSNR"),
         *("max error / bound", "beyond it", "compress MB/s", "decompress MB/s", "memory MB"),
     )
-    return _table(head, [_detailed_row(row) for row in document["rows"]])
+    return table(head, [_detailed_row(row) for row in document["rows"]])
 
 
 def _detailed_row(row: Row) -> list[str]:
@@ -157,18 +102,12 @@ class Results:
         for case in self.cases:
             rows = [self.get(case, tool, threads) for tool in tools]
             lines.append([case[0], f"{case[2]:g}", *("–" if row is None else cell(row) for row in rows)])
-        return _table(["field", self.mode, *tools], lines)
+        return table(["field", self.mode, *tools], lines)
 
-    def factors(self, case: Key, ours: str, peer: str, threads: int) -> tuple[float, float, float] | None:
-        """Compress speed, decompress speed and ratio of one of our tools over those of a peer."""
-        mine, theirs = self.get(case, ours, threads), self.get(case, peer, threads)
-        if mine is None or theirs is None:
-            return None
-        compress, decompress, ratio = (mine[c] / theirs[c] for c in ("compress_mbps", "decompress_mbps", "ratio"))
-        return compress, decompress, ratio
-
-    def all_factors(self, ours: str, peer: str, threads: int) -> list[tuple[float, float, float]]:
-        return [f for case in self.cases if (f := self.factors(case, ours, peer, threads)) is not None]
+    def factors(self, ours: str, peer: str, threads: int) -> list[tuple[float, ...] | None]:
+        """Compress speed, decompress speed and ratio of one of our tools over those of a peer, for every case."""
+        names = ("compress_mbps", "decompress_mbps", "ratio")
+        return [ratios(self.get(case, ours, threads), self.get(case, peer, threads), names) for case in self.cases]
 
 
 def factors(document: Document) -> str:
@@ -179,30 +118,16 @@ def factors(document: Document) -> str:
     threads = results.threads[0]
     tables = []
     for ours in results.ours:
-        lines = []
-        for case in results.cases:
-            found = [results.factors(case, ours, peer, threads) for peer in results.peers]
-            lines.append([case[0], f"{case[2]:g}", *(_factors_cell(f) for f in found)])
-        means = [_factors_cell(_means(results.all_factors(ours, peer, threads))) for peer in results.peers]
-        lines.append(["geometric mean", "", *means])
-        tables.append(_table(["field", results.mode, *(f"{ours} / {peer}" for peer in results.peers)], lines))
+        columns = [results.factors(ours, peer, threads) for peer in results.peers]
+        cases = zip(results.cases, zip(*columns, strict=True), strict=True)
+        lines = [[case[0], f"{case[2]:g}", *map(_factors_cell, found)] for case, found in cases]
+        lines.append(["geometric mean", "", *(_factors_cell(mean_ratios(column)) for column in columns)])
+        tables.append(table(["field", results.mode, *(f"{ours} / {peer}" for peer in results.peers)], lines))
     return "\n\n".join(tables)
 
 
-def _factors_cell(found: tuple[float, float, float] | None) -> str:
-    return "–" if found is None else " / ".join(significant(f) for f in found)
-
-
-def _means(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float] | None:
-    if not found:
-        return None
-    compress, decompress, ratio = (geometric_mean(values) for values in zip(*found, strict=True))
-    return compress, decompress, ratio
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    logarithms = [math.log(value) for value in values]
-    return math.exp(sum(logarithms) / len(logarithms))
+def _factors_cell(found: tuple[float, ...] | None) -> str:
+    return "–" if found is None else " / ".join(map(significant, found))
 
 
 def summary(document: Document) -> str:
@@ -213,11 +138,10 @@ def summary(document: Document) -> str:
     for ours in results.ours:
         lines = []
         for peer in results.peers:
-            found = results.all_factors(ours, peer, threads)
-            if found:
+            if found := list(filter(None, results.factors(ours, peer, threads))):
                 lines.append([peer, *(_mean_and_range(values) for values in zip(*found, strict=True)), str(len(found))])
         head = [f"{ours} relative to", "compress speed", "decompress speed", "ratio", "fields and bounds"]
-        tables += [_table(head, lines)] if lines else []
+        tables += [table(head, lines)] if lines else []
     return "\n\n".join(tables)
 
 
@@ -241,7 +165,7 @@ def at_equal_psnr(document: Document) -> str:
         return ""
     lines.append(["geometric mean", "", "", *(significant(geometric_mean(c) if c else None) for c in columns)])
     head = ["field", results.mode, f"PSNR of {YARDSTICK}", *(f"{ours} / {YARDSTICK}" for ours in results.ours)]
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def _mean_and_range(values: Sequence[float]) -> str:
@@ -268,7 +192,17 @@ def kept(document: Document) -> str:
             ]
         lines.append([tool, *cells, _failures(rows)])
     head = ["tool", "rows with values beyond the bound", "such values", "largest error / bound", "fields", "failed"]
-    return _table(head, lines)
+    return table(head, lines)
+
+
+def require_our_bound(document: Document) -> None:
+    """Raises CuszError if one of our tools failed, or broke its bound."""
+    for row in document["rows"]:
+        if row["tool"] in OURS and (row["error"] is not None or row["violations"]):
+            what = row["error"] or f"{row['violations']} values beyond the bound"
+            raise CuszError(
+                f"{row['dataset']}, {row['eb']:g}, {row['tool']}: {what}. This must not be: please report it"
+            )
 
 
 def _failures(rows: Sequence[Row]) -> str:
@@ -286,7 +220,7 @@ def tools_table(document: Document) -> str:
         [tool["name"], tool["version"] or tool["missing"] or "not run", tool["bound"], tool["timed"]]
         for tool in document["head"]["tools"]
     ]
-    return _table(["tool", "version", "bound it promises", "what its times include"], lines)
+    return table(["tool", "version", "bound it promises", "what its times include"], lines)
 
 
 # ---------------------------------------------------------------------------------------------------------- texts
@@ -299,7 +233,7 @@ def conditions(document: Document) -> str:
     spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
     instruction_set = f", cusz with {head['instruction_set']}" if "instruction_set" in head else ""  # older results
     return f"""\
-{head["date"][:10]}; {head["cpu"]}, {head["cores"]} cores{instruction_set};
+{where(head)}{instruction_set};
 {head["system"]}; Python {head["python"]}, numpy {head["numpy"]}.
 
 - MB/s is 10^6 raw bytes per second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})

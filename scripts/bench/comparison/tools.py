@@ -129,10 +129,6 @@ class Tool:
         return None if x.ndim in self.ndims else f"{x.ndim}-D fields are not supported"
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module(name)
-
-
 # -------------------------------------------------------------------------------------------------------- ours
 
 
@@ -171,7 +167,7 @@ class _Sz3(Codec):
 
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)
-        self.pysz = _module("pysz")
+        self.pysz = importlib.import_module("pysz")
         self.config = self.pysz.szConfig()
         self.config.cmprAlgo = getattr(self.pysz.szAlgorithm, self.algorithm)
         modes = self.pysz.szErrorBoundMode
@@ -271,50 +267,51 @@ class _Sz2Tool(Tool):
 # ------------------------------------------------------------------------------------------------- imagecodecs
 
 
-class _Zfp(Codec):
-    def __init__(self, task: Task, buffers: Buffers) -> None:
-        super().__init__(task, buffers)
-        self.imagecodecs = _module("imagecodecs")
-        self.options = {"execution": "omp", "numthreads": task.threads} if task.threads > 1 else {}
+class _Imagecodecs(Codec):
+    """A codec of imagecodecs, named by what its functions begin with."""
 
-    def compress(self) -> Any:
-        return self.imagecodecs.zfp_encode(
-            self.x, self.task.eb_abs, mode="accuracy", out=self.buffers.archive, **self.options
-        )
-
-    def decompress(self, archive: bytes) -> Array:
-        field: Array = self.imagecodecs.zfp_decode(archive, out=self.buffers.field)
-        return field
-
-
-class _Sperr(Codec):
-    """Four-dimensional fields are passed as three-dimensional: the first two axes are merged."""
+    prefix = ""
 
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)
-        self.imagecodecs = _module("imagecodecs")
-        self.shape = task.x.shape if task.x.ndim < 4 else (-1, *task.x.shape[2:])
+        module = importlib.import_module("imagecodecs")
+        self.encode, self.decode = (getattr(module, f"{self.prefix}_{way}") for way in ("encode", "decode"))
 
     def compress(self) -> Any:
-        return self.imagecodecs.sperr_encode(
-            self.x.reshape(self.shape), self.task.eb_abs, "pwe", numthreads=1, out=self.buffers.archive
-        )
+        return self.encode(self.x, self.task.eb_abs, out=self.buffers.archive)
 
     def decompress(self, archive: bytes) -> Array:
-        field: Array = self.imagecodecs.sperr_decode(archive, numthreads=1, out=self.buffers.field.reshape(self.shape))
+        field: Array = self.decode(archive, out=self.buffers.field)
         return field.reshape(self.x.shape)
 
 
-class _Lerc(Codec):
-    def __init__(self, task: Task, buffers: Buffers) -> None:
-        super().__init__(task, buffers)
-        self.imagecodecs = _module("imagecodecs")
+class _Lerc(_Imagecodecs):
+    prefix = "lerc"
+
+
+class _Zfp(_Imagecodecs):
+    prefix = "zfp"
 
     def compress(self) -> Any:
-        return self.imagecodecs.lerc_encode(self.x, self.task.eb_abs, out=self.buffers.archive)
+        threads = {"execution": "omp", "numthreads": self.task.threads} if self.task.threads > 1 else {}
+        return self.encode(self.x, self.task.eb_abs, mode="accuracy", out=self.buffers.archive, **threads)
+
+
+class _Sperr(_Imagecodecs):
+    """Four-dimensional fields are passed as three-dimensional: the first two axes are merged."""
+
+    prefix = "sperr"
+
+    def __init__(self, task: Task, buffers: Buffers) -> None:
+        super().__init__(task, buffers)
+        self.shape = task.x.shape if task.x.ndim < 4 else (-1, *task.x.shape[2:])
+
+    def compress(self) -> Any:
+        x = self.x.reshape(self.shape)
+        return self.encode(x, self.task.eb_abs, "pwe", numthreads=1, out=self.buffers.archive)
 
     def decompress(self, archive: bytes) -> Array:
-        field: Array = self.imagecodecs.lerc_decode(archive, out=self.buffers.field)
+        field: Array = self.decode(archive, numthreads=1, out=self.buffers.field.reshape(self.shape))
         return field.reshape(self.x.shape)
 
 
@@ -347,8 +344,8 @@ class _Quantised(Codec):
 class _Pcodec(_Quantised):
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)
-        self.standalone = _module("pcodec.standalone")
-        self.config = _module("pcodec").ChunkConfig()
+        self.standalone = importlib.import_module("pcodec.standalone")
+        self.config = importlib.import_module("pcodec").ChunkConfig()
 
     def compress(self) -> Any:
         return self.standalone.simple_compress(self.quantise(), self.config)
@@ -361,7 +358,7 @@ class _Pcodec(_Quantised):
 class _Zstd(_Quantised):
     def __init__(self, task: Task, buffers: Buffers) -> None:
         super().__init__(task, buffers)
-        zstandard = _module("zstandard")
+        zstandard = importlib.import_module("zstandard")
         self.encoder, self.decoder = zstandard.ZstdCompressor(level=3), zstandard.ZstdDecompressor()
 
     def compress(self) -> Any:
@@ -415,21 +412,14 @@ _OWN_RANGE = "works the range out itself"
 _NO_CHECK = "none: nothing is checked after rounding"
 _OWN_TIMES = f"{_OWN_RANGE}; {_REUSES}; checksums on in both directions; no lossless stage"
 
+_OWN_TYPE = "every value, in the arithmetic of its type"
+_MANY = 1024  # threads
+
 _CUSZ = _CuszTool(
-    name="cusz",
-    codec=_Cusz,
-    package="",
-    module="cusz_core",
-    bound="every value, exactly",
-    timed=_OWN_TIMES,
-    max_threads=1024,
-    is_pointwise=True,
+    "cusz", _Cusz, "", "cusz_core", "every value, exactly", _OWN_TIMES, max_threads=_MANY, is_pointwise=True
 )
 _CUSZ_SPLINE = dataclasses.replace(
-    _CUSZ,
-    name="cusz spline",
-    codec=_CuszSpline,
-    timed=f"predictor = spline; {_OWN_TIMES}",
+    _CUSZ, name="cusz spline", codec=_CuszSpline, timed=f"predictor = spline; {_OWN_TIMES}"
 )
 
 #: Names of our tools, here and in through.py, and of the one at whose PSNR their ratios are compared with its own.
@@ -439,84 +429,26 @@ YARDSTICK = "SZ3 default"
 TOOLS: list[Tool] = [
     _CUSZ,
     _CUSZ_SPLINE,
-    Tool(
-        name="SZ3 Lorenzo",
-        codec=_Sz3Lorenzo,
-        package="pysz",
-        module="pysz",
-        bound="every value, in the arithmetic of its type",
-        timed=f"Lorenzo and regression, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}",
-    ),
-    Tool(
-        name="SZ3 default",
-        codec=_Sz3,
-        package="pysz",
-        module="pysz",
-        bound="every value, in the arithmetic of its type",
-        timed=f"interpolation or Lorenzo, whichever it chooses, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}",
-    ),
-    _Sz2Tool(
-        name="SZ2",
-        codec=_Sz2,
-        package="hdf5plugin",
-        module="hdf5plugin",
-        bound="every value, in the arithmetic of its type",
-        timed=f"its C interface in the library of the HDF5 filter, without HDF5; {_OWN_RANGE}; {_ALLOCATES}",
-        may_crash=True,
-        is_pointwise=True,
-    ),
-    Tool(
-        name="zfp",
-        codec=_Zfp,
-        package="imagecodecs",
-        module="imagecodecs._zfp",
-        bound="finite values, unless a block spans too many magnitudes",
-        timed=f"fixed-accuracy mode; {_GIVEN_ABS}; {_REUSES}; decompression has one thread always",
-        max_threads=1024,
-    ),
-    _PfplTool(
-        name="PFPL",
-        codec=_Pfpl,
-        package="",
-        module="",
-        bound="every value, in the arithmetic of its type",
-        timed="its CPU sources built as its makefile does (-O3 -march=native), serial for one thread, else OpenMP "
-        f"(whose threads wait by spinning, and lose much where other programs run); {_OWN_RANGE}; {_REUSES}",
-        max_threads=1024,
-        is_pointwise=True,
-    ),
-    Tool(
-        name="SPERR",
-        codec=_Sperr,
-        package="imagecodecs",
-        module="imagecodecs._sperr",
-        bound="every value, before it is rounded to the type of the field",
-        timed=f"point-wise error mode; {_GIVEN_ABS}; {_REUSES}",
-        ndims=(2, 3, 4),
-        may_crash=True,
-    ),
-    Tool(
-        name="LERC",
-        codec=_Lerc,
-        package="imagecodecs",
-        module="imagecodecs._lerc",
-        bound="finite values, but for rounding",
-        timed=f"{_GIVEN_ABS}; {_REUSES}",
-    ),
-    Tool(
-        name="pcodec",
-        codec=_Pcodec,
-        package="pcodec",
-        module="pcodec.standalone",
-        bound=_NO_CHECK,
-        timed=f"round(x / 2 eb) by numpy, then pcodec; {_GIVEN_ABS}",
-    ),
-    Tool(
-        name="zstd",
-        codec=_Zstd,
-        package="zstandard",
-        module="zstandard",
-        bound=_NO_CHECK,
-        timed=f"round(x / 2 eb) by numpy, then zstd level 3, without prediction; {_GIVEN_ABS}",
-    ),
-]
+    Tool("SZ3 Lorenzo", _Sz3Lorenzo, "pysz", "pysz", _OWN_TYPE,
+         f"Lorenzo and regression, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}"),
+    Tool("SZ3 default", _Sz3, "pysz", "pysz", _OWN_TYPE,
+         f"interpolation or Lorenzo, whichever it chooses, Huffman, zstd; {_OWN_RANGE}; {_ALLOCATES}"),
+    _Sz2Tool("SZ2", _Sz2, "hdf5plugin", "hdf5plugin", _OWN_TYPE,
+             f"its C interface in the library of the HDF5 filter, without HDF5; {_OWN_RANGE}; {_ALLOCATES}",
+             may_crash=True, is_pointwise=True),
+    Tool("zfp", _Zfp, "imagecodecs", "imagecodecs._zfp", "finite values, unless a block spans too many magnitudes",
+         f"fixed-accuracy mode; {_GIVEN_ABS}; {_REUSES}; decompression has one thread always", max_threads=_MANY),
+    _PfplTool("PFPL", _Pfpl, "", "", _OWN_TYPE,
+              "its CPU sources built as its makefile does (-O3 -march=native), serial for one thread, else OpenMP "
+              f"(whose threads wait by spinning, and lose much where other programs run); {_OWN_RANGE}; {_REUSES}",
+              max_threads=_MANY, is_pointwise=True),
+    Tool("SPERR", _Sperr, "imagecodecs", "imagecodecs._sperr",
+         "every value, before it is rounded to the type of the field",
+         f"point-wise error mode; {_GIVEN_ABS}; {_REUSES}", ndims=(2, 3, 4), may_crash=True),
+    Tool("LERC", _Lerc, "imagecodecs", "imagecodecs._lerc", "finite values, but for rounding",
+         f"{_GIVEN_ABS}; {_REUSES}"),
+    Tool("pcodec", _Pcodec, "pcodec", "pcodec.standalone", _NO_CHECK,
+         f"round(x / 2 eb) by numpy, then pcodec; {_GIVEN_ABS}"),
+    Tool("zstd", _Zstd, "zstandard", "zstandard", _NO_CHECK,
+         f"round(x / 2 eb) by numpy, then zstd level 3, without prediction; {_GIVEN_ABS}"),
+]  # fmt: skip

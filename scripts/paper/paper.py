@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures the tables and figures of the cuSZ paper: docs/paper/README.md, its figures and results.json.
 
-    .venv/bin/python scripts/paper.py            # everything; the first time it installs zfp and SZ into .venv-peers
-    ... scripts/paper.py --without-peers         # installs nothing: rows of zfp and SZ may say that they are missing
-    ... scripts/paper.py --sdrbench FOLDER       # on the paper's own data, if available (scripts/sdrbench.py)
-    ... scripts/paper.py --from results.json     # only the report, from an earlier measurement
+    .venv/bin/python scripts/paper/paper.py     # everything; the first time it installs zfp and SZ into .venv-peers
+    ... paper.py --without-peers                # installs nothing: rows of zfp and SZ may say that they are missing
+    ... paper.py --sdrbench FOLDER              # on the paper's own data, if available (sdrbench.py)
+    ... paper.py --from results.json            # only the report, from an earlier measurement
 
 On a machine with a GPU and no .venv: use the Python of scripts/gpu, with --without-peers; its results can be reported
 elsewhere with --from.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import contextlib
-import ctypes
 import dataclasses
 import functools
 import hashlib
@@ -42,15 +41,13 @@ from numpy.typing import NDArray
 
 import cusz_core as cusz
 
-sys.path.append(str(Path(__file__).resolve().parent / "bench"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 
-from comparison import measure as bench
+import runner
 from comparison import tools
-
-ROOT = Path(__file__).resolve().parents[1]
+from runner import ROOT, Row, median_seconds, say
 
 Array = NDArray[Any]
-Row = dict[str, Any]
 
 #: 4.2: the bound of all tables, and those of the rate-distortion curves; relative to the value range.
 VALREL = 1e-4
@@ -153,11 +150,11 @@ def logarithms(x: Array) -> Array:
 
 
 def sdrbench_fields(options: argparse.Namespace) -> Iterator[Field]:
-    """The fields of a folder; of those that are larger than `--most-mb`, the planes at the front."""
+    """The fields of a folder; of those that are larger than `--max-mb`, the planes at the front."""
     names = {"CESM-ATM-3D": "CESM-ATM", "QMCPACK-orbitals-last": "QMCPACK"}
     for file in sdrbench.find(options.sdrbench, options.shrink):
         x = file.load()
-        planes = max(1, int(options.most_mb * 1e6 / x.nbytes * len(x)))
+        planes = max(1, int(options.max_mb * 1e6 / x.nbytes * len(x)))
         yield Field(names.get(file.dataset.name, file.dataset.name), file.field, file.path.name, x[:planes])
 
 
@@ -190,7 +187,7 @@ def reference_row(x: Array, repeat: int) -> Row:
 
     def stage(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         call = functools.partial(function, *arguments)
-        times[name] = sdrbench.seconds(call, repeat)
+        times[name] = median_seconds(call, repeat)
         return call()
 
     def quantise() -> tuple[Array, Array]:
@@ -245,8 +242,8 @@ def chunk_rows(x: Array, repeat: int) -> list[Row]:
             {
                 "chunk": chunk,
                 "threads": int(lengths.size),
-                "deflate_gbps": gbps(x, sdrbench.seconds(deflate, repeat)),
-                "inflate_gbps": gbps(x, sdrbench.seconds(inflate, repeat)),
+                "deflate_gbps": gbps(x, median_seconds(deflate, repeat)),
+                "inflate_gbps": gbps(x, median_seconds(inflate, repeat)),
                 "overhead": (8 * stream.nbytes + 32 * lengths.size) / int(lengths.sum()) - 1,
             }
         )
@@ -286,11 +283,11 @@ def codebook_rows(x: Array, repeat: int) -> list[Row]:
             "codebook_ms": functools.partial(codebook_of, tree, bins),
         }
         row: Row = {"bins": bins, "symbols": int(book.symbols.size), "widest": int(book.widths.max())}
-        row |= {name: 1e3 * sdrbench.seconds(call, repeat) for name, call in calls.items()}
+        row |= {name: 1e3 * median_seconds(call, repeat) for name, call in calls.items()}
         row["engine_ms"] = {}
         for backend in backends():
             call = functools.partial(cusz.compress, even, 0.5, bins=bins, threads=1, backend=backend)
-            row["engine_ms"][backend] = 1e3 * sdrbench.seconds(call, repeat)
+            row["engine_ms"][backend] = 1e3 * median_seconds(call, repeat)
         rows.append(row)
     return rows
 
@@ -305,7 +302,7 @@ def backends() -> list[str]:
 def engine_row(x: Array, predictor: cusz.parameters.Predictor, threads: int, repeat: int) -> Row:
     """Tables 5, 7, 8: one thread and `threads` of them, and the pass over the field that finds its range."""
     one = sdrbench.measure(x, VALREL, threads=1, backend="cpu", predictor=predictor, repeat=repeat)
-    row = {**one, "range_gbps": gbps(x, sdrbench.seconds(lambda: cusz.value_range(x, threads=1), repeat))}
+    row = {**one, "range_gbps": gbps(x, median_seconds(lambda: cusz.value_range(x, threads=1), repeat))}
     if threads > 1:
         many = sdrbench.measure(x, VALREL, threads=threads, backend="cpu", predictor=predictor, repeat=repeat)
         row |= {f"threads_{what}": many[what] for what in ("compress_gbps", "decompress_gbps")}
@@ -365,8 +362,8 @@ def zfp_curve(x: Array, repeat: int) -> list[Row]:
                 "asked": rate,
                 "rate": 8 * len(archive) / x.size,
                 "psnr": reference.psnr(x, decode().reshape(x.shape)),
-                "compress_gbps": gbps(x, sdrbench.seconds(encode, repeat)),
-                "decompress_gbps": gbps(x, sdrbench.seconds(decode, repeat)),
+                "compress_gbps": gbps(x, median_seconds(encode, repeat)),
+                "decompress_gbps": gbps(x, median_seconds(decode, repeat)),
             }
         )
     return rows
@@ -394,34 +391,21 @@ relBoundRatio = 1E-4
 
 def sz14_row(x: Array, repeat: int) -> Row:
     """Tables 7 and 8: what SZ-1.4 does, by SZ 2.1 in the paper's setting."""
-    library = tools._Sz2Library()
-    functions = library.functions
+    # Of 4-D fields it gives back something else.
+    codec = tools._Sz2(tools.Task(x.reshape(reference.as_tiled(x.shape)), "rel", VALREL, 0.0, True), tools.Buffers(x))
+    functions = codec.sz2.functions
+    codec.bound = (codec.sz2.REL, 0.0, VALREL, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "sz.config"
         settings.write_text(SZ14)
         if functions.SZ_Init(str(settings).encode()) != 0:
             raise RuntimeError("SZ_Init failed")
-    tiled = reference.as_tiled(x.shape)  # of 4-D fields it gives back something else
-    extents = [0] * (5 - len(tiled)) + list(tiled)
-
-    def compress() -> Array:
-        size = ctypes.c_size_t()
-        bound = (library.REL, 0.0, VALREL, 0.0)
-        address = functions.SZ_compress_args(library.SZ_FLOAT, x.ctypes.data, ctypes.byref(size), *bound, *extents)
-        return library.owned(address, np.dtype(np.uint8), size.value)
-
-    compressing = sdrbench.seconds(compress, repeat)
-    archive = compress().tobytes()
-
-    def decompress() -> Array:
-        address = functions.SZ_decompress(library.SZ_FLOAT, archive, len(archive), *extents)
-        return library.owned(address, x.dtype, x.size).reshape(x.shape)
-
-    row = {
+    row = {"compress_gbps": gbps(x, median_seconds(codec.compress, repeat))}
+    archive = codec.compress().tobytes()
+    row |= {
         "rate": 8 * len(archive) / x.size,
-        "psnr": reference.psnr(x, decompress()),
-        "compress_gbps": gbps(x, compressing),
-        "decompress_gbps": gbps(x, sdrbench.seconds(decompress, repeat)),
+        "psnr": reference.psnr(x, codec.decompress(archive).reshape(x.shape)),
+        "decompress_gbps": gbps(x, median_seconds(lambda: codec.decompress(archive), repeat)),
     }
     functions.SZ_Finalize()  # it crashes where it compresses again after it has decompressed
     return row
@@ -495,9 +479,9 @@ def measure(options: argparse.Namespace) -> Row:
     """The document that paper_report.py reads."""
     began = time.monotonic()
     here = peers_here()
-    bench.reuse_freed_memory()
+    runner.reuse_freed_memory()
     document: Row = {
-        "head": {**bench.head([], bench.Plan([VALREL], [], repeat=options.repeat)), "peers": here},
+        "head": runner.machine(options.repeat, peers=here),
         "valrel": VALREL,
         "fields": [],
         "codebooks": {},
@@ -524,23 +508,15 @@ def measure(options: argparse.Namespace) -> Row:
     return document
 
 
-def say(text: str) -> None:
-    print(f"== {text}", file=sys.stderr, flush=True)
-
-
 def parser() -> argparse.ArgumentParser:
-    sub = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n\n")[0],
-        epilog=(__doc__ or "").partition("\n\n")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    sub = runner.parser(__doc__, repeat=3, has_json=False)
     add = sub.add_argument
     add("--out", type=Path, default=ROOT / "docs/paper", metavar="FOLDER", help="default: docs/paper")
     add("--without-peers", action="store_true", help="do not install zfp and SZ; use them if they are installed")
     add("--sdrbench", type=Path, metavar="FOLDER", help="the fields of these files instead of the proxies'")
     add("--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent")
     add(
-        "--most-mb",
+        "--max-mb",
         type=float,
         default=100,
         metavar="MB",
@@ -555,7 +531,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of the engine (default: all cores)",
     )
-    add("--repeat", type=int, default=3, help="number of timed calls; the median is kept (default: 3)")
     add("--from", type=Path, dest="earlier", metavar="JSON", help="report this earlier measurement instead")
     return sub
 

@@ -1,27 +1,24 @@
 #!/usr/bin/env python3
 """Compresses the paper's five datasets, given their files: ratio, PSNR, GB/s and largest error of each field.
 
-    scripts/sdrbench.py FOLDER                  # every known file in FOLDER and below, at 1e-4 of its range
-    scripts/sdrbench.py FOLDER --dataset nyx --eb 1e-3 1e-4 --json nyx.json
-    scripts/sdrbench.py --list                  # names and sizes of the files
+    scripts/paper/sdrbench.py FOLDER                  # every known file in FOLDER and below, at 1e-4 of its range
+    scripts/paper/sdrbench.py FOLDER --dataset nyx --eb 1e-3 1e-4 --json nyx.json    # - : instead of a table
+    scripts/paper/sdrbench.py --list                  # names and sizes of the files
 
 The datasets are those of the Scientific Data Reduction Benchmarks (sdrbench.github.io), which this project does not
 include: raw little-endian float32 without a header, the last axis fastest. A file is identified by its name, and must
-have the size given by its dataset. Run it with .venv/bin/python. `scripts/paper.py --sdrbench FOLDER` makes the paper's
-tables from them.
+have the size given by its dataset. Run it with .venv/bin/python. With `--sdrbench FOLDER`, paper.py makes
+the paper's tables from them.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import re
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core as cusz
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
+
+import runner
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -136,17 +137,6 @@ def _shape_of(path: Path, dataset: Dataset, shrink: int) -> Shape:
 # --------------------------------------------------------------------------------------------------------- measuring
 
 
-def seconds(call: Callable[[], object], repeat: int) -> float:
-    """The median of `repeat` calls after one that is not counted."""
-    call()
-    times = []
-    for _ in range(repeat):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
-
-
 def measure(
     x: Array,
     eb: float,
@@ -170,13 +160,10 @@ def measure(
     archive = bytes(cusz.compress(x, eb, "rel", **how))
     found = cusz.verify(x, archive, threads=threads)
     out, back = np.empty(cusz.max_archive_bytes(x.shape, x.dtype), np.uint8), np.empty_like(x)
-    compress = seconds(lambda: cusz.compress(x, eb, "rel", out=out, **how), repeat)
-    decompress = seconds(lambda: cusz.decompress(archive, out=back, **options), repeat)
+    compress = runner.median_seconds(lambda: cusz.compress(x, eb, "rel", out=out, **how), repeat)
+    decompress = runner.median_seconds(lambda: cusz.decompress(archive, out=back, **options), repeat)
     return {
-        "ratio": found.ratio,
-        "bit_rate": found.bit_rate,
-        "psnr": found.psnr,
-        "max_error_over_eb": found.max_error_over_eb,
+        **{name: getattr(found, name) for name in ("ratio", "bit_rate", "psnr", "max_error_over_eb")},
         "compress_gbps": x.nbytes / compress / 1e9,
         "decompress_gbps": x.nbytes / decompress / 1e9,
     }
@@ -199,30 +186,18 @@ def rows(files: Sequence[File], options: argparse.Namespace) -> Iterator[dict[st
 
 # ------------------------------------------------------------------------------------------------------ command line
 
-COLUMNS = {
-    "ratio": ".2f",
-    "bit_rate": ".3f",
-    "psnr": ".2f",
-    "max_error_over_eb": ".6f",
-    "compress_gbps": ".2f",
-    "decompress_gbps": ".2f",
-}
+COLUMNS = {"ratio": ".2f", "bit_rate": ".3f", "psnr": ".2f", "max_error_over_eb": ".6f"}
+COLUMNS |= dict.fromkeys(("compress_gbps", "decompress_gbps"), ".2f")
 
 
 def parser() -> argparse.ArgumentParser:
-    sub = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n\n")[0],
-        epilog=(__doc__ or "").partition("\n\n")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    sub = runner.parser(__doc__, repeat=3)
     sub.add_argument("folder", type=Path, nargs="?", metavar="FOLDER")
     sub.add_argument("--list", action="store_true", help="list the datasets, and exit")
     sub.add_argument("--dataset", choices=[d.key for d in DATASETS], nargs="+", help="these alone")
     sub.add_argument("--eb", type=float, nargs="+", default=[1e-4], help="relative to the range (default: 1e-4)")
     sub.add_argument("--threads", type=int, help="of the CPU engine (default: all cores)")
     sub.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
-    sub.add_argument("--repeat", type=int, default=3, help="number of timed calls; the median is kept (default: 3)")
-    sub.add_argument("--json", type=Path, metavar="FILE", help="the rows as JSON; - for standard output, and no table")
     sub.add_argument(
         "--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent"
     )
@@ -255,21 +230,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(files: Sequence[File], options: argparse.Namespace) -> int:
-    table = str(options.json) != "-"
-    if table:
-        print("| dataset | field | rel | " + " | ".join(COLUMNS) + " |")
-        print("| --- " * (3 + len(COLUMNS)) + "|")
-    document = []
+    has_table = str(options.json) != "-"
+    head = ("dataset", "field", "rel", *COLUMNS)
+    if has_table:
+        print(runner.table(head, []))
+    document: runner.Document = {"cusz": cusz.__version__, "rows": []}
     for row in rows(files, options):
-        document.append({key: str(v) if v in (math.inf, -math.inf) else v for key, v in row.items()})
-        if table:
-            numbers = " | ".join(format(row[key], form) for key, form in COLUMNS.items())
-            print(f"| {row['dataset']} | {row['field']} | {row['eb']:g} | {numbers} |", flush=True)
-    text = json.dumps({"cusz": cusz.__version__, "rows": document}, indent=1) + "\n"
-    if not table:
-        print(text, end="")
+        document["rows"].append(row)
+        if has_table:
+            numbers = [format(row[key], form) for key, form in COLUMNS.items()]
+            line = [row["dataset"], row["field"], f"{row['eb']:g}", *numbers]
+            print(runner.table(head, [line]).splitlines()[-1], flush=True)
+    if not has_table:
+        print(runner.json_of(document), end="")
     elif options.json:
-        options.json.write_text(text)
+        runner.write_json(document, options.json)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""docs/paper/README.md and its figures, from the results of scripts/paper.py: each number next to the paper's.
+"""docs/paper/README.md and its figures, from the results of scripts/paper/paper.py: each number next to the paper's.
 
 The paper's numbers are copied from its tables (PACT 2020); no measured number is in this file.
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import textwrap
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import paper_reference as reference
 
-Row = dict[str, Any]
+sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
+
+import runner
+from runner import Row
 
 DATASETS = ("HACC", "CESM-ATM", "Hurricane", "Nyx", "QMCPACK")
 
@@ -231,8 +234,7 @@ def zfp_near(rows: Sequence[Row], target: float = 85.0) -> tuple[float, float, i
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+    return f"{runner.table(columns, rows)}\n"
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -751,15 +753,14 @@ def report(results: Results, figures: Sequence[tuple[str, str]]) -> str:
     return wrapped(f"""\
 # The paper's tables and figures, here
 
-Written by `scripts/paper.py` from [results.json](results.json): {head["date"][:10]}; {head["cpu"]}, {head["cores"]}
-cores; Python {head["python"]}, numpy {head["numpy"]}, cusz {head["cusz"]}; {head["minutes"]:.0f} minutes, load
-average {head["load"]:.1f}. Times are medians of {head["repeat"]}, on a machine that others may share: ratios and PSNR
-are exact, times are not. {gpu}
+Written by `scripts/paper/paper.py` from [results.json](results.json): {runner.where(head)}; Python {head["python"]},
+numpy {head["numpy"]}, cusz {head["cusz"]}; {head["minutes"]:.0f} minutes, load average {head["load"]:.1f}. Times are
+medians of {head["repeat"]}, on a machine that others may share: ratios and PSNR are exact, times are not. {gpu}
 
 Three things are measured:
 
-- **reference**: `scripts/paper_reference.py`, the paper's algorithm in its exact setting (tiles of 8 x 8 x 8, 16 x 16
-  and 32 with a padding of zeros, 1024 bins, one unlimited codebook, codewords in 32- or 64-bit words, chunks to
+- **reference**: `scripts/paper/paper_reference.py`, the paper's algorithm in its exact setting (tiles of 8 x 8 x 8,
+  16 x 16 and 32 with a padding of zeros, 1024 bins, one unlimited codebook, codewords in 32- or 64-bit words, chunks to
   deflate), in NumPy. Its ratios and PSNR are the algorithm's; its speed is that of NumPy on one core.
 - **engine**: `cusz_core`, whose tiles, codes and format are its own ([format](../format.md)).{spline}
 - **zfp** ({results.peer("zfp")}) in fixed-rate mode, the one that cuZFP has.
@@ -942,14 +943,10 @@ def wrapped(text: str) -> str:
         if block.lstrip().startswith(("#", "|", "!")):
             return block
         if block.startswith("- "):
-            return "\n".join(_filled("- " + " ".join(item.split()), "  ") for item in block[2:].split("\n- "))
-        return _filled(block, "")
+            return "\n".join(runner.filled("- " + " ".join(item.split()), "  ") for item in block[2:].split("\n- "))
+        return runner.filled(block)
 
     return "\n\n".join(map(fill, text.rstrip("\n").split("\n\n"))) + "\n"
-
-
-def _filled(text: str, indent: str) -> str:
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 PROXIES = (

@@ -1,0 +1,256 @@
+"""What the studies share: options, rounds and medians, the machine's names, tables, results as JSON, sections of docs/.
+
+A study measures a document, a dictionary of the machine (`machine`) and of rows, and tells it in Markdown. It imports
+cusz_core only where it needs it, because some studies run without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+VENV, PEERS = ROOT / ".venv", ROOT / ".venv-peers"
+DOCS = ROOT / "docs/performance.md"
+#: Members of rows that keep all of their digits.
+EXACT = {"fill", "eb", "eb_abs", "max_error_over_eb"}
+
+
+def say(text: str) -> None:
+    print(f"== {text}", file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- options
+
+
+def parser(
+    doc: str | None,
+    *,
+    repeat: int = 0,
+    of: str = "timed calls",
+    docs: Path | None = None,
+    has_json: bool = True,
+    kind: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+) -> argparse.ArgumentParser:
+    """The options that studies have in common.
+
+    Args:
+        doc: the study's docstring.
+        repeat, of: the default of --repeat, and what it is the number of; 0: there is no such option.
+        docs: the page that --docs writes a section of; None: there is no such option.
+        has_json: there is --json.
+    """
+    made = kind(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    if repeat:
+        text = f"number of {of}; the median is kept (default: {repeat})"
+        made.add_argument("--repeat", type=int, default=repeat, metavar="N", help=text)
+    if has_json:
+        made.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, too")
+    if docs:
+        text = f"rewrite the section of {docs.relative_to(ROOT)}"
+        made.add_argument("--docs", action="store_true", help=text)
+    return made
+
+
+# ------------------------------------------------------------------------------------------------- rounds and medians
+
+
+def seconds(call: Callable[[], object], shortest: float = 0.0) -> float:
+    """Seconds for one call, or the mean over as many calls as fill `shortest`."""
+    calls, spent, started = 0, 0.0, time.perf_counter()
+    while calls == 0 or spent < shortest:
+        result = call()
+        spent = time.perf_counter() - started
+        calls += 1
+        del result  # freeing the last one's is not in the time
+    return spent / calls
+
+
+def median_seconds(call: Callable[[], object], repeat: int, shortest: float = 0.0) -> float:
+    """The median of `repeat` timings after one call that is not counted."""
+    call()
+    return statistics.median(seconds(call, shortest) for _ in range(repeat))
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    logarithms = [math.log(value) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms))
+
+
+def ratios(ours: Row | None, theirs: Row | None, names: Sequence[str]) -> tuple[float, ...] | None:
+    """Our numbers over those of another tool; None where one of them is missing."""
+    if ours is None or theirs is None or not all(row[name] for row in (ours, theirs) for name in names):
+        return None
+    return tuple(ours[name] / theirs[name] for name in names)
+
+
+def mean_ratios(found: Iterable[tuple[float, ...] | None]) -> tuple[float, ...] | None:
+    """Geometric means over the cases that have ratios."""
+    return tuple(map(geometric_mean, zip(*filter(None, found), strict=True))) or None
+
+
+class Clock:
+    """Seconds since it was last asked."""
+
+    def __init__(self) -> None:
+        self.last = time.perf_counter()
+
+    def lap(self) -> float:
+        passed = time.perf_counter() - self.last
+        self.last += passed
+        return passed
+
+
+def reuse_freed_memory() -> None:
+    """Makes malloc keep freed memory in this process: a tool that allocates what it returns then pays for fresh pages
+    once, not in every call. (glibc; no effect elsewhere.)"""
+    M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def how_it_ended(command: Sequence[object], limit: float, environment: dict[str, str] | None = None) -> str | None:
+    """Runs a program that may crash or hang; None if it did neither, whatever else it did."""
+    words = list(map(str, command))
+    try:
+        code = subprocess.run(words, env=environment, capture_output=True, timeout=limit, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return f"did not end within {limit / 60:g} minutes"
+    return f"crashes (signal {-code})" if code < 0 else None
+
+
+# -------------------------------------------------------------------------------------------------------- the machine
+
+
+def machine(repeat: int, **more: Any) -> dict[str, Any]:
+    """What the rows are measured with and on."""
+    import numpy as np
+
+    import cusz_core
+    from cusz_core import embedding
+
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": embedding.cpu_model(),
+        "instruction_set": embedding.instruction_set(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cusz": cusz_core.__version__,
+        "repeat": repeat,
+        **more,
+    }
+
+
+def where(head: dict[str, Any]) -> str:
+    """The date and the processor, in words."""
+    return f"{head['date'][:10]}; {head['cpu']}, {head['cores']} cores"
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def shortened(row: Row) -> Row:
+    """A row without meaningless digits."""
+    short: Row = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            short[name] = shortened(value)
+        else:
+            short[name] = float(f"{value:.6g}") if isinstance(value, float) and name not in EXACT else value
+    return short
+
+
+def json_of(document: Document) -> str:
+    """One row a line; NaN and infinities are strings."""
+    from cusz_core.embedding import json_value
+
+    def text_of(value: Any) -> str:
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            rows = [{name: json_value(cell) for name, cell in row.items()} for row in value]
+            return "[\n" + ",\n".join(f" {json.dumps(row, allow_nan=False)}" for row in rows) + "\n]"
+        return json.dumps(value)
+
+    members = [f"{json.dumps(name)}: {text_of(value)}" for name, value in document.items()]
+    return "{" + ",\n".join(members) + "}\n"
+
+
+def write_json(document: Document, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json_of(document))
+
+
+def publish(document: Document, text: str, options: argparse.Namespace, section: str, page: Path = DOCS) -> None:
+    """Prints the text, and does what --json and --docs ask for."""
+    print(text)
+    if options.json:
+        write_json(document, options.json)
+    if options.docs:
+        replace_section(page, text, section)
+
+
+# ------------------------------------------------------------------------------------------------------------ Markdown
+
+
+def around_section(path: Path, section: str) -> tuple[str, str]:
+    """What is before and after the text between the two markers of a section; the markers are in it."""
+    from cusz_core.errors import ParameterError
+
+    begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
+    before, found_begin, rest = path.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ParameterError(f"{path} has no lines {begin} and {end} for the tables to go between")
+    return before + begin, end + after
+
+
+def replace_section(path: Path, text: str, section: str) -> None:
+    """Puts `text` between the two markers of a section in a Markdown file."""
+    before, after = around_section(path, section)
+    path.write_text(f"{before}\n\n{text}\n\n{after}")
+
+
+def table(head: Sequence[object], lines: Iterable[Sequence[object]], numbers: int = 0) -> str:
+    """A table, whose last `numbers` columns are aligned on the right."""
+    rule = ["---"] * (len(head) - numbers) + ["--:"] * numbers
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, rule, *lines))
+
+
+def filled(text: str, indent: str = "") -> str:
+    """A paragraph in lines of up to 120 characters."""
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
+    return textwrap.fill(text.strip(), 120, **options)
+
+
+def significant(value: float | None) -> str:
+    """Three digits or more."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f}"
+
+
+def ms(seconds: float) -> str:
+    return significant(1e3 * seconds)
