@@ -9,6 +9,7 @@
 
 Fields are generated ones, NAME@N with a size (turbulence@512 is 512^3), or .npy files. Needs CuPy. The kernels are
 timed by gpu_stages.so, which CMake builds with CUSZ_BUILD_BENCH=ON (scripts/gpu build); without it, only whole calls.
+Exit status: 1: failure, 3: time is up.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from typing import Any
 import gpu_report
 import gpu_resources
 import numpy as np
+import runner
 from comparison import fields
-from comparison.measure import SHORT
+from comparison.measure import SHORT, Quality
 from comparison.tools import Mode
-from runner import Row
+from runner import ROOT, Document, Failure, Row, median_seconds, say
 
 import cusz_core as cusz
 from cusz_core.embedding import compare
 
-ROOT = Path(__file__).resolve().parents[2]
 STAGES = ROOT / "build/gpu/scripts/bench/gpu_stages.so"
 
 #: What is measured without FIELD: sizes that fill a GPU, usual sizes, and that of a rank's block.
@@ -49,11 +50,7 @@ DEFAULT_FIELDS = (
 )
 #: Bytes overwritten before every round of the stages: more than any cache, and enough time for the host to get ahead.
 FLUSH_BYTES = 1 << 30
-MOST_STAGES = 16  # gpu_stages.cpp
-
-
-class BenchError(Exception):
-    """A requirement is missing."""
+MAX_STAGES = 16  # gpu_stages.cpp
 
 
 # ----------------------------------------------------------------------------------------------------------- fields
@@ -65,7 +62,7 @@ def load(name: str, cache: Path | None) -> fields.Field:
         return next(iter(fields.load([name])))
     kind, _, size = name.partition("@")
     if kind not in fields.GENERATED or not size.isdigit():
-        raise BenchError(f"{name} is neither a .npy file nor a generated field (turbulence@256, for example)")
+        raise Failure(f"{name} is neither a .npy file nor a generated field (turbulence@256, for example)")
     kept = cache / f"{name}.npy" if cache else None
     if kept and kept.exists():
         return fields.Field(name, np.load(kept))
@@ -93,8 +90,8 @@ class StageTimes(ctypes.Structure):
 
     _fields_ = (
         ("n_stages", ctypes.c_int32),
-        ("name", ctypes.c_char * 32 * MOST_STAGES),
-        ("time", ctypes.c_double * MOST_STAGES),
+        ("name", ctypes.c_char * 32 * MAX_STAGES),
+        ("time", ctypes.c_double * MAX_STAGES),
         ("nothing", ctypes.c_double),
         ("archive_bytes", ctypes.c_uint64),
     )
@@ -136,7 +133,7 @@ class Stages:
             *(x.data.ptr, archive.data.ptr, decoded.data.ptr, repeat, flush, times, message, len(message)),
         )
         if failed:
-            raise BenchError(f"gpu_stages.so: {message.value.decode()}")
+            raise Failure(f"gpu_stages.so: {message.value.decode()}")
         found = {times.name[i].value.decode(): times.time[i] for i in range(times.n_stages)}
         return {**found, "nothing": times.nothing}, int(times.archive_bytes)
 
@@ -177,20 +174,6 @@ def timed(cupy: Any, call: Callable[[], object], repeat: int) -> Timing:
     return Timing(statistics.median(events), statistics.median(walls))
 
 
-def wall_seconds(call: Callable[[], object], repeat: int) -> float:
-    """Times of calls that return when all work is done."""
-    call()
-    seconds = []
-    for _ in range(repeat):
-        calls, spent, started = 0, 0.0, time.perf_counter()
-        while spent < SHORT:
-            call()
-            calls += 1
-            spent = time.perf_counter() - started
-        seconds.append(spent / calls)
-    return statistics.median(seconds)
-
-
 def copy_bandwidth(cupy: Any, x: Any, repeat: int) -> float:
     """GB/s, read and written, of a copy of this array from device to device."""
     target = cupy.empty_like(x)
@@ -199,13 +182,6 @@ def copy_bandwidth(cupy: Any, x: Any, repeat: int) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------------- quality
-
-
-@dataclasses.dataclass(frozen=True)
-class Quality:
-    psnr: float
-    max_error_over_eb: float
-    violations: int
 
 
 def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Quality:
@@ -239,11 +215,11 @@ def quality(cupy: Any, x: Any, y: Any, eb_abs: float, fill: float | None) -> Qua
         if bool(close.any()):
             broken += compare(p[close].get(), q[close].get(), eb_abs, fill)[0].count
     if squares == 0 or count == 0:
-        return Quality(math.inf, 0.0, broken)
+        return Quality(broken, 0.0, math.inf)
     psnr = -math.inf
     if high > low and math.isfinite(squares):
         psnr = 20 * math.log10((high - low) / math.sqrt(squares / count))
-    return Quality(psnr, largest / eb_abs if eb_abs else math.inf, broken)
+    return Quality(broken, largest / eb_abs if eb_abs else math.inf, psnr)
 
 
 # ------------------------------------------------------------------------------------------------------------- rows
@@ -272,10 +248,10 @@ class Machine:
         on_host = written.get().tobytes()
         buffer, back = bytearray(archive.size), np.empty_like(host)
         few = max(3, repeat // 4)
-        from_host = wall_seconds(
-            lambda: cusz.compress(host, task.eb, task.mode, backend="cuda", out=buffer, **parameters), few
+        from_host = median_seconds(
+            lambda: cusz.compress(host, task.eb, task.mode, backend="cuda", out=buffer, **parameters), few, SHORT
         )
-        to_host = wall_seconds(lambda: cusz.decompress(on_host, backend="cuda", out=back), few)
+        to_host = median_seconds(lambda: cusz.decompress(on_host, backend="cuda", out=back), few, SHORT)
 
         stages: dict[str, float] | None = None
         notes = ["stored raw"] if info.kind == "raw" else []
@@ -297,9 +273,7 @@ class Machine:
             "mode": task.mode,
             "eb": task.eb,
             "ratio": raw / packed,
-            "psnr": found.psnr,
-            "max_error_over_eb": found.max_error_over_eb,
-            "violations": found.violations,
+            **dataclasses.asdict(found),
             "compress_gbps": raw / compress.events / 1e3,
             "decompress_gbps": raw / decompress.events / 1e3,
             "end_to_end_gbps": raw / from_host / 1e9,
@@ -360,8 +334,8 @@ def measure(machine: Machine, options: argparse.Namespace, document: dict[str, A
                     return False
                 say(f"{label} {dtype.name} {eb:g}")
                 row = machine.row(label, host, Task(x, options.mode, eb, field.fill))
-                document["rows"].append(gpu_report.shortened(row))
-                gpu_report.write(document, path)
+                document["rows"].append(runner.shortened(row))
+                runner.write_json(document, path)
     return True
 
 
@@ -406,19 +380,15 @@ def commit() -> str:
     return done.stdout.strip() + ("+" if status.stdout.strip() else "")
 
 
-def say(text: str) -> None:
-    print(f"== {text}", file=sys.stderr, flush=True)
-
-
 def import_cupy() -> Any:
     """CuPy, where there is a device, or what is missing of them."""
     cuda = {backend.name: backend for backend in cusz.devices()}["cuda"]
     if not cuda.available:
-        raise BenchError(f"there is no GPU to measure: {cuda.device}")
+        raise Failure(f"there is no GPU to measure: {cuda.device}")
     try:
         import cupy
     except ImportError as error:
-        raise BenchError(f"CuPy is needed, and cannot be imported: {error}") from None
+        raise Failure(f"CuPy is needed, and cannot be imported: {error}") from None
     return cupy
 
 
@@ -438,7 +408,7 @@ def default_path(document_head: dict[str, Any]) -> Path:
     return gpu_report.RESULTS / f"{name}_{document_head['date']}.json"
 
 
-def open_document(first: dict[str, Any], path: Path) -> gpu_report.Document:
+def open_document(first: dict[str, Any], path: Path) -> Document:
     """The results in `path`, to be continued, if they are of the same GPU and sources; else new ones."""
     if path.exists():
         earlier = gpu_report.read(path)
@@ -452,7 +422,7 @@ def run(options: argparse.Namespace) -> int:
         wanted = options.architectures or gpu_resources.architectures()
         say(f"compiling the kernels for {', '.join(map(str, wanted))}, some minutes of a core each")
         figures = gpu_resources.measure(wanted)
-        gpu_resources.write(figures)
+        runner.write_json(figures, gpu_resources.FIGURES)
         print(gpu_report.resources_table(figures))
         gpu_report.write_docs(options.docs_file)
         spilling = gpu_resources.spilling(figures)
@@ -468,47 +438,47 @@ def run(options: argparse.Namespace) -> int:
     document = open_document(first, path)
     complete = measure(machine, options, document, path)
     print(gpu_report.full(document))
-    own = [row for row in document["rows"] if not gpu_report.is_beside(row)]
-    wrong = [row for row in own if row["violations"] or "WRONG" in row["note"]]
+    return status_of([row for row in document["rows"] if not gpu_report.is_beside(row)], complete)
+
+
+def status_of(ours: Sequence[Row], complete: bool) -> int:
+    """The exit status of a measurement, after a line for every row of ours that is wrong."""
+    wrong = [row for row in ours if row["violations"] != 0 or "WRONG" in row["note"]]
     for row in wrong:
-        print(f"error: {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the bound; "
+        print(f"error: ours, {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the bound; "
               f"{row['note']}", file=sys.stderr)  # fmt: skip
     if not complete:
         say("time is up: run the same command again to measure the rest")
     return 1 if wrong else 0 if complete else 3
 
 
+def common_parser(doc: str | None, repeat: int) -> argparse.ArgumentParser:
+    """The options of gpu.py and gpu_peers.py."""
+    options = runner.parser(doc, repeat=repeat)
+    add = options.add_argument
+    add("fields", nargs="*", metavar="FIELD", help="generated fields or .npy files")
+    add("--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after this time")
+    add("--cache", type=Path, metavar="FOLDER", help="where generated fields are kept")
+    return options
+
+
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1: failure, 3: time is up."
-    )
-    options.add_argument("fields", nargs="*", metavar="FIELD", help="NAME@N or .npy file")
-    options.add_argument("--eb", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4])
-    options.add_argument("--mode", choices=("abs", "rel"), default="rel")
-    options.add_argument("--dtype", choices=("f32", "f64"), nargs="+", default=["f32", "f64"])
-    options.add_argument(
-        "--repeat", type=int, default=20, help="number of timed calls; the median is kept (default: 20)"
-    )
-    options.add_argument(
-        "--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after this time"
-    )
-    options.add_argument("--json", type=Path, metavar="FILE", help="default: scripts/bench/results/<gpu>_<date>.json")
-    options.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="gpu_stages.so")
-    options.add_argument("--flush", type=int, default=FLUSH_BYTES, metavar="BYTES", help=argparse.SUPPRESS)
-    options.add_argument("--cache", type=Path, metavar="FOLDER", help="where generated fields are kept")
-    options.add_argument("--resources", action="store_true", help="registers, spills, shared memory of the kernels")
-    options.add_argument("--architectures", type=int, nargs="+", metavar="N", help="for --resources, such as 90")
-    options.add_argument("--docs", action="store_true", help="rewrite the section of docs/performance.md")
-    options.add_argument("--docs-file", type=Path, default=gpu_report.DOCS, metavar="FILE", help=argparse.SUPPRESS)
+    options = common_parser(__doc__, 20)
+    add = options.add_argument
+    add("--eb", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4])
+    add("--mode", choices=("abs", "rel"), default="rel")
+    add("--dtype", choices=("f32", "f64"), nargs="+", default=["f32", "f64"])
+    add("--stages", type=Path, default=STAGES, metavar="FILE", help="gpu_stages.so")
+    add("--flush", type=int, default=FLUSH_BYTES, metavar="BYTES", help=argparse.SUPPRESS)
+    add("--resources", action="store_true", help="registers, spills, shared memory of the kernels")
+    add("--architectures", type=int, nargs="+", metavar="N", help="for --resources, such as 90")
+    add("--docs", action="store_true", help="rewrite the section of docs/performance.md")
+    add("--docs-file", type=Path, default=runner.DOCS, metavar="FILE", help=argparse.SUPPRESS)
     return options
 
 
 def main(words: Sequence[str]) -> int:
-    try:
-        return run(parser().parse_intermixed_args(words))
-    except (BenchError, cusz.CuszError, gpu_resources.CompilerError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return runner.exit_code_of(lambda: run(parser().parse_intermixed_args(words)), (Failure, cusz.CuszError))
 
 
 if __name__ == "__main__":

@@ -45,12 +45,15 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import commits
 import gpu_resources
-from instructions import ROOT, VENV, WORKING_TREE, Failure, change, run, say, unpack, version
+import runner
+from commits import change, run, unpack, version
+from runner import ROOT, VENV, Failure, say, table
 
 SIMT = ROOT / "tests/simt"
 MODEL_VALUES = 2**27
@@ -128,55 +131,32 @@ class Row(NamedTuple):
 Counts = Mapping[Row, Kernel]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    try:
-        if options.alone:
-            base, head = None, count_all([options.base], options.keep, options.predictor)[0]
-            name = options.base
-        else:
-            base, head = count_all([options.base, options.head], options.keep, options.predictor)
-            name = options.head
-    except (Failure, gpu_resources.CompilerError) as failure:
-        what, remedy = failure.args if len(failure.args) == 2 else (failure.args[0], "Read the error above.")
-        print(f"error: {what}\nremedy: {remedy}", file=sys.stderr)
-        return 2
-    print(table(head))
-    print("\n" + calls_table(head))
-    print("\n" + times_table(head))
-    print("\n" + predictions_table(head))
-    print("\n" + small_table(head))
-    if options.lines:
-        print("\n" + line_table(head, options.lines))
-    if options.json:
-        write(options.json, name, head)
-    if base is None:
-        return 0
-    print("\n" + change_table(base, head, options.base, options.head))
-    risen = beyond(base, head, options.limit)
-    for row, count in risen:
-        print(f"more than {options.limit:g}% above {options.base}: {count}, {', '.join(row)}", file=sys.stderr)
-    return 1 if risen else 0
+def main(words: Sequence[str] | None = None) -> int:
+    options = parse(words)
+
+    def work() -> Iterator[str]:
+        names = [options.base] if options.alone else [options.base, options.head]
+        *base, head = count_all(names, options.keep, options.predictor)
+        tables = [kernels_table(head), calls_table(head), times_table(head), predictions_table(head), small_table(head)]
+        tables += [line_table(head, options.lines)] if options.lines else []
+        tables += [change_table(base[0], head, *names)] if base else []
+        print("\n\n".join(tables))
+        if options.json:
+            write(options.json, names[-1], head)
+        for row, name in beyond(base[0], head, options.limit) if base else ():
+            yield f"{name}, {', '.join(row)}"
+
+    return commits.exit_code_of(work, options)
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    description, _, rest = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=rest.replace("%", "%%"), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("base", nargs="?", default="HEAD", metavar="BASE", help="a commit (default: HEAD)")
-    parser.add_argument(
-        "head", nargs="?", default=WORKING_TREE, metavar="HEAD", help=f"a commit (default: {WORKING_TREE})"
-    )
-    parser.add_argument(
-        "--predictor", choices=PREDICTORS, nargs="+", default=PREDICTORS, help="count these pipelines (default: both)"
-    )
-    parser.add_argument("--alone", action="store_true", help="count BASE only")
-    parser.add_argument("--limit", type=float, default=2, help="percent that a count may rise (default: 2)")
-    parser.add_argument("--lines", type=int, default=0, metavar="N", help="show the N busiest lines of each kernel")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the builds here, by commit, and reuse them")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the counts of HEAD here")
-    return parser.parse_args(arguments)
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = commits.parser(__doc__)
+    add = parser.add_argument
+    add("--predictor", choices=PREDICTORS, nargs="+", default=PREDICTORS, help="count these pipelines (default: both)")
+    add("--alone", action="store_true", help="count BASE only")
+    add("--lines", type=int, default=0, metavar="N", help="show the N busiest lines of each kernel")
+    add("--json", type=Path, metavar="FILE", help="keep the counts of HEAD here")
+    return parser.parse_args(words)
 
 
 # ------------------------------------------------------------------------------------------------- counting
@@ -432,62 +412,56 @@ def beyond(base: Counts, head: Counts, limit: float) -> list[tuple[Row, str]]:
         for row in base
         if row in head
         for name in COMPARED
-        if grown(base[row].compared[name], head[row].compared[name]) > limit
+        if change(base[row].compared[name], head[row].compared[name]) > limit
     ]
 
 
-def grown(base: float, head: float) -> float:
-    """In percent."""
-    return change(base, head) if base else (float("inf") if head else 0.0)
+ARCHITECTURES = sorted({processor.architecture for processor in PROCESSORS.values()})
+#: Heads of the columns of a row's or call's names, and of warps that fit.
+OF_CALL = ("field", "predictor", "direction")
+WARPS = [f"warps an SM, sm_{n}" for n in ARCHITECTURES]
 
 
-def table(counts: Counts) -> str:
-    architectures = sorted({processor.architecture for processor in PROCESSORS.values()})
-    head = [
-        "field",
-        "predictor",
-        "direction",
-        "kernel",
-        "thread instructions a value",
-        "active lanes",
-        "passes of shared memory a value",
-    ]
-    head += ["passes an access", "sectors a value", "cycles of warps a value (chains)", "longest chain"]
-    head += [f"warps an SM, sm_{n}" for n in architectures]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|" + "--:|" * (len(head) - 4)]
+def warps_of(kernel: Kernel) -> list[str]:
+    return [str(kernel.warps_of_processor.get(n, "–")) for n in ARCHITECTURES]
+
+
+def large_calls(counts: Counts) -> Iterator[tuple[tuple[str, str, str], dict[str, Kernel]]]:
+    """The calls on fields that are not small, each with its kernels by name."""
+    for call in dict.fromkeys(row[:3] for row in counts if row.field not in (SMALL, ONE_TILE)):
+        yield call, {row.kernel: kernel for row, kernel in counts.items() if row[:3] == call}
+
+
+def gigabytes(call: tuple[str, str, str]) -> float:
+    return MODEL_VALUES * (8 if " f64" in call[0] else 4) / 1e9
+
+
+def kernels_table(counts: Counts) -> str:
+    head = [*OF_CALL, "kernel", "thread instructions a value", "active lanes", "passes of shared memory a value"]
+    head += ["passes an access", "sectors a value", "cycles of warps a value (chains)", "longest chain", *WARPS]
+    lines = []
     for row, k in counts.items():
         cells = [f"{k.threads / k.values:.2f}", f"{k.active_lanes:.1f}", f"{k.wavefronts / k.values:.3f}"]
         cells += [f"{k.wavefronts / k.accesses:.2f}" if k.accesses else "–", f"{k.sectors / k.values:.3f}"]
-        cells += [f"{k.chain_sum / k.values:.2f}", str(k.chain_longest)]
-        cells += [str(k.warps_of_processor.get(n, "–")) for n in architectures]
-        lines.append("| " + " | ".join([*row, *cells]) + " |")
-    return "\n".join(lines)
+        lines.append([*row, *cells, f"{k.chain_sum / k.values:.2f}", str(k.chain_longest), *warps_of(k)])
+    return table(head, lines, len(head) - 4)
 
 
 def calls_table(counts: Counts) -> str:
     """Of all kernels of each call; warps that fit are those of the kernel that executes most instructions."""
-    architectures = sorted({processor.architecture for processor in PROCESSORS.values()})
-    head = [
-        "field",
-        "predictor",
-        "direction",
-        "launches",
-        *(f"{name} a value" for name in ("thread instructions", *COMPARED[1:])),
-    ]
-    head += [f"warps an SM, sm_{n}" for n in architectures] + ["warp instructions over Lorenzo's"]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
+    head = [*OF_CALL, "launches", *(f"{name} a value" for name in ("thread instructions", *COMPARED[1:]))]
+    head += [*WARPS, "warp instructions over Lorenzo's"]
+    lines = []
     for call in dict.fromkeys(row[:3] for row in counts):
         kernels = kernels_of(counts, *call)
         busiest = max(kernels, key=lambda kernel: kernel.warp_instructions)
         cells = [str(sum(kernel.launches for kernel in kernels))]
         cells += [f"{sum(kernel.compared[name] for kernel in kernels):.3f}" for name in COMPARED]
-        cells += [str(busiest.warps_of_processor.get(n, "–")) for n in architectures]
         field, _, direction = call
         of_lorenzo = sum(kernel.warp_instructions for kernel in kernels_of(counts, field, LORENZO, direction))
         own = sum(kernel.warp_instructions for kernel in kernels)
-        cells.append(f"{own / of_lorenzo:.2f}" if of_lorenzo else "–")
-        lines.append("| " + " | ".join([*call, *cells]) + " |")
-    return "\n".join(lines)
+        lines.append([*call, *cells, *warps_of(busiest), f"{own / of_lorenzo:.2f}" if of_lorenzo else "–"])
+    return table(head, lines, len(head) - 3)
 
 
 def kernels_of(counts: Counts, field: str, predictor: str, direction: str) -> list[Kernel]:
@@ -496,48 +470,39 @@ def kernels_of(counts: Counts, field: str, predictor: str, direction: str) -> li
 
 
 def times_table(counts: Counts) -> str:
-    lines = ["| field | predictor | direction | " + " | ".join(f"{name}, modelled" for name in PROCESSORS) + " |"]
-    lines.append("|---|---|---|" + "---|" * len(PROCESSORS))
-    for call in dict.fromkeys(row[:3] for row in counts if row.field not in (SMALL, ONE_TILE)):
-        field, predictor, _ = call
+    lines = []
+    for call, kernels in large_calls(counts):
         cells = []
         for processor in PROCESSORS.values():
-            parts = {row.kernel: modelled(row.kernel, k, processor) for row, k in counts.items() if row[:3] == call}
-            seconds = sum(time for time, _ in parts.values()) + waiting(counts, call, processor)
+            parts = {name: modelled(name, k, processor) for name, k in kernels.items()}
+            between = waiting(counts, call, processor)
+            seconds = sum(time for time, _ in parts.values()) + between
             if not math.isfinite(seconds):
                 cells.append("does not fit as it was counted")
                 continue
-            speed = MODEL_VALUES * (8 if " f64" in field else 4) / seconds / 1e9
             longest = sorted(parts.items(), key=lambda item: -item[1][0])[:3]
             told = [f"{name} {time * 1e6:.0f} us ({which})" for name, (time, which) in longest]
-            if predictor == SPLINE:
-                told.append(f"waiting {waiting(counts, call, processor) * 1e6:.0f} us")
-            cells.append(f"{speed:.0f} GB/s: {', '.join(told)}")
-        lines.append(f"| {' | '.join(call)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            told += [f"waiting {between * 1e6:.0f} us"] if call[1] == SPLINE else []
+            cells.append(f"{gigabytes(call) / seconds:.0f} GB/s: {', '.join(told)}")
+        lines.append([*call, *cells])
+    return table([*OF_CALL, *(f"{name}, modelled" for name in PROCESSORS)], lines)
 
 
 def predictions_table(counts: Counts) -> str:
     """What limits whole calls, microseconds; and speeds, GB/s: modelled, by issue alone, and predicted."""
-    head = ["field", "predictor", "direction", "GPU", "issue", "shared", "memory", "latency", "between lattices"]
-    head += ["modelled", "issue alone", "predicted"]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|" + "--:|" * 7 + "---|"]
-    for call in dict.fromkeys(row[:3] for row in counts if row.field not in (SMALL, ONE_TILE)):
-        size = MODEL_VALUES * (8 if " f64" in call[0] else 4) / 1e9
+    lines = []
+    for call, kernels in large_calls(counts):
         for name, processor in PROCESSORS.items():
-            of_kernels = [limits(row.kernel, k, processor) for row, k in counts.items() if row[:3] == call]
+            of_kernels = [limits(kernel, k, processor) for kernel, k in kernels.items()]
             totals = {limit: sum(each[limit] for each in of_kernels) for limit in of_kernels[0]}
             between = waiting(counts, call, processor)
-            speed = size / (sum(max(each.values()) for each in of_kernels) + between)
+            speed = gigabytes(call) / (sum(max(each.values()) for each in of_kernels) + between)
             cells = [f"{seconds * 1e6:.0f}" for seconds in (*totals.values(), between)]
             low, mean, high = (share * speed for share in PUBLISHED)
-            cells += [
-                f"{speed:.0f}",
-                f"{size / totals['issue']:.0f}",
-                f"{low:.0f} to {high:.0f}, in the mean {mean:.0f}",
-            ]
-            lines.append(f"| {' | '.join(call)} | {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            cells += [f"{speed:.0f}", f"{gigabytes(call) / totals['issue']:.0f}"]
+            lines.append([*call, name, *cells, f"{low:.0f} to {high:.0f}, in the mean {mean:.0f}"])
+    head = [*OF_CALL, "GPU", "issue", "shared", "memory", "latency", "between lattices", "modelled", "issue alone"]
+    return table([*head, "predicted"], lines)
 
 
 def through_lattices(counts: Counts, direction: str) -> dict[str, int]:
@@ -560,8 +525,7 @@ def waiting(counts: Counts, call: tuple[str, str, str], processor: Processor) ->
 
 def small_table(counts: Counts) -> str:
     """A field of 64^3, of which all tiles of a lattice are worked on at once."""
-    lines = ["| 64^3 f32 | direction | launches | cycles one after another | " + " | ".join(PROCESSORS) + " |"]
-    lines.append("|---|---|--:|--:|" + "---|" * len(PROCESSORS))
+    lines = []
     for call in dict.fromkeys(row[:3] for row in counts if row.field == SMALL):
         _, predictor, direction = call
         kernels = kernels_of(counts, *call)
@@ -575,42 +539,37 @@ def small_table(counts: Counts) -> str:
         for processor in PROCESSORS.values():
             low, high = (launches * cost + cycles * 1e-3 / processor.ghz for cost in LAUNCH_US)
             cells.append(f"{low:.0f} to {high:.0f} us")
-        lines.append(f"| {predictor} | {direction} | {launches} | {cycles} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([predictor, direction, launches, cycles, *cells])
+    return table(["64^3 f32", "direction", "launches", "cycles one after another", *PROCESSORS], lines)
 
 
 def line_table(counts: Counts, n: int) -> str:
     """The n busiest lines of each kernel, where it executes at least one instruction a value."""
-    head = "| field | predictor | direction | kernel | line | thread instructions a value |"
-    lines = [head, "|---|---|---|---|---|--:|"]
+    lines = []
     for row, kernel in counts.items():
         if kernel.threads < kernel.values:
             continue
         for line, threads in sorted(kernel.lines.items(), key=lambda item: -item[1])[:n]:
-            lines.append(f"| {' | '.join(row)} | `{line}` | {threads / kernel.values:.2f} |")
-    return "\n".join(lines)
+            lines.append([*row, f"`{line}`", f"{threads / kernel.values:.2f}"])
+    return table([*OF_CALL, "kernel", "line", "thread instructions a value"], lines, 1)
 
 
 def change_table(base: Counts, head: Counts, base_name: str, head_name: str) -> str:
-    lines = [
-        f"| field | predictor | direction | kernel | {head_name} against {base_name}: " + " | ".join(COMPARED) + " |"
-    ]
-    lines.append("|---|---|---|---|" + "--:|" * len(COMPARED))
+    lines = []
     for row in dict.fromkeys([*base, *head]):
         if row not in base or row not in head:
             cells = ["gone" if row in base else "new"] * len(COMPARED)
         else:
             was, now = base[row].compared, head[row].compared
-            cells = [f"{grown(was[name], now[name]):+.2f}%" for name in COMPARED]
-        lines.append("| " + " | ".join([*row, *cells]) + " |")
-    return "\n".join(lines)
+            cells = [f"{change(was[name], now[name]):+.2f}%" for name in COMPARED]
+        lines.append([*row, *cells])
+    head_of = [f"{head_name} against {base_name}: {COMPARED[0]}", *COMPARED[1:]]
+    return table([*OF_CALL, "kernel", *head_of], lines, len(COMPARED))
 
 
 def write(path: Path, commit: str, counts: Counts) -> None:
     rows = [{**row._asdict(), **kernel._replace(lines={})._asdict()} for row, kernel in counts.items()]
-    text = ",\n".join(" " + json.dumps(row) for row in rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{{"commit": {json.dumps(commit)},\n"rows": [\n{text}\n]}}\n')
+    runner.write_json({"commit": commit, "rows": rows}, path)
 
 
 def read(path: Path) -> dict[Row, Kernel]:

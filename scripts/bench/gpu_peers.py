@@ -36,15 +36,13 @@ from typing import Any
 import gpu_peers_build as build
 import gpu_report
 import numpy as np
-from comparison import fields
-from gpu_peers_build import BuildError
-from runner import Row
+import runner
+from comparison import fields, pfpl
+from runner import ROOT, Document, Failure, Row, say
 
 import cusz_core as cusz
 import gpu
-from gpu import BenchError
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/gpu-peers"
 OWN_LIBRARY = Path(cusz.__file__).with_name("libcusz_core.so.0")
 
@@ -144,9 +142,9 @@ def parse_field(word: str) -> Spec:
         return Spec(word, np.load(word, mmap_mode="r").dtype.name)
     found = re.fullmatch(r"([a-z_]+?)@(\d+)(?:x(\d+))?(_f64)?", word)
     if not found or found[1] not in fields.GENERATED or int(found[2]) == 0 or found[3] == "0":
-        raise BenchError(f"{word} is neither a .npy file nor a generated field (turbulence@256, for example)")
+        raise Failure(f"{word} is neither a .npy file nor a generated field (turbulence@256, for example)")
     if found[3] and not found[1].startswith("particles"):
-        raise BenchError(f"{word}: only particles can be put one after the other")
+        raise Failure(f"{word}: only particles can be put one after the other")
     return Spec(f"{found[1]}@{found[2]}", "float64" if found[4] else "float32", int(found[3] or 1))
 
 
@@ -166,12 +164,7 @@ def absolute_bound(cupy: Any, x: Any, relative: float) -> float:
     if not bool(finite.any()):
         return 0.0
     low, high = float(cupy.where(finite, x, np.inf).min()), float(cupy.where(finite, x, -np.inf).max())
-    return rounded_down(relative * (high - low))
-
-
-def rounded_down(bound: float) -> float:
-    single = np.float32(bound)
-    return float(np.nextafter(single, np.float32(0)) if float(single) > bound else single)
+    return pfpl.rounded_down(relative * (high - low), np.dtype(np.float32))
 
 
 # ------------------------------------------------------------------------------------------------------------- peers
@@ -276,14 +269,10 @@ def measured_row(cupy: Any, tool: Tool, version: str, x: Any, case: Case, progra
     quality = gpu.quality(cupy, x, y, case.eb, None)
     return row | {
         "ratio": x.nbytes / found.archive_bytes,
-        "psnr": quality.psnr,
-        "max_error_over_eb": quality.max_error_over_eb,
-        "violations": quality.violations,
+        **dataclasses.asdict(quality),
         "compress_gbps": x.nbytes / found.compress_us / 1e3,
         "decompress_gbps": x.nbytes / found.decompress_us / 1e3,
-        "compress_us": found.compress_us,
-        "decompress_us": found.decompress_us,
-        "repeat": found.repeat,
+        **{name: getattr(found, name) for name in ("compress_us", "decompress_us", "repeat")},
     }
 
 
@@ -294,7 +283,7 @@ def chosen_tools(names: Sequence[str]) -> list[Tool]:
     """Ours, and the named peers; all peers if none is named."""
     unknown = [name for name in names if name not in build.RECIPES]
     if unknown:
-        raise BenchError(f"{unknown[0]} is not a peer: {', '.join(build.RECIPES)}")
+        raise Failure(f"{unknown[0]} is not a peer: {', '.join(build.RECIPES)}")
     return [tool for tool in TOOLS if not names or tool.recipe.name in (*names, gpu_report.OURS)]
 
 
@@ -326,7 +315,7 @@ class Bench:
     tools: Sequence[Tool]
     versions: dict[str, str]
     options: argparse.Namespace
-    document: gpu_report.Document
+    document: Document
     path: Path
     work: Path
 
@@ -343,7 +332,7 @@ class Bench:
             return True
         if is_late():
             return False
-        gpu.say(f"{spec.label} {spec.dtype}: generating it")
+        say(f"{spec.label} {spec.dtype}: generating it")
         field = load(spec, self.options.cache)
         x = self.cupy.asarray(field.x)
         file = self.work / "field.raw"
@@ -351,7 +340,7 @@ class Bench:
         for rel in self.options.rel:
             eb = absolute_bound(self.cupy, x, rel)
             if not eb > 0:
-                gpu.say(f"{spec.label}: left out, it has no range")
+                say(f"{spec.label}: left out, it has no range")
                 return True
             case = Case(file, self.work / "decoded.raw", spec.dtype, field.x.shape, eb, self.options.repeat)
             for tool in tools:
@@ -359,11 +348,11 @@ class Bench:
                     continue
                 if is_late():
                     return False
-                gpu.say(f"{spec.label} {spec.dtype} {rel:g}: {tool.name}")
+                say(f"{spec.label} {spec.dtype} {rel:g}: {tool.name}")
                 version = self.versions[tool.recipe.name]
                 row = measured_row(self.cupy, tool, version, x, case, self.options.build)
-                self.document["rows"].append(gpu_report.shortened(row | {"dataset": spec.label, "rel_eb": rel}))
-                gpu_report.write(self.document, self.path)
+                self.document["rows"].append(runner.shortened(row | {"dataset": spec.label, "rel_eb": rel}))
+                runner.write_json(self.document, self.path)
         return True
 
 
@@ -385,29 +374,27 @@ def run(options: argparse.Namespace) -> int:
     tools = chosen_tools(options.only)
     recipes = [build.RECIPES[name] for name in options.only or build.RECIPES]
     if not options.peers.is_dir():
-        raise BenchError(
-            f"there is no folder {options.peers} with checkouts of the peers:\n{build.sources_list(recipes)}"
-        )
+        raise Failure(f"there is no folder {options.peers} with checkouts of the peers:\n{build.sources_list(recipes)}")
     present = [recipe for recipe in recipes if (options.peers / recipe.name).is_dir()]
     for recipe in recipes:
         if recipe not in present:
-            gpu.say(f"{recipe.name} is not in {options.peers}: left out ({recipe.repository})")
+            say(f"{recipe.name} is not in {options.peers}: left out ({recipe.repository})")
     if not present:
-        raise BenchError(f"{options.peers} has none of them:\n{build.sources_list(recipes)}")
+        raise Failure(f"{options.peers} has none of them:\n{build.sources_list(recipes)}")
     if options.collect is not None:
         for recipe in present:
             build.copy_needed(recipe, options.peers / recipe.name, options.collect / recipe.name)
         return 0
     cupy = None if options.dry_run else gpu.import_cupy()  # what is missing is said before the building
     versions = {recipe.name: build.version_of(recipe, options.peers / recipe.name) for recipe in present}
-    gpu.say(f"building {', '.join(f'{name} ({version})' for name, version in versions.items())}")
+    say(f"building {', '.join(f'{name} ({version})' for name, version in versions.items())}")
     started = time.monotonic()
     versions[gpu_report.OURS] = cusz.__version__
     present = [tools[0].recipe, *present]
     failed = build.build(present, options.peers, options.build, options.architecture, options.jobs)
     for name, output in failed.items():
         print(f"error: {name} does not compile:\n{output}", file=sys.stderr)
-    gpu.say(f"built in {time.monotonic() - started:.0f} s")
+    say(f"built in {time.monotonic() - started:.0f} s")
     tools = [tool for tool in tools if tool.recipe in present and tool.recipe.name not in failed]
     if cupy is None:
         print("\n".join(plan_lines(specs, options.rel, tools)))
@@ -423,59 +410,33 @@ def run(options: argparse.Namespace) -> int:
         shutil.rmtree(work, ignore_errors=True)
     print(gpu_report.beside_peers(document))
     ours = [row for row in document["rows"] if row["tool"] == gpu_report.OURS and gpu_report.is_beside(row)]
-    wrong = [row for row in ours if row["violations"] != 0]
-    for row in wrong:
-        print(f"error: ours, {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the "
-              f"bound; {row['note']}", file=sys.stderr)  # fmt: skip
-    if not complete:
-        gpu.say("time is up: run the same command again to measure the rest")
-    return 1 if wrong or failed else 0 if complete else 3
+    status = gpu.status_of(ours, complete)
+    return 1 if failed else status
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], epilog="Exit status: 1: failure, 3: time is up."
-    )
-    options.add_argument(
-        "fields", nargs="*", metavar="FIELD", help="NAME@N or NAME@NxK, also with the suffix _f64, or .npy file"
-    )
-    options.add_argument(
-        "--peers", type=Path, required=True, metavar="FOLDER", help="folder with checkouts of the peers"
-    )
-    options.add_argument("--only", nargs="+", default=[], metavar="PEER", help="only these peers")
-    options.add_argument(
-        "--rel", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4], help="bounds, as fractions of the range"
-    )
-    options.add_argument(
-        "--repeat", type=int, default=10, help="number of timed calls; the median is kept (default: 10)"
-    )
-    options.add_argument(
-        "--limit", type=float, default=math.inf, metavar="SECONDS", help="start no row after this time"
-    )
-    options.add_argument("--json", type=Path, metavar="FILE", help="default: scripts/bench/results/<gpu>_<date>.json")
-    options.add_argument("--cache", type=Path, metavar="FOLDER", help="where generated fields are kept")
-    options.add_argument(
-        "--work", type=Path, metavar="FOLDER", help="where fields are kept as files (default: in memory)"
-    )
-    options.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER", help="default: build/gpu-peers")
-    options.add_argument("--architecture", default="90", help="of the GPU, such as 90 (default)")
-    options.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilers at a time")
-    options.add_argument("--dry-run", action="store_true", help="build, and print what would be measured")
-    options.add_argument(
-        "--collect", type=Path, metavar="FOLDER", help="copy only the needed files of the peers to this folder"
-    )
+    options = gpu.common_parser(__doc__, 10)
+    add = options.add_argument
+    add("--peers", type=Path, required=True, metavar="FOLDER", help="folder with checkouts of the peers")
+    add("--only", nargs="+", default=[], metavar="PEER", help="only these peers")
+    add("--rel", type=float, nargs="+", default=[1e-2, 1e-3, 1e-4], help="bounds, as fractions of the range")
+    add("--work", type=Path, metavar="FOLDER", help="where fields are kept as files (default: in memory)")
+    add("--build", type=Path, default=BUILD, metavar="FOLDER", help="default: build/gpu-peers")
+    add("--architecture", default="90", help="of the GPU, such as 90 (default)")
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilers at a time")
+    add("--dry-run", action="store_true", help="build, and print what would be measured")
+    add("--collect", type=Path, metavar="FOLDER", help="copy only the needed files of the peers to this folder")
     return options
 
 
 def main(words: Sequence[str]) -> int:
-    try:
+    def work() -> int:
         options = parser().parse_intermixed_args(words)
         if not all(rel > 0 and math.isfinite(rel) for rel in options.rel) or options.repeat < 1 or options.jobs < 1:
-            raise BenchError("--rel, --repeat and --jobs must be positive")
+            raise Failure("--rel, --repeat and --jobs must be positive")
         return run(options)
-    except (BenchError, BuildError, cusz.CuszError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+
+    return runner.exit_code_of(work, (Failure, cusz.CuszError))
 
 
 if __name__ == "__main__":

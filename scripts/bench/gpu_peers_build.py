@@ -13,11 +13,9 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from runner import Failure
+
 ADAPTERS = Path(__file__).with_name("gpu_peers")
-
-
-class BuildError(Exception):
-    """A peer is missing, is not what was expected, or does not compile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +137,7 @@ def files_of(recipe: Recipe, folder: Path) -> Iterator[Path]:
     for name in recipe.needed:
         path = folder / name
         if not path.exists():
-            raise BuildError(f"{path} is missing: {folder} is no checkout of {recipe.repository}")
+            raise Failure(f"{path} is missing: {folder} is no checkout of {recipe.repository}")
         found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         yield from (p.relative_to(folder) for p in found)
 
@@ -213,7 +211,7 @@ def ninja_file(recipes: Sequence[Recipe], build: Path, nvcc: str, architecture: 
 def escaped(path: Path | str) -> str:
     text = str(path)
     if any(c in text for c in "\n\"'"):
-        raise BuildError(f"{text} has characters that cannot be in a path here")
+        raise Failure(f"{text} has characters that cannot be in a path here")
     return "".join(f"${c}" if c in " :$" else c for c in text)
 
 
@@ -223,7 +221,7 @@ def build(recipes: Sequence[Recipe], peers: Path, folder: Path, architecture: st
     ninja = shutil.which("ninja")
     for program, found in (("nvcc", nvcc), ("ninja", ninja)):
         if found is None:
-            raise BuildError(f"{program} was not found")
+            raise Failure(f"{program} was not found")
     assert nvcc is not None
     assert ninja is not None
     for recipe in recipes:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gpu_resources
-from runner import Row, geometric_mean, significant
-
-from cusz_core.embedding import json_value
+import runner
+from runner import DOCS, Document, Row, filled, mean_ratios, ratios, significant, table
 
 OURS = "cusz_core"
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results")
-DOCS = ROOT / "docs/performance.md"
-BEGIN, END = "<!-- gpu: begin -->", "<!-- gpu: end -->"
 NOT_MEASURED = "Not measured on a GPU yet: no speed of the CUDA engine is known."
 
 #: Members of every row; rows of other tools need no more.
@@ -25,36 +20,9 @@ COLUMNS = (
     *("tool", "version", "dataset", "shape", "dtype", "mode", "eb", "ratio", "psnr", "max_error_over_eb"),
     *("compress_gbps", "decompress_gbps", "end_to_end_gbps", "note"),
 )
-_EXACT = {"eb", "max_error_over_eb"}
-
-Document = dict[str, Any]  # gpu, driver, cuda, commit, ..., rows
 
 
 # ------------------------------------------------------------------------------------------------------------ files
-
-
-def shortened(row: Row) -> Row:
-    """A row without meaningless digits."""
-    short: Row = {}
-    for name, value in row.items():
-        if isinstance(value, dict):
-            short[name] = {stage: float(f"{time:.5g}") for stage, time in value.items()}
-        elif isinstance(value, float) and name not in _EXACT:
-            short[name] = float(f"{value:.6g}")
-        else:
-            short[name] = value
-    return short
-
-
-def write(document: Document, path: Path) -> None:
-    """One row a line; NaN and infinities are strings."""
-    rows = ",\n".join(
-        " " + json.dumps({name: json_value(value) for name, value in row.items()}, allow_nan=False)
-        for row in document["rows"]
-    )
-    members = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in document.items() if name != "rows"]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{" + ",\n".join([*members, f'"rows": [\n{rows}\n]']) + "}\n")
 
 
 def read(path: Path) -> Document:
@@ -89,10 +57,6 @@ def documents(folder: Path = RESULTS, *, beside: bool = False) -> list[Document]
 # ----------------------------------------------------------------------------------------------------------- tables
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *lines])
-
-
 def _number(row: Row, name: str) -> str:
     return significant(row.get(name))
 
@@ -110,31 +74,32 @@ def _title(row: Row) -> list[str]:
 _TITLE = ("field", "shape", "type", "bound")
 
 
+_MEASURED = ("tool", "ratio", "PSNR", "max error / bound", "beyond it", "compress GB/s", "decompress GB/s")
+
+
+def _measured(row: Row) -> list[str]:
+    psnr, worst, beyond = row["psnr"], row["max_error_over_eb"], row.get("violations")
+    return [
+        str(row["tool"]),
+        _number(row, "ratio"),
+        "–" if psnr is None else f"{psnr:.1f}",
+        "–" if worst is None else f"{worst:.6f}",
+        "–" if beyond is None else str(beyond),
+        *(_number(row, f"{what}_gbps") for what in ("compress", "decompress")),
+    ]
+
+
+def _note(row: Row) -> str:
+    return str(row["note"]).replace("|", "/") or "–"
+
+
 def speeds(rows: Sequence[Row]) -> str:
-    head = (
-        *_TITLE,
-        *("tool", "ratio", "PSNR", "max error / bound", "beyond it", "compress GB/s", "decompress GB/s"),
-        *("of the copy's speed", "host to host GB/s", "note"),
-    )
     lines = []
     for row in rows:
-        worst = row["max_error_over_eb"]
-        lines.append(
-            [
-                *_title(row),
-                str(row["tool"]),
-                _number(row, "ratio"),
-                "–" if row["psnr"] is None else f"{row['psnr']:.1f}",
-                "–" if worst is None else f"{worst:.6f}",
-                str(row.get("violations", "–")),
-                _number(row, "compress_gbps"),
-                _number(row, "decompress_gbps"),
-                f"{_percent(row, 'compress_roofline')} / {_percent(row, 'decompress_roofline')}",
-                f"{_number(row, 'end_to_end_gbps')} / {_number(row, 'decompress_end_to_end_gbps')}",
-                str(row["note"]) or "–",
-            ]
-        )
-    return _table(head, lines)
+        of_copy = f"{_percent(row, 'compress_roofline')} / {_percent(row, 'decompress_roofline')}"
+        from_host = f"{_number(row, 'end_to_end_gbps')} / {_number(row, 'decompress_end_to_end_gbps')}"
+        lines.append([*_title(row), *_measured(row), of_copy, from_host, _note(row)])
+    return table([*_TITLE, *_MEASURED, "of the copy's speed", "host to host GB/s", "note"], lines)
 
 
 def latency(rows: Sequence[Row]) -> str:
@@ -150,7 +115,7 @@ def latency(rows: Sequence[Row]) -> str:
                 f"{significant(_sum(stages, COMPRESSION))} / {significant(_sum(stages, DECOMPRESSION))}",
             ]
         )
-    return _table((*_TITLE, "between events", "by the host's clock", "kernels alone"), lines)
+    return table((*_TITLE, "between events", "by the host's clock", "kernels alone"), lines)
 
 
 COMPRESSION = (
@@ -167,7 +132,7 @@ def _sum(stages: dict[str, float], names: Sequence[str]) -> float | None:
 def stages_table(rows: Sequence[Row]) -> str:
     names = [*COMPRESSION, *DECOMPRESSION, "sum_pieces", "nothing"]
     lines = [[*_title(row), *(significant(row["stages"].get(name)) for name in names)] for row in rows]
-    return _table((*_TITLE, *(f"`{name}`" for name in names)), lines)
+    return table((*_TITLE, *(f"`{name}`" for name in names)), lines)
 
 
 def resources_table(figures: dict[str, Any]) -> str:
@@ -181,7 +146,7 @@ def resources_table(figures: dict[str, Any]) -> str:
         numbers = [row[name] for name in ("registers", "spills", "stack", "threads", "static_shared", "dynamic_shared")]
         blocks = "–" if row["blocks"] is None else str(row["blocks"])
         lines.append([kernel, row["for"] or "–", f"sm_{row['architecture']}", *map(str, numbers), blocks])
-    return _table(head, lines)
+    return table(head, lines)
 
 
 # ------------------------------------------------------------------------------------------------------------ texts
@@ -259,9 +224,7 @@ _FACTORS = ("ratio", "compress_gbps", "decompress_gbps")
 
 def _factors(own: Row | None, row: Row) -> tuple[float, ...] | None:
     """Our ratio and speeds over those of another tool."""
-    if own is None or row["tool"] == OURS or any(not own[name] or not row[name] for name in _FACTORS):
-        return None
-    return tuple(own[name] / row[name] for name in _FACTORS)
+    return None if row["tool"] == OURS else ratios(own, row, _FACTORS)
 
 
 def _beside_summary(ours: dict[tuple[Any, ...], Row], peers: dict[str, list[Row]]) -> str:
@@ -271,41 +234,21 @@ def _beside_summary(ours: dict[tuple[Any, ...], Row], peers: dict[str, list[Row]
     )
     lines = []
     for tool, rows in peers.items():
-        found = [factors for row in rows if (factors := _factors(ours.get(_cell(row)), row)) is not None]
-        means = [significant(geometric_mean(values)) for values in zip(*found, strict=True)] or ["–"] * len(_FACTORS)
+        means = mean_ratios(_factors(ours.get(_cell(row)), row) for row in rows) or [None] * len(_FACTORS)
         versions = ", ".join(dict.fromkeys(str(row["version"]) for row in rows))
         failed = sum(row["ratio"] is None for row in rows)
         beyond = sum(bool(row["violations"]) for row in rows)
-        lines.append([tool, versions, str(len(rows)), str(failed), str(beyond), *means])
-    return _table(head, lines)
+        lines.append([tool, versions, str(len(rows)), str(failed), str(beyond), *map(significant, means)])
+    return table(head, lines)
 
 
 def _beside_rows(rows: Sequence[Row], ours: dict[tuple[Any, ...], Row]) -> str:
-    head = (
-        *("field", "shape", "type", "bound", "tool", "ratio", "PSNR", "max error / bound", "beyond it"),
-        *("compress GB/s", "decompress GB/s", "ours / theirs: ratio, compress, decompress", "note"),
-    )
     lines = []
     for row in sorted(rows, key=lambda row: list(ours).index(_cell(row)) if _cell(row) in ours else len(ours)):
-        factors, worst = _factors(ours.get(_cell(row)), row), row["max_error_over_eb"]
-        lines.append(
-            [
-                str(row["dataset"]),
-                "x".join(map(str, row["shape"])),
-                str(row["dtype"]),
-                f"{row['rel_eb']:g}",
-                str(row["tool"]),
-                _number(row, "ratio"),
-                "–" if row["psnr"] is None else f"{row['psnr']:.1f}",
-                "–" if worst is None else f"{worst:.6f}",
-                "–" if row["violations"] is None else str(row["violations"]),
-                _number(row, "compress_gbps"),
-                _number(row, "decompress_gbps"),
-                "–" if factors is None else ", ".join(significant(factor) for factor in factors),
-                str(row["note"]).replace("|", "/") or "–",
-            ]
-        )
-    return _table(head, lines)
+        factors = _factors(ours.get(_cell(row)), row)
+        cells = [*_title(row)[:3], f"{row['rel_eb']:g}", *_measured(row)]
+        lines.append([*cells, "–" if factors is None else ", ".join(map(significant, factors)), _note(row)])
+    return table([*_TITLE, *_MEASURED, "ours / theirs: ratio, compress, decompress", "note"], lines)
 
 
 def section(measured: Sequence[Document], figures: dict[str, Any] | None, beside: Sequence[Document] = ()) -> str:
@@ -315,12 +258,11 @@ def section(measured: Sequence[Document], figures: dict[str, Any] | None, beside
     if figures is not None:
         parts += [
             "### What the compiler made of the kernels",
-            textwrap.fill(
+            filled(
                 f"By nvcc {figures['nvcc']} (`scripts/bench/gpu.py --resources`). Blocks per multiprocessor: as many "
                 "as registers, shared memory and threads leave room for, up to the "
-                f"{gpu_resources.MOST_BLOCKS} that the engine asks for; calculated, not measured. Stack bytes that are "
-                "not spilled registers are small arrays.",
-                120,
+                f"{gpu_resources.MAX_BLOCKS} that the engine asks for; calculated, not measured. Stack bytes that are "
+                "not spilled registers are small arrays."
             ),
             resources_table(figures),
         ]
@@ -329,11 +271,5 @@ def section(measured: Sequence[Document], figures: dict[str, Any] | None, beside
 
 def write_docs(path: Path = DOCS, results: Path = RESULTS, resources: Path = gpu_resources.FIGURES) -> None:
     """Puts all of it between the two markers of a Markdown file."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no lines {BEGIN} and {END} for the tables to go between")
     figures = json.loads(resources.read_text()) if resources.exists() else None
-    path.write_text(
-        f"{before}{BEGIN}\n\n{section(documents(results), figures, documents(results, beside=True))}\n\n{END}{after}"
-    )
+    runner.replace_section(path, section(documents(results), figures, documents(results, beside=True)), "gpu")

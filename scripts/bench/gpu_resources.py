@@ -5,7 +5,6 @@ Needs nvcc and a C++ compiler, but no GPU. Used by `gpu.py --resources`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,22 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from runner import ROOT, Failure, Row
+
 CORE = ROOT / "cusz_core"
 FIGURES = Path(__file__).with_name("gpu_resources.json")
 
 #: Limits of a multiprocessor, by architecture: shared memory in KiB, threads, blocks. Each has 65536 registers.
 PROCESSORS = {80: (164, 2048, 32), 86: (100, 1536, 16), 89: (100, 1536, 24), 90: (228, 2048, 32), 100: (228, 2048, 32)}
 #: The engine asks for no more blocks than this (launch.cuh, max_blocks_of_processor).
-MOST_BLOCKS = 8
+MAX_BLOCKS = 8
 
-Row = dict[str, Any]
 #: Of a launch: the kernel's mangled name, its purpose, threads, and bytes of dynamic shared memory.
 Launch = tuple[str, str, int, int]
-
-
-class CompilerError(Exception):
-    """nvcc is missing, or failed."""
 
 
 def architectures() -> list[int]:
@@ -76,7 +71,7 @@ def compiled(nvcc: str, core: Path, wanted: Sequence[int], folder: Path) -> str:
 def find_nvcc() -> str:
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if nvcc is None:
-        raise CompilerError("nvcc was not found: put it on PATH, or point CUDACXX at it")
+        raise Failure("nvcc was not found: put it on PATH, or point CUDACXX at it")
     return nvcc
 
 
@@ -85,7 +80,7 @@ def _run(*command: object) -> str:
     words = [str(word) for word in command]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
-        raise CompilerError(f"{' '.join(words)}\n{done.stdout}")
+        raise Failure(f"{' '.join(words)}\n{done.stdout}")
     return done.stdout
 
 
@@ -140,7 +135,7 @@ def joined(compiled: Iterable[Row], launches: Mapping[int, Iterable[Launch]]) ->
     missing = by_name.keys() - {(n, name) for n, of_architecture in launches.items() for name, *_ in of_architecture}
     if missing:
         names = sorted({short_name(name) for _, name in missing})
-        raise CompilerError(f"gpu_launches.cpp does not launch {', '.join(names)}")
+        raise Failure(f"gpu_launches.cpp does not launch {', '.join(names)}")
     return rows
 
 
@@ -157,18 +152,13 @@ def resident_blocks(row: Row, threads: int, dynamic_shared: int) -> int | None:
     processor = PROCESSORS.get(row["architecture"])
     if processor is None:
         return None
-    shared, most_threads, most_blocks = processor
+    shared, max_threads, max_blocks = processor
     warps = -(-threads // 32)
     of_warp = -(-row["registers"] * 32 // 256) * 256
     of_registers = 16384 // of_warp * 4 // warps  # a processor's four parts have a quarter each
     of_block = row["static_shared"] + dynamic_shared + 1024  # the system's
     of_shared = shared * 1024 // (-(-of_block // 128) * 128)
-    return int(min(of_registers, of_shared, most_threads // (warps * 32), most_blocks, MOST_BLOCKS))
-
-
-def write(figures: dict[str, Any], path: Path = FIGURES) -> None:
-    rows = ",\n".join(" " + json.dumps(row) for row in figures["rows"])
-    path.write_text(f'{{"nvcc": {json.dumps(figures["nvcc"])},\n"rows": [\n{rows}\n]}}\n')
+    return int(min(of_registers, of_shared, max_threads // (warps * 32), max_blocks, MAX_BLOCKS))
 
 
 def spilling(figures: dict[str, Any]) -> list[str]:

@@ -16,11 +16,9 @@ machine and compiler: they say nothing about memory, caches and threads, which c
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -28,21 +26,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-VENV = ROOT / ".venv"
+import commits
+from commits import change, run, unpack, version
+from runner import VENV, Failure, say, table
+
 DRIVER = Path(__file__).with_suffix(".c")
-WORKING_TREE = "the working tree"
-PARTS = ["CMakeLists.txt", "cusz_core"]  # what the library is built from
 OPTIONS = [
     "-DCMAKE_BUILD_TYPE=Release",
     *(f"-DCUSZ_{name}=OFF" for name in ("BUILD_PYTHON", "BUILD_OPERATOR", "BUILD_APPS", "USE_CUDA", "USE_ZSTD")),
 ]
 SETS = ("widest", "baseline")  # instruction sets
 DIRECTIONS = ("compress", "decompress")
-
-
-class Failure(Exception):
-    """Counting failed: what happened, and the remedy."""
 
 
 class Row(NamedTuple):
@@ -68,38 +62,22 @@ class Input(NamedTuple):
 Counts = Mapping[Row, Mapping[str, float]]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    try:
+def main(words: Sequence[str] | None = None) -> int:
+    parser = commits.parser(__doc__)
+    text = "show the N largest functions of each side"
+    parser.add_argument("--functions", type=int, default=0, metavar="N", help=text)
+    options = parser.parse_args(words)
+
+    def work() -> Iterator[str]:
         base, head = count_both(options.base, options.head, options.keep)
-    except Failure as failure:
-        what, remedy = failure.args
-        print(f"error: {what}\nremedy: {remedy}", file=sys.stderr)
-        return 2
-    print(table(base, head, options.base, options.head))
-    if options.functions:
-        print("\n" + function_table(base, head, options.base, options.head, options.functions))
-    risen = beyond(base, head, options.limit)
-    for row in risen:
-        print(f"more than {options.limit:g}% above {options.base}: {', '.join(row)}", file=sys.stderr)
-    return 1 if risen else 0
+        print(count_table(base, head, options.base, options.head))
+        if options.functions:
+            print("\n" + function_table(base, head, options.base, options.head, options.functions))
+        for row, side in base.items():
+            if change(sum(side.values()), sum(head[row].values())) > options.limit:
+                yield ", ".join(row)
 
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    description, _, rest = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("base", nargs="?", default="HEAD", metavar="BASE", help="a commit (default: HEAD)")
-    parser.add_argument(
-        "head", nargs="?", default=WORKING_TREE, metavar="HEAD", help=f"a commit (default: {WORKING_TREE})"
-    )
-    parser.add_argument("--limit", type=float, default=2, help="percent that a count may rise (default: 2)")
-    parser.add_argument(
-        "--functions", type=int, default=0, metavar="N", help="show the N largest functions of each side"
-    )
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the builds here, by commit, and reuse them")
-    return parser.parse_args(arguments)
+    return commits.exit_code_of(work, options)
 
 
 # ------------------------------------------------------------------------------------------------- counting
@@ -213,33 +191,6 @@ def build(commit: str, builds: Path) -> Path:
     return folder / "driver"
 
 
-def unpack(commit: str, source: Path) -> None:
-    source.mkdir()
-    if commit == WORKING_TREE:
-        listed = run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PARTS])
-        for path in filter(None, listed.split("\0")):
-            if (ROOT / path).is_file():  # neither deleted nor a folder
-                (source / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / path, source / path)
-        return
-    archive = source.with_suffix(".tar")
-    what = f"git has no library of {commit}"
-    remedy = "Name a commit of this checkout that has the library (a shallow clone has few)."
-    run(["git", "-C", ROOT, "archive", f"--output={archive}", commit, "--", *PARTS], what, remedy)
-    run(["tar", "-xf", archive, "-C", source])
-    archive.unlink()
-
-
-def version(commit: str, source: Path) -> str:
-    """The commit, or a hash of the working tree."""
-    if commit != WORKING_TREE:
-        return run(["git", "-C", ROOT, "rev-parse", f"{commit}^{{commit}}"]).strip()[:12]
-    digest = hashlib.sha256()
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(source)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return f"tree-{digest.hexdigest()[:12]}"
-
-
 def toolchain() -> str:
     """A hash of what else decides the machine code."""
     compilers = [run([os.environ.get(name, default), "--version"]) for name, default in (("CC", "cc"), ("CXX", "c++"))]
@@ -264,60 +215,23 @@ def make_driver(commit: str, work: Path) -> None:
 # ------------------------------------------------------------------------------------------------- what is shown
 
 
-def change(base: float, head: float) -> float:
-    """In percent."""
-    return 100 * (head - base) / base
-
-
-def beyond(base: Counts, head: Counts, limit: float) -> list[Row]:
-    """What has risen by more than `limit` percent."""
-    return [row for row in base if change(sum(base[row].values()), sum(head[row].values())) > limit]
-
-
-def table(base: Counts, head: Counts, base_name: str, head_name: str) -> str:
-    lines = [
-        f"| input | instruction set | direction | {base_name} | {head_name} | change |",
-        "|---|---|---|--:|--:|--:|",
-    ]
+def count_table(base: Counts, head: Counts, base_name: str, head_name: str) -> str:
+    lines = []
     for row in base:
         was, now = sum(base[row].values()), sum(head[row].values())
-        lines.append(f"| {' | '.join(row)} | {was:.2f} | {now:.2f} | {change(was, now):+.2f}% |")
-    return "\n".join(lines)
+        lines.append([*row, f"{was:.2f}", f"{now:.2f}", f"{change(was, now):+.2f}%"])
+    return table(["input", "instruction set", "direction", base_name, head_name, "change"], lines, 3)
 
 
 def function_table(base: Counts, head: Counts, base_name: str, head_name: str, n: int) -> str:
     """The n largest functions of either side."""
-    lines = [
-        f"| input | instruction set | direction | function | {base_name} | {head_name} |",
-        "|---|---|---|---|--:|--:|",
-    ]
+    lines = []
     for row in base:
         largest = {name for side in (base, head) for name, _ in Counter(side[row]).most_common(n)}
         for name in sorted(largest, key=lambda name: -max(base[row].get(name, 0), head[row].get(name, 0))):
             was, now = base[row].get(name, 0), head[row].get(name, 0)
-            lines.append(f"| {' | '.join(row)} | `{name}` | {was:.2f} | {now:.2f} |")
-    return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    print(f"== {text}", file=sys.stderr)
-
-
-def run(
-    command: Sequence[Path | str],
-    what: str | None = None,
-    remedy: str = "Read the error above.",
-    env: Mapping[str, str] | None = None,
-) -> str:
-    """What a command prints. Failure if it cannot be started or fails; what it printed is shown then."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    except FileNotFoundError:
-        raise Failure(f"{command[0]} was not found", "Run scripts/setup first.") from None
-    if done.returncode:
-        print(done.stdout + done.stderr, file=sys.stderr, end="")
-        raise Failure(what or f"'{command[0]} ...' failed with status {done.returncode}", remedy)
-    return done.stdout
+            lines.append([*row, f"`{name}`", f"{was:.2f}", f"{now:.2f}"])
+    return table(["input", "instruction set", "direction", "function", base_name, head_name], lines, 2)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,20 @@ DOCS = ROOT / "docs/performance.md"
 EXACT = {"fill", "eb", "eb_abs", "max_error_over_eb"}
 
 
+class Failure(Exception):
+    """What is missing or has failed; and as a second argument the remedy, if it is not obvious."""
+
+
+def exit_code_of(work: Callable[[], int], failures: tuple[type[Exception], ...] = (Failure,), *, code: int = 1) -> int:
+    """Runs a command. Returns its exit code, or `code` after the message of a failure."""
+    try:
+        return work()
+    except failures as error:
+        what = error.args if isinstance(error, Failure) else (error,)
+        print("error: " + "\nremedy: ".join(map(str, what)), file=sys.stderr)
+        return code
+
+
 def say(text: str) -> None:
     print(f"== {text}", file=sys.stderr, flush=True)
 

@@ -45,7 +45,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 
 import runner
 from comparison import tools
-from runner import ROOT, Row, median_seconds, say
+from runner import ROOT, Failure, Row, median_seconds, say
 
 Array = NDArray[Any]
 
@@ -324,7 +324,7 @@ def gpu_rows(fields: Sequence[Field], repeat: int) -> tuple[list[Row], Row]:
     try:
         options = gpu.parser().parse_args(["--repeat", str(repeat)])
         machine = gpu.open_machine(options)
-    except gpu.BenchError as error:
+    except gpu.Failure as error:
         return [], {"gpu": None, "gpu_missing": str(error)}
     rows = []
     for n, field in enumerate(fields):
@@ -543,16 +543,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             peers.make_environment()
             command = [peers.PEERS / "bin/python", __file__, *(sys.argv[1:] if arguments is None else arguments)]
             return subprocess.run(command, check=False).returncode
-    try:
+
+    def work() -> int:
         document = json.loads(options.earlier.read_text()) if options.earlier else measure(options)
         options.out.mkdir(parents=True, exist_ok=True)
         paper_report.write(document, options.out)
-    except (sdrbench.DataError, cusz.CuszError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    with contextlib.suppress(ValueError):
-        say(f"written to {options.out.resolve().relative_to(ROOT)}")
-    return 0
+        with contextlib.suppress(ValueError):
+            say(f"written to {options.out.resolve().relative_to(ROOT)}")
+        return 0
+
+    return runner.exit_code_of(work, (Failure, cusz.CuszError, OSError))
 
 
 if __name__ == "__main__":

@@ -30,14 +30,11 @@ import cusz_core as cusz
 sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 
 import runner
+from runner import Failure
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 DTYPE = np.dtype("<f4")
-
-
-class DataError(Exception):
-    """The folder does not contain what it should."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,17 +108,17 @@ def find(folder: Path, shrink: int = 1) -> list[File]:
         shrink: the files are stand-ins, with every extent divided by this and rounded up.
 
     Raises:
-        DataError: there is no such folder, no known file in it, or a file has another size than its dataset.
+        Failure: there is no such folder, no known file in it, or a file has another size than its dataset.
     """
     if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}")
+        raise Failure(f"there is no folder {folder}")
     files = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and (known := dataset_of(path.name)):
             dataset, field = known
             files.append(File(dataset, field, path, _shape_of(path, dataset, shrink)))
     if not files:
-        raise DataError(f"no file in {folder} has the name of an SDRBench field (--list shows them)")
+        raise Failure(f"no file in {folder} has the name of an SDRBench field (--list shows them)")
     return sorted(files, key=lambda file: (DATASETS.index(file.dataset), file.field, file.path))
 
 
@@ -131,7 +128,7 @@ def _shape_of(path: Path, dataset: Dataset, shrink: int) -> Shape:
         if size == math.prod(shape) * DTYPE.itemsize:
             return shape
     wanted = " or ".join(f"{math.prod(s) * DTYPE.itemsize} ({' x '.join(map(str, s))} float32)" for s in shapes)
-    raise DataError(f"{path} has {size} bytes; a field of {dataset.name} has {wanted}")
+    raise Failure(f"{path} has {size} bytes; a field of {dataset.name} has {wanted}")
 
 
 # --------------------------------------------------------------------------------------------------------- measuring
@@ -217,16 +214,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.folder is None:
         parser().error("a FOLDER is needed")
-    try:
+
+    def work() -> int:
         files = find(options.folder, options.shrink)
         if options.dataset:
             files = [file for file in files if file.dataset.key in options.dataset]
             if not files:
-                raise DataError(f"no file in {options.folder} is of {', '.join(options.dataset)}")
+                raise Failure(f"no file in {options.folder} is of {', '.join(options.dataset)}")
         return report(files, options)
-    except (DataError, cusz.CuszError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+
+    return runner.exit_code_of(work, (Failure, cusz.CuszError, OSError))
 
 
 def report(files: Sequence[File], options: argparse.Namespace) -> int:

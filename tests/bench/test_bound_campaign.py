@@ -2,28 +2,20 @@
 
 import re
 from fractions import Fraction
-from pathlib import Path
 
+import bound_campaign as campaign
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts/bench/bound_campaign.py"
 
-
-@pytest.fixture
-def campaign(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    return pytest.importorskip("bound_campaign")
-
-
-def test_there_are_ten_thousand_cells_and_more(campaign):
+def test_there_are_ten_thousand_cells_and_more():
     cells = campaign.cells()
     assert len(cells) >= 10_000
     assert len({(c.kind, c.dtype, c.shape, c.bound, c.mode) for c in cells}) == len(cells)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_check_is_exact(campaign, dtype):
+def test_the_check_is_exact(dtype):
     """Against rational numbers, at and around the bound."""
     x = np.repeat(np.array([0.1, 1.0, 1e10, 3.7e-5], dtype), 9)
     y = x.copy()
@@ -38,7 +30,7 @@ def test_the_check_is_exact(campaign, dtype):
             assert found.tolist() == [wanted], (a, b, bound)
 
 
-def test_what_has_to_come_back_exactly(campaign):
+def test_what_has_to_come_back_exactly():
     x = np.array([np.nan, np.inf, 1e20, 5.0, 0.0], np.float32)
     assert not campaign.beyond(x, x, 1.0, 1e20).any()
     y = np.array([np.inf, 1e30, 1.5e20, np.nan, -0.0], np.float32)
@@ -46,7 +38,7 @@ def test_what_has_to_come_back_exactly(campaign):
     assert campaign.beyond(x[4:], y[4:], 0.0, None).tolist() == [True]
 
 
-def test_one_cell_in_forty_has_no_value_beyond_its_bound(campaign, capsys):
+def test_one_cell_in_forty_has_no_value_beyond_its_bound(capsys):
     assert campaign.main(["--every", "40"]) == 0
     said = capsys.readouterr().out
     assert "288 cells" in said
@@ -56,7 +48,7 @@ def test_one_cell_in_forty_has_no_value_beyond_its_bound(campaign, capsys):
     assert int(*pyramids) > 150
 
 
-def test_other_bytes_are_found(campaign):
+def test_other_bytes_are_found():
     cell = next(cell for cell in campaign.cells(7) if cell.kind == "smooth" and cell.bound == "1e-2")
     for predictor in campaign.OURS.values():
         assert campaign.ours(cell, predictor, ()).note == ""

@@ -5,9 +5,13 @@ import re
 import shutil
 from pathlib import Path
 
+import gpu_report as report
+import gpu_resources as resources
 import numpy as np
 import pytest
+import runner
 
+import gpu
 import support
 
 ROOT = Path(__file__).parents[2]
@@ -24,26 +28,6 @@ ptxas info    : Compiling entry function '_ZN4cusz4cuda12piece_kernelENS0_14Piec
 ptxas info    : Used 32 registers, used 1 barriers
 """
 READING = "_ZN4cusz4cuda18read_spline_kernelIdLNS_9TileShapeE2EEEvNS0_19SplineReadArgumentsIT_EE"
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-
-
-@pytest.fixture
-def gpu(scripts):
-    return pytest.importorskip("gpu")
-
-
-@pytest.fixture
-def report(scripts):
-    return pytest.importorskip("gpu_report")
-
-
-@pytest.fixture
-def resources(scripts):
-    return pytest.importorskip("gpu_resources")
 
 
 def row(**changes):
@@ -67,33 +51,33 @@ def document(*rows, **changes):
 # ----------------------------------------------------------------------------------------------------------- report
 
 
-def test_results_can_be_read_again(report, tmp_path):
+def test_results_can_be_read_again(tmp_path):
     path = tmp_path / "new" / "h200_2026-01-02.json"
-    report.write(document(row(), row(psnr=float("inf"), stages=None)), path)
+    runner.write_json(document(row(), row(psnr=float("inf"), stages=None)), path)
     again = report.read(path)
     assert (again["gpu"], len(again["rows"]), again["rows"][1]["psnr"]) == ("NVIDIA H200", 2, float("inf"))
     assert set(report.COLUMNS) <= set(json.loads(path.read_text())["rows"][0])
 
 
-def test_a_row_without_a_column_is_refused(report, tmp_path):
+def test_a_row_without_a_column_is_refused(tmp_path):
     path = tmp_path / "h200_2026-01-02.json"
     incomplete = row()
     del incomplete["ratio"]
-    report.write(document(incomplete), path)
+    runner.write_json(document(incomplete), path)
     with pytest.raises(ValueError, match="no 'ratio'"):
         report.read(path)
 
 
-def test_the_latest_result_of_each_gpu_counts(report, tmp_path):
-    for gpu, date in (("H200", "2026-01-02"), ("H200", "2026-03-02"), ("A100", "2026-02-02")):
-        report.write(document(row(), gpu=gpu, date=date), tmp_path / f"{gpu}_{date}.json")
+def test_the_latest_result_of_each_gpu_counts(tmp_path):
+    for name, date in (("H200", "2026-01-02"), ("H200", "2026-03-02"), ("A100", "2026-02-02")):
+        runner.write_json(document(row(), gpu=name, date=date), tmp_path / f"{name}_{date}.json")
     assert [(d["gpu"], d["date"]) for d in report.documents(tmp_path)] == [
         ("A100", "2026-02-02"),
         ("H200", "2026-03-02"),
     ]
 
 
-def test_the_section_has_what_was_measured(report):
+def test_the_section_has_what_was_measured():
     other = dict.fromkeys(report.COLUMNS) | {
         "tool": "cuSZ", "dataset": "turbulence@512", "shape": [512, 512, 512], "dtype": "float32", "mode": "rel",
         "eb": 1e-3, "ratio": 5.0, "compress_gbps": 300.0, "decompress_gbps": 200.0, "note": "of its own repository",
@@ -106,17 +90,17 @@ def test_the_section_has_what_was_measured(report):
     assert text.count("turbulence@64") == 3  # speed, latency, kernels
 
 
-def test_the_documentation_is_what_the_files_say(report, tmp_path):
+def test_the_documentation_is_what_the_files_say(tmp_path):
     """docs/performance.md has no figure of a GPU that is not in the results."""
     path = tmp_path / "performance.md"
-    shutil.copy(report.DOCS, path)
+    shutil.copy(runner.DOCS, path)
     report.write_docs(path)
-    assert path.read_text() == report.DOCS.read_text(), "run scripts/bench/gpu.py --docs"
+    assert path.read_text() == runner.DOCS.read_text(), "run scripts/bench/gpu.py --docs"
     if not list(report.RESULTS.glob("*.json")):
         assert report.NOT_MEASURED in path.read_text()
 
 
-def test_a_file_without_markers_is_refused(report, tmp_path):
+def test_a_file_without_markers_is_refused(tmp_path):
     (tmp_path / "a.md").write_text("nothing")
     with pytest.raises(ValueError, match="no lines"):
         report.write_docs(tmp_path / "a.md")
@@ -125,7 +109,7 @@ def test_a_file_without_markers_is_refused(report, tmp_path):
 # -------------------------------------------------------------------------------------------------------- resources
 
 
-def test_what_the_compiler_says(resources):
+def test_what_the_compiler_says():
     first, second = resources.parse(PTXAS)
     assert (first["registers"], first["spills"], first["stack"], first["static_shared"]) == (80, 16, 8, 24)
     assert (second["registers"], second["spills"], second["architecture"]) == (32, 0, 90)
@@ -136,11 +120,11 @@ def test_what_the_compiler_says(resources):
         ("piece_kernel", "", 8),
     ]
     assert resources.spilling({"rows": rows}) == ["compress_kernel<float> (sm_90)"]
-    with pytest.raises(resources.CompilerError, match="does not launch compress_kernel<float>"):
+    with pytest.raises(runner.Failure, match="does not launch compress_kernel<float>"):
         resources.joined([first, second], {90: launches[1:]})
 
 
-def test_kernels_that_are_launched_differently_by_architecture(resources):
+def test_kernels_that_are_launched_differently_by_architecture():
     rows = [{"kernel": READING, "architecture": n, "registers": 60, "static_shared": 0} for n in (80, 90)]
     launches = {
         n: [(READING, "2 axes halved", threads, shared)]
@@ -160,13 +144,13 @@ def test_kernels_that_are_launched_differently_by_architecture(resources):
         (16, 32, 0, 8),  # no more are asked for
     ],
 )
-def test_blocks_of_a_processor(resources, registers, threads, shared, blocks):
+def test_blocks_of_a_processor(registers, threads, shared, blocks):
     figures = {"architecture": 90, "registers": registers, "static_shared": 0}
     assert resources.resident_blocks(figures, threads, shared) == blocks
     assert resources.resident_blocks({**figures, "architecture": 77}, threads, shared) is None
 
 
-def test_the_table_has_every_kernel(resources):
+def test_the_table_has_every_kernel():
     figures = json.loads(resources.FIGURES.read_text())
     sources = {path.name: path.read_text() for path in resources.sources(resources.CORE)}
     assert {"kernels.cu", "rans_model.cu", "spline_kernels.cu"} <= sources.keys()
@@ -177,7 +161,7 @@ def test_the_table_has_every_kernel(resources):
         assert found == written
 
 
-def test_no_kernel_spills_registers(resources):
+def test_no_kernel_spills_registers():
     """No others than are known to."""
     spilling = resources.spilling(json.loads(resources.FIGURES.read_text()))
     assert set(spilling) <= KNOWN_TO_SPILL
@@ -193,10 +177,10 @@ KNOWN_TO_SPILL = {
 
 
 @pytest.mark.long
-def test_no_kernel_spills_when_it_is_compiled(resources):
+def test_no_kernel_spills_when_it_is_compiled():
     try:
         resources.find_nvcc()
-    except resources.CompilerError as error:
+    except runner.Failure as error:
         pytest.skip(str(error))
     figures = resources.measure([90])
     assert set(resources.spilling(figures)) <= KNOWN_TO_SPILL
@@ -205,27 +189,27 @@ def test_no_kernel_spills_when_it_is_compiled(resources):
 # -------------------------------------------------------------------------------------------------------------- gpu
 
 
-def test_without_a_gpu_it_says_so(gpu, capsys):
+def test_without_a_gpu_it_says_so(capsys):
     if "cuda" in support.BACKENDS:
         pytest.skip("there is a CUDA device")
     assert gpu.main(["turbulence@16"]) == 1
     assert capsys.readouterr().err.startswith("error: there is no GPU to measure: ")
 
 
-def test_fields_are_kept(gpu, tmp_path):
+def test_fields_are_kept(tmp_path):
     first = gpu.load("turbulence@16", tmp_path)
-    assert (first.x.shape, first.x.dtype) == ((16, 16, 16), np.float32)
+    assert (first.x.shape, first.x.dtype) == ((16, 16, 16), support.F32)
     assert (tmp_path / "turbulence@16.npy").exists()
     assert support.same_bits(gpu.load("turbulence@16", tmp_path).x, first.x)
     assert gpu.load("flux@20", None).x.shape == (20, 40)
     for name in ("turbulence", "nothing@16", "turbulence@x"):
-        with pytest.raises(gpu.BenchError, match="nor a generated field"):
+        with pytest.raises(runner.Failure, match="nor a generated field"):
             gpu.load(name, None)
 
 
 @pytest.mark.parametrize("dtype", support.DTYPES, ids=str)
 @pytest.mark.parametrize("fill", [None, 1e20])
-def test_quality_is_that_of_the_exact_comparison(gpu, dtype, fill):
+def test_quality_is_that_of_the_exact_comparison(dtype, fill):
     """With numpy in place of CuPy."""
     from comparison import measure
 

@@ -1,17 +1,11 @@
 """`scripts/bench/gpu_counts.py`: what it adds up, its model, what it shows, and when it fails."""
 
-from pathlib import Path
-
+import commits
+import gpu_counts as counts
 import pytest
+import runner
 
-SCRIPT = Path(__file__).parents[2] / "scripts/bench/gpu_counts.py"
 NAME = "_ZN4cusz4cuda15compress_kernelIfNS0_8PipelineEEvNS0_17CompressArgumentsIT_EE"
-
-
-@pytest.fixture
-def counts(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    return pytest.importorskip("gpu_counts")
 
 
 def launch(**changes):
@@ -30,15 +24,15 @@ REGISTERS = [
 ]
 
 
-def kernel(counts, **changes):
+def kernel(**changes):
     return counts.summed([launch(**changes)], 100, REGISTERS)
 
 
-def of_row(counts, made, field="waves f32"):
+def of_row(made, field="waves f32"):
     return {counts.Row(field, "lorenzo", "compress", "compress_kernel<float>"): made}
 
 
-def test_launches_of_a_kernel_are_added_up(counts):
+def test_launches_of_a_kernel_are_added_up():
     second = launch(grid=[8, 1, 1], chain_longest=70)
     found = counts.summed([launch(), second], 100, REGISTERS)
     assert (found.blocks, found.block_threads, found.threads, found.warp_instructions) == (8, 256, 640, 20)
@@ -57,7 +51,7 @@ def test_launches_of_a_kernel_are_added_up(counts):
     assert found.compared == pytest.approx(wanted)
 
 
-def test_kernels_are_told_apart_by_name_and_type(counts):
+def test_kernels_are_told_apart_by_name_and_type():
     double = launch(kernel=NAME.replace("IfNS", "IdNS"))
     found = counts.by_kernel([launch(), double, launch()])
     assert {name: len(launches) for name, launches in found.items()} == {
@@ -75,19 +69,19 @@ def test_kernels_are_told_apart_by_name_and_type(counts):
         ("latency", {"chain_sum": 10**8}),
     ],
 )
-def test_the_longest_limit_binds(counts, which, changes):
+def test_the_longest_limit_binds(which, changes):
     processor = counts.Processor(90, 100, 2.0, 1000)
-    made = kernel(counts, **changes)
+    made = kernel(**changes)
     all_limits = counts.limits("k", made, processor)
     seconds, binding = counts.modelled("k", made, processor)
     assert binding == which
     assert seconds == all_limits[which] == max(all_limits.values())
 
 
-def test_what_each_limit_is(counts, monkeypatch):
+def test_what_each_limit_is(monkeypatch):
     monkeypatch.setattr(counts, "MODEL_VALUES", 200)  # twice the field
     processor = counts.Processor(90, 100, 2.0, 1000)  # half a nanosecond a cycle
-    assert counts.limits("k", kernel(counts), processor) == pytest.approx(
+    assert counts.limits("k", kernel(), processor) == pytest.approx(
         {
             "issue": 2 * 10 / 4 / 100 * 0.5e-9,
             "shared": 2 * 6 / 100 * 0.5e-9,
@@ -95,14 +89,14 @@ def test_what_each_limit_is(counts, monkeypatch):
             "latency": 2 * 640 / (100 * 24) * 0.5e-9,
         }
     )
-    alone = counts.limits("k", kernel(counts, grid=[1, 1, 1]), processor)  # one block: no more for a larger field
+    alone = counts.limits("k", kernel(grid=[1, 1, 1]), processor)  # one block: no more for a larger field
     assert alone["issue"] == pytest.approx(10 / 4 * 0.5e-9)
     assert alone["latency"] == pytest.approx(90 * 0.5e-9)
     unknown = counts.Processor(70, 100, 2.0, 1000)
-    assert counts.modelled("k", kernel(counts), unknown) == (float("inf"), "latency")
+    assert counts.modelled("k", kernel(), unknown) == (float("inf"), "latency")
 
 
-def test_kernels_that_do_the_same_for_any_field(counts):
+def test_kernels_that_do_the_same_for_any_field():
     processor = counts.Processor(90, 100, 2.0, 1000)
     made = counts.summed([launch(), launch(chain_longest=70)], 100, REGISTERS)
     assert counts.limits("model_kernel", made, processor) == pytest.approx(
@@ -115,10 +109,10 @@ def test_kernels_that_do_the_same_for_any_field(counts):
     )
 
 
-def test_a_larger_field_is_counted_in_fewer_tiles(counts):
+def test_a_larger_field_is_counted_in_fewer_tiles():
     assert [counts.sample_rate(2**n) for n in (10, 18, 19, 21, 22, 27)] == [1, 1, 2, 8, 16, 16]
     processor = counts.PROCESSORS["H100"]
-    made = kernel(counts)._replace(values=2**19)
+    made = kernel()._replace(values=2**19)
     plain, sampled = (counts.limits(name, made, processor) for name in ("range_kernel", "count_kernel<float>"))
     assert plain == pytest.approx({name: 8 * seconds for name, seconds in sampled.items()})
 
@@ -127,8 +121,8 @@ def test_a_larger_field_is_counted_in_fewer_tiles(counts):
     ("now", "options", "status"),
     [(1020, [], 0), (1025, [], 1), (500, [], 0), (1025, ["--limit=3"], 0), (1005, ["--limit=0"], 1)],
 )
-def test_more_than_the_limit_fails(counts, monkeypatch, capsys, now, options, status):
-    sides = [of_row(counts, kernel(counts, warp_instructions=n)) for n in (1000, now)]
+def test_more_than_the_limit_fails(monkeypatch, capsys, now, options, status):
+    sides = [of_row(kernel(warp_instructions=n)) for n in (1000, now)]
     monkeypatch.setattr(counts, "count_all", lambda *_: sides)
     assert counts.main(options) == status
     shown = capsys.readouterr()
@@ -138,30 +132,30 @@ def test_more_than_the_limit_fails(counts, monkeypatch, capsys, now, options, st
     )
 
 
-def test_kernels_of_one_side_are_shown_and_do_not_fail(counts, monkeypatch, capsys):
-    other = {counts.Row("waves f32", "spline", "compress", "new_kernel"): kernel(counts)}
-    monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(counts, kernel(counts)), other])
+def test_kernels_of_one_side_are_shown_and_do_not_fail(monkeypatch, capsys):
+    other = {counts.Row("waves f32", "spline", "compress", "new_kernel"): kernel()}
+    monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(kernel()), other])
     assert counts.main([]) == 0
     out = capsys.readouterr().out
     assert "compress_kernel<float> | gone" in out
     assert "new_kernel | new" in out
 
 
-def test_commits_without_kernels_of_the_spline_pipeline(counts):
+def test_commits_without_kernels_of_the_spline_pipeline():
     both = ["lorenzo", "spline"]
     assert counts.known_predictors(both, ".entry _ZN4cusz4cuda19write_spline_kernelIfEE(") == both
     assert counts.known_predictors(both, ".entry _ZN4cusz4cuda12piece_kernelE(") == ["lorenzo"]
     assert counts.known_predictors(["spline"], "") == []
 
 
-def test_kernels_of_a_call_are_added_up(counts, monkeypatch, capsys):
+def test_kernels_of_a_call_are_added_up(monkeypatch, capsys):
     rows = {
-        **of_row(counts, kernel(counts, warp_instructions=1000)),
+        **of_row(kernel(warp_instructions=1000)),
         counts.Row("waves f32", "spline", "compress", "model_kernel"): counts.summed(
             [launch(kernel="other", warp_instructions=300)] * 4, 100, REGISTERS
         ),
-        counts.Row("waves f32", "spline", "compress", "write_kernel"): kernel(counts, warp_instructions=1300),
-        counts.Row("waves f32", "spline", "decompress", "read_kernel"): kernel(counts),
+        counts.Row("waves f32", "spline", "compress", "write_kernel"): kernel(warp_instructions=1300),
+        counts.Row("waves f32", "spline", "decompress", "read_kernel"): kernel(),
     }
     monkeypatch.setattr(counts, "count_all", lambda *_: [rows])
     assert counts.main(["--alone", "abc"]) == 0
@@ -178,7 +172,7 @@ def test_kernels_of_a_call_are_added_up(counts, monkeypatch, capsys):
 SPLINE_NAME = "_ZN4cusz4cuda19write_spline_kernelIfLNS_9TileShapeE3EEEvNS0_20SplineWriteArgumentsIT_EE"
 
 
-def test_halved_axes(counts):
+def test_halved_axes():
     assert counts.halved_axes(SPLINE_NAME) == 3
     assert counts.halved_axes(SPLINE_NAME.replace("kernelIf", "kernelId").replace("E3E", "E1E")) == 1
     assert counts.halved_axes("_ZN4cusz4cuda19patch_spline_kernelIfEEvNS0_19SplineReadArgumentsIT_EE") == 0
@@ -186,24 +180,24 @@ def test_halved_axes(counts):
     assert counts.halved_axes(NAME.replace("8Pipeline", "9TileShapeE2")) == 0
 
 
-def test_lattices_and_what_is_counted_of_them(counts):
+def test_lattices_and_what_is_counted_of_them():
     assert [counts.lattices(n, 3) for n in (512, 513, 4096, 64**3, 2**27)] == [0, 1, 1, 3, 6]
     assert [counts.lattices(2**27, axes) for axes in (2, 1)] == [9, 18]
     assert counts.counted_share(2**18, 2) == pytest.approx(4 / 3)  # everything
     assert counts.counted_share(2**21, 3) == pytest.approx(1 / 8 + 1 / 7)
     around = 8 / 4 * 12 / 8 * 20 / 16  # points of lattice 1, over those of the tile
     assert counts.counted_share(2**27, 3) == pytest.approx(1 / 32 + around / 32 / 8 + 1 / 7 - 1 / 8)
-    made = kernel(counts)._replace(values=2**21, axes=3)
+    made = kernel()._replace(values=2**21, axes=3)
     processor = counts.PROCESSORS["H100"]
     plain, sampled = (counts.limits(f"{name}_spline_kernel", made, processor)["issue"] for name in ("write", "count"))
     assert plain / sampled == pytest.approx((1 / 8 + 1 / 7) / counts.counted_share(2**27, 3))
 
 
-def test_the_spline_pipeline_waits_for_coarser_lattices(counts, monkeypatch, capsys):
-    large = kernel(counts)._replace(axes=3)
-    alone = kernel(counts, chain_longest=1_980_000)  # a millisecond
+def test_the_spline_pipeline_waits_for_coarser_lattices(monkeypatch, capsys):
+    large = kernel()._replace(axes=3)
+    alone = kernel(chain_longest=1_980_000)  # a millisecond
     rows = {
-        **of_row(counts, kernel(counts)),
+        **of_row(kernel()),
         counts.Row("waves f32", "spline", "compress", "write_spline_kernel<float>"): large,
         counts.Row(counts.ONE_TILE, "spline", "compress", "write_spline_kernel<float>"): alone,
         counts.Row(counts.ONE_TILE, "spline", "compress", "model_kernel"): alone,  # once, not for every lattice
@@ -223,11 +217,11 @@ def test_the_spline_pipeline_waits_for_coarser_lattices(counts, monkeypatch, cap
     assert counts.waiting(rows, call, counts.PROCESSORS["H100"]) == pytest.approx(5e-3)
 
 
-def test_a_small_field_takes_launches_and_chains(counts):
+def test_a_small_field_takes_launches_and_chains():
     launches = [launch(chain_longest=n) for n in (1_980_000, 990_000)]
     twice = counts.summed(launches, 100, REGISTERS)
     assert twice.longest_chains == 2_970_000
-    write = kernel(counts, kernel=SPLINE_NAME, chain_longest=1_980_000)
+    write = kernel(kernel=SPLINE_NAME, chain_longest=1_980_000)
     assert write.axes == 3
 
     def row(field, predictor, name):
@@ -238,7 +232,7 @@ def test_a_small_field_takes_launches_and_chains(counts):
         row(counts.SMALL, "spline", "model_kernel"): twice,
         row(counts.ONE_TILE, "spline", "write_spline_kernel<float>"): write,
         row(counts.ONE_TILE, "spline", "model_kernel"): twice,
-        row(counts.SMALL, "lorenzo", "compress_kernel<float>"): kernel(counts),
+        row(counts.SMALL, "lorenzo", "compress_kernel<float>"): kernel(),
         row(counts.ONE_TILE, "lorenzo", "compress_kernel<float>"): twice,
     }
     spline, lorenzo = counts.small_table(rows).splitlines()[2:]
@@ -248,17 +242,17 @@ def test_a_small_field_takes_launches_and_chains(counts):
     assert lorenzo.split(" | ")[5] == "1502 to 1504 us"
 
 
-def test_blocks_that_need_more_memory_than_a_processor_has(counts):
-    assert kernel(counts, shared_bytes=200_000).warps_of_processor == {90: 8}
+def test_blocks_that_need_more_memory_than_a_processor_has():
+    assert kernel(shared_bytes=200_000).warps_of_processor == {90: 8}
 
 
-def test_a_count_that_was_nothing(counts):
-    assert counts.grown(0, 0) == 0
-    assert counts.grown(0, 1) == float("inf")
+def test_a_count_that_was_nothing():
+    assert commits.change(0, 0) == 0
+    assert commits.change(0, 1) == float("inf")
 
 
-def test_tables_and_files(counts, monkeypatch, capsys, tmp_path):
-    made = of_row(counts, kernel(counts))
+def test_tables_and_files(monkeypatch, capsys, tmp_path):
+    made = of_row(kernel())
     monkeypatch.setattr(counts, "count_all", lambda *_: [made])
     path = tmp_path / "new/counts.json"
     assert counts.main(["--alone", "abc", f"--json={path}"]) == 0
@@ -269,7 +263,7 @@ def test_tables_and_files(counts, monkeypatch, capsys, tmp_path):
     assert counts.read(path) == made
 
 
-def test_lines_of_the_source(counts, monkeypatch, capsys):
+def test_lines_of_the_source(monkeypatch, capsys):
     ptx = """\
 .visible .entry k()
 {
@@ -291,23 +285,23 @@ def test_lines_of_the_source(counts, monkeypatch, capsys):
     assert len(of_two_files) == 2 * (len(sources) + 1)
     lines = counts.by_source({4: 100, 6: 300, 7: 20}, sources)
     assert lines == {"kernels.cu:48": 100, "tile.cuh:27": 320}
-    monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(counts, kernel(counts)._replace(lines=lines))])
+    monkeypatch.setattr(counts, "count_all", lambda *_: [of_row(kernel()._replace(lines=lines))])
     assert counts.main(["--alone", "--lines=1"]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if "`" in line]
     assert shown == ["| waves f32 | lorenzo | compress | compress_kernel<float> | `tile.cuh:27` | 3.20 |"]
 
 
-def test_failures_say_what_to_do(counts, monkeypatch, capsys):
+def test_failures_say_what_to_do(monkeypatch, capsys):
     def fail(*_):
-        raise counts.gpu_resources.CompilerError("nvcc was not found")
+        raise runner.Failure("nvcc was not found")
 
     monkeypatch.setattr(counts, "count_all", fail)
     assert counts.main([]) == 2
     assert "nvcc was not found" in capsys.readouterr().err
 
 
-def test_a_kernel_that_fits_no_multiprocessor_as_it_was_counted(counts):
-    made = kernel(counts)._replace(warps_of_processor={90: 8})
-    table = counts.times_table(of_row(counts, made))
+def test_a_kernel_that_fits_no_multiprocessor_as_it_was_counted():
+    made = kernel()._replace(warps_of_processor={90: 8})
+    table = counts.times_table(of_row(made))
     assert table.count("does not fit as it was counted") == 1  # an A100
     assert table.count(" GB/s: ") == 2

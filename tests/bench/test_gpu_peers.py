@@ -3,6 +3,7 @@
 tests/simt/test_gpu_tests.py runs the whole of it, with the emulator's device.
 """
 
+import dataclasses
 import json
 import shutil
 import stat
@@ -10,32 +11,15 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import gpu_peers as peers
+import gpu_peers_build as build
+import gpu_report as report
 import numpy as np
 import pytest
+import runner
 
+import gpu
 import support
-
-SCRIPTS = Path(__file__).parents[2] / "scripts/bench"
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-
-
-@pytest.fixture
-def peers(scripts):
-    return pytest.importorskip("gpu_peers")
-
-
-@pytest.fixture
-def build(scripts):
-    return pytest.importorskip("gpu_peers_build")
-
-
-@pytest.fixture
-def report(scripts):
-    return pytest.importorskip("gpu_report")
 
 
 def beside(tool, ratio, speed, **changes):
@@ -72,15 +56,15 @@ def document(*rows, **changes):
         ((1, 1, 7), (1, 1, 7), 1),
     ],
 )
-def test_what_peers_take_a_field_for(peers, shape, extents, dimensions):
+def test_what_peers_take_a_field_for(shape, extents, dimensions):
     assert (peers.extents_of(shape), peers.dimensions_of(shape)) == (extents, dimensions)
 
 
-def test_names_of_fields(peers, tmp_path):
+def test_names_of_fields(tmp_path):
     spec = peers.parse_field("particles_x@8x3_f64")
     assert (spec.label, spec.dtype, spec.dimensions()) == ("particles_x@8x3", "float64", 1)
     x, single = peers.load(spec, None).x, peers.load(peers.parse_field("particles_x@8"), None).x
-    assert (x.shape, x.dtype, single.dtype) == ((3 * 512,), np.float64, np.float32)
+    assert (x.shape, x.dtype, single.dtype) == ((3 * 512,), support.F64, support.F32)
     assert np.array_equal(x[512:1024], single + np.float32(8))
     again = peers.load(peers.parse_field("particles_vx@8x2"), None).x
     assert support.same_bits(again[:512], again[512:])
@@ -91,12 +75,12 @@ def test_names_of_fields(peers, tmp_path):
     own = peers.parse_field(str(tmp_path / "own.npy"))
     assert (own.label, own.dtype, own.dimensions()) == ("own", "float64", 2)
     for word in ("turbulence", "nothing@16", "turbulence@0", "particles_x@8x0", "turbulence@16x2"):
-        with pytest.raises(peers.BenchError):
+        with pytest.raises(runner.Failure):
             peers.parse_field(word)
 
 
 @pytest.mark.parametrize("relative", [1e-2, 1e-3, 1e-4, 0.3, 0.5])
-def test_the_bound_is_the_largest_f32_that_is_not_above(peers, relative):
+def test_the_bound_is_the_largest_f32_that_is_not_above(relative):
     x = np.array([-1.5, np.nan, 0.25, np.inf, 6.5], np.float32)
     eb = peers.absolute_bound(np, x, relative)
     assert eb == np.float32(eb)
@@ -105,7 +89,7 @@ def test_the_bound_is_the_largest_f32_that_is_not_above(peers, relative):
     assert peers.absolute_bound(np, np.ones(3, np.float32), relative) == 0
 
 
-def test_the_plan_needs_no_gpu(peers, build, monkeypatch, tmp_path, capsys):
+def test_the_plan_needs_no_gpu(monkeypatch, tmp_path, capsys):
     for name in build.RECIPES:
         (tmp_path / name).mkdir()
     monkeypatch.setattr(build, "version_of", lambda recipe, folder: "1")
@@ -142,19 +126,19 @@ def test_the_plan_needs_no_gpu(peers, build, monkeypatch, tmp_path, capsys):
         (["--dry-run"], "has none of them:\n    cuSZ    https://github.com/szcompressor/cuSZ d3cde38aec71\n"),
     ],
 )
-def test_what_is_wrong_is_said(peers, tmp_path, capsys, words, message):
+def test_what_is_wrong_is_said(tmp_path, capsys, words, message):
     assert peers.main(["--peers", str(tmp_path), *words]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_a_folder_is_needed(peers, tmp_path, capsys):
+def test_a_folder_is_needed(tmp_path, capsys):
     assert peers.main(["--peers", str(tmp_path / "none")]) == 1
     assert "there is no folder" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         peers.main([])
 
 
-def test_without_a_gpu(peers, build, tmp_path, capsys):
+def test_without_a_gpu(tmp_path, capsys):
     if "cuda" in support.BACKENDS:
         pytest.skip("there is a CUDA device")
     for name in build.RECIPES:
@@ -172,10 +156,10 @@ def gpu_device():
 # ------------------------------------------------------------------------------------------------------------- build
 
 
-def test_what_is_needed_is_copied_and_known(build, tmp_path):
+def test_what_is_needed_is_copied_and_known(tmp_path):
     recipe = build.Recipe("A", "https://a", "0123456789abcdef", "", ("src", "one.h"), {"a": ("src/a.cu",)})
     folder = tmp_path / "A"
-    with pytest.raises(build.BuildError, match="no checkout of https://a"):
+    with pytest.raises(runner.Failure, match="no checkout of https://a"):
         build.digest_of(recipe, folder)
     (folder / "src/deep").mkdir(parents=True)
     for name in ("src/a.cu", "src/deep/b.cuh", "one.h", "not.needed"):
@@ -186,7 +170,7 @@ def test_what_is_needed_is_copied_and_known(build, tmp_path):
     digest = build.digest_of(recipe, folder)
     assert build.digest_of(recipe, tmp_path / "copy") == digest
     assert build.version_of(recipe, folder) == f"sources {digest}"
-    tried = build.dataclasses.replace(recipe, digest=digest)
+    tried = dataclasses.replace(recipe, digest=digest)
     assert build.version_of(tried, tmp_path / "copy") == "0123456789ab"
 
     before = (tmp_path / "copy/one.h").stat().st_mtime_ns
@@ -197,7 +181,7 @@ def test_what_is_needed_is_copied_and_known(build, tmp_path):
     assert build.version_of(tried, folder).startswith("sources ")
 
 
-def test_the_programs_that_tools_run_are_built(peers, build):
+def test_the_programs_that_tools_run_are_built():
     for tool in peers.TOOLS:
         programs = set(tool.recipe.programs)
         if tool.program is not None:
@@ -214,7 +198,7 @@ def test_the_programs_that_tools_run_are_built(peers, build):
         assert len(recipe.digest) == 16
 
 
-def test_ninja_is_told_of_every_source_once(build, tmp_path):
+def test_ninja_is_told_of_every_source_once(tmp_path):
     text = build.ninja_file([*build.RECIPES.values()], tmp_path / "a b", "/bin/nvcc", "90")
     lines = text.splitlines()
     assert lines[1].endswith("-arch=sm_90")
@@ -225,11 +209,11 @@ def test_ninja_is_told_of_every_source_once(build, tmp_path):
         for recipe in build.RECIPES.values() for sources in recipe.programs.values()
     )  # fmt: skip
     assert "a$ b/FSZ/fsz: link " in text
-    with pytest.raises(build.BuildError, match="cannot be in a path"):
+    with pytest.raises(runner.Failure, match="cannot be in a path"):
         build.ninja_file([build.FSZ], tmp_path / 'a"b', "/bin/nvcc", "90")
 
 
-def test_what_does_not_compile_is_named(build, tmp_path, monkeypatch):
+def test_what_does_not_compile_is_named(tmp_path, monkeypatch):
     if not shutil.which("ninja"):
         pytest.skip("ninja is not here")
     (tmp_path / "bin").mkdir()
@@ -250,7 +234,7 @@ def test_what_does_not_compile_is_named(build, tmp_path, monkeypatch):
 # ------------------------------------------------------------------------------------------------------------- peers
 
 
-def test_what_programs_print(peers):
+def test_what_programs_print():
     good = 'its own words\n{"archive_bytes": 1000, "compress_us": [3.0, 1.0, 2.5], "decompress_us": [4.0, 8.0]}\n'
     assert peers.parse_adapter(good) == peers.Measured(1000, 2.5, 6.0, 3)
     for bad in ("", "nothing", '{"archive_bytes": 1}', '{"archive_bytes": 1, "compress_us": [], "decompress_us": []}',
@@ -259,7 +243,7 @@ def test_what_programs_print(peers):
             peers.parse_adapter(bad)
 
     runs = "\n".join(f"lc comp ecltime, {0.001 * n:12.9f}" for n in (900, 800, 3, 1, 2))
-    assert peers.parse_pfpl(f"PFPL GPU\n{runs}\nencoded size: 7 bytes\n", "comp") == (pytest.approx(2000), 3)
+    assert peers.parse_pfpl(f"PFPL GPU\n{runs}\nencoded size: 7 bytes\n", "comp") == pytest.approx((2000, 3))
     with pytest.raises(peers.PeerError, match="no times: lc comp ecltime"):
         peers.parse_pfpl(runs, "decomp")
 
@@ -278,27 +262,27 @@ class Array(np.ndarray):
 
 
 @pytest.fixture
-def case(peers, tmp_path):
+def case(tmp_path):
     x = support.smooth((6, 20, 30), np.dtype(np.float32))
     x.tofile(tmp_path / "field.raw")
     return x.view(Array), peers.Case(tmp_path / "field.raw", tmp_path / "decoded.raw", "float32", x.shape, 0.25, 3)
 
 
-def tool(peers, build, **changes):
+def tool(**changes):
     recipe = build.Recipe("Own", "", "", "", (), {})
     return peers.Tool("Own", recipe, "own", **changes)
 
 
-def measured(peers, build, case, code, tmp_path, **changes):
+def measured(case, code, tmp_path, **changes):
     program(tmp_path / "Own/own", code)
     cupy = SimpleNamespace(**vars(np) | {"asarray": lambda x: x.view(Array)})
-    return peers.measured_row(cupy, tool(peers, build, **changes), "v", case[0], case[1], tmp_path)
+    return peers.measured_row(cupy, tool(**changes), "v", case[0], case[1], tmp_path)
 
 
 RESULT = 'print(\'{"archive_bytes": 4800, "compress_us": [2, 2, 2], "decompress_us": [1, 1, 1]}\')'
 
 
-def test_a_peer_is_measured_and_checked(peers, build, report, case, tmp_path):
+def test_a_peer_is_measured_and_checked(case, tmp_path):
     code = f"""
 import sys
 import numpy as np
@@ -312,7 +296,7 @@ x.tofile(decoded)
 print("chatter")
 {RESULT}
 """
-    row = measured(peers, build, case, code, tmp_path, variant="plain 1", note="seen")
+    row = measured(case, code, tmp_path, variant="plain 1", note="seen")
     assert set(report.COLUMNS) <= set(row)
     assert (row["ratio"], row["compress_gbps"], row["decompress_gbps"]) == (3.0, 7.2, 14.4)
     assert (row["violations"], row["note"], row["repeat"]) == (2, "seen", 3)
@@ -332,12 +316,12 @@ print("chatter")
          "FAILED: it says that it took no time or no bytes"),
     ],
 )  # fmt: skip
-def test_a_peer_that_fails_costs_its_row_alone(peers, build, case, tmp_path, monkeypatch, code, message):
+def test_a_peer_that_fails_costs_its_row_alone(case, tmp_path, monkeypatch, code, message):
     if "sleep" in code:
         call = peers.call
         monkeypatch.setattr(peers, "call", lambda command: call(command, 0.5))
     case[1].decoded.write_text("of an earlier peer")
-    row = measured(peers, build, case, code, tmp_path)
+    row = measured(case, code, tmp_path)
     assert row["note"].startswith(message)
     assert [row[name] for name in ("ratio", "psnr", "violations", "compress_gbps")] == [None] * 4
 
@@ -345,7 +329,7 @@ def test_a_peer_that_fails_costs_its_row_alone(peers, build, case, tmp_path, mon
 # ------------------------------------------------------------------------------------------------------------ report
 
 
-def test_the_tables(report):
+def test_the_tables():
     rows = [
         beside(report.OURS, 6.0, 900.0),
         beside("cuSZ", 3.0, 300.0, violations=5),
@@ -362,13 +346,13 @@ def test_the_tables(report):
     assert "| FZ-GPU | – | – | – | – | – | – | – | FAILED: signal 11: a / b |" in text
 
 
-def test_rows_beside_peers_stay_apart(report, tmp_path):
+def test_rows_beside_peers_stay_apart(tmp_path):
     """They are no rows of gpu.py, and the latest of either are told."""
     own = beside(report.OURS, 6.0, 900.0) | {"note": "", "stages": None}
     del own["rel_eb"]
-    report.write(document(own, date="2026-01-02"), tmp_path / "h200_2026-01-02.json")
+    runner.write_json(document(own, date="2026-01-02"), tmp_path / "h200_2026-01-02.json")
     both = document(beside(report.OURS, 6.0, 901.0), beside("cuSZ", 3.0, 300.0), date="2026-02-02")
-    report.write(both, tmp_path / "h200_2026-02-02.json")
+    runner.write_json(both, tmp_path / "h200_2026-02-02.json")
     assert [d["date"] for d in report.documents(tmp_path)] == ["2026-01-02"]
     assert [d["date"] for d in report.documents(tmp_path, beside=True)] == ["2026-02-02"]
     text = report.section(report.documents(tmp_path), None, report.documents(tmp_path, beside=True))
@@ -377,11 +361,11 @@ def test_rows_beside_peers_stay_apart(report, tmp_path):
     assert "cuSZ" not in report.full(document(own, *both["rows"]))
 
 
-def test_ours_broken_is_an_error_and_a_peer_is_not(peers, build, report, monkeypatch, tmp_path, capsys):
+def test_ours_broken_is_an_error_and_a_peer_is_not(monkeypatch, tmp_path, capsys):
     """Without a device: all rows are there already."""
-    monkeypatch.setattr(peers.gpu, "import_cupy", lambda: np)
+    monkeypatch.setattr(gpu, "import_cupy", lambda: np)
     head = {name: value for name, value in document().items() if name != "rows"}
-    monkeypatch.setattr(peers.gpu, "head", lambda cupy: head)
+    monkeypatch.setattr(gpu, "head", lambda cupy: head)
     monkeypatch.setattr(build, "build", lambda recipes, *rest: {})
     monkeypatch.setattr(build, "version_of", lambda recipe, folder: "1")
     (tmp_path / "FSZ").mkdir()
@@ -389,13 +373,13 @@ def test_ours_broken_is_an_error_and_a_peer_is_not(peers, build, report, monkeyp
     words = ["turbulence@512", "--peers", str(tmp_path), "--json", str(path), "--rel", "1e-3", "--only", "FSZ"]
     for own, peer, status in ((0, 7, 0), (1, 0, 1), (None, 0, 1)):
         rows = [beside(report.OURS, 6.0, 900.0, violations=own), beside("FSZ", 2.0, 9.0, violations=peer)]
-        report.write(document(*rows), path)
+        runner.write_json(document(*rows), path)
         assert peers.main(words) == status
         assert ("error: ours" in capsys.readouterr().err) == bool(status)
     assert len(json.loads(path.read_text())["rows"]) == 2
 
 
-def test_the_documentation_names_the_peers(build, report):
-    text = report.DOCS.read_text()
+def test_the_documentation_names_the_peers():
+    text = runner.DOCS.read_text()
     for recipe in build.RECIPES.values():
         assert f"| {recipe.name} | {recipe.repository} | {recipe.commit[:12]} |" in text

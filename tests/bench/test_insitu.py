@@ -8,32 +8,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import in_ranks
+import insitu
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts/bench/insitu.py"
 
 
-@pytest.fixture
-def in_ranks(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    return pytest.importorskip("in_ranks")
-
-
 @pytest.mark.parametrize("n", [1, 2, 97, 400, 1000, 10_000, 27_000])
-def test_grid_of(in_ranks, n):
+def test_grid_of(n):
     assert math.prod(in_ranks.grid_of(n)) == n
 
 
 @pytest.mark.mpi
 @pytest.mark.long
-def test_a_small_run(in_ranks, tmp_path):
+def test_a_small_run(tmp_path):
     command = [sys.executable, SCRIPT, "--size", "40", "--repeat", "1", "--blocks", "60", "--work", "1", "--json",
                tmp_path / "rows.json", "--tmpfs", tmp_path, "--disk", tmp_path]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [(row["ranks"], row["method"]) for row in rows["write"] if row["where"] == "disk"] == [
-        (ranks, method) for ranks in (1, 2, 4) for method in pytest.importorskip("insitu").METHODS
+        (ranks, method) for ranks in (1, 2, 4) for method in insitu.METHODS
     ]
     for row in rows["write"]:
         assert row["raw_bytes"] == row["ranks"] * 4 * 40**3

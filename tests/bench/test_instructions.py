@@ -7,20 +7,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import instructions
 import pytest
+import runner
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/bench/instructions.py"
 
 
 @pytest.fixture
-def instructions(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    return pytest.importorskip("instructions")
-
-
-@pytest.fixture
-def counted(instructions, monkeypatch):
+def counted(monkeypatch):
     """Sets what was counted, for each side the instructions a value of each function."""
 
     def set_counts(*sides):
@@ -30,7 +26,7 @@ def counted(instructions, monkeypatch):
     return set_counts
 
 
-def test_a_call_is_counted_where_it_arises(instructions):
+def test_a_call_is_counted_where_it_arises():
     text = """\
 version: 1
 events: Ir
@@ -62,7 +58,7 @@ totals: 1004
     ("now", "options", "status"),
     [(102, [], 0), (102.5, [], 1), (50, [], 0), (102.5, ["--limit=3"], 0), (100.5, ["--limit=0"], 1)],
 )
-def test_more_than_the_limit_fails(instructions, counted, capsys, now, options, status):
+def test_more_than_the_limit_fails(counted, capsys, now, options, status):
     counted({"a": 60.0, "b": 40.0}, {"a": 60.0, "b": now - 60.0})
     assert instructions.main(options) == status
     shown = capsys.readouterr()
@@ -70,19 +66,19 @@ def test_more_than_the_limit_fails(instructions, counted, capsys, now, options, 
     assert ("above HEAD: waves, widest, compress" in shown.err) == bool(status)
 
 
-def test_functions_are_the_largest_of_either_side(instructions, counted, capsys):
+def test_functions_are_the_largest_of_either_side(counted, capsys):
     counted({"a": 60.0, "b": 40.0, "c": 1.0}, {"b": 40.0, "new": 50.0})
     assert instructions.main(["--functions=1"]) == 0
     functions = [line.split(" | ")[3:] for line in capsys.readouterr().out.splitlines() if "`" in line]
     assert functions == [["`a`", "60.00", "0.00 |"], ["`new`", "0.00", "50.00 |"]]
 
 
-def test_failures_say_what_to_do(instructions, monkeypatch, capsys, tmp_path):
+def test_failures_say_what_to_do(monkeypatch, capsys, tmp_path):
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         assert instructions.main([]) == 2
         assert "Debian: valgrind" in capsys.readouterr().err
-    with pytest.raises(instructions.Failure, match="git has no library of no-such-commit"):
+    with pytest.raises(runner.Failure, match="git has no library of no-such-commit"):
         instructions.build("no-such-commit", tmp_path)
 
 

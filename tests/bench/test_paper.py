@@ -196,7 +196,7 @@ def test_no_gpu_says_why(paper, monkeypatch):
     gpu = paper.module_of("scripts/bench", "gpu")
 
     def refuse(options):
-        raise gpu.BenchError("there is none")
+        raise gpu.Failure("there is none")
 
     monkeypatch.setattr(gpu, "open_machine", refuse)
     assert paper.gpu_rows([], 3) == ([], {"gpu": None, "gpu_missing": "there is none"})

@@ -7,18 +7,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+import scaling
 
 SCRIPTS = Path(__file__).parents[2] / "scripts/bench"
 SPEEDS = {"ratio": 5.0, "compress": 1e9, "decompress": 2e9}
-
-
-@pytest.fixture
-def scaling(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return pytest.importorskip("scaling")
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -26,7 +20,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_a_stream_takes_what_its_slowest_stage_takes(scaling: Any) -> None:
+def test_a_stream_takes_what_its_slowest_stage_takes() -> None:
     def seconds(rate: float, compressed: bool) -> float:
         return float(scaling.stream_seconds(1e9, rate, SPEEDS, compressed))
 
@@ -34,7 +28,7 @@ def test_a_stream_takes_what_its_slowest_stage_takes(scaling: Any) -> None:
     assert [seconds(rate, True) for rate in (1e8, 1e9)] == [2.0, 1.0]
 
 
-def test_compression_saves_time_up_to_a_bandwidth(scaling: Any) -> None:
+def test_compression_saves_time_up_to_a_bandwidth() -> None:
     even = 4 * SPEEDS["compress"] * (1 - 1 / SPEEDS["ratio"])
     assert scaling.saved(even, 4, SPEEDS) == pytest.approx(1.0)
     assert scaling.saved(even / 2, 4, SPEEDS) > 1 > scaling.saved(even * 2, 4, SPEEDS)
@@ -43,7 +37,7 @@ def test_compression_saves_time_up_to_a_bandwidth(scaling: Any) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.long
-def test_a_small_run(scaling: Any, tmp_path: Path) -> None:
+def test_a_small_run(tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     words = ["--nodes", "1", "2", "--rates", "50", "--size", "32", "--steps", "2", "--repeat", "1", "--json", rows]
     done = run(SCRIPTS / "scaling.py", *words)
