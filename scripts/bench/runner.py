@@ -250,6 +250,11 @@ def table(head: Sequence[object], lines: Iterable[Sequence[object]], numbers: in
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, rule, *lines))
 
 
+def table_of(rows: Sequence[Row]) -> str:
+    """A table of rows that all have the same members, whose names are its head."""
+    return table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
+
+
 def filled(text: str, indent: str = "") -> str:
     """A paragraph in lines of up to 120 characters."""
     options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}

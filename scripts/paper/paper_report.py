@@ -9,7 +9,7 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,13 +148,22 @@ PSNR = {
 NEAR_ZERO = {
     "CLOUDf48": (0, 0, 0, 0, 0, 2.53e-4, 2.05e-3, 2.05e-3, 2.05e-7, 0.892, 0.892, 2.05e-8, 0.885, 0.885),
     "QSNOWf48": (
-        *(0, 0, 1.11e-10, 1.96e-9, 6.34e-9, 6.01e-5, 8.56e-4, 8.56e-4),
-        *(8.56e-8, 0.889, 0.889, 8.56e-9, 0.809, 0.809),
+        0,
+        0,
+        1.11e-10,
+        1.96e-9,
+        6.34e-9,
+        6.01e-5,
+        8.56e-4,
+        8.56e-4,
+        8.56e-8,
+        0.889,
+        0.889,
+        8.56e-9,
+        0.809,
+        0.809,
     ),
-    "baryon_density": (
-        *(5.80e-2, 1.37e-1, 3.22e-1, 5.06e-1, 8.75e-1, 7.42, 1.16e5, 1.16e5),
-        *(11.6, 0.995, 0.995, 1.16, 0.833, 0.844),
-    ),
+    "baryon_density": (0.058, 0.137, 0.322, 0.506, 0.875, 7.42, 1.16e5, 1.16e5, 11.6, 0.995, 0.995, 1.16, 0.833, 0.844),
 }
 NEAR_ZERO_COLUMNS = (
     *("min", "1%", "25%", "50%", "75%", "99%", "max", "range"),
@@ -233,8 +242,8 @@ def zfp_near(rows: Sequence[Row], target: float = 85.0) -> tuple[float, float, i
 # ------------------------------------------------------------------------------------------------------------ Markdown
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    return f"{runner.table(columns, rows)}\n"
+def table(rows: Sequence[Row]) -> str:
+    return f"{runner.table_of(rows)}\n"
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -259,46 +268,30 @@ def decibels(value: float | None) -> str:
     return "–" if value is None else "exact" if math.isinf(value) else f"{value:.2f}"
 
 
+STEPS = ("build tree, ms", "get codebook", "total")
+
+
 def codebook(results: Results) -> str:
-    measured = results.document["codebooks"]
     rows = []
-    for row in measured.get("rows", []):
-        paper = CODEBOOK[row["bins"]]
+    for row in results.document["codebooks"].get("rows", []):
+        bins, tree, book = row["bins"], row["tree_ms"], row["codebook_ms"]
+        pairs = (("paper", CODEBOOK[bins]), ("reference", (tree, book, tree + book)))
         rows.append(
-            [
-                row["bins"],
-                *(f"{p:.2f}" for p in paper),
-                *(f"{row[key]:.2f}" for key in ("tree_ms", "codebook_ms")),
-                f"{row['tree_ms'] + row['codebook_ms']:.2f}",
-                f"{row['symbols']}, {row['widest']}",
-                *(f"{ms:.2f}" for ms in row["engine_ms"].values()),
-                *gpu_book(results, row["bins"]),
-            ]
+            {"bins": bins}
+            | {f"{who}: {name}": f"{ms:.2f}" for who, times in pairs for name, ms in zip(STEPS, times, strict=True)}
+            | {"symbols that occur, longest code": f"{row['symbols']}, {row['widest']}"}
+            | {f"engine, {backend}: whole call, ms": f"{ms:.2f}" for backend, ms in row["engine_ms"].items()}
+            | gpu_book(results, bins)
         )
-    backends = list(measured["rows"][0]["engine_ms"]) if rows else []
-    columns = [
-        *("bins", "paper: build tree, ms", "paper: get codebook", "paper: total"),
-        *(
-            "reference: build tree, ms",
-            "reference: get codebook",
-            "reference: total",
-            "symbols that occur, longest code",
-        ),
-        *(f"engine, {name}: whole call, ms" for name in backends),
-        *gpu_book_columns(results),
-    ]
-    return table(columns, rows)
+    return table(rows)
 
 
-def gpu_book_columns(results: Results) -> list[str]:
-    return ["engine, GPU: codebook kernel, ms"] if any(row["stages"] for row in results.document["gpu"]) else []
-
-
-def gpu_book(results: Results, bins: int) -> list[str]:
-    if not gpu_book_columns(results):
-        return []
-    found = [row["stages"] for row in results.document["gpu"] if row["bins"] == bins and row["stages"]]
-    return [f"{found[0]['make_book'] / 1e3:.3f}" if found and "make_book" in found[0] else "–"]
+def gpu_book(results: Results, bins: int) -> Row:
+    staged = [row for row in results.document["gpu"] if row["stages"]]
+    if not staged:
+        return {}
+    found = [row["stages"]["make_book"] for row in staged if row["bins"] == bins and "make_book" in row["stages"]]
+    return {"engine, GPU: codebook kernel, ms": f"{found[0] / 1e3:.3f}" if found else "–"}
 
 
 def words(results: Results) -> str:
@@ -310,32 +303,32 @@ def words(results: Results) -> str:
         wide = stage(both, ["encode64"]) if both else None
         narrow = stage(both, ["encode32"]) if both else None
         rows.append(
-            [
-                dataset,
-                number(paper64, 4),
-                number(paper32, 4),
-                f"{paper32 / paper64:.2f}",
-                number(wide),
-                number(narrow),
-                f"{narrow / wide:.2f}" if wide and narrow else "–",
-                max(row["reference"]["widest"] for row in fields),
-                f"{len(both)} of {len(fields)}",
-            ]
+            {
+                "dataset": dataset,
+                "paper: 64-bit, GB/s": number(paper64, 4),
+                "paper: 32-bit": number(paper32, 4),
+                "paper: 32 over 64": f"{paper32 / paper64:.2f}",
+                "reference: 64-bit, GB/s": number(wide),
+                "reference: 32-bit": number(narrow),
+                "reference: 32 over 64": f"{narrow / wide:.2f}" if wide and narrow else "–",
+                "longest code, bits": max(row["reference"]["widest"] for row in fields),
+                "fields that fit 32 bits": f"{len(both)} of {len(fields)}",
+            }
         )
-    columns = [
-        *("dataset", "paper: 64-bit, GB/s", "paper: 32-bit", "paper: 32 over 64"),
-        *("reference: 64-bit, GB/s", "reference: 32-bit", "reference: 32 over 64"),
-        *("longest code, bits", "fields that fit 32 bits"),
-    ]
-    return table(columns, rows)
+    return table(rows)
+
+
+RATE_COLUMNS = (
+    *("dataset", "", "bits per value", "ratio", "PSNR, dB"),
+    *("zfp: bits", "zfp: ratio", "zfp: PSNR, dB", "zfp's bits over ours"),
+)
 
 
 def rates(results: Results) -> str:
     rows: list[list[object]] = []
     for dataset in results.datasets:
         if paper := RATES.get(dataset):
-            bits, ratio, psnr, zbits, zratio, zpsnr = paper
-            rows.append([dataset, "paper", bits, ratio, psnr, zbits, zratio, zpsnr, f"{zbits / bits:.2f}"])
+            rows.append([dataset, "paper", *paper, f"{paper[3] / paper[0]:.2f}"])
         fields = results.of(dataset)
         near = zfp_near(fields)
         zfp = ["–"] * 3 if near is None else [f"{near[0]:.2f}", f"{32 / near[0]:.1f}", f"{near[1]:.1f}"]
@@ -344,11 +337,7 @@ def rates(results: Results) -> str:
             psnr = reference.mean_psnr([row[key]["psnr"] for row in fields])
             factor = "–" if near is None else f"{near[0] / rate:.2f}"
             rows.append([dataset, name, f"{rate:.2f}", f"{32 / rate:.1f}", f"{psnr:.1f}", *zfp, factor])
-    columns = [
-        *("dataset", "", "bits per value", "ratio", "PSNR, dB"),
-        *("zfp: bits", "zfp: ratio", "zfp: PSNR, dB", "zfp's bits over ours"),
-    ]
-    return table(columns, rows)
+    return f"{runner.table(RATE_COLUMNS, rows)}\n"
 
 
 def chunks(results: Results) -> str:
@@ -361,41 +350,30 @@ def chunks(results: Results) -> str:
             chunk = f"2^{int(math.log2(row['chunk']))}"
             rows.append([dataset, "reference", chunk, f"{row['threads']:.1e}", *speeds, percent(row["overhead"])])
     columns = ["dataset", "", "chunk", "threads", "deflate, GB/s", "inflate, GB/s", "lost at chunks' ends"]
-    return table(columns, rows)
+    return f"{runner.table(columns, rows)}\n"
 
 
 def breakdown(results: Results) -> str:
     rows: list[list[object]] = []
     for dataset in results.datasets:
         fields = results.of(dataset)
-        quantise, counting, book, coding, kernel, _, decode, back, unkernel = CUSZ[dataset]
-        rows.append(
-            [dataset, "paper: cuSZ, V100", quantise, counting, f"{book:.2f}", coding, kernel, decode, back, unkernel]
-        )
+        paper = [*CUSZ[dataset][:5], *CUSZ[dataset][6:]]
+        paper[2] = f"{paper[2]:.2f}"
+        rows.append([dataset, "paper: cuSZ, V100", *paper])
         sz = [number(mb / 1e3) for mb in CPU_SZ[dataset]]
         rows.append(["", "paper: CPU-SZ", sz[0], "–", "–", *sz[1:]])
         if dataset in CUZFP:
-            rows.append(["", "paper: cuZFP, V100", *["–"] * 4, CUZFP[dataset][0], "–", "–", CUZFP[dataset][1]])
+            rows.append(whole_call("paper: cuZFP, V100", CUZFP[dataset]))
 
-        packing = sum(r["reference"]["seconds"][n] for r in fields for n in (encoding(r), "deflate"))
-        coding = sum(4 * values_of(r) for r in fields) / packing / 1e9
-        seconds = [r["reference"]["seconds"] for r in fields]
+        seconds = [{**r["reference"]["seconds"], "encode": r["reference"]["seconds"][encoding(r)]} for r in fields]
+
+        def gbps(*names: str, of: Sequence[Row] = fields, seconds: Sequence[Row] = seconds) -> str:
+            return number(sum(4 * values_of(r) for r in of) / sum(s[n] for s in seconds for n in names) / 1e9)
+
         book = mean(1e3 * (s["tree"] + s["codebook"]) for s in seconds)
-        one_way = sum(s[n] for s, r in zip(seconds, fields, strict=True) for n in (*FORWARD, encoding(r)))
-        rows.append(
-            [
-                "",
-                "reference, NumPy",
-                number(stage(fields, ["quantise"])),
-                number(stage(fields, ["histogram"])),
-                f"{book:.2f}",
-                number(coding),
-                number(sum(4 * values_of(r) for r in fields) / one_way / 1e9),
-                number(stage(fields, ["inflate"])),
-                number(stage(fields, ["reverse"])),
-                number(stage(fields, ["inflate", "reverse"])),
-            ]
-        )
+        forward = [gbps("quantise"), gbps("histogram"), f"{book:.2f}", gbps("encode", "deflate"), gbps(*FORWARD)]
+        backward = [gbps("inflate"), gbps("reverse"), gbps("inflate", "reverse")]
+        rows.append(["", "reference, NumPy", *forward, *backward])
         for key, engine in results.engines.items():
             for name, prefix in (("1 thread", ""), (f"{results.head['threads']} threads", "threads_")):
                 if f"{prefix}compress_gbps" in fields[0][key]:
@@ -403,29 +381,32 @@ def breakdown(results: Results) -> str:
                         number(throughput(row[key][f"{prefix}{what}_gbps"] for row in fields))
                         for what in ("compress", "decompress")
                     ]
-                    rows.append(["", f"{engine}, CPU, {name}", *["–"] * 4, speeds[0], "–", "–", speeds[1]])
+                    rows.append(whole_call(f"{engine}, CPU, {name}", speeds))
         rows += gpu_breakdown(results, dataset)
-        rows.append(["", "SZ-1.4 here, 1 thread", *["–"] * 4, *peer_speeds([row["sz14"] for row in fields])])
-        near = zfp_near(fields)
-        if near is not None:
-            row = peer_speeds([field["zfp"][near[2]] for field in fields])
-            rows.append(["", f"zfp here, {near[0]:.0f} bits, 1 thread", *["–"] * 4, *row])
+        rows.append(whole_call("SZ-1.4 here, 1 thread", peer_speeds([row["sz14"] for row in fields])))
+        if (near := zfp_near(fields)) is not None:
+            speeds = peer_speeds([field["zfp"][near[2]] for field in fields])
+            rows.append(whole_call(f"zfp here, {near[0]:.0f} bits, 1 thread", speeds))
     columns = [
         *("dataset", "", "predict + quantise", "histogram", "codebook, ms", "coding"),
         *("compression", "decoding", "reversed p + q", "decompression"),
     ]
-    return table(columns, rows)
+    return f"{runner.table(columns, rows)}\n"
 
 
-#: Stages of the reference's compression, but for encoding.
-FORWARD = ("quantise", "histogram", "tree", "codebook", "deflate")
+#: Stages of the reference's compression.
+FORWARD = ("quantise", "histogram", "tree", "codebook", "encode", "deflate")
+
+
+def whole_call(name: str, speeds: Sequence[object]) -> list[object]:
+    """A row without the times of stages."""
+    return ["", name, *["–"] * 4, speeds[0], "–", "–", speeds[1]]
 
 
 def peer_speeds(rows: Sequence[Row]) -> list[str]:
     if errors := [row["error"] for row in rows if "error" in row]:
-        return [errors[0], "–", "–", "–"]
-    speeds = [number(throughput(row[f"{what}_gbps"] for row in rows)) for what in ("compress", "decompress")]
-    return [speeds[0], "–", "–", speeds[1]]
+        return [errors[0], "–"]
+    return [number(throughput(row[f"{what}_gbps"] for row in rows)) for what in ("compress", "decompress")]
 
 
 def gpu_breakdown(results: Results, dataset: str) -> list[list[object]]:
@@ -452,50 +433,45 @@ def qualities(results: Results) -> str:
         fields = results.of(dataset)
         for field in fields:
             known = PSNR[dataset].get(paper_name(field["field"], PSNR[dataset]) or "-")
-            rows.append([dataset, f"`{field['field']}`", *psnr_cells(known), *own_cells([field], results)])
+            rows.append({"dataset": dataset, "field": f"`{field['field']}`", **psnr_cells(known, [field], results)})
         if fields:
-            rows.append([dataset, "average", *psnr_cells(PSNR[dataset][""]), *own_cells(fields, results)])
-    columns = [
-        *("dataset", "field", "paper: SZ-1.4", "paper: cuSZ", "paper: difference"),
-        *("SZ-1.4 here", "reference", "engine", "difference of the engine"),
-        *(["engine, spline"] if results.has_spline else []),
-    ]
-    return table(columns, rows)
+            rows.append({"dataset": dataset, "field": "average", **psnr_cells(PSNR[dataset][""], fields, results)})
+    return table(rows)
 
 
-def psnr_cells(known: tuple[float, float] | None) -> list[str]:
-    return ["–"] * 3 if known is None else [f"{known[0]:.2f}", f"{known[1]:.2f}", f"{known[1] - known[0]:+.2f}"]
-
-
-def own_cells(fields: Sequence[Row], results: Results) -> list[str]:
+def psnr_cells(known: tuple[float, float] | None, fields: Sequence[Row], results: Results) -> Row:
     ours = {key: reference.mean_psnr([row[key]["psnr"] for row in fields]) for key in ("reference", *results.engines)}
     errors = [row["sz14"]["error"] for row in fields if "error" in row["sz14"]]
     sz14 = None if errors else reference.mean_psnr([row["sz14"]["psnr"] for row in fields])
-    difference = "–" if sz14 is None or math.isinf(ours["engine"]) else f"{ours['engine'] - sz14:+.2f}"
-    cells = [errors[0] if errors else decibels(sz14), decibels(ours["reference"]), decibels(ours["engine"]), difference]
-    return cells + ([decibels(ours["spline"])] if results.has_spline else [])
+    return {
+        "paper: SZ-1.4": decibels(known and known[0]),
+        "paper: cuSZ": decibels(known and known[1]),
+        "paper: difference": f"{known[1] - known[0]:+.2f}" if known else "–",
+        "SZ-1.4 here": errors[0] if errors else decibels(sz14),
+        "reference": decibels(ours["reference"]),
+        "engine": decibels(ours["engine"]),
+        "difference of the engine": "–"
+        if sz14 is None or math.isinf(ours["engine"])
+        else f"{ours['engine'] - sz14:+.2f}",
+        **({"engine, spline": decibels(ours["spline"])} if results.has_spline else {}),
+    }
 
 
 def near_zero(results: Results) -> str:
+    def row_of(name: str, where: str, values: Mapping[str, float]) -> Row:
+        cells = {c: percent(values[c]) if c.startswith("within") else number(values[c]) for c in NEAR_ZERO_COLUMNS}
+        return {"field": f"`{name}`", "": where, **cells}
+
     rows = []
     for known, paper in NEAR_ZERO.items():
-        rows.append([f"`{known}`", "paper", *cells_near_zero(paper)])
+        rows.append(row_of(known, "paper", dict(zip(NEAR_ZERO_COLUMNS, paper, strict=True))))
         for field in results.fields:
             if paper_name(field["field"], NEAR_ZERO) == known and field["dataset"] in PSNR:
-                measured = [field["percentiles"][name] for name in NEAR_ZERO_COLUMNS]
-                rows.append([f"`{field['field']}`", "here", *cells_near_zero(measured)])
+                rows.append(row_of(field["field"], "here", field["percentiles"]))
     others = [field for field in results.fields if paper_name(field["field"], NEAR_ZERO) is None]
     for field in sorted(others, key=lambda field: -field["engine"]["psnr"])[:3]:
-        values = [field["percentiles"][name] for name in NEAR_ZERO_COLUMNS]
-        rows.append([f"`{field['field']}`", "here", *cells_near_zero(values)])
-    return table(["field", "", *NEAR_ZERO_COLUMNS], rows)
-
-
-def cells_near_zero(row: Sequence[float]) -> list[str]:
-    return [
-        percent(value) if name.startswith("within") else number(value)
-        for name, value in zip(NEAR_ZERO_COLUMNS, row, strict=True)
-    ]
+        rows.append(row_of(field["field"], "here", field["percentiles"]))
+    return table(rows)
 
 
 def bounds(results: Results) -> str:
@@ -505,22 +481,21 @@ def bounds(results: Results) -> str:
         values = sum(values_of(row) for row in fields)
         beyond = sum(row["reference"]["beyond_bound"] for row in fields)
         outliers = sum(row["reference"]["outliers"] for row in fields)
+        worst = {"reference": "reference", **results.engines}
         rows.append(
-            [
-                dataset,
-                len(fields),
-                f"{values / 1e6:.1f}",
-                percent(outliers / values),
-                beyond,
-                f"{max(row['reference']['max_error_over_eb'] for row in fields):.9f}",
-                *(f"{max(row[key]['max_error_over_eb'] for row in fields):.9f}" for key in results.engines),
-            ]
+            {
+                "dataset": dataset,
+                "fields": len(fields),
+                "10^6 values": f"{values / 1e6:.1f}",
+                "reference: outliers": percent(outliers / values),
+                "reference: values beyond the bound": beyond,
+            }
+            | {
+                f"{name}: largest error / bound": f"{max(row[key]['max_error_over_eb'] for row in fields):.9f}"
+                for key, name in worst.items()
+            }
         )
-    columns = [
-        *("dataset", "fields", "10^6 values", "reference: outliers", "reference: values beyond the bound"),
-        *("reference: largest error / bound", *(f"{name}: largest error / bound" for name in results.engines.values())),
-    ]
-    return table(columns, rows)
+    return table(rows)
 
 
 def fields_table(results: Results) -> str:
@@ -530,8 +505,9 @@ def fields_table(results: Results) -> str:
         shapes = dict.fromkeys(" x ".join(map(str, row["shape"])) for row in fields)
         names = ", ".join(f"`{row['field']}`" for row in fields)
         origins = dict.fromkeys(f"`{row['origin']}`" for row in fields)
-        rows.append([dataset, PAPER_SHAPES[dataset], "; ".join(shapes), names, ", ".join(list(origins)[:3])])
-    return table(["dataset", "paper: extents", "here: extents", "fields", "from"], rows)
+        about = {"dataset": dataset, "paper: extents": PAPER_SHAPES[dataset], "here: extents": "; ".join(shapes)}
+        rows.append({**about, "fields": names, "from": ", ".join(list(origins)[:3])})
+    return table(rows)
 
 
 #: Table 2.
