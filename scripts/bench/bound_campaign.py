@@ -14,13 +14,12 @@ The cells are the same everywhere: nothing is random.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import ctypes.util
 import dataclasses
 import hashlib
-import json
+import itertools
 import math
 import multiprocessing
 import os
@@ -33,13 +32,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-PEERS = ROOT / ".venv-peers"
-DOCS = ROOT / "docs/reliability.md"
-MARKS = ("<!-- campaign: begin -->", "<!-- campaign: end -->")
+import numpy as np
+import runner
+from runner import PEERS
 
-import numpy as np  # noqa: E402
-
+DOCS = runner.ROOT / "docs/reliability.md"
 Array = np.ndarray[Any, Any]
 FILL = 1e20
 
@@ -89,21 +86,9 @@ def _neighbours(x: Array, steps: Array) -> Array:
     return np.where(np.isfinite(x) & (x != 0), (bits + steps.astype(bits.dtype)).view(x.dtype), x)
 
 
-def smooth(w: Wanted) -> Array:
-    return w.wave
-
-
-def noisy(w: Wanted) -> Array:
-    return w.wave + 0.1 * w.u
-
-
-def white(w: Wanted) -> Array:
-    return w.u - 0.5
-
-
 def ties(w: Wanted) -> Array:
     """Half-way points of the quantiser, odd multiples of eb: as exact as the type allows, and their neighbours."""
-    k = np.floor(uniform(w.n, w.seed) * 2001) - 1000
+    k = np.floor(w.u * 2001) - 1000
     x = ((2 * k + 1) * w.eb).astype(w.dtype)
     return _neighbours(x, np.floor(uniform(w.n, w.seed + 1) * 5) - 2)
 
@@ -120,11 +105,6 @@ def near_bound(w: Wanted) -> Array:
     return _neighbours(x, np.floor(uniform(w.n, w.seed + 1) * 3) - 1)
 
 
-def offset(w: Wanted) -> Array:
-    """A small signal on a huge offset, which leaves the type few digits."""
-    return w.wave * w.eb * 20 + (2.0**23 if w.dtype.itemsize == 4 else 2.0**52) * w.eb
-
-
 def decades(w: Wanted) -> Array:
     """Magnitudes over 60 decades, or as many as the type has, both signs."""
     reach = 30 if w.dtype.itemsize == 8 else 22
@@ -136,15 +116,6 @@ def extremes(w: Wanted) -> Array:
     """A checkerboard of the largest and the smallest number."""
     largest = float(np.finfo(w.dtype).max)
     return np.where((w.i + np.floor(w.i / w.row)) % 2 == 0, largest, -largest)
-
-
-def subnormal(w: Wanted) -> Array:
-    return (np.floor(w.u * 4001) - 2000) * float(np.finfo(w.dtype).smallest_subnormal)
-
-
-def around_normal(w: Wanted) -> Array:
-    """Around the smallest normal number."""
-    return (w.u * 4 - 2) * float(np.finfo(w.dtype).tiny)
 
 
 def missing(w: Wanted) -> Array:
@@ -163,31 +134,27 @@ def any_bits(w: Wanted) -> Array:
     return (h >> np.uint64(32)).astype(np.uint32).view(np.float32) if w.dtype.itemsize == 4 else h.view(np.float64)
 
 
-def constant(w: Wanted) -> Array:
-    return np.full(w.n, -0.1)
-
-
-def ramp(w: Wanted) -> Array:
-    return w.i * w.eb * 1.0000001
-
-
-def steps(w: Wanted) -> Array:
-    """Plateaus with jumps beyond any alphabet."""
-    return np.floor(w.i / 97) % 3 * 1e9 * w.eb
-
-
-def sparse(w: Wanted) -> Array:
-    return np.where(w.u < 0.03, w.u * 1000, 0.0)
-
-
-def signed_zeros(w: Wanted) -> Array:
-    return np.where(w.u < 0.5, -0.0, np.where(w.u < 0.9, 0.0, w.eb * 3))
-
-
-KINDS: list[Callable[[Wanted], Array]] = [
-    *(smooth, noisy, white, ties, bins, near_bound, offset, decades, extremes, subnormal, around_normal, missing),
-    *(any_bits, constant, ramp, steps, sparse, signed_zeros),
-]
+KINDS: dict[str, Callable[[Wanted], Array]] = {
+    "smooth": lambda w: w.wave,
+    "noisy": lambda w: w.wave + 0.1 * w.u,
+    "white": lambda w: w.u - 0.5,
+    "ties": ties,
+    "bins": bins,
+    "near_bound": near_bound,
+    # A small signal on a huge offset, which leaves the type few digits.
+    "offset": lambda w: w.wave * w.eb * 20 + (2.0**23 if w.dtype.itemsize == 4 else 2.0**52) * w.eb,
+    "decades": decades,
+    "extremes": extremes,
+    "subnormal": lambda w: (np.floor(w.u * 4001) - 2000) * float(np.finfo(w.dtype).smallest_subnormal),
+    "around_normal": lambda w: (w.u * 4 - 2) * float(np.finfo(w.dtype).tiny),  # the smallest normal number
+    "missing": missing,
+    "any_bits": any_bits,
+    "constant": lambda w: np.full(w.n, -0.1),
+    "ramp": lambda w: w.i * w.eb * 1.0000001,
+    "steps": lambda w: np.floor(w.i / 97) % 3 * 1e9 * w.eb,  # plateaus with jumps beyond any alphabet
+    "sparse": lambda w: np.where(w.u < 0.03, w.u * 1000, 0.0),
+    "signed_zeros": lambda w: np.where(w.u < 0.5, -0.0, np.where(w.u < 0.9, 0.0, w.eb * 3)),
+}
 SHAPES = [(1,), (63,), (4097,), (65, 66), (1, 700), (9, 17, 33), (40, 3, 2), (2, 9, 10, 17)]
 # Not representable in f32, powers of two, subnormal in one type or both, next to the maximum, far below any digit.
 BOUNDS = [
@@ -211,11 +178,10 @@ class Cell:
         return float.fromhex(self.bound) if self.bound.startswith("0x") else float(self.bound)
 
     def field(self) -> Array:
-        make = next(kind for kind in KINDS if kind.__name__ == self.kind)
         dtype = np.dtype(self.dtype)
         wanted = Wanted(math.prod(self.shape), max(self.shape[-1], 2), dtype, min(self.eb, 1e300) or 1e-3, self.number)
         with np.errstate(all="ignore"):
-            return np.ascontiguousarray(make(wanted)).astype(dtype).reshape(self.shape)
+            return np.ascontiguousarray(KINDS[self.kind](wanted)).astype(dtype).reshape(self.shape)
 
     @property
     def fill(self) -> float | None:
@@ -223,14 +189,7 @@ class Cell:
 
 
 def cells(every: int = 1) -> list[Cell]:
-    combinations = [
-        (kind.__name__, dtype, shape, bound, mode)
-        for kind in KINDS
-        for dtype in ("float32", "float64")
-        for shape in SHAPES
-        for bound in BOUNDS
-        for mode in MODES
-    ]
+    combinations = itertools.product(KINDS, ("float32", "float64"), SHAPES, BOUNDS, MODES)
     # A step that shares no factor with the number of choices goes through all of them.
     return [Cell(*words, number) for number, words in enumerate(combinations) if number * 7919 % every == 0]
 
@@ -454,36 +413,31 @@ class Total:
 
 
 def table(totals: list[Total], n: int) -> str:
-    rows = [
-        f"{n} cells: {len(KINDS)} kinds of field, f32 and f64, {len(SHAPES)} shapes of 1 to 4 dimensions, "
-        f"{len(BOUNDS)} bounds, absolute and relative.",
-        "",
-        "| tool | cells checked | refused | crashed or hung | cells with values beyond the bound | such values "
-        "| largest error / bound |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    head = ["tool", "cells checked", "refused", "crashed or hung", "cells with values beyond the bound"]
+    lines = []
     for total in totals:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total.broken.most_common(4))
         more = len(total.broken) - 4
         kinds += f", {more} more kinds" if more > 0 else ""
-        rows.append(
-            f"| {total.tool} | {total.status['checked']} | {total.status['refused']} | {total.status['crashed']} | "
-            f"{sum(total.broken.values())}{f' ({kinds})' if kinds else ''} | {total.values} | {total.worst:.7g} |"
-        )
-    rows += [
-        f"\n{total.pyramids} archives of {total.tool} hold a pyramid (format version 2); its others have version 1."
+        broken = f"{sum(total.broken.values())}{f' ({kinds})' if kinds else ''}"
+        status = [total.status[name] for name in ("checked", "refused", "crashed")]
+        lines.append([total.tool, *status, broken, total.values, f"{total.worst:.7g}"])
+    about = (
+        f"{n} cells: {len(KINDS)} kinds of field, f32 and f64, {len(SHAPES)} shapes of 1 to 4 dimensions, "
+        f"{len(BOUNDS)} bounds, absolute and relative."
+    )
+    pyramids = (
+        f"{total.pyramids} archives of {total.tool} hold a pyramid (format version 2); its others have version 1."
         for total in totals
         if total.pyramids
-    ]
-    return "\n".join(rows)
+    )
+    return "\n\n".join([about, runner.table([*head, "such values", "largest error / bound"], lines), *pyramids])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runner.parser(__doc__, docs=DOCS)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one cell in N")
     parser.add_argument("--peers", action="store_true", help="count the violations of the others as well")
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/reliability.md")
-    parser.add_argument("--json", type=Path, help="write the totals")
     parser.add_argument("--digests", action="store_true", help="print digests of our archives and fields; no check")
     options = parser.parse_args(arguments)
     todo = cells(options.every)
@@ -511,17 +465,11 @@ def main(arguments: list[str] | None = None) -> int:
             totals.append(Total(tool.name))
             for cell, outcome in zip(todo, outcomes_of_peer(tool.name, todo), strict=True):
                 totals[-1].add(cell, outcome)
-    report = table(totals, len(todo))
-    print(report)
+    document = {"rows": [vars(total) for total in totals]}
+    runner.publish(document, table(totals, len(todo)), options, "campaign", DOCS)
     for total in mine.values():
         for example in total.examples:
             print(f"BROKEN {total.tool}: {example}", file=sys.stderr)
-    if options.json:
-        options.json.write_text(json.dumps([vars(total) for total in totals], indent=1))
-    if options.docs:
-        page = DOCS.read_text()
-        before, _, after = page.partition(MARKS[0])
-        DOCS.write_text(f"{before}{MARKS[0]}\n\n{report}\n\n{MARKS[1]}{after.partition(MARKS[1])[2]}")
     return 1 if any(total.values or total.status["checked"] != len(todo) for total in mine.values()) else 0
 
 

@@ -18,24 +18,22 @@ pay by far, of its first attempts), if they are built:
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import runner
 from comparison import fields
 
 import cusz_core as cusz
 from cusz_core.command_line import Parser, exit_code_of
 
 PREDICTORS: tuple[Literal["lorenzo", "spline", "auto"], ...] = ("lorenzo", "spline", "auto")
-LEAST_SAVING = 0.05
-FORECAST = Path(__file__).parents[2] / "build/bench/scripts/bench/forecast.so"
+MIN_SAVING = 0.05
+FORECAST = runner.ROOT / "build/bench/scripts/bench/forecast.so"
 
 
 def predicted(field: fields.Field, eb: float) -> dict[str, float | None]:
@@ -68,7 +66,7 @@ def measured(field: fields.Field, rel: float, repeat: int) -> dict[str, Any]:
             if predictor == "auto":
                 took = cusz.inspect(archive).predictor
     best = {predictor: min(times[1:]) for predictor, times in seconds.items()}
-    pays = bytes_of["spline"] <= (1 - LEAST_SAVING) * bytes_of["lorenzo"]
+    pays = bytes_of["spline"] <= (1 - MIN_SAVING) * bytes_of["lorenzo"]
     return {
         "field": field.name,
         "rel": rel,
@@ -91,33 +89,27 @@ def _bracketed(predicted: float | None) -> str:
     return "" if predicted is None else f" ({predicted:7.4f})"
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    def run() -> int:
-        parser = Parser(prog="choice.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("fields", nargs="*", metavar="FIELD", help="a generated field or a .npy file")
-        parser.add_argument("--rel", nargs="+", type=float, default=[1e-2, 1e-3, 1e-4], help="bounds")
-        parser.add_argument("--repeat", type=int, default=3, help="timed runs (default: 3)")
-        parser.add_argument("--json", type=Path, help="writes the rows to this file, too")
-        options = parser.parse_args(words)
-        found = []
-        for row in rows(options.fields, options.rel, options.repeat):
-            found.append(row)
-            print(
-                f"{row['field'][:24]:24s} {row['rel']:6g}"
-                + "".join(
-                    f"  {p} {row[p + '_bytes_per_value']:7.4f}{_bracketed(row.get(p + '_predicted'))}"
-                    for p in PREDICTORS
-                )
-                + f"  spline/lorenzo {row['spline_over_lorenzo']:5.3f}  took {row['took']}"
-                + ("" if row["as_by_size"] else " (not by size)")
-                + f"  cost {row['cost_percent']:5.1f} %",
-                flush=True,
-            )
-        if options.json:
-            options.json.write_text(json.dumps(found))
-        return 0
+def run(words: Sequence[str] | None) -> int:
+    parser = runner.parser(__doc__, repeat=3, kind=Parser)
+    parser.add_argument("fields", nargs="*", metavar="FIELD", help="a generated field or a .npy file")
+    parser.add_argument("--rel", nargs="+", type=float, default=[1e-2, 1e-3, 1e-4], help="bounds")
+    options = parser.parse_args(words)
+    found = []
+    for row in rows(options.fields, options.rel, options.repeat):
+        found.append(row)
+        sizes = "".join(
+            f"  {p} {row[p + '_bytes_per_value']:7.4f}{_bracketed(row.get(p + '_predicted'))}" for p in PREDICTORS
+        )
+        print(f"{row['field'][:24]:24s} {row['rel']:6g}{sizes}  spline/lorenzo {row['spline_over_lorenzo']:5.3f}  "
+              f"took {row['took']}{'' if row['as_by_size'] else ' (not by size)'}  cost {row['cost_percent']:5.1f} %",
+              flush=True)  # fmt: skip
+    if options.json:
+        runner.write_json({"head": runner.machine(options.repeat), "rows": found}, options.json)
+    return 0
 
-    return exit_code_of("choice.py", run)
+
+def main(words: Sequence[str] | None = None) -> int:
+    return exit_code_of("choice.py", lambda: run(words))
 
 
 if __name__ == "__main__":

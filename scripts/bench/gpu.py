@@ -445,8 +445,10 @@ def status_of(ours: Sequence[Row], complete: bool) -> int:
     """The exit status of a measurement, after a line for every row of ours that is wrong."""
     wrong = [row for row in ours if row["violations"] != 0 or "WRONG" in row["note"]]
     for row in wrong:
-        print(f"error: ours, {row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the bound; "
-              f"{row['note']}", file=sys.stderr)  # fmt: skip
+        what = (
+            f"{row['dataset']} {row['dtype']} {row['eb']:g}: {row['violations']} values beyond the bound; {row['note']}"
+        )
+        print(f"error: ours, {what}", file=sys.stderr)
     if not complete:
         say("time is up: run the same command again to measure the rest")
     return 1 if wrong else 0 if complete else 3

@@ -17,10 +17,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-VENV, PEERS = ROOT / ".venv", ROOT / ".venv-peers"
+from runner import DOCS, PEERS, ROOT, VENV, say
+
 REQUIREMENTS = ROOT / "scripts/bench/requirements.txt"
-DOCS = ROOT / "docs/performance.md"
 
 
 def main(options: list[str]) -> int:
@@ -41,7 +40,7 @@ def make_environment() -> None:
     done = PEERS / ".done"
     if done.exists() and done.read_text() == key:
         return
-    print("== .venv-peers: installing scripts/bench/requirements.txt", file=sys.stderr)
+    say(".venv-peers: installing scripts/bench/requirements.txt")
     subprocess.run([VENV / "bin/python", "-m", "venv", "--clear", PEERS], check=True)
     own = output(PEERS / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     (Path(own) / "venv.pth").write_text(f"{packages}\n")

@@ -21,7 +21,7 @@ def test_a_small_run(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 4
-    found = json.loads((tmp_path / "rows.json").read_text())
+    found = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["field"], row["rel"], row["took"]) for row in found] == [
         (name, rel, took) for name, took in (("waves", "spline"), ("noise", "lorenzo")) for rel in (1e-2, 1e-3)
     ]
