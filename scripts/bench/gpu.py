@@ -422,7 +422,7 @@ def run(options: argparse.Namespace) -> int:
         wanted = options.architectures or gpu_resources.architectures()
         say(f"compiling the kernels for {', '.join(map(str, wanted))}, some minutes of a core each")
         figures = gpu_resources.measure(wanted)
-        runner.write_json(figures, gpu_resources.FIGURES)
+        gpu_resources.write(figures)
         print(gpu_report.resources_table(figures))
         gpu_report.write_docs(options.docs_file)
         spilling = gpu_resources.spilling(figures)

@@ -271,5 +271,5 @@ def section(measured: Sequence[Document], figures: dict[str, Any] | None, beside
 
 def write_docs(path: Path = DOCS, results: Path = RESULTS, resources: Path = gpu_resources.FIGURES) -> None:
     """Puts all of it between the two markers of a Markdown file."""
-    figures = json.loads(resources.read_text()) if resources.exists() else None
+    figures = gpu_resources.read(resources) if resources.exists() else None
     runner.replace_section(path, section(documents(results), figures, documents(results, beside=True)), "gpu")

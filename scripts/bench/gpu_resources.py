@@ -5,6 +5,7 @@ Needs nvcc and a C++ compiler, but no GPU. Used by `gpu.py --resources`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import runner
 from runner import ROOT, Failure, Row
 
 CORE = ROOT / "cusz_core"
@@ -159,6 +161,31 @@ def resident_blocks(row: Row, threads: int, dynamic_shared: int) -> int | None:
     of_block = row["static_shared"] + dynamic_shared + 1024  # the system's
     of_shared = shared * 1024 // (-(-of_block // 128) * 128)
     return int(min(of_registers, of_shared, max_threads // (warps * 32), max_blocks, MAX_BLOCKS))
+
+
+#: What the architectures have in common of a launch, and what differs, which FIGURES has by architecture.
+SHARED = ("kernel", "for", "threads", "static_shared", "dynamic_shared")
+OWN = ("registers", "spills", "stack", "blocks")
+
+
+def write(figures: dict[str, Any], path: Path = FIGURES) -> None:
+    rows: dict[tuple[Any, ...], Row] = {}
+    for row in figures["rows"]:
+        shared = {name: row[name] for name in SHARED}
+        row_of_all = rows.setdefault(tuple(shared.values()), shared | {"by_architecture": {}})
+        row_of_all["by_architecture"][row["architecture"]] = [row[name] for name in OWN]
+    runner.write_json({**figures, "own": OWN, "rows": list(rows.values())}, path)
+
+
+def read(path: Path = FIGURES) -> dict[str, Any]:
+    """What `write` was given."""
+    figures: dict[str, Any] = json.loads(path.read_text())
+    rows = [
+        {"architecture": int(architecture), **{name: row[name] for name in SHARED}, **dict(zip(OWN, own, strict=True))}
+        for row in figures["rows"]
+        for architecture, own in row["by_architecture"].items()
+    ]
+    return {"nvcc": figures["nvcc"], "rows": sorted(rows, key=lambda row: row["architecture"])}
 
 
 def spilling(figures: dict[str, Any]) -> list[str]:

@@ -151,7 +151,7 @@ def test_blocks_of_a_processor(registers, threads, shared, blocks):
 
 
 def test_the_table_has_every_kernel():
-    figures = json.loads(resources.FIGURES.read_text())
+    figures = resources.read()
     sources = {path.name: path.read_text() for path in resources.sources(resources.CORE)}
     assert {"kernels.cu", "rans_model.cu", "spline_kernels.cu"} <= sources.keys()
     written = set(re.findall(r"__global__[^{;]*?\b(\w+_kernel)\(", "".join(sources.values())))
@@ -163,7 +163,7 @@ def test_the_table_has_every_kernel():
 
 def test_no_kernel_spills_registers():
     """No others than are known to."""
-    spilling = resources.spilling(json.loads(resources.FIGURES.read_text()))
+    spilling = resources.spilling(resources.read())
     assert set(spilling) <= KNOWN_TO_SPILL
 
 
