@@ -7,9 +7,10 @@ import fcntl
 import itertools
 import math
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,60 @@ def library_of(source: Path, folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return library
+
+
+def fails(result: tuple[int, str, str], code: int, words: str) -> bool:
+    """Of a command: one line on standard error, nothing on standard output."""
+    assert result[0] == code
+    assert result[1] == ""
+    assert re.fullmatch(r"cusz: error: [^\n]+\n", result[2]), result[2]
+    assert re.search(words, result[2]), result[2]
+    return True
+
+
+def silent_bits(archive: bytes, *reads: Callable[[bytearray], object]) -> list[int]:
+    """The bits that can be flipped without an error, once for each of `reads`. No beginning of an archive is read."""
+    damaged = bytearray(archive)
+    for length in range(len(damaged)):
+        with pytest.raises(cusz.CorruptArchiveError):
+            cusz.decompress(damaged[:length])
+    silent = []
+    for bit in range(8 * len(damaged)):
+        damaged[bit // 8] ^= 1 << bit % 8
+        for read in reads:
+            with contextlib.suppress(cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedError):
+                read(damaged)
+                silent.append(bit)
+        damaged[bit // 8] ^= 1 << bit % 8
+    return silent
+
+
+def read_by_zarr_alone(store: Path) -> NDArray:
+    """An array as a process reads it that imports only zarr."""
+    code = (
+        "import sys, numpy, zarr\n"
+        "assert 'cusz_core' not in sys.modules\n"
+        "numpy.save(sys.argv[2], zarr.open_array(sys.argv[1], mode='r')[...])\n"
+    )
+    result = store.with_name("read_by_zarr_alone.npy")
+    subprocess.run([sys.executable, "-c", code, store, result], check=True)
+    return np.load(result)
+
+
+def fields_of_bp(file: Path) -> dict[str, list[np.ndarray]]:
+    """Every step of every variable, as ADIOS2 reads it; single values as arrays of one element."""
+    import adios2
+
+    import cusz_operator  # noqa: F401  (tells ADIOS2 where the plugin is)
+
+    fields: dict[str, list[np.ndarray]] = {}
+    opened: Any
+    with adios2.FileReader(str(file)) as opened:
+        for name in opened.available_variables():
+            shape = opened.inquire_variable(name).shape(0)
+            steps = (opened.read(name, step_selection=[step, 1]) for step in range(opened.num_steps()))
+            fields[name] = [np.asarray(step).reshape(shape or (1,)) for step in steps]
+    return fields
 
 
 def not_installed(requirement: str, stderr: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -81,26 +81,6 @@ def app_module() -> Callable[[str], ModuleType]:
         return sys.modules[name]
 
     return load
-
-
-@pytest.fixture(scope="session")
-def read_bp() -> Callable[[Path], Fields]:
-    """Every step of every variable of a BP file; single values as arrays of one element."""
-    import adios2
-
-    import cusz_operator  # noqa: F401  (tells ADIOS2 where the plugin is)
-
-    def read(path: Path) -> Fields:
-        fields: Fields = {}
-        file: Any
-        with adios2.FileReader(str(path)) as file:
-            for name in file.available_variables():
-                shape = file.inquire_variable(name).shape(0)
-                steps = (file.read(name, step_selection=[step, 1]) for step in range(file.num_steps()))
-                fields[name] = [np.asarray(step).reshape(shape or (1,)) for step in steps]
-        return fields
-
-    return read
 
 
 @pytest.fixture(scope="session")

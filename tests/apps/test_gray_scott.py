@@ -15,6 +15,7 @@ import pytest
 
 import cusz_core
 import cusz_operator
+from support import fields_of_bp
 
 pytestmark = pytest.mark.mpi
 
@@ -98,12 +99,12 @@ def test_cut(app: Any, size: tuple[int, int, int], ranks: int, cut: tuple[int, i
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("n", "size", "dtype"), [(4, "25x23x19", "f32"), (8, "13x12x11", "f64")])
 def test_fields_do_not_depend_on_the_ranks(
-    ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path, n: int, size: str, dtype: str
+    ranks: Any, gray_scott: Path, tmp_path: Path, n: int, size: str, dtype: str
 ) -> None:
     common = ("--size", size, "--dtype", dtype, "--steps", 60, "--interval", 25, "--eb", 0)
     ranks(1, gray_scott, *common, "--output", tmp_path / "one.bp")
     ranks(n, gray_scott, *common, "--output", tmp_path / "many.bp")
-    one, many = read_bp(tmp_path / "one.bp"), read_bp(tmp_path / "many.bp")
+    one, many = fields_of_bp(tmp_path / "one.bp"), fields_of_bp(tmp_path / "many.bp")
     assert [int(step[0]) for step in many["step"]] == [25, 50, 60]
     for name in "UV":
         assert all(same_bits(a, b) for a, b in zip(one[name], many[name], strict=True))
@@ -117,7 +118,6 @@ def test_compressed_steps_and_restart(
     app: Any,
     violations: Any,
     gray_scott: Path,
-    read_bp: Any,
     stored_bytes: Any,
     tmp_path: Path,
     engine: str,
@@ -125,7 +125,7 @@ def test_compressed_steps_and_restart(
     """Compressed steps are within the bound; a restart takes exactly the fields that the file gives."""
     ranks(4, gray_scott, "--size", 32, "--steps", 40, "--interval", 20, "--eb", EB, "--engine", engine,
           "--output", tmp_path / "gs.bp", "--reference", tmp_path / "reference.bp")  # fmt: skip
-    stored, exact = read_bp(tmp_path / "gs.bp"), read_bp(tmp_path / "reference.bp")
+    stored, exact = fields_of_bp(tmp_path / "gs.bp"), fields_of_bp(tmp_path / "reference.bp")
     assert [int(step[0]) for step in stored["step"]] == [20, 40]
     for name in "UV":
         for original, decoded in zip(exact[name], stored[name], strict=True):
@@ -135,7 +135,7 @@ def test_compressed_steps_and_restart(
 
     ranks(3, gray_scott, "--size", 32, "--steps", 55, "--interval", 100, "--eb", 0, "--engine", engine,
           "--restart", tmp_path / "gs.bp", "--output", tmp_path / "more.bp")  # fmt: skip
-    more = read_bp(tmp_path / "more.bp")
+    more = fields_of_bp(tmp_path / "more.bp")
     assert [int(step[0]) for step in more["step"]] == [55]
     u, v = advance(app, stored["U"][-1], stored["V"][-1], 15)
     assert same_bits(more["U"][0], u)
@@ -143,15 +143,13 @@ def test_compressed_steps_and_restart(
 
 
 @pytest.mark.full
-def test_twenty_steps_within_a_budget(
-    ranks: Any, violations: Any, gray_scott: Path, read_bp: Any, tmp_path: Path
-) -> None:
+def test_twenty_steps_within_a_budget(ranks: Any, violations: Any, gray_scott: Path, tmp_path: Path) -> None:
     """From noise to a pattern, no step takes more bytes than it may, and every bound is kept."""
     budget = 20_000
     done = ranks(4, gray_scott, "--size", 32, "--steps", 400, "--interval", 20, "--budget-bytes", budget,
                  "--output", tmp_path / "gs.bp", "--reference", tmp_path / "reference.bp")  # fmt: skip
     assert "missed" not in done.stderr
-    exact = read_bp(tmp_path / "reference.bp")
+    exact = fields_of_bp(tmp_path / "reference.bp")
     bounds = []
     with cusz_operator.Reader(tmp_path / "gs.bp") as run:
         assert len(run) == 20
@@ -166,21 +164,19 @@ def test_twenty_steps_within_a_budget(
 
 
 @pytest.mark.full
-def test_restart_without_loss_is_no_interruption(ranks: Any, gray_scott: Path, read_bp: Any, tmp_path: Path) -> None:
+def test_restart_without_loss_is_no_interruption(ranks: Any, gray_scott: Path, tmp_path: Path) -> None:
     """With a bound of 0 the restarted run has the bits of the uninterrupted one."""
     common = ("--size", "21x20x22", "--interval", 15, "--eb", 0)
     ranks(2, gray_scott, *common, "--steps", 45, "--output", tmp_path / "whole.bp")
     ranks(2, gray_scott, *common, "--steps", 30, "--output", tmp_path / "first.bp")
     ranks(3, gray_scott, *common, "--steps", 45, "--restart", tmp_path / "first.bp", "--output", tmp_path / "rest.bp")
-    whole, rest = read_bp(tmp_path / "whole.bp"), read_bp(tmp_path / "rest.bp")
+    whole, rest = fields_of_bp(tmp_path / "whole.bp"), fields_of_bp(tmp_path / "rest.bp")
     for name in "UV":
         assert len(rest[name]) == 1
         assert same_bits(whole[name][-1], rest[name][0])
 
 
-def test_restart_of_a_killed_run(
-    ranks: Any, gray_scott: Path, read_bp: Any, mpi_environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_restart_of_a_killed_run(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], tmp_path: Path) -> None:
     """Every step that was announced is complete, although the file was never closed."""
     command = [sys.executable, str(gray_scott), "--size", "32", "--steps", "1000000", "--interval", "50"]
     command += ["--output", str(tmp_path / "killed.bp")]  # one rank without mpirun, so that it dies at once
@@ -190,7 +186,7 @@ def test_restart_of_a_killed_run(
         process.kill()
     last = int(announced[-1].split()[1])
     assert last == 150
-    done = len(read_bp(tmp_path / "killed.bp")["step"])
+    done = len(fields_of_bp(tmp_path / "killed.bp")["step"])
     assert done >= 3
     out = ranks(2, gray_scott, "--size", 32, "--steps", 50 * done + 10, "--eb", 0,
                 "--restart", tmp_path / "killed.bp", "--output", tmp_path / "on.bp")  # fmt: skip
@@ -198,7 +194,7 @@ def test_restart_of_a_killed_run(
 
 
 @pytest.mark.full
-def test_append(ranks: Any, gray_scott: Path, read_bp: Any, mpi_environment: dict[str, str], tmp_path: Path) -> None:
+def test_append(ranks: Any, gray_scott: Path, mpi_environment: dict[str, str], tmp_path: Path) -> None:
     """A run that is killed, and run again until it is done, has the bits of one that was never interrupted."""
     common = ["--size", "21x20x22", "--interval", "5", "--eb", "0", "--output"]
     command = [sys.executable, str(gray_scott), *common, str(tmp_path / "run.bp"), "--append", "--steps", "1000000"]
@@ -206,11 +202,11 @@ def test_append(ranks: Any, gray_scott: Path, read_bp: Any, mpi_environment: dic
         assert process.stdout is not None
         process.stdout.readline()
         process.kill()
-    last = 5 * len(read_bp(tmp_path / "run.bp")["step"]) + 10
+    last = 5 * len(fields_of_bp(tmp_path / "run.bp")["step"]) + 10
     for line in (f"step {last} of {last} written", f"is at step {last} already: nothing to do"):
         assert line in ranks(2, gray_scott, *common, tmp_path / "run.bp", "--append", "--steps", last).stdout
     ranks(3, gray_scott, *common, tmp_path / "whole.bp", "--steps", last)
-    whole, run = read_bp(tmp_path / "whole.bp"), read_bp(tmp_path / "run.bp")
+    whole, run = fields_of_bp(tmp_path / "whole.bp"), fields_of_bp(tmp_path / "run.bp")
     for name in ("U", "V", "step"):
         assert len(whole[name]) == len(run[name])
         assert all(same_bits(x, y) for x, y in zip(whole[name], run[name], strict=True))

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support import fields_of_bp
+
 pytestmark = pytest.mark.mpi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +34,6 @@ def test_configuration_alone_compresses(
     ranks: Any,
     program: Path,
     app_module: Callable[[str], ModuleType],
-    read_bp: Any,
     stored_bytes: Any,
     tmp_path: Path,
     config: str,
@@ -42,7 +43,7 @@ def test_configuration_alone_compresses(
     env = {"ADIOS2_PLUGIN_PATH": str(cusz_operator.plugin_path())}
     ranks(3, program, tmp_path / "plain.bp", "-", *RUN)
     ranks(3, program, tmp_path / "small.bp", ROOT / "apps" / config, *RUN, env=env)
-    plain, small = read_bp(tmp_path / "plain.bp"), read_bp(tmp_path / "small.bp")
+    plain, small = fields_of_bp(tmp_path / "plain.bp"), fields_of_bp(tmp_path / "small.bp")
     assert [int(step[0]) for step in small["step"]] == [0, 20, 40]
     violations = app_module("demo_check").count_violations
     for original, decoded in zip(plain["temperature"], small["temperature"], strict=True):
@@ -57,10 +58,10 @@ def test_source_does_not_know_the_operator() -> None:
     assert "cusz" not in (ROOT / "apps" / "heat_xml.cpp").read_text().lower()
 
 
-def test_fields_do_not_depend_on_the_ranks(ranks: Any, program: Path, read_bp: Any, tmp_path: Path) -> None:
+def test_fields_do_not_depend_on_the_ranks(ranks: Any, program: Path, tmp_path: Path) -> None:
     ranks(1, program, tmp_path / "one.bp", "-", *RUN)
     ranks(3, program, tmp_path / "three.bp", "-", *RUN)
-    one, three = (read_bp(tmp_path / f"{name}.bp")["temperature"] for name in ("one", "three"))
+    one, three = (fields_of_bp(tmp_path / f"{name}.bp")["temperature"] for name in ("one", "three"))
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, three, strict=True))
 
 
@@ -100,7 +101,6 @@ def test_fortran(
     ranks: Any,
     fortran_program: Path,
     app_module: Callable[[str], ModuleType],
-    read_bp: Any,
     tmp_path: Path,
     n: int,
 ) -> None:
@@ -111,7 +111,7 @@ def test_fortran(
     configs = {"plain": "-", "ordered": ROOT / "apps" / "heat_xml_fortran.xml", "row": ROOT / "apps" / "heat_xml.xml"}
     for name, config in configs.items():
         ranks(n, fortran_program, tmp_path / f"{name}.bp", config, 24, 40, 64, 20, 10, env=env)
-    fields = {name: read_bp(tmp_path / f"{name}.bp") for name in configs}
+    fields = {name: fields_of_bp(tmp_path / f"{name}.bp") for name in configs}
     violations = app_module("demo_check").count_violations
     for name in ("ordered", "row"):
         assert [int(step[0]) for step in fields[name]["step"]] == [0, 10, 20]
@@ -129,13 +129,11 @@ def test_fortran(
     assert archive_bytes("ordered") * 1.5 < archive_bytes("row")
 
 
-def test_fortran_computes_what_cpp_does(
-    ranks: Any, program: Path, fortran_program: Path, read_bp: Any, tmp_path: Path
-) -> None:
+def test_fortran_computes_what_cpp_does(ranks: Any, program: Path, fortran_program: Path, tmp_path: Path) -> None:
     """Its first dimension is the last one of C's: the values are where they belong."""
     ranks(3, program, tmp_path / "cpp.bp", "-", *RUN)
     ranks(2, fortran_program, tmp_path / "fortran.bp", "-", *RUN)
-    cpp, fortran = (read_bp(tmp_path / f"{name}.bp")["temperature"] for name in ("cpp", "fortran"))
+    cpp, fortran = (fields_of_bp(tmp_path / f"{name}.bp")["temperature"] for name in ("cpp", "fortran"))
     for a, b in zip(cpp, fortran, strict=True):
         np.testing.assert_allclose(b.transpose(), a, rtol=1e-12)
 

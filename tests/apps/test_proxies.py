@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import support
+from support import fields_of_bp
+
 APPS = Path(__file__).resolve().parents[2] / "apps"
 sys.path.insert(0, str(APPS))
 
@@ -23,8 +26,6 @@ import orbitals  # noqa: E402
 import particle_mesh  # noqa: E402
 import particles  # noqa: E402
 import proxy  # noqa: E402
-
-import support  # noqa: E402
 
 ALONE = proxy.OneRank()
 ROUND_OFF = 1e-12  # relative; some hundred steps of sums of some ten thousand terms in f64
@@ -58,7 +59,7 @@ def advanced(kind: Any, grid: tuple[int, ...], steps: int) -> Any:
 @pytest.mark.quick(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", GRIDS)
-def test_under_mpirun(ranks: Any, read_bp: Any, tmp_path: Path, name: str) -> None:
+def test_under_mpirun(ranks: Any, tmp_path: Path, name: str) -> None:
     """One rank and four give the same bits, the file is within the bound, what is conserved stays; the analysis."""
     grid, shape = GRIDS[name]
     common = ("--grid", grid, "--steps", STEPS, "--every", EVERY, "--eb", EB)
@@ -67,7 +68,11 @@ def test_under_mpirun(ranks: Any, read_bp: Any, tmp_path: Path, name: str) -> No
         files[n] = tmp_path / f"{n}.bp", tmp_path / f"exact{n}.bp"
         out = ranks(n, APPS / f"{name}.py", *common, "--output", files[n][0], "--reference", files[n][1])
         assert f"{STEPS} steps of" in out.stdout
-    one, four, decoded = read_bp(files[1][1]), read_bp(files[4][1]), read_bp(files[4][0])
+    one, four, decoded = (
+        fields_of_bp(files[1][1]),
+        fields_of_bp(files[4][1]),
+        fields_of_bp(files[4][0]),
+    )
     fields = [key for key in four if not key.startswith("cusz/") and key != "diagnostics"]
     assert sorted(fields) == sorted(proxy_fields(name))
     for field in fields:

@@ -10,39 +10,10 @@ import pytest
 
 import cusz_core as cusz
 import support
-from cusz_core import cli, tuning
+from cusz_core import tuning
+from support import fails
 
 X = support.smooth((20, 30, 40), support.F32)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with x.npy and x.raw (float32), as the current one."""
-    monkeypatch.chdir(tmp_path)
-    np.save("x.npy", X)
-    X.tofile("x.raw")
-    return tmp_path
-
-
-@pytest.fixture
-def run(folder, capsys):
-    """Runs a command line; returns (exit code, standard output, standard error)."""
-
-    def call(*arguments):
-        code = cli.main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
-def fails(result, code, words):
-    """One line on standard error, nothing on standard output."""
-    assert result[0] == code
-    assert result[1] == ""
-    assert re.fullmatch(r"cusz: error: [^\n]+\n", result[2]), result[2]
-    assert re.search(words, result[2]), result[2]
-    return True
 
 
 @pytest.mark.parametrize(

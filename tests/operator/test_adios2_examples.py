@@ -93,14 +93,7 @@ def configure(
 
 
 def read(file: Path) -> Fields:
-    """Every step of every variable; single values as arrays of one element."""
-    fields: Fields = {}
-    opened: Any
-    with adios2.FileReader(str(file)) as opened:
-        for name in opened.available_variables():
-            shape = opened.inquire_variable(name).shape(0)
-            steps = (opened.read(name, step_selection=[step, 1]) for step in range(opened.num_steps()))
-            fields[name] = [np.asarray(step).reshape(shape or (1,)) for step in steps]
+    fields = support.fields_of_bp(file)
     require_same_from_reader(file, fields)
     return fields
 

@@ -43,6 +43,22 @@ def write(
     return fields
 
 
+def written(path: Path, x: np.ndarray, eb: float, mode: Any = "abs") -> Any:
+    """A step of one block; what is known of it."""
+    adios = adios2.Adios()
+    io = adios.declare_io("o")
+    io.set_engine("BP4")
+    variable = io.define_variable("x", x, x.shape, [0] * x.ndim, x.shape)
+    variable.add_operation(cz.define_operator(adios, eb, mode))
+    engine = io.open(str(path), adios2.Mode.Write)
+    engine.begin_step()
+    engine.put(variable, x, adios2.Mode.Sync)
+    engine.end_step()
+    engine.close()
+    (block,) = cz.inspect_bp(path)
+    return block
+
+
 @pytest.mark.parametrize("mode", ["Sync", "Deferred"])
 @pytest.mark.parametrize(("name", "statistics"), [("SimulationOutput", 1), ("io", 0)])
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
@@ -71,17 +87,7 @@ def test_incompressible_blocks_of_growing_size(
 
 def test_compressed_blocks_are_archives_as_ever(tmp_path: Path) -> None:
     x = support.smooth((40, 50), support.F32)
-    adios = adios2.Adios()
-    io = adios.declare_io("o")
-    io.set_engine("BP4")
-    variable = io.define_variable("x", x, x.shape, [0, 0], x.shape)
-    variable.add_operation(cz.define_operator(adios, eb=1e-3))
-    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
-    engine.begin_step()
-    engine.put(variable, x, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
-    (block,) = cz.inspect_bp(tmp_path / "run.bp")
+    block = written(tmp_path / "run.bp", x, 1e-3)
     assert block["archive_bytes"] == len(cusz_core.compress(x, 1e-3))
 
 
@@ -139,17 +145,7 @@ def test_archives_of_nearly_the_raw_size(tmp_path: Path) -> None:
     assert excess(n_ones) > 8
     x = noise.copy()
     x[:n_ones] = 1
-    adios = adios2.Adios()
-    io = adios.declare_io("o")
-    io.set_engine("BP4")
-    variable = io.define_variable("x", x, [n], [0], [n])
-    variable.add_operation(cz.define_operator(adios, 1e-6, "pw_rel"))
-    engine = io.open(str(tmp_path / "run.bp"), adios2.Mode.Write)
-    engine.begin_step()
-    engine.put(variable, x, adios2.Mode.Sync)
-    engine.end_step()
-    engine.close()
-    (block,) = cz.inspect_bp(tmp_path / "run.bp")
+    block = written(tmp_path / "run.bp", x, 1e-6, "pw_rel")
     assert (block["kind"], block["archive_bytes"]) == ("raw", 4 * n + 8)
     with cz.Reader(tmp_path / "run.bp") as run:
         assert support.same_bits(run[0].read("x"), x)

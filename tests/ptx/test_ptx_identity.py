@@ -8,19 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_v2_reference import encode
 from golden_cases import SPLINE_CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from ptx_library import PtxLibrary
 from ptx_writing import HEAD
+from simt_checks import check_choices_that_no_writer_makes
 from simt_fields import COVERING, KINDS, SHAPES, SPLINE_KINDS
 from simt_library import ABS, CPU, CUDA, DEVICE, PW_REL, REL, Context, Failure
 from simt_model import chosen, like_a_field
 from spline_strategies import any_fields, bounds, fills, modes, patched_fields
 
-import format_v2 as v2
 import spline_kinds
 import support
 
@@ -89,14 +88,7 @@ def test_any_field_with_a_pyramid(
 
 @pytest.mark.parametrize("axes", range(1, 15))
 def test_choices_that_no_writer_makes(engine: PtxLibrary, reused: Context, axes: int) -> None:
-    """Readers take any axes, bounds and curves (axes: bits, at most three)."""
-    x = spline_kinds.tiles_of_all_kinds((6, 5, 7, 9), DTYPES[axes % 2])
-    options = {"axes": axes, "cubic": axes % 3 == 0, "alpha": axes % 5, "beta": axes % 4}
-    archive = encode(x, 1e-2, "abs", None, even_if_longer=True, **options)
-    assert archive[4] == 2
-    assert archive[v2.HALVED_AT] == axes
-    decoded = reused.decompress(archive, x.nbytes, backend=CPU)
-    assert reused.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
+    check_choices_that_no_writer_makes(reused, axes)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

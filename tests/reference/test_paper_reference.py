@@ -1,5 +1,5 @@
-"""`scripts/paper/paper_reference.py`: its stages against simpler ones, its round trips, and against the engine where both do
-the same: prequantised integers, deltas inside tiles, codebooks."""
+"""`scripts/paper/paper_reference.py`: its stages against simpler ones, its round trips, and against the engine where
+both do the same: prequantised integers, deltas inside tiles, codebooks."""
 
 from __future__ import annotations
 

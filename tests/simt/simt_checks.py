@@ -9,8 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from format_v2_reference import encode
 from numpy.typing import NDArray
 from simt_library import ABS, AUTO, CPU, CUDA, DEVICE, HOST, PLACES, RAW_OVERHEAD, Context, Failure, Library, Status
+
+import format_v2 as v2
+import spline_kinds
+from support import DTYPES
 
 PAIRS_OF_PLACES = [f"{field}-{archive}" for field in PLACES for archive in PLACES]
 
@@ -183,6 +188,17 @@ def every_call_may_fail(
         if DEVICE in places.values() and direction in ("compress", "decompress"):
             assert failed > 5
     return wanted
+
+
+def check_choices_that_no_writer_makes(context: Context, axes: int) -> None:
+    """Readers take any axes, bounds and curves (axes: bits, at most three)."""
+    x = spline_kinds.tiles_of_all_kinds((6, 5, 7, 9), DTYPES[axes % 2])
+    options = {"axes": axes, "cubic": axes % 3 == 0, "alpha": axes % 5, "beta": axes % 4}
+    archive = encode(x, 1e-2, "abs", None, even_if_longer=True, **options)
+    assert archive[4] == 2
+    assert archive[v2.HALVED_AT] == axes
+    decoded = context.decompress(archive, x.nbytes, backend=CPU)
+    assert context.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
 
 
 # ---- Memory

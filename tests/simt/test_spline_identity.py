@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_v2_reference import encode
 from golden_cases import SPLINE_CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from simt_checks import PAIRS_OF_PLACES, check_identity, status_of_check
+from simt_checks import PAIRS_OF_PLACES, check_choices_that_no_writer_makes, check_identity, status_of_check
 from simt_fields import SPLINE_KINDS as KINDS
 from simt_library import ABS, CPU, CUDA, DEVICE, PLACES, REL, Context, Library, Status
 from spline_strategies import any_fields, bounds, dtypes, fills, modes, patched_fields, small_shapes
@@ -155,15 +154,7 @@ def test_every_interpolation(simt: Library, reused: Context, dtype: np.dtype) ->
 
 @pytest.mark.parametrize("axes", range(1, 15))
 def test_choices_that_no_writer_makes(simt: Library, reused: Context, axes: int) -> None:
-    """Readers take any axes, bounds and curves (axes: bits, at most three)."""
-    dtype = DTYPES[axes % 2]
-    x = spline_kinds.tiles_of_all_kinds((6, 5, 7, 9), dtype)
-    options = {"axes": axes, "cubic": axes % 3 == 0, "alpha": axes % 5, "beta": axes % 4}
-    archive = encode(x, 1e-2, "abs", None, even_if_longer=True, **options)
-    assert archive[4] == 2
-    assert archive[v2.HALVED_AT] == axes
-    decoded = reused.decompress(archive, x.nbytes, backend=CPU)
-    assert reused.decompress(archive, x.nbytes, field=DEVICE, archive=DEVICE) == decoded
+    check_choices_that_no_writer_makes(reused, axes)
 
 
 # ---- Fields of many tiles
