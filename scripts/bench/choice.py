@@ -9,16 +9,10 @@ share of the first; what "auto" took, and whether the rule (the spline pipeline 
 the other by the archives' real sizes; and the processor time of "auto" above that of what it took, in per cent. (The
 spline pipeline always looks at the same sample, so there it is about 0.) One thread, the best of some runs,
 alternating.
-
-In brackets: the bytes per value that "auto" expects from its sample, and compares (where the spline pipeline does not
-pay by far, of its first attempts), if they are built:
-
-    cmake -S . -B build/bench -DCUSZ_BUILD_BENCH=ON -DCUSZ_USE_CUDA=OFF && cmake --build build/bench -t cusz_forecast
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -33,19 +27,6 @@ from cusz_core.command_line import Parser, exit_code_of
 
 PREDICTORS: tuple[Literal["lorenzo", "spline", "auto"], ...] = ("lorenzo", "spline", "auto")
 MIN_SAVING = 0.05
-FORECAST = runner.ROOT / "build/bench/scripts/bench/forecast.so"
-
-
-def predicted(field: fields.Field, eb: float) -> dict[str, float | None]:
-    """Bytes per value that "auto" compares; None where it has no choice, or FORECAST is not built."""
-    x, found = field.x, (ctypes.c_uint64 * 2)()
-    if FORECAST.exists():
-        ctypes.CDLL(str(FORECAST)).cusz_forecast(
-            *(1 if x.dtype == np.float32 else 2, x.ndim, (ctypes.c_uint64 * x.ndim)(*x.shape)),
-            *(ctypes.c_void_p(x.ctypes.data), ctypes.c_double(eb)),
-            *(int(field.fill is not None), ctypes.c_double(field.fill or 0), found),
-        )
-    return {predictor: n / x.size or None for predictor, n in zip(("lorenzo", "spline"), found, strict=True)}
 
 
 def measured(field: fields.Field, rel: float, repeat: int) -> dict[str, Any]:
@@ -71,7 +52,6 @@ def measured(field: fields.Field, rel: float, repeat: int) -> dict[str, Any]:
         "field": field.name,
         "rel": rel,
         **{f"{predictor}_bytes_per_value": n / x.size for predictor, n in bytes_of.items()},
-        **{f"{predictor}_predicted": n for predictor, n in predicted(field, eb).items()},
         "spline_over_lorenzo": bytes_of["spline"] / bytes_of["lorenzo"],
         "took": took,
         "as_by_size": (took == "spline") == pays,
@@ -85,10 +65,6 @@ def rows(names: Sequence[str], rels: Sequence[float], repeat: int) -> Iterator[d
             yield measured(field, rel, repeat)
 
 
-def _bracketed(predicted: float | None) -> str:
-    return "" if predicted is None else f" ({predicted:7.4f})"
-
-
 def run(words: Sequence[str] | None) -> int:
     parser = runner.parser(__doc__, repeat=3, kind=Parser)
     parser.add_argument("fields", nargs="*", metavar="FIELD", help="a generated field or a .npy file")
@@ -97,9 +73,7 @@ def run(words: Sequence[str] | None) -> int:
     found = []
     for row in rows(options.fields, options.rel, options.repeat):
         found.append(row)
-        sizes = "".join(
-            f"  {p} {row[p + '_bytes_per_value']:7.4f}{_bracketed(row.get(p + '_predicted'))}" for p in PREDICTORS
-        )
+        sizes = "".join(f"  {p} {row[p + '_bytes_per_value']:7.4f}" for p in PREDICTORS)
         print(f"{row['field'][:24]:24s} {row['rel']:6g}{sizes}  spline/lorenzo {row['spline_over_lorenzo']:5.3f}  "
               f"took {row['took']}{'' if row['as_by_size'] else ' (not by size)'}  cost {row['cost_percent']:5.1f} %",
               flush=True)  # fmt: skip

@@ -419,18 +419,18 @@ def open_document(first: dict[str, Any], path: Path) -> Document:
 
 def run(options: argparse.Namespace) -> int:
     if options.resources:
-        wanted = options.architectures or gpu_resources.architectures()
+        wanted = gpu_resources.architectures()
         say(f"compiling the kernels for {', '.join(map(str, wanted))}, some minutes of a core each")
         figures = gpu_resources.measure(wanted)
         gpu_resources.write(figures)
         print(gpu_report.resources_table(figures))
-        gpu_report.write_docs(options.docs_file)
+        gpu_report.write_docs()
         spilling = gpu_resources.spilling(figures)
         if spilling:
             print(f"error: registers are spilled by {', '.join(spilling)}", file=sys.stderr)
         return 1 if spilling else 0
     if options.docs:
-        gpu_report.write_docs(options.docs_file)
+        gpu_report.write_docs()
         return 0
     machine = open_machine(options)
     first = head(machine.cupy)
@@ -473,9 +473,7 @@ def parser() -> argparse.ArgumentParser:
     add("--stages", type=Path, default=STAGES, metavar="FILE", help="gpu_stages.so")
     add("--flush", type=int, default=FLUSH_BYTES, metavar="BYTES", help=argparse.SUPPRESS)
     add("--resources", action="store_true", help="registers, spills, shared memory of the kernels")
-    add("--architectures", type=int, nargs="+", metavar="N", help="for --resources, such as 90")
     add("--docs", action="store_true", help="rewrite the section of docs/performance.md")
-    add("--docs-file", type=Path, default=runner.DOCS, metavar="FILE", help=argparse.SUPPRESS)
     return options
 
 
