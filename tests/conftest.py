@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import support`
-sys.path.append(str(Path(__file__).parents[1] / "scripts" / "bench"))  # for `import comparison`
+sys.path += [str(Path(__file__).parents[1] / "scripts" / name) for name in ("bench", "paper")]
 
 import support
 import tiers

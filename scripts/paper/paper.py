@@ -61,28 +61,15 @@ LEAST_CHUNKS = 60
 PERCENTILES = (1, 25, 50, 75, 99)
 
 
-@dataclasses.dataclass(frozen=True)
-class Dataset:
-    """A dataset of the paper's Table 2.
-
-    Attributes:
-        name: as the paper has it.
-        proxy: the module in apps/ that stands for it.
-        scale: of the proxy's grid along each axis, for fields of some million values.
-    """
-
-    name: str
-    proxy: str
-    scale: float
-
-
-DATASETS = (
-    Dataset("HACC", "particles", 2.0),
-    Dataset("CESM-ATM", "climate", 3.0),
-    Dataset("Hurricane", "hurricane", 2.0),
-    Dataset("Nyx", "cosmology", 2.0),
-    Dataset("QMCPACK", "orbitals", 1.5),
-)
+#: For each dataset of the paper's Table 2 the module in apps/ that stands for it, and the scale of its grid along each
+#: axis, for fields of some million values.
+PROXIES = {
+    "HACC": ("particles", 2.0),
+    "CESM-ATM": ("climate", 3.0),
+    "Hurricane": ("hurricane", 2.0),
+    "Nyx": ("cosmology", 2.0),
+    "QMCPACK": ("orbitals", 1.5),
+}
 #: Where the paper draws rate-distortion curves, Figures 6 and 7.
 CURVES = ("Hurricane", "Nyx")
 #: Table 8: fields of the hurricane that the benchmark has a second time, as logarithms.
@@ -100,46 +87,41 @@ class Field:
     x: Array
 
 
-def proxy_fields(dataset: Dataset, path: Path) -> Iterator[Field]:
+def proxy_fields(dataset: str, path: Path) -> Iterator[Field]:
     """The fields of a proxy as kept by `run_proxies`, and the logarithms that the benchmark also has."""
-    origin = f"apps/{dataset.proxy}.py"
+    origin = f"apps/{PROXIES[dataset][0]}.py"
     with np.load(path) as fields:
         for name in fields:
             x = np.ascontiguousarray(fields[name])
-            yield Field(dataset.name, name, origin, x)
-            if dataset.name == "Hurricane" and name in LOGARITHMS:
-                yield Field(dataset.name, f"{name}.log10", origin, logarithms(x))
+            yield Field(dataset, name, origin, x)
+            if dataset == "Hurricane" and name in LOGARITHMS:
+                yield Field(dataset, f"{name}.log10", origin, logarithms(x))
 
 
-def run_proxies(factor: float, cache: Path, processes: int) -> list[Path]:
-    """Runs the programs of apps/ whose fields are not yet in `cache`, and returns where the fields of each are."""
+def run_proxies(factor: float, cache: Path, processes: int) -> dict[str, Path]:
+    """Runs the programs of apps/ whose fields are not yet in `cache`. Returns where the fields of each dataset are."""
     sources = b"".join(path.read_bytes() for path in sorted((ROOT / "apps").glob("*.py")))
     version = hashlib.sha256(sources).hexdigest()[:12]
-    paths = [cache / f"{dataset.proxy}-{dataset.scale * factor:g}-{version}.npz" for dataset in DATASETS]
     cache.mkdir(parents=True, exist_ok=True)
+    paths = {}
     with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         runs = []
-        for dataset, path in zip(DATASETS, paths, strict=True):
-            if not path.exists():
-                say(f"running apps/{dataset.proxy}.py, its grid times {dataset.scale * factor:g}")
-                runs.append(pool.submit(run_proxy, dataset.proxy, dataset.scale * factor, path))
+        for dataset, (proxy, scale) in PROXIES.items():
+            paths[dataset] = cache / f"{proxy}-{scale * factor:g}-{version}.npz"
+            if not paths[dataset].exists():
+                say(f"running apps/{proxy}.py, its grid times {scale * factor:g}")
+                runs.append(pool.submit(run_proxy, proxy, scale * factor, paths[dataset]))
         for run in runs:
             run.result()
     return paths
 
 
 def run_proxy(proxy: str, scale: float, path: Path) -> None:
-    fields = module_of("apps", proxy).fields(scale)
+    sys.path.append(str(ROOT / "apps"))
+    fields = importlib.import_module(proxy).fields(scale)
     part = path.with_suffix(f".{os.getpid()}.npz")
     np.savez(part, **fields)
     part.rename(path)
-
-
-def module_of(folder: str, name: str) -> Any:
-    """A module of this checkout that is not in a package."""
-    if (path := str(ROOT / folder)) not in sys.path:
-        sys.path.append(path)
-    return importlib.import_module(name)
 
 
 def logarithms(x: Array) -> Array:
@@ -162,7 +144,7 @@ def fields_of(options: argparse.Namespace) -> Iterator[Field]:
     if options.sdrbench:
         yield from sdrbench_fields(options)
     else:
-        for dataset, path in zip(DATASETS, run_proxies(options.scale, options.cache, options.threads), strict=True):
+        for dataset, path in run_proxies(options.scale, options.cache, options.threads).items():
             yield from proxy_fields(dataset, path)
 
 
@@ -225,11 +207,16 @@ def reference_row(x: Array, repeat: int) -> Row:
     }
 
 
-def chunk_rows(x: Array, repeat: int) -> list[Row]:
-    """Table 6: deflating and inflating in chunks of different sizes."""
+def deltas_of(x: Array) -> tuple[Array, Array]:
+    """What `postquantise` takes."""
     extents = reference.as_tiled(x.shape)
     integers = reference.prequantise(x, reference.absolute_bound(x, VALREL)).reshape(extents)
-    codes, _ = reference.postquantise(reference.lorenzo_deltas(integers, reference.TILES[len(extents)]), integers)
+    return reference.lorenzo_deltas(integers, reference.TILES[len(extents)]), integers
+
+
+def chunk_rows(x: Array, repeat: int) -> list[Row]:
+    """Table 6: deflating and inflating in chunks of different sizes."""
+    codes, _ = reference.postquantise(*deltas_of(x))
     counts = reference.histogram(codes)
     book = codebook_of(reference.build_tree(counts), counts.size)
     encoded = reference.encode(codes, reference.words_of(book, reference.word_bits(book)))
@@ -268,9 +255,7 @@ def codebook_rows(x: Array, repeat: int) -> list[Row]:
     The engine has no clock in it. It is given 2^18 values without any order that use all bins alike, so that nothing is
     gained by prediction: the whole call, of which the codebook is a part, is what its codebook takes at most.
     """
-    extents = reference.as_tiled(x.shape)
-    integers = reference.prequantise(x, reference.absolute_bound(x, VALREL)).reshape(extents)
-    deltas = reference.lorenzo_deltas(integers, reference.TILES[len(extents)])
+    deltas, integers = deltas_of(x)
     rng = np.random.default_rng(0)
     rows = []
     for bins in BINS:
@@ -320,11 +305,12 @@ def engine_curve(x: Array, predictor: cusz.parameters.Predictor) -> list[Row]:
 
 def gpu_rows(fields: Sequence[Field], repeat: int) -> tuple[list[Row], Row]:
     """Tables 3 and 7 on a GPU, by scripts/bench/gpu.py: rows, and its name or why there are none."""
-    gpu = module_of("scripts/bench", "gpu")
+    import gpu
+
     try:
         options = gpu.parser().parse_args(["--repeat", str(repeat)])
         machine = gpu.open_machine(options)
-    except gpu.Failure as error:
+    except Failure as error:
         return [], {"gpu": None, "gpu_missing": str(error)}
     rows = []
     for n, field in enumerate(fields):
@@ -538,10 +524,11 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if not (options.without_peers or options.earlier):
-        peers = module_of("scripts/bench", "peers")
-        if Path(sys.prefix) != peers.PEERS:
+        import peers
+
+        if Path(sys.prefix) != runner.PEERS:
             peers.make_environment()
-            command = [peers.PEERS / "bin/python", __file__, *(sys.argv[1:] if arguments is None else arguments)]
+            command = [runner.PEERS / "bin/python", __file__, *(sys.argv[1:] if arguments is None else arguments)]
             return subprocess.run(command, check=False).returncode
 
     def work() -> int:

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import paper_reference as reference
+import sdrbench
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 
 import runner
 from runner import Row
 
-DATASETS = ("HACC", "CESM-ATM", "Hurricane", "Nyx", "QMCPACK")
+#: Table 2: the datasets, and their extents.
+EXTENTS = {each.name: " x ".join(f"{n:,}" for n in each.shapes[0]) for each in sdrbench.DATASETS if each.fields}
 
 # ------------------------------------------------------------------------------------------------------- the paper's
 
@@ -190,7 +192,7 @@ class Results:
         self.document, self.head = document, document["head"]
         self.skipped = [row for row in document["fields"] if "error" in row]
         self.fields = [row for row in document["fields"] if "error" not in row]
-        self.datasets = [name for name in DATASETS if any(row["dataset"] == name for row in self.fields)]
+        self.datasets = [name for name in EXTENTS if any(row["dataset"] == name for row in self.fields)]
 
         # Earlier results do not have the spline pipeline.
         self.has_spline = bool(self.fields) and all("spline" in row for row in self.fields)
@@ -505,19 +507,10 @@ def fields_table(results: Results) -> str:
         shapes = dict.fromkeys(" x ".join(map(str, row["shape"])) for row in fields)
         names = ", ".join(f"`{row['field']}`" for row in fields)
         origins = dict.fromkeys(f"`{row['origin']}`" for row in fields)
-        about = {"dataset": dataset, "paper: extents": PAPER_SHAPES[dataset], "here: extents": "; ".join(shapes)}
+        about = {"dataset": dataset, "paper: extents": EXTENTS[dataset], "here: extents": "; ".join(shapes)}
         rows.append({**about, "fields": names, "from": ", ".join(list(origins)[:3])})
     return table(rows)
 
-
-#: Table 2.
-PAPER_SHAPES = {
-    "HACC": "280,953,867",
-    "CESM-ATM": "1,800 x 3,600",
-    "Hurricane": "100 x 500 x 500",
-    "Nyx": "512 x 512 x 512",
-    "QMCPACK": "288 x 115 x 69 x 69",
-}
 
 # ------------------------------------------------------------------------------------------------------------- figures
 

@@ -7,12 +7,14 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import paper
+import paper_reference as reference
+import paper_report as report
 import pytest
+import runner
 
 import cusz_core as cusz
 import support
-
-SCRIPTS = Path(__file__).parents[2] / "scripts/paper"
 
 #: Small fields of the five datasets, with what is special about some: zeros, a range of magnitudes, 4-D.
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -24,19 +26,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
-@pytest.fixture
-def paper(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return pytest.importorskip("paper")
-
-
-@pytest.fixture
-def report(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return pytest.importorskip("paper_report")
-
-
-def small_fields(paper):
+def small_fields():
     for dataset, shapes in SHAPES.items():
         for seed, (name, shape) in enumerate(shapes.items()):
             x = support.smooth(shape, support.F32, seed)
@@ -59,9 +49,7 @@ def whole_run(tmp_path_factory):
     """A whole run without zfp and SZ, on small fields."""
     folder = tmp_path_factory.mktemp("paper")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPTS)
-        paper = pytest.importorskip("paper")
-        patch.setattr(paper, "fields_of", lambda options: small_fields(paper))
+        patch.setattr(paper, "fields_of", lambda options: small_fields())
         absent = {"version": None, "missing": "not installed"}
         patch.setattr(paper, "peers_here", lambda: {"zfp": absent, "sz14": absent})
         patch.setattr(paper, "LEAST_CHUNKS", 20)
@@ -76,7 +64,7 @@ def out(whole_run, tmp_path):
     return Path(shutil.copytree(whole_run, tmp_path / "out"))
 
 
-def test_a_run_writes_a_report_with_everything(paper, report, out):
+def test_a_run_writes_a_report_with_everything(out):
     text = (out / "README.md").read_text()
     for heading in (
         "Table 2",
@@ -102,7 +90,7 @@ def test_a_run_writes_a_report_with_everything(paper, report, out):
     # numbers are those of the fields
     document = json.loads((out / "results.json").read_text())
     rows = {(row["dataset"], row["field"]): row for row in document["fields"] if "error" not in row}
-    for field in small_fields(paper):
+    for field in small_fields():
         if (field.dataset, field.name) not in rows:
             continue
         row = rows[field.dataset, field.name]
@@ -112,7 +100,7 @@ def test_a_run_writes_a_report_with_everything(paper, report, out):
         archive = cusz.compress(field.x, 1e-4, "rel", predictor="spline")
         assert row["spline"]["ratio"] == field.x.nbytes / len(archive)
         assert row["spline"]["max_error_over_eb"] <= 1
-        assert row["reference"]["rate"] == paper.reference.compress(field.x, 1e-4).rate
+        assert row["reference"]["rate"] == reference.compress(field.x, 1e-4).rate
         assert row["zfp"] == []
         assert row["sz14"] == {"error": "not installed"}
     assert rows["Hurricane", "QCLOUD"]["percentiles"]["50%"] == 0
@@ -131,7 +119,7 @@ def test_a_run_writes_a_report_with_everything(paper, report, out):
     assert json.loads((again / "results.json").read_text()) == document
 
 
-def test_rates_of_zfp_and_psnr_beside_the_papers(report, out):
+def test_rates_of_zfp_and_psnr_beside_the_papers(out):
     """With numbers of peers put in: the rate of zfp is the one next to 85 dB, and averages are of squared errors."""
     document = json.loads((out / "results.json").read_text())
     for row in document["fields"]:
@@ -141,7 +129,7 @@ def test_rates_of_zfp_and_psnr_beside_the_papers(report, out):
         row["zfp"] = [{"asked": r, "rate": float(r), "psnr": 20 + 6.0 * r, **speeds} for r in (4, 10, 12)]
         row["sz14"] = {"rate": 5.0, "psnr": 84.0 if row["field"] == "U" else 94.0, **speeds}
     results = report.Results(document)
-    assert report.zfp_near(results.of("Nyx")) == (10.0, pytest.approx(80.0), 1)
+    assert report.zfp_near(results.of("Nyx")) == pytest.approx((10.0, 80.0, 1))
     average = next(line for line in report.qualities(results).splitlines() if "| Hurricane | average" in line)
     wanted = -10 * math.log10((10**-8.4 + 10**-9.4) / 2)
     assert f"| 85.01 | 86.96 | +1.95 | {wanted:.2f} |" in average
@@ -153,7 +141,7 @@ def test_rates_of_zfp_and_psnr_beside_the_papers(report, out):
     assert len(report.draw(results, folder)) == 4
 
 
-def test_results_from_before_the_spline_pipeline(report, out):
+def test_results_from_before_the_spline_pipeline(out):
     document = json.loads((out / "results.json").read_text())
     for row in document["fields"]:
         row.pop("spline", None)
@@ -162,7 +150,7 @@ def test_results_from_before_the_spline_pipeline(report, out):
     assert len(report.draw(report.Results(document), out)) == 4
 
 
-def test_a_gpu_gives_rows_of_its_own(paper, report, out, monkeypatch):
+def test_a_gpu_gives_rows_of_its_own(out, monkeypatch):
     stages = {"clear": 1.0, "count_symbols": 10.0, "make_book": 20.0, "compress_tiles": 40.0, "decompress_tiles": 30.0}
 
     class Machine:
@@ -175,10 +163,11 @@ def test_a_gpu_gives_rows_of_its_own(paper, report, out, monkeypatch):
             found = {"compress_gbps": 400.0, "decompress_gbps": 500.0}
             return {"dataset": name, "shape": list(host.shape), "stages": stages, **found}
 
-    gpu = paper.module_of("scripts/bench", "gpu")
+    import gpu
+
     monkeypatch.setattr(gpu, "open_machine", lambda options: Machine)
     monkeypatch.setattr(gpu, "head", lambda cupy: {"gpu": "a GPU"})
-    rows, device = paper.gpu_rows(list(small_fields(paper))[:2], 3)
+    rows, device = paper.gpu_rows(list(small_fields())[:2], 3)
     assert device == {"gpu": "a GPU", "gpu_missing": None}
     assert [row["bins"] for row in rows] == [64, *paper.BINS, 64]
     document = json.loads((out / "results.json").read_text())
@@ -192,17 +181,17 @@ def test_a_gpu_gives_rows_of_its_own(paper, report, out, monkeypatch):
     assert report.bars_of(results, "compress")["engine, a GPU, kernels"][1] == [400.0, 400.0, None, None, None]
 
 
-def test_no_gpu_says_why(paper, monkeypatch):
-    gpu = paper.module_of("scripts/bench", "gpu")
+def test_no_gpu_says_why(monkeypatch):
+    import gpu
 
     def refuse(options):
-        raise gpu.Failure("there is none")
+        raise runner.Failure("there is none")
 
     monkeypatch.setattr(gpu, "open_machine", refuse)
     assert paper.gpu_rows([], 3) == ([], {"gpu": None, "gpu_missing": "there is none"})
 
 
-def test_a_library_that_ends_its_process_has_an_error(paper, monkeypatch):
+def test_a_library_that_ends_its_process_has_an_error(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent)
     functions = pytest.importorskip("test_paper")
     apart = paper.Apart()
@@ -213,7 +202,7 @@ def test_a_library_that_ends_its_process_has_an_error(paper, monkeypatch):
         apart.close()
 
 
-def test_files_of_sdrbench_are_taken(paper, monkeypatch, tmp_path):
+def test_files_of_sdrbench_are_taken(monkeypatch, tmp_path):
     shrink = 10
     (tmp_path / "100x500x500").mkdir()
     support.smooth((10, 50, 50), support.F32).tofile(tmp_path / "100x500x500/Uf48.bin.f32")
@@ -231,24 +220,24 @@ def test_files_of_sdrbench_are_taken(paper, monkeypatch, tmp_path):
     assert paper.main(["--without-peers", "--sdrbench", str(tmp_path / "nowhere"), "--out", str(tmp_path)]) == 1
 
 
-def test_proxies_are_run_once(paper, monkeypatch, tmp_path):
-    monkeypatch.setattr(paper, "DATASETS", [d for d in paper.DATASETS if d.name in ("Hurricane", "QMCPACK")])
+def test_proxies_are_run_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(paper, "PROXIES", {name: paper.PROXIES[name] for name in ("Hurricane", "QMCPACK")})
     factor = 0.1
     paths = paper.run_proxies(factor, tmp_path, 1)
-    written = [path.stat().st_mtime_ns for path in paths]
-    assert [path.stat().st_mtime_ns for path in paper.run_proxies(factor, tmp_path, 1)] == written
-    fields = [f for d, p in zip(paper.DATASETS, paths, strict=True) for f in paper.proxy_fields(d, p)]
+    written = [path.stat().st_mtime_ns for path in paths.values()]
+    assert [path.stat().st_mtime_ns for path in paper.run_proxies(factor, tmp_path, 1).values()] == written
+    fields = [field for dataset, path in paths.items() for field in paper.proxy_fields(dataset, path)]
     assert {"U", "QCLOUD", "QCLOUD.log10", "orbitals"} <= {field.name for field in fields}
     assert all(field.x.dtype == np.float32 and np.isfinite(field.x).all() for field in fields)
 
 
-def test_logarithms(paper):
+def test_logarithms():
     x = np.array([0, -1, 1e-3, 10], np.float32)
     assert paper.logarithms(x) == pytest.approx([-3, -3, -3, 1])
     assert paper.logarithms(np.zeros(2, np.float32)).tolist() == [0, 0]
 
 
-def test_names_of_fields_are_found_in_the_papers_tables(report):
+def test_names_of_fields_are_found_in_the_papers_tables():
     known = report.PSNR["Hurricane"]
     assert report.paper_name("QCLOUD", known) == "QCLOUDf48"
     assert report.paper_name("QCLOUD.log10", known) == "QCLOUDf48.log10"
@@ -256,7 +245,7 @@ def test_names_of_fields_are_found_in_the_papers_tables(report):
     assert report.paper_name("THETA", known) is None
 
 
-def test_numbers_have_three_digits(report):
+def test_numbers_have_three_digits():
     assert [report.number(x) for x in (0, 123.4, 1.2345, 0.012345, 1.5e-5, 123456.0, math.inf, None)] == [
         *("0", "123", "1.23", "0.0123", "1.50e-05", "1.23e+05", "exact", "–")
     ]

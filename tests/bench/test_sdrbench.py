@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sdrbench
 
 import cusz_core as cusz
 import support
@@ -28,12 +29,6 @@ FILES = {
 }
 
 
-@pytest.fixture
-def sdrbench(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    return pytest.importorskip("sdrbench")
-
-
 def sparse(path: Path, size: int) -> None:
     """A file of that many bytes that takes no room on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +46,7 @@ def stand_ins(folder: Path, shrink: int, only: str = "") -> None:
             support.smooth(small, support.F32, seed).tofile(path)
 
 
-def test_files_are_known_by_name_and_size(sdrbench, tmp_path):
+def test_files_are_known_by_name_and_size(tmp_path):
     for name, shape in FILES.items():
         sparse(tmp_path / name, 4 * math.prod(shape))
     sparse(tmp_path / "big/vx.f32", 4 * 1073726487)
@@ -64,7 +59,7 @@ def test_files_are_known_by_name_and_size(sdrbench, tmp_path):
     assert [file.dataset.name for file in found.values()].count("HACC") == 2
 
 
-def test_extents_are_those_of_table_2(sdrbench):
+def test_extents_are_those_of_table_2():
     """Sizes in MiB as the paper has them, whose MB are 2^20 bytes."""
     first = {dataset.name: dataset.shapes[0] for dataset in sdrbench.DATASETS}
     sizes = {"HACC": 1071.75, "CESM-ATM": 24.72, "Hurricane": 95.37, "Nyx": 512.0, "QMCPACK": 601.52}
@@ -73,7 +68,7 @@ def test_extents_are_those_of_table_2(sdrbench):
 
 
 @pytest.mark.parametrize("bytes_off", [-4, 4, 1])
-def test_a_wrong_size_is_an_error(sdrbench, tmp_path, capsys, bytes_off):
+def test_a_wrong_size_is_an_error(tmp_path, capsys, bytes_off):
     sparse(tmp_path / "CLOUDf48.bin.f32", 100_000_000 + bytes_off)
     assert sdrbench.main([str(tmp_path)]) == 1
     message = capsys.readouterr().err
@@ -81,7 +76,7 @@ def test_a_wrong_size_is_an_error(sdrbench, tmp_path, capsys, bytes_off):
     assert "Hurricane has 100000000 (100 x 500 x 500 float32)" in message
 
 
-def test_what_is_not_there_is_an_error(sdrbench, tmp_path, capsys):
+def test_what_is_not_there_is_an_error(tmp_path, capsys):
     assert sdrbench.main([str(tmp_path / "nowhere")]) == 1
     assert "there is no folder" in capsys.readouterr().err
     assert sdrbench.main([str(tmp_path)]) == 1
@@ -93,7 +88,7 @@ def test_what_is_not_there_is_an_error(sdrbench, tmp_path, capsys):
         sdrbench.main([])
 
 
-def test_every_field_is_measured(sdrbench, tmp_path):
+def test_every_field_is_measured(tmp_path):
     stand_ins(tmp_path, SHRINK)
     (tmp_path / "HACC_280953867/vx.f32").unlink()  # 1-D: one extent cannot be divided by as much as two can
     out = tmp_path / "out.json"
@@ -112,7 +107,7 @@ def test_every_field_is_measured(sdrbench, tmp_path):
         assert row["decompress_gbps"] > 0
 
 
-def test_one_dimension(sdrbench, tmp_path, capsys):
+def test_one_dimension(tmp_path, capsys):
     shrink = 100_000
     support.smooth((-(-280953867 // shrink),), support.F32).tofile(tmp_path / "xx.f32")
     assert sdrbench.main([str(tmp_path), f"--shrink={shrink}", "--repeat=1", "--json=-"]) == 0
@@ -120,7 +115,7 @@ def test_one_dimension(sdrbench, tmp_path, capsys):
     assert (row["dataset"], row["field"], row["shape"]) == ("HACC", "xx", [2810])
 
 
-def test_the_list_names_every_dataset(sdrbench, capsys):
+def test_the_list_names_every_dataset(capsys):
     assert sdrbench.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [dataset.key for dataset in sdrbench.DATASETS]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runner import Document, Row, geometric_mean, mean_ratios, ratios, significant, table, where
+from runner import Document, Row, filled, geometric_mean, mean_ratios, ratios, significant, table, where
 
 from cusz_core.errors import CuszError, ParameterError
 
@@ -232,22 +232,23 @@ def conditions(document: Document) -> str:
     spreads = sorted(row["compress_spread"] for row in document["rows"] if row["error"] is None)
     spread = f", typically {spreads[len(spreads) // 2]:.0%} between slowest and fastest" if any(spreads) else ""
     instruction_set = f", cusz with {head['instruction_set']}" if "instruction_set" in head else ""  # older results
-    return f"""\
-{where(head)}{instruction_set};
-{head["system"]}; Python {head["python"]}, numpy {head["numpy"]}.
-
-- MB/s is 10^6 raw bytes per second, from memory to memory: the median of timed calls (repeat: {head["repeat"]}{spread})
-  after a first, untimed one. Calls of less than 20 ms are repeated until 20 ms have passed, and their mean counts as
-  one timing: a single call on a small field mostly shows how cold the caches were. All tools take turns in one process,
-  whose malloc keeps freed memory, so tools that allocate what they return pay for fresh pages only once. Memory is the
-  growth of the process during a first compression, including the archive.
-- Relative bounds are relative to the range of the values that are finite and not fill. cusz finds that range itself,
-  and its time includes this. So do SZ3, SZ2 and PFPL if all values count; if a field has fill values, NaN or
-  infinities, they are given the absolute bound, as the other tools always are. Those three determine the range of f32
-  in f32, and are given a bound smaller by 1 in 2^22, so that none of them is blamed for the rounding of a range. cusz
-  and PFPL are told the fill value; the rest get the same array.
-- Values beyond the bound are counted exactly, without tolerance; NaN, infinities and fill values are counted if they do
-  not come back bit for bit."""
+    about = (
+        f"- MB/s is 10^6 raw bytes per second, from memory to memory: the median of timed calls (repeat: "
+        f"{head['repeat']}{spread}) after a first, untimed one. Calls of less than 20 ms are repeated until 20 ms have "
+        "passed, and their mean counts as one timing: a single call on a small field mostly shows how cold the caches "
+        "were. All tools take turns in one process, whose malloc keeps freed memory, so tools that allocate what they "
+        "return pay for fresh pages only once. Memory is the growth of the process during a first compression, "
+        "including the archive.",
+        "- Relative bounds are relative to the range of the values that are finite and not fill. cusz finds that range "
+        "itself, and its time includes this. So do SZ3, SZ2 and PFPL if all values count; if a field has fill values, "
+        "NaN or infinities, they are given the absolute bound, as the other tools always are. Those three determine "
+        "the range of f32 in f32, and are given a bound smaller by 1 in 2^22, so that none of them is blamed for the "
+        "rounding of a range. cusz and PFPL are told the fill value; the rest get the same array.",
+        "- Values beyond the bound are counted exactly, without tolerance; NaN, infinities and fill values are counted "
+        "if they do not come back bit for bit.",
+    )
+    machine = f"{head['system']}; Python {head['python']}, numpy {head['numpy']}."
+    return "\n".join([f"{where(head)}{instruction_set};", machine, "", *(filled(text, "  ") for text in about)])
 
 
 def full(document: Document) -> str:
@@ -281,8 +282,10 @@ def compact(document: Document, figures: str = "figures") -> str:
     parts = [
         conditions(document),
         tools_table(document),
-        "How many times faster cusz is, and how many times smaller its archives are, with one thread: geometric mean "
-        "(smallest to largest). Archives of others that break the bound are included.",
+        filled(
+            "How many times faster cusz is, and how many times smaller its archives are, with one thread: geometric "
+            "mean (smallest to largest). Archives of others that break the bound are included."
+        ),
         summary(document),
         "Ratio; * marks rows with values beyond the bound.",
         results.by_case(results.tools, one, ratio_cell),
