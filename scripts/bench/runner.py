@@ -12,14 +12,15 @@ import ctypes
 import datetime
 import json
 import math
+import multiprocessing
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +143,35 @@ def reuse_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def how_it_ended(command: Sequence[object], limit: float, environment: dict[str, str] | None = None) -> str | None:
-    """Runs a program that may crash or hang; None if it did neither, whatever else it did."""
-    words = list(map(str, command))
+def apart(function: Callable[..., Any], *arguments: Any, limit: float = 300.0) -> tuple[Any, str | None]:
+    """What a call returns in a separate process, which a library may crash or hang; or None and how it failed."""
+    context = multiprocessing.get_context("spawn")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(send, function, arguments), daemon=True)
+    process.start()
+    send.close()
     try:
-        code = subprocess.run(words, env=environment, capture_output=True, timeout=limit, check=False).returncode
-    except subprocess.TimeoutExpired:
-        return f"did not end within {limit / 60:g} minutes"
-    return f"crashes (signal {-code})" if code < 0 else None
+        if receive.poll(limit):
+            answer: tuple[Any, str | None] = receive.recv()
+            return answer
+        return None, f"did not end within {limit / 60:g} minutes"
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        return None, f"crashes (signal {-code})" if code < 0 else f"ends with status {code}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def _answer(send: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    silence = os.open(os.devnull, os.O_WRONLY)  # libraries print remarks on their input
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    try:
+        send.send((function(*arguments), None))
+    except Exception as error:  # whatever a library raises
+        send.send((None, f"{type(error).__name__}: {error}"[:200]))
 
 
 # -------------------------------------------------------------------------------------------------------- the machine

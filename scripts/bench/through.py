@@ -15,6 +15,7 @@ The fields are those of compare.py, the doors those of the package `doors`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
@@ -94,7 +95,7 @@ def measure_field(door: Door, field: Field, eb: float, repeat: int, folder: Path
         if field.x.ndim not in run.codec.ndims:
             run.row["error"] = f"{field.x.ndim}-D fields are not supported"
         elif run.codec.may_crash:
-            run.row["error"] = crashes(run)
+            run.row["error"] = runner.apart(try_once, door.name, run.codec.name, case)[1]
         run.attempt(lambda run=run: run.first(out))  # type: ignore[misc]
     for _ in range(repeat):
         for run in runs:
@@ -108,26 +109,12 @@ def new_row(door: Door, codec: Codec, field: Field, case: Case, eb: float) -> Ro
     return {"through": door.name, "chunk": list(case.chunk), **row}
 
 
-def crashes(run: Run) -> str | None:
-    """Tries a codec in a separate process; returns how that ended if it did not."""
-    path = run.path.with_name("field.npy")
-    np.save(path, run.case.x)
-    fill = [] if run.case.fill is None else [repr(run.case.fill)]
-    words = [sys.executable, __file__, "--probe", run.door.name, run.codec.name, path, repr(run.case.bound), *fill]
-    how = runner.how_it_ended(words, 300)
-    path.unlink()
-    return how
-
-
-def probe(words: Sequence[str]) -> int:
-    """What `crashes` starts. Exceptions are seen again later."""
-    door, path = DOORS[words[0]], Path(words[2])
-    codec = next(codec for codec in door.codecs if codec.name == words[1])
-    x = np.load(path)
-    case = Case(x, chunk_of(x.shape), float(words[3]), float(words[4]) if len(words) > 4 else None)
-    run = Run(door, codec, case, {"mode": "rel", "error": None}, path.parent)
-    run.attempt(lambda: run.first(np.empty_like(x)))
-    return 0
+def try_once(door: str, codec: str, case: Case) -> None:
+    """Writes and reads a file, to see whether the codec crashes. It will raise exceptions again."""
+    with contextlib.suppress(Exception), tempfile.TemporaryDirectory(prefix="cusz-through-") as folder:
+        chosen = next(each for each in DOORS[door].codecs if each.name == codec)
+        run = Run(DOORS[door], chosen, case, {"mode": "rel", "error": None}, Path(folder))
+        run.first(np.empty_like(case.x))
 
 
 def document_of(options: argparse.Namespace) -> Document:
@@ -242,9 +229,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if words is None else words
-    if words[:1] == ["--probe"]:
-        return probe(words[1:])
     return exit_code_of("through.py", lambda: run(parser_of().parse_args(words)))
 
 

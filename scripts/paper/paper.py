@@ -397,31 +397,10 @@ def sz14_row(x: Array, repeat: int) -> Row:
     return row
 
 
-class Apart:
-    """Calls functions in a separate process, which a library may crash."""
-
-    def __init__(self) -> None:
-        self.pool: concurrent.futures.ProcessPoolExecutor | None = None
-
-    def __call__(self, function: Callable[..., Row], *arguments: Any) -> Row:
-        """The row; {"error": ...} where the function failed or its process died."""
-        if self.pool is None:
-            self.pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-        try:
-            return self.pool.submit(function, *arguments).result(timeout=300)
-        except concurrent.futures.process.BrokenProcessPool:
-            self.close()
-            return {"error": "crashes"}
-        except Exception as error:  # whatever a library raises
-            self.close()
-            return {"error": f"{type(error).__name__}: {error}"[:200]}
-
-    def close(self) -> None:
-        if self.pool is not None:
-            for process in list((self.pool._processes or {}).values()):
-                process.kill()
-            self.pool.shutdown(wait=True, cancel_futures=True)
-            self.pool = None
+def sz14_apart(x: Array, repeat: int) -> Row:
+    """The row of `sz14_row`, or {"error": ...} where the library failed or crashed."""
+    row, how = runner.apart(sz14_row, x, repeat)
+    return row or {"error": how}
 
 
 # ---------------------------------------------------------------------------------------------------------------- all
@@ -439,7 +418,7 @@ def percentiles(x: Array) -> Row:
     return row
 
 
-def field_row(field: Field, first: bool, here: Row, apart: Apart, options: argparse.Namespace) -> Row:
+def field_row(field: Field, first: bool, here: Row, options: argparse.Namespace) -> Row:
     """Everything about one field but the codebooks."""
     x, repeat = field.x, options.repeat
     row: Row = {"dataset": field.dataset, "field": field.name, "origin": field.origin, "shape": list(x.shape)}
@@ -456,7 +435,7 @@ def field_row(field: Field, first: bool, here: Row, apart: Apart, options: argpa
         "engine_curve": engine_curve(x, "lorenzo") if curves else [],
         "spline_curve": engine_curve(x, "spline") if curves else [],
         "zfp": zfp_curve(x, 1) if here["zfp"]["version"] else [],
-        "sz14": apart(sz14_row, x, repeat) if here["sz14"]["version"] else {"error": here["sz14"]["missing"]},
+        "sz14": sz14_apart(x, repeat) if here["sz14"]["version"] else {"error": here["sz14"]["missing"]},
     }
     return row
 
@@ -473,17 +452,14 @@ def measure(options: argparse.Namespace) -> Row:
         "codebooks": {},
     }
     document["head"] |= {"threads": options.threads, "scale": options.scale, "sdrbench": bool(options.sdrbench)}
-    apart, firsts = Apart(), {}
-    try:
-        for field in fields_of(options):
-            say(f"{field.dataset} {field.name}, {field.x.nbytes / 1e6:.1f} MB")
-            first = field.dataset not in firsts
-            row = field_row(field, first, here, apart, options)
-            document["fields"].append(row)
-            if first and "error" not in row:
-                firsts[field.dataset] = field
-    finally:
-        apart.close()
+    firsts: dict[str, Field] = {}
+    for field in fields_of(options):
+        say(f"{field.dataset} {field.name}, {field.x.nbytes / 1e6:.1f} MB")
+        first = field.dataset not in firsts
+        row = field_row(field, first, here, options)
+        document["fields"].append(row)
+        if first and "error" not in row:
+            firsts[field.dataset] = field
     if chosen := firsts.get("Hurricane") or next(iter(firsts.values()), None):
         say("codebooks")
         rows = codebook_rows(chosen.x, options.repeat)

@@ -4,13 +4,14 @@ import csv
 import dataclasses
 import json
 import math
-import subprocess
+import os
 import sys
-from types import SimpleNamespace
+import time
 
 import compare
 import numpy as np
 import pytest
+import runner
 from comparison import measure, report, tools
 from comparison.fields import Field
 
@@ -169,19 +170,23 @@ def test_a_failure_is_a_row_and_the_others_go_on():
     assert "not / today" in report.detailed({"rows": rows})
 
 
-@pytest.mark.parametrize(("code", "error"), [(-11, "crashes (signal 11)"), (1, None), (0, None)])
-def test_a_tool_that_may_crash_is_tried_elsewhere_first(monkeypatch, code, error):
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=code))
+@pytest.mark.parametrize("error", ["crashes (signal 11)", None])
+def test_a_tool_that_may_crash_is_tried_elsewhere_first(monkeypatch, error):
+    monkeypatch.setattr(runner, "apart", lambda *_, **__: (None, error))
     (row,) = measure.measure([Field("x", X)], plan(dataclasses.replace(CARELESS, may_crash=True)))
     assert row["error"] == error
 
 
-def test_the_probe_runs(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    words = ["cusz", str(tmp_path / "x.npy"), "rel", "0.01", "0.02", "1", "None", "None"]
-    command = [sys.executable, "-m", "comparison.probe", *words]
-    done = subprocess.run(command, env=measure._ENVIRONMENT, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+def test_the_probe_runs():
+    assert runner.apart(measure.try_once, "cusz", tools.Task(X, "rel", 0.01, 0.02, True), None) == (None, None)
+
+
+def test_calls_in_a_separate_process():
+    assert runner.apart(math.hypot, 3, 4) == (5.0, None)
+    assert runner.apart(os.abort) == (None, "crashes (signal 6)")
+    assert runner.apart(os._exit, 3) == (None, "ends with status 3")
+    assert runner.apart(math.sqrt, -1) == (None, "ValueError: math domain error")
+    assert runner.apart(time.sleep, 60, limit=0.6) == (None, "did not end within 0.01 minutes")
 
 
 def test_missing_tools_are_listed():

@@ -4,5 +4,4 @@ fields     generated fields and .npy files
 tools      one adapter for each compressor; `pfpl` is compiled from its sources
 measure    time, ratio, memory and errors
 report     tables, CSV, JSON; `figures` needs matplotlib
-probe      tries a tool that may crash, in a separate process
 """

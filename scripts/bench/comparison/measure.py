@@ -6,10 +6,7 @@ import contextlib
 import ctypes
 import dataclasses
 import math
-import os
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,15 +19,12 @@ from runner import Row
 import cusz_core
 from cusz_core import embedding
 
+from . import pfpl
 from .fields import Array, Field
-from .tools import OURS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
+from .tools import OURS, TOOLS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 
 Say = Callable[[str], None]
 T = TypeVar("T")
-
-#: In which a Python finds this package, as `_crashes` needs.
-_PATHS = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", ""))
-_ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _PATHS))}
 
 #: How near, in dB, a PSNR has to come to another to count as equal, and the most bounds that are tried for it.
 SAME_PSNR, MOST_BOUNDS = 0.02, 6
@@ -253,13 +247,12 @@ def measure(fields: Iterable[Field], plan: Plan, say: Say = lambda _: None) -> l
     versions = {tool.name: tool.version() for tool in plan.tools}
     rows: list[Row] = []
     for field in fields:
-        with tempfile.TemporaryDirectory(prefix="cusz-bench-") as folder:
-            for eb in plan.ebs:
-                rows += _measure_field(field, eb, plan, versions, Path(folder), say)
+        for eb in plan.ebs:
+            rows += _measure_field(field, eb, plan, versions, say)
     return rows
 
 
-def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str], folder: Path, say: Say) -> list[Row]:
+def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str], say: Say) -> list[Row]:
     runs = [
         _Run(tool, task, new_row(field, tool.name, versions[tool.name], **_bound_of(task), threads=task.threads))
         for tool in plan.tools
@@ -269,7 +262,7 @@ def _measure_field(field: Field, eb: float, plan: Plan, versions: dict[str, str]
         say(f"{field.name} {eb:g}: {run.tool.name}")
         run.row["error"] = run.tool.refuses(field.x)
         if run.tool.may_crash and run.row["error"] is None:
-            run.row["error"] = _crashes(run, plan, folder)
+            run.row["error"] = runner.apart(try_once, run.tool.name, run.task, plan.pfpl, limit=900)[1]
         run.attempt(run.first)
     buffers = Buffers(field.x)
     for run in runs:
@@ -319,18 +312,13 @@ def new_row(field: Field, tool: str, version: str, **more: Any) -> Row:
     return dict.fromkeys(COLUMNS) | about | {"tool": tool, "version": version, **more}
 
 
-# ---------------------------------------------------------------------------------------------------------- probe
-
-
-def _crashes(run: _Run, plan: Plan, folder: Path) -> str | None:
-    """Tries a tool in a separate process; returns how that ended if it was killed."""
-    path = folder / "field.npy"
-    if not path.exists():
-        np.save(path, run.task.x)
-    task = run.task
-    words = [run.tool.name, path, task.mode, task.eb, task.eb_abs, int(task.plain), task.fill, plan.pfpl]
-    command = [sys.executable, "-m", f"{__package__}.probe", *words]
-    return runner.how_it_ended(command, 900, _ENVIRONMENT)
+def try_once(name: str, task: Task, sources: Path | None) -> None:
+    """Compresses and decompresses with one tool, to see whether it crashes. It will raise exceptions again."""
+    with contextlib.suppress(Exception):
+        if sources:
+            pfpl.use(sources)
+        codec = next(tool for tool in TOOLS if tool.name == name).codec(task, Buffers(task.x))
+        codec.decompress(bytes(codec.compress()))
 
 
 def described(tools: Sequence[Tool], plan: Plan) -> list[dict[str, Any]]:
