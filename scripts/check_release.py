@@ -181,13 +181,7 @@ def require(condition: object, found: str) -> None:
 
 
 def main() -> int:
-    description, _, more = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog="scripts/check_release.py",
-        description=description,
-        epilog=more,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="wheels, and a source distribution")
     parser.add_argument("--files-only", action="store_true", help="look into the files, but install nothing")
     asked = parser.parse_args()

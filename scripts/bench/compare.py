@@ -27,36 +27,25 @@ from cusz_core.errors import ParameterError
 
 
 def parser() -> argparse.ArgumentParser:
-    sub = runner.parser(__doc__, repeat=5, kind=Parser)
-    sub.add_argument("fields", nargs="*", metavar="FIELD", help="generated field (see --list), or .npy file")
-    sub.add_argument("--list", action="store_true", help="list the generated fields and the tools, and exit")
-    sub.add_argument("--tools", metavar="A,B", help="only these tools, such as cusz,sz3-lorenzo")
-    sub.add_argument("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
-    sub.add_argument(
-        "--mode",
-        choices=("abs", "rel", "pw_rel"),
-        default="rel",
-        help="rel (default): relative to the value range; abs; or pw_rel: relative to every value",
-    )
-    sub.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
-    sub.add_argument(
-        "--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field that is cast)"
-    )
-    sub.add_argument("--fill", type=number, help='value that stands for "no data" in the files')
-    sub.add_argument("--pfpl", type=Path, metavar="FOLDER", help="PFPL sources, to be compiled with g++")
-    sub.add_argument("--csv", type=Path, metavar="FILE")
-    sub.add_argument("--markdown", type=Path, metavar="FILE", help="the tables, which are also printed")
-    sub.add_argument("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
-    sub.add_argument(
-        "--docs",
-        type=Path,
-        metavar="FILE",
-        help="rewrite the marked section of this Markdown file, and the files in the folder figures next to it",
-    )
-    sub.add_argument(
-        "--from", type=Path, metavar="JSON", dest="earlier", help="report this earlier measurement instead"
-    )
-    return sub
+    options = runner.parser(__doc__, repeat=5, kind=Parser)
+    add = options.add_argument
+    add("fields", nargs="*", metavar="FIELD", help="generated field (see --list), or .npy file")
+    add("--list", action="store_true", help="list the generated fields and the tools, and exit")
+    add("--tools", metavar="A,B", help="only these tools, such as cusz,sz3-lorenzo")
+    add("--eb", type=number, nargs="+", default=[1e-2, 1e-3, 1e-4], help="default: 1e-2 1e-3 1e-4")
+    text = "rel (default): relative to the value range; abs; or pw_rel: relative to every value"
+    add("--mode", choices=("abs", "rel", "pw_rel"), default="rel", help=text)
+    add("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
+    add("--dtype", choices=("f32", "f64"), help="cast the fields (NAME_f64 is a generated field that is cast)")
+    add("--fill", type=number, help='value that stands for "no data" in the files')
+    add("--pfpl", type=Path, metavar="FOLDER", help="PFPL sources, to be compiled with g++")
+    add("--csv", type=Path, metavar="FILE")
+    add("--markdown", type=Path, metavar="FILE", help="the tables, which are also printed")
+    add("--figures", type=Path, metavar="FOLDER", help="SVG figures (needs matplotlib)")
+    text = "rewrite the marked section of this Markdown file, and the files in the folder figures next to it"
+    add("--docs", type=Path, metavar="FILE", help=text)
+    add("--from", type=Path, metavar="JSON", dest="earlier", help="report this earlier measurement instead")
+    return options
 
 
 def run(options: argparse.Namespace) -> int:

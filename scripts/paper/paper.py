@@ -57,7 +57,7 @@ RATES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20)
 #: Table 3.
 BINS = (128, 256, 512, 1024, 2048, 4096, 8192)
 #: Table 6: the paper has at least 4000 threads, on fields a hundred times as large.
-LEAST_CHUNKS = 60
+MIN_CHUNKS = 60
 PERCENTILES = (1, 25, 50, 75, 99)
 
 
@@ -221,7 +221,7 @@ def chunk_rows(x: Array, repeat: int) -> list[Row]:
     book = codebook_of(reference.build_tree(counts), counts.size)
     encoded = reference.encode(codes, reference.words_of(book, reference.word_bits(book)))
     rows = []
-    for chunk in reference.chunk_sizes(x.size, LEAST_CHUNKS):
+    for chunk in reference.chunk_sizes(x.size, MIN_CHUNKS):
         deflate = functools.partial(reference.deflate, encoded, chunk)
         stream, lengths = deflate()
         inflate = functools.partial(reference.inflate, stream, lengths, book, x.size, chunk)

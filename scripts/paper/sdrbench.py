@@ -189,15 +189,14 @@ COLUMNS |= dict.fromkeys(("compress_gbps", "decompress_gbps"), ".2f")
 
 def parser() -> argparse.ArgumentParser:
     sub = runner.parser(__doc__, repeat=3)
-    sub.add_argument("folder", type=Path, nargs="?", metavar="FOLDER")
-    sub.add_argument("--list", action="store_true", help="list the datasets, and exit")
-    sub.add_argument("--dataset", choices=[d.key for d in DATASETS], nargs="+", help="these alone")
-    sub.add_argument("--eb", type=float, nargs="+", default=[1e-4], help="relative to the range (default: 1e-4)")
-    sub.add_argument("--threads", type=int, help="of the CPU engine (default: all cores)")
-    sub.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto")
-    sub.add_argument(
-        "--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent"
-    )
+    add = sub.add_argument
+    add("folder", type=Path, nargs="?", metavar="FOLDER")
+    add("--list", action="store_true", help="list the datasets, and exit")
+    add("--dataset", choices=[d.key for d in DATASETS], nargs="+", help="these alone")
+    add("--eb", type=float, nargs="+", default=[1e-4], help="relative to the range (default: 1e-4)")
+    add("--threads", type=int, help="of the CPU engine (default: all cores)")
+    add("--backend", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--shrink", type=int, default=1, metavar="N", help="the files are stand-ins of 1/N of every extent")
     return sub
 
 

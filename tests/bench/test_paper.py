@@ -43,7 +43,7 @@ def whole_run(tmp_path_factory):
         patch.setattr(paper, "fields_of", lambda options: small_fields())
         absent = {"version": None, "missing": "not installed"}
         patch.setattr(paper, "peers_here", lambda: {"zfp": absent, "sz14": absent})
-        patch.setattr(paper, "LEAST_CHUNKS", 20)
+        patch.setattr(paper, "MIN_CHUNKS", 20)
         patch.setattr(paper, "BOUNDS", (1e-2, 1e-4))
         assert paper.main(["--without-peers", "--repeat=1", "--threads=2", "--out", str(folder)]) == 0
     return folder

@@ -26,8 +26,8 @@ from .tools import OURS, TOOLS, YARDSTICK, Buffers, Codec, Mode, Task, Tool
 Say = Callable[[str], None]
 T = TypeVar("T")
 
-#: How near, in dB, a PSNR has to come to another to count as equal, and the most bounds that are tried for it.
-SAME_PSNR, MOST_BOUNDS = 0.02, 6
+#: How near, in dB, a PSNR has to come to another to count as equal, and the number of bounds that are tried for it.
+SAME_PSNR, MAX_BOUNDS = 0.02, 6
 
 #: Seconds for which calls are repeated to be timed.
 SHORT = 0.02
@@ -231,7 +231,7 @@ class _Run(Attempt):
         buffers = Buffers(self.task.x)
         bound, slope = self.task.eb_abs, -1.0  # of the PSNR over 20 log10(bound)
         points = [(self.row["psnr"] - psnr, self.row["ratio"])]
-        while abs(missed := points[-1][0]) > SAME_PSNR and math.isfinite(missed) and len(points) <= MOST_BOUNDS:
+        while abs(missed := points[-1][0]) > SAME_PSNR and math.isfinite(missed) and len(points) <= MAX_BOUNDS:
             step = min(max(-points[-1][0] / slope, -20.0), 20.0)
             bound *= 10 ** (step / 20)
             codec = self.tool.codec(dataclasses.replace(self.task, mode="abs", eb=bound, eb_abs=bound), buffers)

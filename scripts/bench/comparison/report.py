@@ -6,8 +6,9 @@ import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from runner import Document, Row, filled, geometric_mean, mean_ratios, ratios, significant, table, where
+from runner import Document, Row, filled, geometric_mean, mean_ratios, ratios, significant, table, table_of, where
 
 from cusz_core.errors import CuszError, ParameterError
 
@@ -46,28 +47,27 @@ def _error(value: float) -> str:
 
 def detailed(document: Document) -> str:
     """All columns of every row."""
-    head = (
-        *("field", "type", document_mode(document), "tool", "threads", "ratio", "bits / value", "PSNR"),
-        *("max error / bound", "beyond it", "compress MB/s", "decompress MB/s", "memory MB"),
-    )
-    return table(head, [_detailed_row(row) for row in document["rows"]])
+    mode, rows = document_mode(document), []
+    for row in document["rows"]:
+        about = {"field": row["dataset"], "type": row["dtype"], mode: f"{row['eb']:g}", "tool": row["tool"]}
+        cells = {
+            "ratio": _cell(row, "ratio", significant),
+            "bits / value": _cell(row, "bit_rate", "{:.3f}".format),
+            "PSNR": _cell(row, "psnr", "{:.1f}".format),
+            "max error / bound": _cell(row, "max_error_over_eb", _error),
+            "beyond it": _cell(row, "violations", str),
+            "compress MB/s": _cell(row, "compress_mbps", "{:.0f}".format),
+            "decompress MB/s": _cell(row, "decompress_mbps", "{:.0f}".format),
+            "memory MB": _cell(row, "peak_bytes", lambda n: f"{n / 1e6:.1f}"),
+        }
+        if row["error"] is not None:
+            cells["max error / bound"] = row["error"].replace("|", "/").replace("\n", " ")
+        rows.append({**about, "threads": row["threads"], **cells})
+    return table_of(rows)
 
 
-def _detailed_row(row: Row) -> list[str]:
-    start = [row["dataset"], row["dtype"], f"{row['eb']:g}", row["tool"], str(row["threads"])]
-    if row["error"] is not None:
-        return [*start, *["–"] * 3, row["error"].replace("|", "/").replace("\n", " "), *["–"] * 4]
-    return [
-        *start,
-        significant(row["ratio"]),
-        f"{row['bit_rate']:.3f}",
-        f"{row['psnr']:.1f}",
-        _error(row["max_error_over_eb"]),
-        str(row["violations"]),
-        f"{row['compress_mbps']:.0f}",
-        f"{row['decompress_mbps']:.0f}",
-        "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.1f}",
-    ]
+def _cell(row: Row, name: str, form: Callable[[Any], str]) -> str:
+    return "–" if row[name] is None else form(row[name])
 
 
 def document_mode(document: Document) -> str:
