@@ -11,26 +11,24 @@ part in it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pickle
 import resource
-import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import runner
+from runner import Row
 
 EDGE = 4  # cells of a block along each axis
 VARIABLES = 5
 SHAPE = (1 << 20, 64, 64)  # of the model's variables
 
 
-def write(path: Path, blocks: int) -> dict[str, float]:
+def write(path: Path, blocks: int) -> Row:
     import cusz_operator
 
     n = round(blocks ** (1 / 3))
@@ -53,7 +51,7 @@ def write(path: Path, blocks: int) -> dict[str, float]:
     }
 
 
-def read(path: Path) -> dict[str, float]:
+def read(path: Path) -> Row:
     import cusz_operator
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -78,7 +76,7 @@ def read(path: Path) -> dict[str, float]:
     return row
 
 
-def model(ranks: int) -> dict[str, float]:
+def model(ranks: int) -> Row:
     """Rank 0's part in a step of `ranks` ranks, with a block of each of some variables each."""
     from cusz_core import Parameters
     from cusz_operator import agreement, blocktable
@@ -93,7 +91,7 @@ def model(ranks: int) -> dict[str, float]:
         blocks = tuple(Description(n, "float32", "float32", (), SHAPE, parameters, None, *place) for n in names)
         return pickle.dumps(Report("step", None, blocks if is_new else None, ranges), pickle.HIGHEST_PROTOCOL)
 
-    row: dict[str, float] = {"ranks": ranks, "variables": VARIABLES}
+    row: Row = {"ranks": ranks, "variables": VARIABLES}
     structure, heard = None, []
     for step in ("first", "later"):
         sent = [report(rank, step == "first") for rank in range(ranks)]
@@ -117,35 +115,29 @@ def model(ranks: int) -> dict[str, float]:
     return row
 
 
-def apart(*words: object) -> dict[str, float]:
+def apart(function: Callable[..., Row], *arguments: object) -> Row:
     """A part in a process of its own, so that its memory is its own."""
-    done = subprocess.run([sys.executable, __file__, *map(str, words)], check=True, stdout=subprocess.PIPE, text=True)
-    row: dict[str, float] = json.loads(done.stdout)
-    return row
+    row, how = runner.apart(function, *arguments, limit=7200)
+    if row is None:
+        raise runner.Failure(f"{function.__name__}: {how}")
+    return dict(row)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = runner.parser(__doc__)
-    parser.add_argument("--blocks", type=int, default=10**6, help="of the file, about (default: 1000000)")
-    parser.add_argument("--ranks", type=int, default=10**5, help="of the model (default: 100000)")
-    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="for the file (default: /dev/shm)")
-    parser.add_argument("--part", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.part:
-        part, of = options.part
-        path = options.folder / "many.bp"
-        rows = {"write": lambda: write(path, int(of)), "read": lambda: read(path), "model": lambda: model(int(of))}
-        print(json.dumps(rows[part]()))
-        return 0
+    add = parser.add_argument
+    add("--blocks", type=int, default=10**6, help="of the file, about (default: 1000000)")
+    add("--ranks", type=int, default=10**5, help="of the model (default: 100000)")
+    add("--folder", type=Path, default=Path("/dev/shm"), help="for the file (default: /dev/shm)")
+    options = parser.parse_args(words)
     document: runner.Document = {"head": runner.machine(1), "files": [], "model": []}
-    with tempfile.TemporaryDirectory(prefix="cusz-metadata-", dir=options.folder) as folder:
-        for share in (100, 10, 1):
-            row = apart("--folder", folder, "--part", "write", options.blocks // share)
-            document["files"].append(row | apart("--folder", folder, "--part", "read", 0))
-            print(json.dumps(document["files"][-1]), flush=True)
-            shutil.rmtree(Path(folder) / "many.bp")
     for share in (100, 10, 1):
-        document["model"].append(apart("--part", "model", options.ranks // share))
+        with tempfile.TemporaryDirectory(prefix="cusz-metadata-", dir=options.folder) as folder:
+            path = Path(folder) / "many.bp"
+            document["files"].append(apart(write, path, options.blocks // share) | apart(read, path))
+            print(json.dumps(document["files"][-1]), flush=True)
+    for share in (100, 10, 1):
+        document["model"].append(apart(model, options.ranks // share))
         print(json.dumps(document["model"][-1]), flush=True)
     if options.json:
         runner.write_json(document, options.json)
