@@ -172,10 +172,9 @@ def count_all(commits: Sequence[str], keep: Path | None, predictors: Sequence[st
 def count(folder: Path, predictors: Sequence[str]) -> Counts:
     """Of a commit's build. Each side has a process of its own: its library's name is the same."""
     say(f"counting {folder.name}")
-    program = (
-        f"import sys; sys.path[:0] = {sys.path!r}; import gpu_counts; gpu_counts.count_here(sys.argv[1], sys.argv[2:])"
-    )
-    calls = json.loads(run([sys.executable, "-c", program, str(folder), *predictors]))
+    calls, how = runner.apart(count_here, folder, predictors, limit=3600)
+    if how is not None:
+        raise Failure(f"{folder.name} cannot be counted: {how}", "Run pytest tests/ptx.")
     registers = json.loads((folder / "registers.json").read_text())
     found: dict[Row, Kernel] = {}
     for call in calls:
@@ -223,15 +222,15 @@ def halved_axes(kernel: str) -> int:
     return int(found[1]) if found else 0
 
 
-def count_here(folder: str, predictors: Sequence[str]) -> None:
-    """Prints the launches of both directions for every field and predictor, as JSON."""
+def count_here(folder: Path, predictors: Sequence[str]) -> list[dict[str, Any]]:
+    """The launches of both directions for every field and predictor."""
     sys.path[:0] = [str(SIMT), str(SIMT.parent / "ptx")]
     from ptx_library import PtxLibrary
     from simt_library import CPU, DEVICE, REL, Context
 
-    ptx = Path(folder) / "ptx/kernels.ptx"
+    ptx = folder / "ptx/kernels.ptx"
     text = ptx.read_text()
-    library, sources = PtxLibrary(Path(folder) / "lib/libcusz_core.so.0"), source_lines(text)
+    library, sources = PtxLibrary(folder / "lib/libcusz_core.so.0"), source_lines(text)
     calls: list[dict[str, Any]] = []
 
     def counted(field: str, predictor: str, direction: str, values: int) -> None:
@@ -249,11 +248,11 @@ def count_here(folder: str, predictors: Sequence[str]) -> None:
                 options = {} if predictor == LORENZO else {"predictor": predictor}
                 wanted = context.compress(x, rel, REL, backend=CPU, **options)
                 if context.compress(x, rel, REL, field=DEVICE, archive=DEVICE, **options) != wanted:
-                    raise Failure(f"the archive of {name} is not that of the CPU", "Run pytest tests/ptx.")
+                    raise Failure(f"the archive of {name} is not that of the CPU")
                 counted(name, predictor, "compress", x.size)
                 context.decompress(wanted, x.nbytes, field=DEVICE, archive=DEVICE)
                 counted(name, predictor, "decompress", x.size)
-    print(json.dumps(calls))
+    return calls
 
 
 def known_predictors(predictors: Sequence[str], ptx: str) -> list[str]:

@@ -219,6 +219,21 @@ class Part:
         self.comm.Barrier()
 
 
+def archives_of(part: Part, blocks: Sequence[Block], eb: float, mode: Any = "abs", name: str = "bytes") -> list[Block]:
+    """The archives of all ranks' blocks, one behind the other, as blocks of one variable (collective)."""
+    import cusz_core
+
+    archives = [cusz_core.compress(block.array, eb, mode, threads=1) for block in blocks]
+    lengths = part.comm.allgather(sum(map(len, archives)))
+    at = sum(lengths[: part.comm.rank])
+    found = []
+    for archive in archives:
+        writable = np.frombuffer(bytearray(archive), np.uint8)  # as ADIOS2 wants it
+        found.append(Block(name, writable, (sum(lengths),), (at,)))
+        at += len(archive)
+    return found
+
+
 Parts = Mapping[str, Callable[[Part], list[Row]]]
 
 

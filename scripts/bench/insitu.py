@@ -136,14 +136,11 @@ def overhead_calls(
 ) -> dict[str, Callable[[], object]]:
     """What is timed of a step, by name."""
     (block,) = part.blocks(number % 2)
-    archive = cusz_core.compress(block.array, eb, mode, threads=1)
-    lengths = part.comm.allgather(len(archive))
-    stored = np.frombuffer(bytearray(archive), np.uint8)  # ADIOS2 wants it writable
-    as_bytes = Block(f"T{number}", stored, (sum(lengths),), (sum(lengths[: part.comm.rank]),))
+    as_bytes = in_ranks.archives_of(part, [block], eb, mode, f"T{number}")
     return {
         "range": lambda: cusz_core.value_range(block.array, threads=1),
         "compress": lambda: cusz_core.compress(block.array, eb, mode, threads=1),
-        "bytes": lambda: files["bytes"].step([as_bytes]),
+        "bytes": lambda: files["bytes"].step(as_bytes),
         "operator": lambda: files["operator"].step([block]),
         "Writer": lambda: files["Writer"].step([block]),
     }
@@ -282,28 +279,21 @@ def blocks_read(path: Path, method: str, corner: Extents, cells: Extents, shape:
     import cusz_operator
 
     lap = runner.Clock().lap
-    row: Row = {}
+    reader: Any = cusz_operator.Reader(path, threads=1) if method == "Writer" else PlainReader(path)
+    row: Row = {"open_seconds": lap()}
     if method == "Writer":
-        reader = cusz_operator.Reader(path, threads=1)
-        row["open_seconds"] = lap()
         step = reader[0]
         step.blocks("T")
-        row["table_seconds"] = lap()
-        for name in ("one", "again"):
-            step.read("T", corner, cells)
-            row[f"{name}_seconds"] = lap()
-        step.read("T", (0,) * len(shape), shape)
-        row["all_seconds"] = lap()
-        reader.close()
-        return row
-    plain = PlainReader(path)
-    row["open_seconds"] = lap()
-    plain.engine.blocks_info("T", 0)
+    else:
+        reader.engine.blocks_info("T", 0)
     row["table_seconds"] = lap()
     for name, start, count in (("one", corner, cells), ("again", corner, cells), ("all", (0,) * len(shape), shape)):
-        plain.get("T", start, count, np.empty(count, np.float32))
+        if method == "Writer":
+            step.read("T", start, count)
+        else:
+            reader.get("T", start, count, np.empty(count, np.float32))
         row[f"{name}_seconds"] = lap()
-    plain.close()
+    reader.close()
     return row
 
 

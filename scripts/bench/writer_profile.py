@@ -107,7 +107,7 @@ def rank_rows(part: Part) -> list[Row]:
         for mode in ("abs", "rel"):
             blocks = blocks_of(part, small)
             eb = part.eb if mode == "abs" else REL
-            as_bytes = archives_of(part, blocks)
+            as_bytes = in_ranks.archives_of(part, blocks, part.eb)
             plain = Plain(options.tmpfs / "bytes.bp", comm)
             out = Layer(options.tmpfs / "profile.bp", comm, eb, mode)
             calls: dict[str, Callable[[], object]] = {
@@ -136,18 +136,6 @@ def rank_rows(part: Part) -> list[Row]:
 def compress(blocks: list[Block], eb: float, mode: Any) -> None:
     for block in blocks:
         cusz_core.compress(block.array, eb, mode, threads=1)
-
-
-def archives_of(part: Part, blocks: list[Block]) -> list[Block]:
-    """The archives of all ranks' blocks, one behind the other, as blocks of one variable."""
-    archives = [np.frombuffer(bytearray(cusz_core.compress(b.array, part.eb, threads=1)), np.uint8) for b in blocks]
-    lengths = part.comm.allgather(sum(map(len, archives)))
-    at = sum(lengths[: part.comm.rank])
-    found = []
-    for archive in archives:
-        found.append(Block("bytes", archive, (sum(lengths),), (at,)))
-        at += len(archive)
-    return found
 
 
 def collect(options: argparse.Namespace) -> Document:
