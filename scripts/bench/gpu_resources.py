@@ -59,11 +59,13 @@ def compiled(nvcc: str, core: Path, wanted: Sequence[int], folder: Path) -> str:
     """Compiles the kernels of a core, each file for each architecture by itself, as many at a time as there are cores.
     Returns what `ptxas -v` says."""
     # As cusz_core/CMakeLists.txt has it.
-    flags = ["-O3", "-DNDEBUG", "-std=c++20", "-fmad=false", "--expt-relaxed-constexpr", "-I", core / "include", "-I", core / "src"]
+    flags = ["-O3", "-DNDEBUG", "-std=c++20", "-fmad=false", "--expt-relaxed-constexpr"]
+    folders = ["-I", core / "include", "-I", core / "src"]
 
     def compile_one(source: Path, n: int) -> str:
         code = f"--generate-code=arch=compute_{n},code=sm_{n}"
-        return _run(nvcc, "-c", *flags, code, "-Xptxas=-v", source, "-o", folder / f"{source.parent.parent.name}_{source.stem}.{n}.o")
+        target = folder / f"{source.parent.parent.name}_{source.stem}.{n}.o"
+        return _run(nvcc, "-c", *flags, *folders, code, "-Xptxas=-v", source, "-o", target)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = [pool.submit(compile_one, source, n) for n in wanted for source in sources(core)]
@@ -96,7 +98,8 @@ def _include_folder(nvcc: str) -> str:
 
 def _launching(nvcc: str, objects: Sequence[Path], program: Path) -> Path:
     """Makes the program that says how kernels are launched (gpu_launches.cpp)."""
-    own = [Path(__file__).with_name("gpu_launches.cpp"), *(CORE / f"src/archive/{n}.cpp" for n in ("tiling", "pyramid"))]
+    archive = CORE / "src/archive"
+    own = [Path(__file__).with_name("gpu_launches.cpp"), archive / "tiling.cpp", archive / "pyramid.cpp"]
     folders = ["-I", CORE / "src", "-I", CORE / "include", "-isystem", _include_folder(nvcc)]
     _run(os.environ.get("CXX", "c++"), "-std=c++20", *folders, *own, *objects, "-o", program)
     return program
