@@ -79,8 +79,9 @@ def read(path: Path) -> Row:
 def model(ranks: int) -> Row:
     """Rank 0's part in a step of `ranks` ranks, with a block of each of some variables each."""
     from cusz_core import Parameters
-    from cusz_operator import agreement, blocktable
-    from cusz_operator.agreement import Description, Report
+    from cusz_operator.tables import blocktable
+    from cusz_operator.writing import agreement
+    from cusz_operator.writing.agreement import Description, Report
 
     parameters = Parameters(1e-3, "rel")
     names = [f"variable{i}" for i in range(VARIABLES)]

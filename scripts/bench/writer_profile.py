@@ -66,7 +66,9 @@ class Clock:
 def taken() -> Clock:
     import adios2
 
-    from cusz_operator import checks, compression, output, ranks, writer
+    from cusz_operator import ranks
+    from cusz_operator.tables import checks
+    from cusz_operator.writing import compression, output, writer
 
     clock = Clock()
     clock.take(writer.Writer, "put", PUT)

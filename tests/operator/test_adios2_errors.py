@@ -13,8 +13,11 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator import input as reader_input
-from cusz_operator import inspection, output, sampling, statistics, writer
+from cusz_operator.configuring import sampling
+from cusz_operator.inspecting import blocks as inspection
+from cusz_operator.reading import input as reader_input
+from cusz_operator.tables import statistics
+from cusz_operator.writing import output, writer
 
 adios2 = pytest.importorskip("adios2")
 

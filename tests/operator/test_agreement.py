@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 import cusz_core
 import support
 from cusz_core import Parameters
-from cusz_operator import agreement, blocktable
-from cusz_operator.agreement import Description, Opening, Report
-from cusz_operator.goals import Wanted
-from cusz_operator.progress import Tally, VariableSummary
 from cusz_operator.ranks import Failure
+from cusz_operator.tables import blocktable
+from cusz_operator.writing import agreement
+from cusz_operator.writing.agreement import Description, Opening, Report
+from cusz_operator.writing.goals import Wanted
+from cusz_operator.writing.progress import Tally, VariableSummary
 
 ABS, REL = Parameters(0.1), Parameters(1e-3, "rel")
 UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)

@@ -17,7 +17,7 @@ import cusz_core
 import cusz_operator
 import support
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
-from cusz_operator import configuration
+from cusz_operator.configuring import files as configuration
 
 adios2 = pytest.importorskip("adios2")
 

@@ -18,9 +18,9 @@ import cusz_operator
 import support
 from cusz_core import cli, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
-from cusz_operator import sampling
-from cusz_operator.proposal import Goal, propose
-from cusz_operator.sampling import SampledVariable, sampled_variables
+from cusz_operator.configuring import sampling
+from cusz_operator.configuring.proposal import Goal, propose
+from cusz_operator.configuring.sampling import SampledVariable, sampled_variables
 from support import F32, F64
 
 adios2 = pytest.importorskip("adios2")

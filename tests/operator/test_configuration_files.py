@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cusz_operator import configuration
+from cusz_operator.configuring import files as configuration
 
 VARIABLES = [
     configuration.OperatedVariable("U", {"accuracy": 1e-3, "mode": "abs"}),

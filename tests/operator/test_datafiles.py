@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator import datafiles, reader
-from cusz_operator.datafiles import DataFiles, Place, StoredVariable, places_of
+from cusz_operator.reading import datafiles, reader
+from cusz_operator.reading.datafiles import DataFiles, Place, StoredVariable, places_of
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ IN_THREADS = """
 import concurrent.futures, os, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)
-from cusz_operator import datafiles
+from cusz_operator.reading import datafiles
 path = Path(sys.argv[1])
 content = (path / "data.0").read_bytes()
 several = [datafiles.DataFiles(path) for _ in range(40)]
@@ -349,7 +349,7 @@ from pathlib import Path
 import numpy as np
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 import cusz_operator as cz
-from cusz_operator import datafiles
+from cusz_operator.reading import datafiles
 
 def take_all():
     taken = []
@@ -395,7 +395,7 @@ def test_kept_files_make_room_for_adios2(file: tuple[Path, np.ndarray], python: 
 AFTER_FORK = """
 import os, signal, sys, threading
 from pathlib import Path
-from cusz_operator import datafiles
+from cusz_operator.reading import datafiles
 data = datafiles.DataFiles(Path(sys.argv[1]))
 kept = data._file(0).descriptor
 held, done = threading.Event(), threading.Event()

@@ -15,7 +15,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import cli
-from cusz_operator import difference
+from cusz_operator.inspecting import difference
 
 adios2 = pytest.importorskip("adios2")
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))

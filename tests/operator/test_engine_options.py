@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cusz_core
-from cusz_operator.engine_options import engine_parameters, require_path, statistics_wanted
+from cusz_operator.writing.engine_options import engine_parameters, require_path, statistics_wanted
 
 
 def test_parameters_are_texts() -> None:

@@ -505,7 +505,7 @@ def test_a_file_that_is_not_whole(tmp_path: Path) -> None:
         with pytest.raises(cusz_core.CorruptArchiveError, match=rf"{part} is damaged|{part} has less"):
             cz.inspect_bp(path)
         (tmp_path / part).rename(path / part)
-    (path / cz.checks.CHECKS_FILE).unlink()
+    (path / cz.tables.checks.CHECKS_FILE).unlink()
     with cz.Reader(path) as run:
         assert not support.violations(x, run[0].read("T"), 1e-3)
 
@@ -517,13 +517,13 @@ def test_checksums_of_steps_that_are_added(tmp_path: Path) -> None:
     for step in range(3):
         with cz.Writer(path, eb=1e-3, append=step > 0) as out, out.step():
             out.put("T", x + step)
-    sums = path / cz.checks.CHECKS_FILE
+    sums = path / cz.tables.checks.CHECKS_FILE
     whole = sums.read_bytes()
-    assert {step for step, _ in cz.checks.verify(path)} == {0, 1, 2}
+    assert {step for step, _ in cz.tables.checks.verify(path)} == {0, 1, 2}
     sums.write_bytes(whole + b'{"metadata"')  # of a process that was killed
     with cz.Writer(path, eb=1e-3, append=True) as out, out.step():
         out.put("T", x + 3)
-    assert {step for step, _ in cz.checks.verify(path)} == {0, 1, 2, 3}
+    assert {step for step, _ in cz.tables.checks.verify(path)} == {0, 1, 2, 3}
     with adios2.Stream(str(path), "a") as stream:
         stream.begin_step()
         stream.write("other", np.ones(3), [3], [0], [3])
@@ -610,7 +610,7 @@ def write_plainly(path: Path, table: np.ndarray, shape: list[int] | None = None)
     variable = io.define_variable("T", x, x.shape, [0, 0], x.shape)
     variable.add_operation_string("plugin", cz.operator_parameters(eb=1e-3))
     shape = list(table.shape) if shape is None else shape
-    rows = io.define_variable(cz.blocktable.table_name("T"), table, shape, [0] * len(shape), shape)
+    rows = io.define_variable(cz.tables.blocktable.table_name("T"), table, shape, [0] * len(shape), shape)
     engine = io.open(str(path), adios2.Mode.Write)
     engine.begin_step()
     engine.put(variable, x, adios2.Mode.Sync)

@@ -17,7 +17,7 @@ import cusz_operator as cz
 import support
 from cusz_core import embedding
 from cusz_core.cli import main
-from cusz_operator.variables import Asked
+from cusz_operator.inspecting.variables import Asked
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 import goals

@@ -16,7 +16,7 @@ import pytest
 
 import cusz_operator
 import support
-from cusz_operator.configuration import OperatedVariable, xml
+from cusz_operator.configuring.files import OperatedVariable, xml
 
 pytestmark = pytest.mark.full  # each version is a download
 

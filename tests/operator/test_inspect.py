@@ -22,10 +22,11 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import cli
-from cusz_operator import checks, plugin
-from cusz_operator.inspection import Block
+from cusz_operator import plugin
+from cusz_operator.inspecting.blocks import Block
+from cusz_operator.inspecting.variables import Asked, BlockError, _Tally
 from cusz_operator.plugin import Plugin
-from cusz_operator.variables import Asked, BlockError, _Tally
+from cusz_operator.tables import checks
 
 adios2 = pytest.importorskip("adios2")
 ENGINES = ("BP5", "BP4")
@@ -509,9 +510,9 @@ def test_a_damaged_table(is_sealed: bool, engine: Any, tmp_path: Path, inspect: 
     write_steps(path, engine)
     whole = variables_of(path)["V"]
     with cz.Reader(path) as run:
-        rows = cz.blocktable.rows_of(run[1].blocks("V"))
+        rows = cz.tables.blocktable.rows_of(run[1].blocks("V"))
     at = (path / "data.0").read_bytes().index(rows.tobytes())
-    count = cz.blocktable.columns_of(3).index("count0")
+    count = cz.tables.blocktable.columns_of(3).index("count0")
     if not is_sealed:
         (path / checks.CHECKS_FILE).unlink()
     change_byte(path / "data.0", at + 8 * count + 6, 0x10)  # another whole number

@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as st_numpy
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator import representation
-from cusz_operator.blocks import prepare
+from cusz_operator.tables import representation
+from cusz_operator.tables.boxes import prepare
 
 adios2 = pytest.importorskip("adios2")
 

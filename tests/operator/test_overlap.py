@@ -17,6 +17,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_operator.writing import background, output
 from fakes import fake_cupy
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
@@ -56,7 +57,7 @@ print(n, *found, sep="\\n")
 def kept(path: Path) -> tuple[list[dict[str, Any]], list[bytes], list[tuple[str, int, Any]]]:
     """What is in a file: what is known of every block, but for the times that block tables have; archives, block by
     block; and values, step by step."""
-    blocks = [dict(block) for block in cz.inspect_bp(path) if not cz.blocktable.is_table(block["variable"])]
+    blocks = [dict(block) for block in cz.inspect_bp(path) if not cz.tables.blocktable.is_table(block["variable"])]
     archives = []
     with cz.Reader(path) as run:
         for block in blocks:
@@ -178,11 +179,11 @@ class Watched:
         self.events: list[str] = []
         self.threads: dict[str, set[int]] = {}
         self.memory: set[int] = set()
-        self._compress, self._copy = cusz_core.compress_described, cz.background.Background._copy
-        self._write = cz.output.Output.end_step
+        self._compress, self._copy = cusz_core.compress_described, background.Background._copy
+        self._write = output.Output.end_step
         monkeypatch.setattr(cusz_core, "compress_described", self.compress)
-        monkeypatch.setattr(cz.background.Background, "_copy", lambda own, *block: self.copy(own, *block))
-        monkeypatch.setattr(cz.output.Output, "end_step", lambda own: self.write(own))
+        monkeypatch.setattr(background.Background, "_copy", lambda own, *block: self.copy(own, *block))
+        monkeypatch.setattr(output.Output, "end_step", lambda own: self.write(own))
         self._seconds = seconds
 
     def log(self, what: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator import reader
+from cusz_operator.reading import reader
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from layer import written_by_layer
@@ -137,14 +137,14 @@ def test_a_table_that_lies_about_places(file: tuple[Path, np.ndarray]) -> None:
     """The start of a block is in no archive: the table's is compared with ADIOS2's."""
     path, _ = file
     with cz.Reader(path) as run:
-        row = cz.blocktable.rows_of(run[0].blocks("T"))[1]
+        row = cz.tables.blocktable.rows_of(run[0].blocks("T"))[1]
     data = (path / "data.0").read_bytes()
     at = data.index(row.tobytes()[16:]) - 16  # rank and step are 0, as much else
     row[3] = 24.0  # start0, 25 in truth
     (path / "data.0").write_bytes(data[:at] + row.tobytes() + data[at + row.nbytes :])
     with cz.Reader(path) as run, pytest.raises(cusz_core.CorruptArchiveError, match="the block table of 'T' at step 0"):
         run[0].read("T")
-    (path / cz.checks.CHECKS_FILE).unlink()
+    (path / cz.tables.checks.CHECKS_FILE).unlink()
     with cz.Reader(path) as run, pytest.raises(cusz_core.CorruptArchiveError, match="disagree about where"):
         run[0].read("T")
 

@@ -18,7 +18,8 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import cli, embedding
-from cusz_operator import report, report_figures
+from cusz_operator.inspecting.report import collect as report
+from cusz_operator.inspecting.report import figures as report_figures
 
 adios2 = pytest.importorskip("adios2")
 pytest.importorskip("matplotlib")
@@ -626,7 +627,7 @@ def test_matplotlib_is_imported_only_when_needed(program: Any) -> None:
     code = """
 import sys
 from cusz_core import cli
-from cusz_operator import commands, report
+from cusz_operator import commands
 assert cli.main(["check", "none.bp"]) == 1
 assert "matplotlib" not in sys.modules
 """

@@ -15,8 +15,8 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator import statistics
 from cusz_operator.plugin import Plugin, PutRange
+from cusz_operator.tables import statistics
 
 adios2 = pytest.importorskip("adios2")
 
@@ -316,7 +316,7 @@ NOWHERE = """
 import gc, resource, sys
 import numpy as np
 import cusz_operator
-from cusz_operator import statistics
+from cusz_operator.tables import statistics
 
 _, unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), unlimited))

@@ -19,7 +19,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core.backends import lossless_stages
-from cusz_operator import blocks
+from cusz_operator.tables import boxes as blocks
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from cases import values
@@ -108,14 +108,14 @@ def test_what_was_asked_is_known(engine: str, by_layer: Callable) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_block_table(engine: str, by_layer: Callable) -> None:
     path = by_layer(4, engine)
-    archives = [block for block in cz.inspect_bp(path) if not cz.blocktable.is_table(block["variable"])]
+    archives = [block for block in cz.inspect_bp(path) if not cz.tables.blocktable.is_table(block["variable"])]
     with adios2.FileReader(str(path)) as run:
         for case in LAYER_CASES:
-            columns = cz.blocktable.columns_of(len(case.shape))
+            columns = cz.tables.blocktable.columns_of(len(case.shape))
             for i, step in enumerate(case.steps):
                 rows = run.read(f"cusz/blocks/{case.name}", step_selection=[i, 1]).reshape(-1, len(columns))
-                table = cz.blocktable.table_of(rows, case.name)
-                assert support.same_bits(cz.blocktable.rows_of(table), np.ascontiguousarray(rows))
+                table = cz.tables.blocktable.table_of(rows, case.name)
+                assert support.same_bits(cz.tables.blocktable.rows_of(table), np.ascontiguousarray(rows))
                 boxes = [(rank, box) for rank in range(4) for box in case.blocks(rank, 4)]
                 assert table["rank"].tolist() == [rank for rank, _ in boxes]
                 assert table["start"].tolist() == [list(box[0]) for _, box in boxes]

@@ -45,7 +45,7 @@ def test_a_file_that_no_part_has_is_an_error() -> None:
         ("cusz_core/src/codec/spline/cpu/engine.cpp", ["core"]),
         ("cusz_core/src/archive/v1.hpp", ["core", "cuda"]),
         ("operator/plugin/plugin.cpp", ["plugin"]),
-        ("operator/python/cusz_operator/input.py", ["layer", "nodes"]),
+        ("operator/python/cusz_operator/reading/input.py", ["layer", "nodes"]),
         ("tests/operator/test_hosts.py", ["plugin", "layer"]),
         ("pyproject.toml", ["package"]),
         ("docs/python.md", []),

@@ -16,17 +16,17 @@ process for both writing and reading:
         print(block["variable"], block["step"], block["block"], block.get("ratio"))
 """
 
-from . import configuration
-from .checking import Report, check
+from .configuring import files as configuration
+from .configuring.check import Report, check
 from .device import Binding, bind_device, device_map
-from .difference import Difference, compare_runs
 from .errors import PluginError
-from .inspection import Block, inspect_bp
+from .inspecting.blocks import Block, inspect_bp
+from .inspecting.difference import Difference, compare_runs
+from .inspecting.variables import VariableInfo, inspect_variables
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
-from .reader import Reader
-from .variables import VariableInfo, inspect_variables
-from .writer import VariableSummary, Writer
+from .reading.reader import Reader
+from .writing.writer import VariableSummary, Writer
 
 __all__ = [
     "PLUGIN_LIBRARY",

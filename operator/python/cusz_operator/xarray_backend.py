@@ -31,7 +31,7 @@ from xarray.core import indexing
 
 from cusz_core.errors import ParameterError, UnsupportedError
 
-from .reader import Reader, ReaderVariable
+from .reading.reader import Reader, ReaderVariable
 
 __all__ = ["CuszBackendEntrypoint"]
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 import cusz_operator as cz
 import support
-from cusz_operator import statistics
+from cusz_operator.tables import statistics
 
 comm = MPI.COMM_WORLD
 folder = Path(sys.argv[1])

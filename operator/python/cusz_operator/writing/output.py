@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from . import blocktable, checks, ranks, statistics
-from .adios2_errors import converted
+from .. import ranks
+from ..adios2_calls import converted
+from ..parameters import define_operator
+from ..plugin import Plugin, keep_for_ever, without_colours
+from ..streams import told_apart
+from ..tables import blocktable, checks, statistics
+from ..tables.boxes import PreparedBlock
+from ..tables.representation import PARTS, attribute_name, is_exact, is_packed
 from .agreement import Description, Value, bytes_needed
-from .blocks import PreparedBlock
-from .parameters import define_operator
-from .plugin import Plugin, keep_for_ever, without_colours
-from .representation import PARTS, attribute_name, is_exact, is_packed
-from .streams import told_apart
 
 __all__ = ["Output", "require_room"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import UnsupportedError
 
-from .report_facts import Comparison, StepFacts, VariableFacts, View
+from .facts import Comparison, StepFacts, VariableFacts, View
 
 __all__ = ["Figures", "Spectrum", "block_map", "comparison_figures", "over_steps", "require_matplotlib", "spectrum"]
 

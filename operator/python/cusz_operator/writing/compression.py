@@ -16,9 +16,9 @@ import cusz_core
 from cusz_core import Parameters, embedding
 from cusz_core.parameters import Mode
 
+from ..tables.boxes import PreparedBlock, field_shape
+from ..tables.representation import is_exact, is_packed
 from .agreement import Description
-from .blocks import PreparedBlock, field_shape
-from .representation import is_exact, is_packed
 
 __all__ = ["Compressed", "Compressor", "StepWork", "described"]
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
-from .blocks import Extents, first_overlap
-from .input import Box
-from .reader import Reader, ReaderStep, pieces
+from ..reading.input import Box
+from ..reading.reader import Reader, ReaderStep, pieces
+from ..tables.boxes import Extents, first_overlap
 
 __all__ = ["Difference", "compare_runs"]
 

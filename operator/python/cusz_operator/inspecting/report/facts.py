@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cusz_core import tuning
 
-from .input import Box
+from ...reading.input import Box
 
 __all__ = ["Comparison", "Page", "StepComparison", "StepFacts", "VariableFacts", "View"]
 

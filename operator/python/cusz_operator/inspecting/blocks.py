@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core.errors import CorruptArchiveError, ParameterError, UnsupportedError
 
-from . import blocktable, checks
-from .adios2_errors import calling_adios2, closing
-from .blocks import begin_in_others
-from .errors import PluginError
-from .plugin import PLUGIN_NAME, Plugin, refuse_several_copies, without_colours
+from ..adios2_calls import calling_adios2, closing
+from ..errors import PluginError
+from ..plugin import PLUGIN_NAME, Plugin, refuse_several_copies, without_colours
+from ..tables import blocktable, checks
+from ..tables.boxes import begin_in_others
 
 __all__ = [
     "DTYPES",

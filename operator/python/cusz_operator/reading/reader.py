@@ -24,13 +24,13 @@ import cusz_core
 from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
-from . import blocktable, checks
-from .adios2_errors import close_after
-from .blocks import Extents, field_shape, first_overlap
+from ..adios2_calls import close_after
+from ..inspecting.blocks import INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
+from ..tables import blocktable, checks
+from ..tables.boxes import Extents, field_shape, first_overlap
+from ..tables.representation import PARTS, attribute_name, given_back
 from .datafiles import DataFiles, Place, StoredVariable, places_of
 from .input import DTYPES, Box, Input, Placed
-from .inspection import INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
-from .representation import PARTS, attribute_name, given_back
 
 __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
 

@@ -17,10 +17,10 @@ import cusz_core
 from cusz_core import Parameters, embedding
 from cusz_core.errors import CuszError, ParameterError
 
-from .blocks import Extents, first_overlap
+from ..ranks import Failure
+from ..tables.boxes import Extents, first_overlap
+from ..tables.representation import float16_bound, is_exact, is_packed
 from .goals import Wanted
-from .ranks import Failure
-from .representation import float16_bound, is_exact, is_packed
 
 __all__ = [
     "Agreed",

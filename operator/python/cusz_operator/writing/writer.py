@@ -19,8 +19,14 @@ from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Mode, Parameters
 
-from . import blocktable, checks, statistics
-from .adios2_errors import calling_adios2, close_after, converted
+from ..adios2_calls import calling_adios2, close_after, converted
+from ..inspecting.blocks import import_adios2
+from ..plugin import plugin_path
+from ..ranks import Failure, Ranks, failure_of, raise_first
+from ..tables import blocktable, checks, statistics
+from ..tables.boxes import PreparedBlock, prepare
+from ..tables.representation import Stored, is_exact, one_value
+from ..tables.representation import stored as as_stored
 from .agreement import (
     Agreed,
     Description,
@@ -37,18 +43,12 @@ from .agreement import (
     values_of,
 )
 from .background import Background, Pending, failed
-from .blocks import PreparedBlock, prepare
 from .compression import Compressor, StepWork, described
 from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, STEP, PutOptions, Wanted, WriterOptions, layered, wanted_of
-from .inspection import import_adios2
 from .output import Output, require_room
-from .plugin import plugin_path
 from .progress import Tally, VariableSummary, print_step, print_summary
-from .ranks import Failure, Ranks, failure_of, raise_first
-from .representation import Stored, is_exact, one_value
-from .representation import stored as as_stored
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11

@@ -12,10 +12,10 @@ from typing import Any
 from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from .configuration_check import IO, Configuration, read_configuration
-from .inspection import DTYPES, INTEGERS, Block, inspect_bp, like, listed
-from .parameters import NO_BOUND
-from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
+from ..inspecting.blocks import DTYPES, INTEGERS, Block, inspect_bp, like, listed
+from ..parameters import NO_BOUND
+from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
+from .parse import IO, Configuration, read_configuration
 
 __all__ = ["Report", "Variable", "check"]
 

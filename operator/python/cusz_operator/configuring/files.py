@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 from cusz_core.errors import UnsupportedError
 
-from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
 __all__ = ["OperatedVariable", "check_engine", "xml", "yaml"]
 

@@ -16,15 +16,16 @@ import cusz_core
 from cusz_core import embedding, tuning
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from . import blocktable, inspection
-from .blocks import Extents
-from .input import DTYPES, Box
-from .inspection import Block, inspect_bp
-from .plugin import PLUGIN_NAME, without_colours
-from .reader import Reader, ReaderStep, fill_of
-from .report_facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
-from .report_figures import require_matplotlib
-from .report_page import html
+from ...plugin import PLUGIN_NAME, without_colours
+from ...reading.input import DTYPES, Box
+from ...reading.reader import Reader, ReaderStep, fill_of
+from ...tables import blocktable
+from ...tables.boxes import Extents
+from .. import blocks as inspection
+from ..blocks import Block, inspect_bp
+from .facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
+from .figures import require_matplotlib
+from .page import html
 
 __all__ = ["html", "make"]
 

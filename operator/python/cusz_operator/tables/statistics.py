@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 import cusz_core
 
-from .adios2_errors import calling_adios2
-from .parameters import define_operator
-from .plugin import Plugin, PutRange, keep_for_ever, without_colours
+from ..adios2_calls import calling_adios2
+from ..parameters import define_operator
+from ..plugin import Plugin, PutRange, keep_for_ever, without_colours
 
 __all__ = ["are_in", "problem", "put_archive", "warn"]
 

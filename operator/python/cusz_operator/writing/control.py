@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 import cusz_core
 from cusz_core import embedding, tuning
 
+from ..ranks import Failure, Ranks, failure_of, raise_first
+from ..tables.representation import given_back
 from .agreement import Description, bound_within
 from .compression import StepWork
 from .goals import STEP, Wanted
-from .ranks import Failure, Ranks, failure_of, raise_first
-from .representation import given_back
 
 __all__ = ["Controller"]
 

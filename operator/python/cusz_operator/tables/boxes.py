@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cusz_core import Parameters, embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
-from .goals import Wanted
-from .plugin import MAX_NDIM
+from ..plugin import MAX_NDIM
+from ..writing.goals import Wanted
 from .representation import CONVERTED, Stored, is_exact, type_name
 
 __all__ = ["Extents", "PreparedBlock", "begin_in_others", "field_shape", "first_overlap", "prepare"]

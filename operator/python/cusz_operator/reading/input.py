@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from .adios2_errors import calling_adios2, closing, converted
-from .blocks import Extents
-from .blocktable import table_name
+from ..adios2_calls import calling_adios2, closing, converted
+from ..inspecting.blocks import INTEGERS, blocks_info, extents_of, import_adios2
+from ..plugin import Plugin
+from ..streams import told_apart
+from ..tables.blocktable import table_name
+from ..tables.boxes import Extents
 from .datafiles import close_kept
-from .inspection import INTEGERS, blocks_info, extents_of, import_adios2
-from .plugin import Plugin
-from .streams import told_apart
 
 __all__ = ["DTYPES", "Box", "Input", "Placed"]
 

@@ -19,12 +19,12 @@ import cusz_core
 from cusz_core import embedding, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
-from . import blocktable, checks
-from .adios2_errors import calling_adios2
-from .blocks import field_shape
-from .errors import PluginError
-from .inspection import DTYPES, INTEGERS, blocks_info, extents_of, import_adios2, like, listed
-from .plugin import Plugin, without_colours
+from ..adios2_calls import calling_adios2
+from ..errors import PluginError
+from ..inspecting.blocks import DTYPES, INTEGERS, blocks_info, extents_of, import_adios2, like, listed
+from ..plugin import Plugin, without_colours
+from ..tables import blocktable, checks
+from ..tables.boxes import field_shape
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
 __all__ = ["DataFiles", "Place", "StoredVariable", "close_kept", "places_of"]
 

@@ -10,8 +10,8 @@ from html import escape
 import cusz_core
 from cusz_core.command_line import size
 
-from .report_facts import Comparison, Page, StepComparison, VariableFacts
-from .report_figures import Figures, block_map, comparison_figures, over_steps
+from .facts import Comparison, Page, StepComparison, VariableFacts
+from .figures import Figures, block_map, comparison_figures, over_steps
 
 __all__ = ["html"]
 

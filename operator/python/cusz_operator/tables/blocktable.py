@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from cusz_core.errors import CorruptArchiveError
 
 if TYPE_CHECKING:
-    from .blocks import PreparedBlock
-    from .compression import Compressed
+    from ..writing.compression import Compressed
+    from .boxes import PreparedBlock
 
 __all__ = [
     "TABLE_PREFIX",

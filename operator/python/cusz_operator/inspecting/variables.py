@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CorruptArchiveError
 
-from .checks import VariableRecord
-from .inspection import INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES, Block, OpenFile
-from .plugin import PLUGIN_NAME
+from ..plugin import PLUGIN_NAME
+from ..tables.checks import VariableRecord
+from .blocks import INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES, Block, OpenFile
 
 __all__ = ["Asked", "BlockError", "VariableInfo", "inspect_variables"]
 

@@ -9,9 +9,9 @@ from xml.parsers import expat
 
 from cusz_core.errors import UnsupportedError
 
-from .configuration import check_engine, real_name
-from .parameters import NO_BOUND, bound_of, parameter_problems
-from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+from ..parameters import NO_BOUND, bound_of, parameter_problems
+from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
+from .files import check_engine, real_name
 
 __all__ = ["IO", "Configuration", "read_configuration"]
 

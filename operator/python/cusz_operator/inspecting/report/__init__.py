@@ -1,0 +1,1 @@
+"""`cusz report`: what there is to say about a run is collected, drawn, and written as one HTML page."""
