@@ -1,4 +1,4 @@
-"""Whichever call of ADIOS2 fails, users get an error of this package, and the first one (adios2_errors.py)."""
+"""Whichever call of ADIOS2 fails, users get an error of this package, and the first one (adios2_calls.py)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_operator.tables import representation
-from cusz_operator.tables.boxes import prepare
+from cusz_operator.writing.blocks import prepare
 
 adios2 = pytest.importorskip("adios2")
 

@@ -18,8 +18,8 @@ import cusz_core
 import cusz_operator as cz
 import support
 from cusz_core import cli, embedding
-from cusz_operator.inspecting.report import collect as report
-from cusz_operator.inspecting.report import figures as report_figures
+from cusz_operator import report
+from cusz_operator.inspecting.report import collect, figures
 
 adios2 = pytest.importorskip("adios2")
 pytest.importorskip("matplotlib")
@@ -447,8 +447,8 @@ def test_every_number_of_dimensions(shape: tuple[int, ...], tmp_path: Path) -> N
 @pytest.mark.full
 def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = report.make(*runs)
-    monkeypatch.setattr(report, "SLAB", 50)
-    monkeypatch.setattr(report, "VIEW", 500)
+    monkeypatch.setattr(collect, "SLAB", 50)
+    monkeypatch.setattr(collect, "VIEW", 500)
     parts = report.make(*runs)
     for one, other in zip(whole.variables, parts.variables, strict=True):
         for a, b in zip(one.comparisons, other.comparisons, strict=True):
@@ -469,8 +469,8 @@ def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytes
 def test_slabs_cover_a_box_once(count: list[int], slab: int) -> None:
     covered = np.zeros(count, np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "SLAB", slab)
-        for start, extents in report._slabs(((3,) * len(count), tuple(count))):
+        patch.setattr(collect, "SLAB", slab)
+        for start, extents in collect._slabs(((3,) * len(count), tuple(count))):
             assert 0 < math.prod(extents) <= slab
             covered[tuple(slice(s - 3, s - 3 + c) for s, c in zip(start, extents, strict=True))] += 1
     assert (covered == 1).all()
@@ -481,20 +481,20 @@ def test_a_spectrum(shape: tuple[int, ...]) -> None:
     """One wave along the last axis has its power at its number, and noise has the same at all."""
     at = np.arange(shape[-1]) / shape[-1]
     field = np.broadcast_to(3 + 4 * np.cos(2 * np.pi * 3 * at), shape)
-    found = report_figures.spectrum(field)
+    found = figures.spectrum(field)
     peak = 3 * max(shape) / shape[-1]
     assert found.waves[np.argmax(found.power)] == pytest.approx(peak, abs=0.5)
     if len(shape) == 1:
         assert found.power.max() == pytest.approx(4.0)  # |4 / 2|^2
         np.testing.assert_allclose(found.power.sum() * 2, field.var())
     assert (np.diff(found.waves) > 0).all()
-    noise = report_figures.spectrum(np.random.default_rng(0).standard_normal((64, 64, 64))).power * 64**3
+    noise = figures.spectrum(np.random.default_rng(0).standard_normal((64, 64, 64))).power * 64**3
     assert noise[5:] == pytest.approx(1.0, abs=0.2)
 
 
 def test_long_spectra_have_few_points() -> None:
-    found = report_figures.spectrum(np.random.default_rng(0).standard_normal(2**16))
-    assert len(found.waves) <= report_figures.SPECTRUM_POINTS
+    found = figures.spectrum(np.random.default_rng(0).standard_normal(2**16))
+    assert len(found.waves) <= figures.SPECTRUM_POINTS
     assert found.waves[0] == 1
     assert found.waves[-1] == pytest.approx(2**15, rel=0.05)
     assert found.power[-50:] * 2**16 == pytest.approx(1.0, abs=0.5)
@@ -602,7 +602,7 @@ def test_small_changes_of_a_spectrum_can_be_seen(largest: float, is_linear: bool
     figure = pytest.importorskip("matplotlib.figure").Figure()
     axes = figure.subplots()
     change = 1e-9 * np.array([1.0, -2.0, 1.5, -1.0, 0.0, largest])
-    report_figures._set_axis_of_change(axes, change)
+    figures._set_axis_of_change(axes, change)
     low, high = axes.get_ylim()
     assert low < -2e-9
     assert high > change.max()
@@ -627,7 +627,7 @@ def test_matplotlib_is_imported_only_when_needed(program: Any) -> None:
     code = """
 import sys
 from cusz_core import cli
-from cusz_operator import commands
+from cusz_operator import commands, report
 assert cli.main(["check", "none.bp"]) == 1
 assert "matplotlib" not in sys.modules
 """

@@ -13,7 +13,6 @@ import pytest
 
 import cusz_operator as cz
 import support
-from cusz_operator.reading.reader import ReaderStep
 
 pytest.importorskip("adios2")
 dask = pytest.importorskip("dask")
@@ -90,13 +89,13 @@ def test_every_way_to_index(written: Path, index: Any) -> None:
 
 def test_only_what_is_needed_is_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, Any, Any]] = []
-    step_read = ReaderStep.read
+    step_read = cz.reader.ReaderStep.read
 
     def recorded(self: Any, name: str, start: Any = None, count: Any = None, **options: Any) -> Any:
         read.append((name, start, count))
         return step_read(self, name, start, count, **options)
 
-    monkeypatch.setattr(ReaderStep, "read", recorded)
+    monkeypatch.setattr(cz.reader.ReaderStep, "read", recorded)
     with xarray.open_dataset(written, engine="cusz") as data:
         assert read == [("x", [0], [30])]  # an index
         read.clear()
@@ -263,13 +262,13 @@ def test_times_are_objects_of_cftime_if_that_is_asked(conventional: Path) -> Non
 
 def test_decoding_reads_nothing(conventional: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    step_read = ReaderStep.read
+    step_read = cz.reader.ReaderStep.read
 
     def recorded(self: Any, name: str, start: Any = None, count: Any = None, **options: Any) -> Any:
         read.extend([name] if start is not None else [])
         return step_read(self, name, start, count, **options)
 
-    monkeypatch.setattr(ReaderStep, "read", recorded)
+    monkeypatch.setattr(cz.reader.ReaderStep, "read", recorded)
     with xarray.open_dataset(conventional, engine="cusz") as data:
         assert not read
         again = pickle.loads(pickle.dumps(data))

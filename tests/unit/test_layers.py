@@ -7,6 +7,7 @@ import importlib
 import shutil
 import subprocess
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,15 @@ PUBLIC = (
     *("cusz_core", "cusz_core.command_line", "cusz_core.embedding", "cusz_core.errors", "cusz_core.parameters"),
     *("cusz_core.hdf5", "cusz_core.numcodecs", "cusz_core.tuning", "cusz_core.zarr"),
 )
+#: The rooms of cusz_operator: which others each may import, and what all may. Other modules stand above all rooms.
+ROOMS = {
+    "tables": set[str](),
+    "reading": {"tables"},
+    "writing": {"tables"},
+    "inspecting": {"tables", "reading"},
+    "configuring": {"tables", "inspecting"},
+}
+SHARED = {"adios2_calls", "errors", "parameters", "plugin", "ranks", "streams"}
 ABOVE_THE_CORE = ("adios2", "comparison", "cusz_operator", "mpi4py")
 
 
@@ -103,17 +113,31 @@ def test_the_core_knows_nobody_above_it() -> None:
     assert [str(path) for path in files if "adios" in path.read_text().lower()] == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_modules_import_each_other(package: str) -> None:
+def imports_within(package: str) -> dict[str, set[str]]:
+    """Which modules of the package each of its modules imports."""
     paths = {module_of(path)[0]: path for path in sources(PACKAGES[package])}
-    graph = {
+    return {
         module: {whole if (whole := f"{base}.{name}") in paths else base for base, name in imports(path)} & paths.keys()
         for module, path in paths.items()
     }
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_modules_import_each_other(package: str) -> None:
+    graph = imports_within(package)
     assert sum(map(len, graph.values())) > len(graph)
     while leaves := {module for module, needed in graph.items() if not needed & graph.keys()}:
         graph = {module: needed for module, needed in graph.items() if module not in leaves}
     assert graph == {}, "these modules are in a circle, or import one that is"
+
+
+def test_rooms_import_each_other_in_one_direction() -> None:
+    TopologicalSorter(ROOMS).prepare()  # fails if there is a cycle
+    assert {path.parent.name for path in PACKAGES["cusz_operator"].glob("*/__init__.py")} == ROOMS.keys()
+    allowed = dict.fromkeys(SHARED, SHARED) | {room: {room, *below, *SHARED} for room, below in ROOMS.items()}
+    for module, needed in imports_within("cusz_operator").items():
+        room, *rooms = ("".join(name.split(".")[1:2]) for name in (module, *needed))
+        assert set(rooms) <= allowed.get(room, set(rooms)), module
 
 
 def test_what_is_public_is_there() -> None:

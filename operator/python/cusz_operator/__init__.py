@@ -16,8 +16,8 @@ process for both writing and reading:
         print(block["variable"], block["step"], block["block"], block.get("ratio"))
 """
 
-from .configuring import files as configuration
-from .configuring.check import Report, check
+from . import configuration
+from .checking import Report, check
 from .device import Binding, bind_device, device_map
 from .errors import PluginError
 from .inspecting.blocks import Block, inspect_bp
@@ -25,7 +25,7 @@ from .inspecting.difference import Difference, compare_runs
 from .inspecting.variables import VariableInfo, inspect_variables
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
-from .reading.reader import Reader
+from .reader import Reader
 from .writing.writer import VariableSummary, Writer
 
 __all__ = [

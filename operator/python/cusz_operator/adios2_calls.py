@@ -1,4 +1,4 @@
-"""Errors of ADIOS2, which it raises as RuntimeError, ValueError and others, become those of this package.
+"""Calls of ADIOS2: its errors (RuntimeError, ValueError and others) become those of this package.
 
 Every call of ADIOS2 is in one of these, or its error is passed to `converted`.
 """
@@ -7,12 +7,38 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from cusz_core.errors import CuszError, OutOfMemoryError
+from cusz_core.errors import CuszError, OutOfMemoryError, UnsupportedError
 
+from .errors import PluginError
 from .plugin import without_colours
 
-__all__ = ["calling_adios2", "close_after", "closing", "converted"]
+__all__ = [
+    "blocks_info",
+    "calling_adios2",
+    "close_after",
+    "closing",
+    "converted",
+    "extents_of",
+    "import_adios2",
+]
+
+
+def import_adios2() -> Any:
+    try:
+        import adios2
+    except ImportError as error:
+        raise PluginError(
+            f"Python's adios2 cannot be imported ({error}): "
+            'pip install "adios2>=2.11,<2.13", or run scripts/setup for one with MPI'
+        ) from error
+    if not hasattr(adios2, "Mode"):
+        raise UnsupportedError(
+            f"Python's adios2 is {adios2.__version__}, whose interface lacks what is needed here: "
+            "install 2.11 or newer (the plugin alone works with 2.10, too)"
+        )
+    return adios2
 
 
 def converted(error: Exception, what: str) -> CuszError:
@@ -69,3 +95,20 @@ def closing(close: Callable[[], object], path: str) -> Iterator[None]:
         close_after(error, call)
         raise
     call()
+
+
+def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | None:
+    """What ADIOS2 tells of a variable's blocks; None if it cannot.
+
+    Minimum and maximum of integers of 8 bits come as characters, and ADIOS2's interface to Python fails if they are not
+    UTF-8 (2.12).
+    """
+    try:
+        infos: list[dict[str, str]] = engine.blocks_info(name, step)
+    except UnicodeDecodeError:
+        return None
+    return infos
+
+
+def extents_of(text: str) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in text.split(",") if extent)

@@ -35,17 +35,17 @@ from cusz_core.command_line import (
 from cusz_core.errors import CuszError, ParameterError
 from cusz_core.parameters import TABLE
 
-from .configuring import files as configuration
-from .configuring.check import check
+from . import configuration, report
+from .checking import check
 from .configuring.proposal import Goal, Proposal, print_proposals, propose
 from .configuring.sampling import sampled_variables
 from .device import Binding, device_map
-from .inspecting.blocks import INTEGERS, inspect_bp
+from .inspecting.blocks import inspect_bp
 from .inspecting.difference import Difference, compare_runs
-from .inspecting.report import collect as report
 from .inspecting.variables import VariableInfo, inspect_variables
 from .parameters import operator_parameters
 from .plugin import plugin_path
+from .tables.stored import INTEGERS
 from .writing.goals import GOALS
 
 __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "REPORT"]

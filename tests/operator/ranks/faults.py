@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import cusz_core
 import cusz_operator as cz
 import support
+from cusz_operator.writing import writer
 
 SHAPE = (12, 500)
 EB = 1e-3
@@ -179,7 +180,7 @@ def other_names(log: Log, comm: Any, path: str, engine: Any) -> None:
 def fill(log: Log, comm: Any, path: str, engine: Any, check: str) -> None:
     """Writes until the disk is full, and then a step that still fits."""
     if check.startswith("unchecked"):
-        cz.writing.writer.require_room = nothing  # type: ignore[assignment, attr-defined]
+        writer.require_room = nothing  # type: ignore[assignment, attr-defined]
         cz.ranks.PATIENCE = 3.0  # type: ignore[attr-defined]
     noise = support.random_bits((1, COLUMNS_OF_NOISE), support.F64, seed=comm.rank)
     with cz.Writer(path, comm, eb=EB, engine=engine, asynchronous=check.endswith("asynchronous")) as out:
@@ -257,7 +258,7 @@ SPOILERS: dict[str, Callable[[Any, int], Callable[[], None]]] = {
     "range": fail_to_find_a_range,
     "device": raising(cusz_core, "compress_described", cusz_core.DeviceError("the device is gone")),
     "bare memory": raising(cusz_core, "compress_described", MemoryError("no memory for this")),
-    "table": raising(cz.tables.blocktable, "parts_of", MemoryError("no memory for this")),
+    "table": raising(writer, "parts_of", MemoryError("no memory for this")),
     "not an array": put(["text"]),
     "not on a device": put(WrongArray()),
     "big-endian": put(np.zeros(5, ">f4")),

@@ -21,7 +21,7 @@ from mpi4py import MPI
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator.writing import background
+from cusz_operator.writing import background, writer
 
 
 def write(log: faults.Log, comm: Any, path: str, engine: Any, *options: str) -> None:
@@ -81,7 +81,7 @@ GONE, NO_MEMORY = cusz_core.DeviceError("the device is gone"), MemoryError("no m
 FAILURES: dict[str, Callable[[], Failing]] = {
     "device": lambda: Failing(cusz_core, "compress_described", GONE),
     "memory": lambda: Failing(cusz_core, "compress_described", NO_MEMORY),
-    "table": lambda: Failing(cz.tables.blocktable, "parts_of", NO_MEMORY),
+    "table": lambda: Failing(writer, "parts_of", NO_MEMORY),
     "copy": lambda: Failing(background.Background, "copied", NO_MEMORY, in_background=False),
 }
 

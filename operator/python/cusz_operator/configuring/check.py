@@ -12,9 +12,10 @@ from typing import Any
 from cusz_core import __version__
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from ..inspecting.blocks import DTYPES, INTEGERS, Block, inspect_bp, like, listed
+from ..inspecting.blocks import Block, inspect_bp, like, listed
 from ..parameters import NO_BOUND
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colours
+from ..tables.stored import FLOATS, INTEGERS
 from .parse import IO, Configuration, read_configuration
 
 __all__ = ["Report", "Variable", "check"]
@@ -188,7 +189,7 @@ def _check_run(path: Path, asked: dict[str, float | None] | None, report: Report
             continue
         alike = [other for other in asked if _numbered(other) == _numbered(name)]
         has_arrays = any(block["operator"] != "" and block["count"] != () for block in own)
-        if alike and has_arrays and own[0]["type"] in DTYPES | INTEGERS:
+        if alike and has_arrays and own[0]["type"] in FLOATS | INTEGERS:
             report.notes.append(
                 f"{path}: variable {name!r} is not compressed; {listed(alike)} {'is' if len(alike) == 1 else 'are'}. "
                 "ADIOS2's configurations have no wildcards: name it, too (cusz config takes 'level{0..4}/rho')"
@@ -238,7 +239,7 @@ def _variable(name: str, blocks: Sequence[Block], asked: dict[str, float | None]
 
 def _why_not(kind: str, blocks: Sequence[Block], has_configuration: bool, is_asked: bool) -> str:
     """Why blocks of a variable were written without this operator."""
-    if kind not in DTYPES | INTEGERS:
+    if kind not in FLOATS | INTEGERS:
         return f"its type is {kind}; the operator takes float, double and integers"
     if all(block["count"] == () for block in blocks):
         why = "a single value, which no operator compresses"

@@ -19,12 +19,13 @@ import cusz_core
 from cusz_core import embedding, tuning
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError
 
-from ..adios2_calls import calling_adios2
+from ..adios2_calls import blocks_info, calling_adios2, extents_of, import_adios2
 from ..errors import PluginError
-from ..inspecting.blocks import DTYPES, INTEGERS, blocks_info, extents_of, import_adios2, like, listed
+from ..inspecting.blocks import like, listed
 from ..plugin import Plugin, without_colours
 from ..tables import blocktable, checks
 from ..tables.boxes import field_shape
+from ..tables.stored import FLOATS, INTEGERS
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
@@ -134,7 +135,7 @@ def sampled_variables(
         for name in names:
             _require(name, available)
         for name, description in sorted(available.items()):
-            if description["Type"] in DTYPES | INTEGERS and (not names or name in names):
+            if description["Type"] in FLOATS | INTEGERS and (not names or name in names):
                 with calling_adios2(f"tell the shape of {name!r} in {path!r}"):
                     run = _Run(adios2, engine, io.inquire_variable(name), description, plugin)
                 yield run.sampled(**options)
@@ -149,7 +150,7 @@ def _require(name: str, available: dict[str, dict[str, str]]) -> None:
             f"there is no variable {name!r}{like(name, available)}: the file has {listed(sorted(available))}"
         )
     kind = available[name]["Type"]
-    if kind not in DTYPES | INTEGERS:
+    if kind not in FLOATS | INTEGERS:
         raise ParameterError(f"the variable {name!r} is of type {kind}; the operator takes float, double and integers")
 
 
@@ -163,7 +164,7 @@ class _Run:
         self.description = description
         self.name = variable.name()
         self.shape = tuple(map(int, variable.shape()))
-        self.dtype = (DTYPES | INTEGERS)[description["Type"]]
+        self.dtype = (FLOATS | INTEGERS)[description["Type"]]
         self.numbers: Sequence[int] = ()  # of its steps, as ADIOS2 tells of their blocks
 
     def sampled(self, **options: Unpack[Options]) -> SampledVariable:

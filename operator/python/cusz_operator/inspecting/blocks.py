@@ -15,46 +15,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cusz_core
-from cusz_core.errors import CorruptArchiveError, ParameterError, UnsupportedError
+from cusz_core.errors import CorruptArchiveError, ParameterError
 
-from ..adios2_calls import calling_adios2, closing
+from ..adios2_calls import blocks_info, calling_adios2, closing, extents_of, import_adios2
 from ..errors import PluginError
 from ..plugin import PLUGIN_NAME, Plugin, refuse_several_copies, without_colours
 from ..tables import blocktable, checks
 from ..tables.boxes import begin_in_others
+from ..tables.stored import (
+    FLOATS,
+    INTEGERS,
+    LOST_MARK,
+    PACKED_HEAD_BYTES,
+    PACKED_TAG,
+    PLAIN_MARK,
+    RAW_OVERHEAD_BYTES,
+    VERBATIM_TAG,
+)
 
 __all__ = [
-    "DTYPES",
-    "INTEGERS",
-    "RAW_OVERHEAD_BYTES",
     "Block",
     "OpenFile",
     "Part",
-    "import_adios2",
     "inspect_bp",
     "like",
 ]
 
-#: The types that the plugin compresses, by ADIOS2's names.
-DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
-#: Those that it stores exactly. (ADIOS2 calls numpy's int8 "char".)
-INTEGERS: dict[str, np.dtype[Any]] = {
-    **{f"{kind}{bits}_t": np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-    "char": np.dtype(np.int8),
-}
-#: An archive stored raw is larger than its block by just this, and no other archive is (CUSZ_RAW_OVERHEAD_BYTES).
-RAW_OVERHEAD_BYTES = 48
 _MOST_NAMES = 50  # in a message
 #: Reading one element of a block, ADIOS2 looks at all blocks of its variable; a whole block of BP5 it finds at once. So
 #: small blocks are read whole: those with at most so many bytes for every block that it would have looked at.
 _BYTES_PER_LOOK = 16
-#: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
-PLAIN_MARK = b"cusz-plain-bytes"
-LOST_MARK = b"cusz-lost-block\0"
-#: Values that are stored exactly, as they are or packed: a tag and a checksum (docs/format.md, section 11).
-VERBATIM_TAG = b"raw8"
-PACKED_TAG = b"zst"
-PACKED_HEAD_BYTES = 8
 
 
 class Block(TypedDict, total=False):
@@ -148,22 +138,6 @@ def inspect_bp(
     file = OpenFile(path, check=check)
     parts = file.parts(*file.selected(variables, steps), progress)
     return (block for part in parts for block in part.blocks())
-
-
-def import_adios2() -> Any:
-    try:
-        import adios2
-    except ImportError as error:
-        raise PluginError(
-            f"Python's adios2 cannot be imported ({error}): "
-            'pip install "adios2>=2.11,<2.13", or run scripts/setup for one with MPI'
-        ) from error
-    if not hasattr(adios2, "Mode"):
-        raise UnsupportedError(
-            f"Python's adios2 is {adios2.__version__}, whose interface lacks what is needed here: "
-            "install 2.11 or newer (the plugin alone works with 2.10, too)"
-        )
-    return adios2
 
 
 class _Step(NamedTuple):
@@ -349,7 +323,7 @@ class Part:
         except CorruptArchiveError:  # the blocks are still listed
             table = None
         is_described = table is not None and _describes(table, blocks)
-        dtype = DTYPES.get(self.type, INTEGERS.get(self.type))
+        dtype = FLOATS.get(self.type, INTEGERS.get(self.type))
         selections = _selections(blocks, dtype) if dtype is not None and self._blocks_are_known else {}
         for number, block in enumerate(blocks):
             if dtype is not None and number in selections:
@@ -560,23 +534,6 @@ def _add_row(block: Block, row: NDArray[Any]) -> None:
         block["min"], block["max"] = float(row["min"]), float(row["max"])
     if "checksum" in block and block["checksum"] != int(row["checksum"]):
         block["error"] = "its archive is not the one that the block table describes"
-
-
-def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | None:
-    """What ADIOS2 tells of a variable's blocks; None if it cannot.
-
-    Minimum and maximum of integers of 8 bits come as characters, and ADIOS2's interface to Python fails if they are not
-    UTF-8 (2.12).
-    """
-    try:
-        infos: list[dict[str, str]] = engine.blocks_info(name, step)
-    except UnicodeDecodeError:
-        return None
-    return infos
-
-
-def extents_of(text: str) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in text.split(",") if extent)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
-from ..reading.input import Box
 from ..reading.reader import Reader, ReaderStep, pieces
-from ..tables.boxes import Extents, first_overlap
+from ..tables.boxes import Box, Extents, first_overlap
 
 __all__ = ["Difference", "compare_runs"]
 

@@ -15,7 +15,8 @@ from cusz_core.errors import CorruptArchiveError
 
 from ..plugin import PLUGIN_NAME
 from ..tables.checks import VariableRecord
-from .blocks import INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES, Block, OpenFile
+from ..tables.stored import INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES
+from .blocks import Block, OpenFile
 
 __all__ = ["Asked", "BlockError", "VariableInfo", "inspect_variables"]
 

@@ -21,33 +21,20 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
-from ..adios2_calls import calling_adios2, closing, converted
-from ..inspecting.blocks import INTEGERS, blocks_info, extents_of, import_adios2
+from ..adios2_calls import blocks_info, calling_adios2, closing, converted, extents_of, import_adios2
 from ..plugin import Plugin
 from ..streams import told_apart
 from ..tables.blocktable import table_name
-from ..tables.boxes import Extents
+from ..tables.boxes import Box, Extents
 from .datafiles import close_kept
 
-__all__ = ["DTYPES", "Box", "Input", "Placed"]
+__all__ = ["Input", "Placed"]
 
-Box = tuple[Extents, Extents]  # start and count
 _T = TypeVar("_T")
 
 _READERS_OF_XARRAY = 128  # its file_cache_maxsize
 _FILES_OF_METADATA = 3  # which BP5 opens at the same time: it takes no lower limit
 _THREADS_OF_ADIOS2 = 16  # at most, to read
-
-#: numpy's types by ADIOS2's names; `object` for texts.
-DTYPES: dict[str, np.dtype[Any]] = {
-    **INTEGERS,
-    "float": np.dtype(np.float32),
-    "double": np.dtype(np.float64),
-    "long double": np.dtype(np.longdouble),
-    "float complex": np.dtype(np.complex64),
-    "double complex": np.dtype(np.complex128),
-    "string": np.dtype(object),
-}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,12 +25,12 @@ from cusz_core import embedding
 from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
 from ..adios2_calls import close_after
-from ..inspecting.blocks import INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
 from ..tables import blocktable, checks
-from ..tables.boxes import Extents, field_shape, first_overlap
+from ..tables.boxes import Box, Extents, field_shape, first_overlap
 from ..tables.representation import PARTS, attribute_name, given_back
+from ..tables.stored import DTYPES, INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
 from .datafiles import DataFiles, Place, StoredVariable, places_of
-from .input import DTYPES, Box, Input, Placed
+from .input import Input, Placed
 
 __all__ = ["Reader", "ReaderStep", "ReaderVariable"]
 

@@ -7,16 +7,12 @@ in the order in which the rank put them. The columns depend on the number of dim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cusz_core.errors import CorruptArchiveError
-
-if TYPE_CHECKING:
-    from ..writing.compression import Compressed
-    from .boxes import PreparedBlock
 
 __all__ = [
     "TABLE_PREFIX",
@@ -24,7 +20,6 @@ __all__ = [
     "columns_of",
     "is_table",
     "merged",
-    "parts_of",
     "rows_of",
     "table_dtype",
     "table_name",
@@ -100,35 +95,6 @@ def table_of(rows: NDArray[np.float64], variable: str) -> NDArray[Any]:
             into[name] = part[:, at : at + width].reshape(into[name].shape)
             at += width
     return table
-
-
-def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, Part]:
-    """A rank's part of the table of every variable.
-
-    Args:
-        blocks, made: of the rank, in the order in which they were put.
-    """
-    of_name: dict[str, list[int]] = {}
-    for number, block in enumerate(blocks):
-        of_name.setdefault(block.name, []).append(number)
-    parts = {}
-    for name, numbers in of_name.items():
-        ndim = len(blocks[numbers[0]].shape)
-        table = np.zeros(len(numbers), table_dtype(ndim))
-        some = [(blocks[i], made[i]) for i in numbers]
-        table["rank"] = rank
-        table["device"] = [block.device for block, _ in some]
-        table["start"] = [block.start for block, _ in some]
-        table["count"] = [block.count for block, _ in some]
-        table["archive_bytes"] = [len(compressed.archive) for _, compressed in some]
-        table["min"] = [compressed.range.min for _, compressed in some]
-        table["max"] = [compressed.range.max for _, compressed in some]
-        table["min"][[compressed.range.values == 0 for _, compressed in some]] = np.nan
-        table["max"][np.isnan(table["min"])] = np.nan
-        for column in ("raw_bytes", "eb_abs", "outliers", "checksum", "seconds"):
-            table[column] = [getattr(compressed, column) for _, compressed in some]
-        parts[name] = ndim, table.tobytes()
-    return parts
 
 
 def merged(ranks: Sequence[Mapping[str, Part]]) -> dict[str, NDArray[Any]]:

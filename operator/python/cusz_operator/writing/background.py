@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tables.boxes import PreparedBlock
 from .agreement import Agreed
+from .blocks import PreparedBlock
 from .compression import StepWork
 
 __all__ = ["Background", "Pending", "failed"]

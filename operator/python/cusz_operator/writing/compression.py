@@ -16,11 +16,13 @@ import cusz_core
 from cusz_core import Parameters, embedding
 from cusz_core.parameters import Mode
 
-from ..tables.boxes import PreparedBlock, field_shape
+from ..tables.blocktable import Part, table_dtype
+from ..tables.boxes import field_shape
 from ..tables.representation import is_exact, is_packed
 from .agreement import Description
+from .blocks import PreparedBlock
 
-__all__ = ["Compressed", "Compressor", "StepWork", "described"]
+__all__ = ["Compressed", "Compressor", "StepWork", "described", "parts_of"]
 
 _MOST_BOUNDED = 1000
 _UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
@@ -185,3 +187,32 @@ class StepWork:
     def sizes(self) -> tuple[int, int]:
         """Bytes of what has been compressed, before and after."""
         return sum(self.blocks[number].raw_bytes for number in self._made), sum(len(m.archive) for m in self.made())
+
+
+def parts_of(blocks: Sequence[PreparedBlock], made: Sequence[Compressed], rank: int) -> dict[str, Part]:
+    """A rank's part of the table of every variable.
+
+    Args:
+        blocks, made: of the rank, in the order in which they were put.
+    """
+    of_name: dict[str, list[int]] = {}
+    for number, block in enumerate(blocks):
+        of_name.setdefault(block.name, []).append(number)
+    parts = {}
+    for name, numbers in of_name.items():
+        ndim = len(blocks[numbers[0]].shape)
+        table = np.zeros(len(numbers), table_dtype(ndim))
+        some = [(blocks[i], made[i]) for i in numbers]
+        table["rank"] = rank
+        table["device"] = [block.device for block, _ in some]
+        table["start"] = [block.start for block, _ in some]
+        table["count"] = [block.count for block, _ in some]
+        table["archive_bytes"] = [len(compressed.archive) for _, compressed in some]
+        table["min"] = [compressed.range.min for _, compressed in some]
+        table["max"] = [compressed.range.max for _, compressed in some]
+        table["min"][[compressed.range.values == 0 for _, compressed in some]] = np.nan
+        table["max"][np.isnan(table["min"])] = np.nan
+        for column in ("raw_bytes", "eb_abs", "outliers", "checksum", "seconds"):
+            table[column] = [getattr(compressed, column) for _, compressed in some]
+        parts[name] = ndim, table.tobytes()
+    return parts

@@ -26,9 +26,9 @@ from ..parameters import define_operator
 from ..plugin import Plugin, keep_for_ever, without_colours
 from ..streams import told_apart
 from ..tables import blocktable, checks, statistics
-from ..tables.boxes import PreparedBlock
 from ..tables.representation import PARTS, attribute_name, is_exact, is_packed
 from .agreement import Description, Value, bytes_needed
+from .blocks import PreparedBlock
 
 __all__ = ["Output", "require_room"]
 

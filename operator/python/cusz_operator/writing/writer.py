@@ -19,12 +19,10 @@ from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Mode, Parameters
 
-from ..adios2_calls import calling_adios2, close_after, converted
-from ..inspecting.blocks import import_adios2
+from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
 from ..plugin import plugin_path
 from ..ranks import Failure, Ranks, failure_of, raise_first
 from ..tables import blocktable, checks, statistics
-from ..tables.boxes import PreparedBlock, prepare
 from ..tables.representation import Stored, is_exact, one_value
 from ..tables.representation import stored as as_stored
 from .agreement import (
@@ -43,7 +41,8 @@ from .agreement import (
     values_of,
 )
 from .background import Background, Pending, failed
-from .compression import Compressor, StepWork, described
+from .blocks import PreparedBlock, prepare
+from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
 from .goals import GOALS, LIMITS, STEP, PutOptions, Wanted, WriterOptions, layered, wanted_of
@@ -655,7 +654,7 @@ class Writer:
         """What this rank makes of its blocks, which it compresses unless it has (without communication)."""
         work.compress_all(agreed.bounds)
         compressed = work.made()
-        own = _Made(blocktable.parts_of(work.blocks, compressed, self._ranks.rank), Counter())
+        own = _Made(parts_of(work.blocks, compressed, self._ranks.rank), Counter())
         own.predictors.update(
             (block.name, one.predictor)
             for block, one in zip(work.blocks, compressed, strict=True)

@@ -17,11 +17,10 @@ from cusz_core import embedding, tuning
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from ...plugin import PLUGIN_NAME, without_colours
-from ...reading.input import DTYPES, Box
 from ...reading.reader import Reader, ReaderStep, fill_of
 from ...tables import blocktable
-from ...tables.boxes import Extents
-from .. import blocks as inspection
+from ...tables.boxes import Box, Extents
+from ...tables.stored import DTYPES, FLOATS
 from ..blocks import Block, inspect_bp
 from .facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
 from .figures import require_matplotlib
@@ -117,7 +116,7 @@ def _archives(run: Reader, path: Path) -> dict[tuple[str, int], list[Block]]:
     """What archives say of themselves, by variable and step; empty if all compressed variables have block tables."""
     found: dict[tuple[str, int], list[Block]] = {}
     for name, entry in run._entries().items():
-        if len(entry.stored) > 1 or entry.type not in inspection.DTYPES:
+        if len(entry.stored) > 1 or entry.type not in FLOATS:
             continue
         arrays = [step for step in run[name].steps if run._input.shape(name, step) != ()]
         if not all(run._blocks(name, step).has_table for step in arrays):
@@ -164,7 +163,7 @@ def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], lis
         is_placed=shape is not None,
         raw_bytes=int(table["raw_bytes"].clip(0).sum()),
         stored_bytes=int(np.where(is_archive, table["archive_bytes"], table["raw_bytes"].clip(0)).sum()),
-        is_compressed=entry.type in inspection.DTYPES and bool(is_archive.any()),
+        is_compressed=entry.type in FLOATS and bool(is_archive.any()),
         bounds=(float(bounds.min()), float(bounds.max())) if bounds.size else None,
         outliers=int(outliers.sum()) if outliers.size and (outliers >= 0).all() else -1,
         value_range=run[step].value_range(name),
@@ -283,7 +282,7 @@ def _compare_step(
     """Compares a stored variable at a step, slab by slab."""
     found = StepComparison(facts.step)
     step, dtype = run[facts.step], DTYPES[run._entry(part).type]
-    is_field = dtype in inspection.DTYPES.values()
+    is_field = dtype in FLOATS.values()
     empty = np.empty(0, np.float64)
     squares = embedding.compare(empty, empty, 0.0, None)[1]
     low, high, n_values = math.inf, -math.inf, 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cusz_core import tuning
 
-from ...reading.input import Box
+from ...tables.boxes import Box
 
 __all__ = ["Comparison", "Page", "StepComparison", "StepFacts", "VariableFacts", "View"]
 

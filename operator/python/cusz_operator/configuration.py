@@ -1,0 +1,5 @@
+"""Configuration files, by the names that programs use."""
+
+from .configuring.files import OperatedVariable, check_engine, xml, yaml
+
+__all__ = ["OperatedVariable", "check_engine", "xml", "yaml"]

@@ -1,0 +1,46 @@
+"""How values are stored: ADIOS2's names of types, and how a block that is no archive begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "DTYPES",
+    "FLOATS",
+    "INTEGERS",
+    "LOST_MARK",
+    "PACKED_HEAD_BYTES",
+    "PACKED_TAG",
+    "PLAIN_MARK",
+    "RAW_OVERHEAD_BYTES",
+    "VERBATIM_TAG",
+]
+
+#: The types that the plugin compresses, by ADIOS2's names.
+FLOATS: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+#: Those that it stores exactly. (ADIOS2 calls numpy's int8 "char".)
+INTEGERS: dict[str, np.dtype[Any]] = {
+    **{f"{kind}{bits}_t": np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "char": np.dtype(np.int8),
+}
+#: numpy's types by ADIOS2's names; `object` for texts.
+DTYPES: dict[str, np.dtype[Any]] = {
+    **INTEGERS,
+    "float": np.dtype(np.float32),
+    "double": np.dtype(np.float64),
+    "long double": np.dtype(np.longdouble),
+    "float complex": np.dtype(np.complex64),
+    "double complex": np.dtype(np.complex128),
+    "string": np.dtype(object),
+}
+#: An archive stored raw is larger than its block by just this, and no other archive is (CUSZ_RAW_OVERHEAD_BYTES).
+RAW_OVERHEAD_BYTES = 48
+#: Blocks of the plugin that are not archives begin with one of these 16-byte marks (plugin.cpp).
+PLAIN_MARK = b"cusz-plain-bytes"
+LOST_MARK = b"cusz-lost-block\0"
+#: Values that are stored exactly, as they are or packed: a tag and a checksum (docs/format.md, section 11).
+VERBATIM_TAG = b"raw8"
+PACKED_TAG = b"zst"
+PACKED_HEAD_BYTES = 8
