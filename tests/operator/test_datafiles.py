@@ -266,7 +266,7 @@ def test_descriptors(file: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPa
     path, _ = file
     for i in range(1, 5):
         (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
-    monkeypatch.setattr(datafiles, "_MOST_OPEN", 2)
+    monkeypatch.setattr(datafiles, "_MAX_OPEN", 2)
     before = len(os.listdir("/proc/self/fd"))
     data = DataFiles(path)
     with cz.Reader(path) as run:
@@ -293,7 +293,7 @@ def test_files_kept_open_are_those_used_last_in_the_process(
     for i in range(1, 4):
         (path / f"data.{i}").write_bytes((path / "data.0").read_bytes())
     datafiles.close_kept()
-    monkeypatch.setattr(datafiles, "_MOST_OPEN", 3)
+    monkeypatch.setattr(datafiles, "_MAX_OPEN", 3)
     before = descriptors()
     several = [DataFiles(path) for _ in range(4)]
     for data in several:

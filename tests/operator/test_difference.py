@@ -60,7 +60,7 @@ def compressed(tmp_path: Path) -> Path:
 
 
 def test_two_runs(raw: Path, compressed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(difference, "_MOST_VALUES", 47)  # several pieces
+    monkeypatch.setattr(difference, "_MAX_VALUES", 47)  # several pieces
     found = {(one.variable, one.step): one for one in cz.compare_runs(raw, compressed, eb=1e-3)}
     assert sorted(found) == sorted((name, n) for name in ("u", "v", "ids", "z", "text", "t") for n in range(3))
     with cz.Reader(compressed) as run:

@@ -26,7 +26,8 @@ from .inspecting.variables import VariableInfo, inspect_variables
 from .parameters import define_operator, operator_parameters
 from .plugin import PLUGIN_LIBRARY, PLUGIN_NAME, add_to_plugin_path, plugin_path
 from .reader import Reader
-from .writing.writer import VariableSummary, Writer
+from .writing.progress import VariableSummary
+from .writing.writer import Writer
 
 __all__ = [
     "PLUGIN_LIBRARY",

@@ -53,7 +53,7 @@ __all__ = ["CHECK", "CONFIG", "DEVICES_OF_RANKS", "DIFF", "INSPECT_DIRECTORY", "
 
 # ---------------------------------------------------------------------------------------------------------- config
 
-_MOST_NAMES = 1000  # that one --variable stands for, for each range of numbers in it
+_MAX_NAMES = 1000  # that one --variable stands for, for each range of numbers in it
 
 
 def _add_config_options(parser: argparse.ArgumentParser) -> None:
@@ -145,8 +145,8 @@ def _meant(pattern: str) -> list[str]:
     words = found[0][1:-1].split(",")
     if found[1] is not None:
         first, last = int(found[1]), int(found[2])
-        if last - first not in range(_MOST_NAMES):
-            raise UsageError(f"{found[0]} must be of ascending numbers, at most {_MOST_NAMES} of them")
+        if last - first not in range(_MAX_NAMES):
+            raise UsageError(f"{found[0]} must be of ascending numbers, at most {_MAX_NAMES} of them")
         words = [str(number).zfill(len(found[1])) for number in range(first, last + 1)]
     return [name for word in words for name in _meant(pattern.replace(found[0], word, 1))]
 
@@ -332,7 +332,7 @@ def _report(options: argparse.Namespace) -> int:
 
 # --------------------------------------------------------------------------------------------- inspect of a directory
 
-_MOST_ERRORS = 10  # printed below a table of variables
+_MAX_ERRORS = 10  # printed below a table of variables
 
 
 def _inspect_directory(options: argparse.Namespace) -> int:
@@ -420,11 +420,11 @@ def _print_variables(path: Path, variables: Sequence[VariableInfo]) -> None:
     errors = [(variable.name, own) for variable in variables for own in variable.errors]
     if errors:
         print()
-    for name, own in errors[:_MOST_ERRORS]:
+    for name, own in errors[:_MAX_ERRORS]:
         where = f"step {own.step}" if own.block is None else f"step {own.step}, block {own.block}"
         print(f"{name}, {where}: {own.error}")
-    if len(errors) > _MOST_ERRORS:
-        print(f"... and {len(errors) - _MOST_ERRORS} more: --json has them all")
+    if len(errors) > _MAX_ERRORS:
+        print(f"... and {len(errors) - _MAX_ERRORS} more: --json has them all")
 
 
 def _cells(variable: VariableInfo) -> dict[str, str]:

@@ -18,8 +18,6 @@ from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME, found_by_adios2, without_colou
 from ..tables.stored import FLOATS, INTEGERS
 from .parse import IO, Configuration, read_configuration
 
-__all__ = ["Report", "Variable", "check"]
-
 
 @dataclasses.dataclass
 class Variable:

@@ -10,8 +10,6 @@ from cusz_core.errors import UnsupportedError
 
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
-__all__ = ["OperatedVariable", "check_engine", "xml", "yaml"]
-
 Value = str | int | float
 
 #: Engines that can write with the operator, and ADIOS2's aliases for them (case does not matter).

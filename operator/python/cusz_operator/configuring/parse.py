@@ -13,8 +13,6 @@ from ..parameters import NO_BOUND, bound_of, parameter_problems
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 from .files import check_engine, real_name
 
-__all__ = ["IO", "Configuration", "read_configuration"]
-
 # What ADIOS2 reads; it silently ignores everything else. Names are case-sensitive.
 _CHILDREN = {
     "adios-config": ("operator", "io"),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from cusz_core.parameters import Mode, Options
 
-__all__ = ["BOUNDS", "RELATIVE", "Goal", "Proposal", "print_proposals", "propose"]
-
 #: The bounds that are shown for every variable, as fractions of its value range.
 BOUNDS = (1e-2, 1e-3, 1e-4, 1e-5)
 #: The bound that is chosen if nothing is said, as a fraction of the value range.

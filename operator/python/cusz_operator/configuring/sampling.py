@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from cusz_core.parameters import Options
 
-__all__ = ["SampledVariable", "sampled_variables"]
-
 _STEPS = 3  # of a variable are looked at
 _VALUES = 1 << 20  # of a sample at most, or one box
 #: Blocks that are not larger are sampled whole, as an archive of a small block is not a part of one of a large block:

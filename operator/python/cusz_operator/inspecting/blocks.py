@@ -33,15 +33,7 @@ from ..tables.stored import (
     VERBATIM_TAG,
 )
 
-__all__ = [
-    "Block",
-    "OpenFile",
-    "Part",
-    "inspect_bp",
-    "like",
-]
-
-_MOST_NAMES = 50  # in a message
+_MAX_NAMES = 50  # in a message
 #: Reading one element of a block, ADIOS2 looks at all blocks of its variable; a whole block of BP5 it finds at once. So
 #: small blocks are read whole: those with at most so many bytes for every block that it would have looked at.
 _BYTES_PER_LOOK = 16
@@ -538,8 +530,8 @@ def _add_row(block: Block, row: NDArray[Any]) -> None:
 
 def listed(names: Sequence[str]) -> str:
     """Names in words, the first ones if there are many."""
-    rest = len(names) - _MOST_NAMES
-    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:_MOST_NAMES])} and {rest} more"
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:_MAX_NAMES])} and {rest} more"
 
 
 def like(name: str, names: Iterable[str]) -> str:

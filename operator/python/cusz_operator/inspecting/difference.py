@@ -18,9 +18,7 @@ from cusz_core.errors import ParameterError, UnsupportedError
 from ..reading.reader import Reader, ReaderStep, pieces
 from ..tables.boxes import Box, Extents, first_overlap
 
-__all__ = ["Difference", "compare_runs"]
-
-_MOST_VALUES = 2**22  # read at once
+_MAX_VALUES = 2**22  # read at once
 _SPARSE = 32  # if blocks cover less than one in so many values, they are read one by one
 _CHUNK = 2**15  # compared at once: what is made of so many stays in the caches
 
@@ -144,7 +142,7 @@ def _difference(runs: tuple[Reader, Reader], name: str, number: int, eb: float |
     low, high = _range_of(a, name) if eb is not None and mode == "rel" else (0.0, 0.0)
     bound = embedding.absolute_bound(eb, low, high) if eb is not None and mode == "rel" else eb
     sums = _Sums(bound, mode == "pw_rel")
-    room = [np.empty(min(math.prod(shapes[0]), _MOST_VALUES), dtypes[0]) for _ in (a, b)]
+    room = [np.empty(min(math.prod(shapes[0]), _MAX_VALUES), dtypes[0]) for _ in (a, b)]
     is_covered = a.is_covered(name) and b.is_covered(name)
     for box in _boxes(shapes[0], (a, b), name):
         in_both = None
@@ -207,10 +205,10 @@ def _boxes(shape: Extents, steps: Sequence[ReaderStep], name: str) -> Iterator[B
         corners, extents = (np.array([block[i] for block in blocks], np.int64) for i in (0, 1))
         if not blocks or first_overlap(corners, extents) is None:
             for start, count in sorted(blocks):
-                for first, own in pieces(count, _MOST_VALUES):
+                for first, own in pieces(count, _MAX_VALUES):
                     yield tuple(s + f for s, f in zip(start, first, strict=True)), own
             return
-    yield from pieces(shape, _MOST_VALUES)
+    yield from pieces(shape, _MAX_VALUES)
 
 
 def _parts(values: NDArray[Any]) -> list[NDArray[Any]]:

@@ -18,8 +18,6 @@ from ..tables.checks import VariableRecord
 from ..tables.stored import INTEGERS, PACKED_HEAD_BYTES, RAW_OVERHEAD_BYTES
 from .blocks import Block, OpenFile
 
-__all__ = ["Asked", "BlockError", "VariableInfo", "inspect_variables"]
-
 #: Bytes of a value, by ADIOS2's names of types.
 _VALUE_BYTES = {
     "char": 1,

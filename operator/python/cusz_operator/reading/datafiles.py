@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 
 from ..plugin import PLUGIN_LIBRARY, PLUGIN_NAME
 
-__all__ = ["DataFiles", "Place", "StoredVariable", "close_kept", "places_of"]
-
 _INDEX = "md.idx"
 _HEADER_BYTES = 64
 #: Data files that the process keeps open, for all Readers together: this part of the descriptors that it may have, as
 #: the program, ADIOS2 and other libraries need some, too; and never more than so many, which are soon opened again.
 _PART_OF_DESCRIPTORS = 8
-_MOST_OPEN = 1024
+_MAX_OPEN = 1024
 _ALIGNED = 64  # where archives begin in memory: decoding is faster if they are aligned
 _LITTLE_ENDIAN, _BP_VERSION = (36, 0), (37, 5)  # bytes of the header, and what they must be
 
@@ -126,7 +124,7 @@ class _Kept:
         is_new = self._files.pop(file.descriptor, None) is None
         self._files[file.descriptor] = weakref.ref(file)
         if is_new:
-            self._reduce(_most_kept())
+            self._reduce(_max_kept())
 
     def close(self) -> bool:
         """Keeps none any more. Returns whether there were any."""
@@ -158,12 +156,12 @@ def close_kept() -> bool:
     return _kept.close()
 
 
-def _most_kept() -> int:
+def _max_kept() -> int:
     """Asked anew each time: ADIOS2 raises the limit when it opens a file, and a program may lower it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return _MOST_OPEN
-    return max(min(soft // _PART_OF_DESCRIPTORS, _MOST_OPEN), 1)
+        return _MAX_OPEN
+    return max(min(soft // _PART_OF_DESCRIPTORS, _MAX_OPEN), 1)
 
 
 class DataFiles:

@@ -28,8 +28,6 @@ from ..tables.blocktable import table_name
 from ..tables.boxes import Box, Extents
 from .datafiles import close_kept
 
-__all__ = ["Input", "Placed"]
-
 _T = TypeVar("_T")
 
 _READERS_OF_XARRAY = 128  # its file_cache_maxsize

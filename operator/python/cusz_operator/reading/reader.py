@@ -32,8 +32,6 @@ from ..tables.stored import DTYPES, INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEA
 from .datafiles import DataFiles, Place, StoredVariable, places_of
 from .input import Input, Placed
 
-__all__ = ["Reader", "ReaderStep", "ReaderVariable"]
-
 Engine = Literal["BP5", "BP4", "SST"]
 
 _BYTES_PER_TABLE = 1 << 21  # of blocks that ADIOS2 fetches in the time that it takes to read a block table
@@ -959,8 +957,8 @@ def _how_exactly(step: ReaderStep, name: str, dtype: np.dtype[Any]) -> str:
 class Cache:
     """The most recently used archives, up to a number of bytes."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._kept: dict[tuple[str, int, int], NDArray[np.uint8]] = {}  # most recently used last
         self._bytes = 0
 
@@ -971,13 +969,13 @@ class Cache:
         return archive
 
     def put(self, key: tuple[str, int, int], archive: NDArray[np.uint8]) -> None:
-        if archive.nbytes > self._most_bytes:
+        if archive.nbytes > self._max_bytes:
             return
         if key in self._kept:  # two threads have fetched it
             return
         self._kept[key] = archive
         self._bytes += archive.nbytes
-        while self._bytes > self._most_bytes:
+        while self._bytes > self._max_bytes:
             self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
 
     def clear(self) -> None:

@@ -14,18 +14,6 @@ from numpy.typing import NDArray
 
 from cusz_core.errors import CorruptArchiveError
 
-__all__ = [
-    "TABLE_PREFIX",
-    "Part",
-    "columns_of",
-    "is_table",
-    "merged",
-    "rows_of",
-    "table_dtype",
-    "table_name",
-    "table_of",
-]
-
 #: Rows of a table as ranks send them to each other, which is much faster than arrays: number of dimensions, and bytes.
 Part = tuple[int, bytes]
 #: Prefix of the names of block tables.

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_FIELD_NDIM", "Box", "Extents", "begin_in_others", "field_shape", "first_overlap"]
-
 Extents = tuple[int, ...]
 Box = tuple[Extents, Extents]  # start and count
 MAX_FIELD_NDIM = 4

@@ -17,8 +17,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 from cusz_core.errors import CorruptArchiveError, CuszError
 
-__all__ = ["CHECKS_FILE", "Recorder", "VariableRecord", "records", "verify"]
-
 CHECKS_FILE = "cusz.checks"
 _METADATA = ("mmd.0", "md.0", "md.idx")
 _PIECE = 1 << 24  # bytes read at once

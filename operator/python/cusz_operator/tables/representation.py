@@ -23,20 +23,6 @@ from numpy.typing import NDArray
 from cusz_core import Parameters
 from cusz_core.errors import UnsupportedError
 
-__all__ = [
-    "CONVERTED",
-    "PARTS",
-    "Stored",
-    "attribute_name",
-    "float16_bound",
-    "given_back",
-    "is_exact",
-    "is_packed",
-    "one_value",
-    "stored",
-    "type_name",
-]
-
 #: The types that are stored as others.
 CONVERTED = ("bool", "float16", "complex64", "complex128")
 #: What is added to the name of a complex variable for its parts.

@@ -27,8 +27,6 @@ from ..adios2_calls import calling_adios2
 from ..parameters import define_operator
 from ..plugin import Plugin, PutRange, keep_for_ever, without_colours
 
-__all__ = ["are_in", "problem", "put_archive", "warn"]
-
 _TYPES = ("float", "double")
 _TRIAL = "trial of statistics"  # a variable's name
 

@@ -6,18 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "DTYPES",
-    "FLOATS",
-    "INTEGERS",
-    "LOST_MARK",
-    "PACKED_HEAD_BYTES",
-    "PACKED_TAG",
-    "PLAIN_MARK",
-    "RAW_OVERHEAD_BYTES",
-    "VERBATIM_TAG",
-]
-
 #: The types that the plugin compresses, by ADIOS2's names.
 FLOATS: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 #: Those that it stores exactly. (ADIOS2 calls numpy's int8 "char".)

@@ -22,24 +22,6 @@ from ..tables.boxes import Extents, first_overlap
 from ..tables.representation import float16_bound, is_exact, is_packed
 from .goals import Wanted
 
-__all__ = [
-    "Agreed",
-    "Description",
-    "Opening",
-    "Report",
-    "Structure",
-    "Value",
-    "agreed",
-    "bound_within",
-    "bytes_needed",
-    "kind_of",
-    "kind_of_value",
-    "out_of_order",
-    "statistics_agreed",
-    "structure_of",
-    "values_of",
-]
-
 # Written in addition to the archives: padding and metadata of every block and rank, and finally an index and a profile.
 _BYTES_OF_A_BLOCK = 4096
 _BYTES_BESIDES = 1 << 20

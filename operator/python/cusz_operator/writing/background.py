@@ -17,8 +17,6 @@ from .agreement import Agreed
 from .blocks import PreparedBlock
 from .compression import StepWork
 
-__all__ = ["Background", "Pending", "failed"]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from ..tables.boxes import MAX_FIELD_NDIM, Extents, field_shape
 from ..tables.representation import CONVERTED, Stored, is_exact, type_name
 from .goals import Wanted
 
-__all__ = ["PreparedBlock", "prepare"]
-
 
 @dataclasses.dataclass
 class PreparedBlock:

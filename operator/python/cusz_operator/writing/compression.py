@@ -22,9 +22,7 @@ from ..tables.representation import is_exact, is_packed
 from .agreement import Description
 from .blocks import PreparedBlock
 
-__all__ = ["Compressed", "Compressor", "StepWork", "described", "parts_of"]
-
-_MOST_BOUNDED = 1000
+_MAX_BOUNDED = 1000
 _UNKNOWN = cusz_core.ValueRange(math.nan, math.nan, 0)
 
 
@@ -134,7 +132,7 @@ class Compressor:
         key = (id(parameters), bound)
         known = self._bounded.get(key)
         if known is None or known[0] is not parameters:
-            if len(self._bounded) > _MOST_BOUNDED:
+            if len(self._bounded) > _MAX_BOUNDED:
                 self._bounded.clear()
             mode: Mode = "pw_rel" if parameters.mode == "pw_rel" else "abs"
             known = self._bounded[key] = parameters, dataclasses.replace(parameters, eb=bound, mode=mode)

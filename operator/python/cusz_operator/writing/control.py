@@ -24,14 +24,12 @@ from .agreement import Description, bound_within
 from .compression import StepWork
 from .goals import STEP, Wanted
 
-__all__ = ["Controller"]
-
 _LEAST = 2.0**-60  # of the value range: the smallest bound that is tried, besides 0
 _PSNR_MARGIN = 1e-6  # dB: whoever adds up the errors in another order must reach it, too
 _SAMPLE, _WHOLE, _DONE = "sample", "whole", "done"  # what rank 0 tells the others
 _Trial = Callable[[float], tuple[float, float]]  # what a fraction gives: PSNR and ratio
-_MOST_TRIALS = 4  # of whole blocks at a step: beyond that, a goal that is surpassed by far will do
-_LEAST_SAMPLE = 1 << 16  # values of a block: what the sample gets wrong is corrected by the whole
+_MAX_TRIALS = 4  # of whole blocks at a step: beyond that, a goal that is surpassed by far will do
+_MIN_SAMPLE = 1 << 16  # values of a block: what the sample gets wrong is corrected by the whole
 
 
 class _Figures(NamedTuple):
@@ -193,7 +191,7 @@ class Controller:
         search = tuning.Search(target, wanted.kind == "psnr", largest, together(_SAMPLE), smallest)
         latest = self._latest.get(wanted.group)
         first = min(max(latest, smallest), largest) if latest else search.estimate()
-        best = search.find(together(_WHOLE), first, wanted.eb_min == 0, _MOST_TRIALS)
+        best = search.find(together(_WHOLE), first, wanted.eb_min == 0, _MAX_TRIALS)
         self._ranks.of_first((_DONE, best))
         return best
 
@@ -232,7 +230,7 @@ class Controller:
             parameters = block.parameters
             self._samples[number] = tuning.sample(
                 work.on_host(number),
-                _LEAST_SAMPLE,
+                _MIN_SAMPLE,
                 predictor=parameters.predictor,
                 fill=parameters.fill,
                 threads=parameters.threads,

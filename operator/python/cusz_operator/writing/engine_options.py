@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from cusz_core.errors import ParameterError, UnsupportedError
 
-__all__ = ["Engine", "engine_parameters", "require_path", "statistics_wanted"]
-
 Engine = Literal["BP5", "BP4", "SST"]
 _ENGINES = ("BP5", "BP4", "SST")
 

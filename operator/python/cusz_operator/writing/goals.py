@@ -10,8 +10,6 @@ from cusz_core import embedding, parameters
 from cusz_core.errors import ParameterError
 from cusz_core.parameters import ArchiveOptions, Options
 
-__all__ = ["GOALS", "LIMITS", "STEP", "PutOptions", "Wanted", "WriterOptions", "layered", "wanted_of"]
-
 #: Keywords, of which at most one may be given, and those that limit the bound which is sought then.
 GOALS = ("psnr", "ratio", "budget_bytes")
 LIMITS = ("eb_min", "eb_max")

@@ -30,8 +30,6 @@ from ..tables.representation import PARTS, attribute_name, is_exact, is_packed
 from .agreement import Description, Value, bytes_needed
 from .blocks import PreparedBlock
 
-__all__ = ["Output", "require_room"]
-
 
 class Output:
     """An engine that writes archives and block tables."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["Tally", "VariableSummary", "print_step", "print_summary"]
-
 
 @dataclasses.dataclass(frozen=True)
 class VariableSummary:

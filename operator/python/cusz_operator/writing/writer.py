@@ -52,10 +52,8 @@ from .progress import Tally, VariableSummary, print_step, print_summary
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
 
-__all__ = ["VariableSummary", "Writer", "WriterStep"]
-
 #: Parameters that can be set per variable: those that its archives depend on.
-_MOST_SETTINGS = 10_000
+_MAX_SETTINGS = 10_000
 _OF_VARIABLES = (*(key for key, row in TABLE.items() if row.decides != WORK), *GOALS, *LIMITS)
 
 
@@ -439,7 +437,7 @@ class Writer:
             raise ParameterError(
                 f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
             )
-        if len(self._settings) > _MOST_SETTINGS:  # bounds may change from step to step
+        if len(self._settings) > _MAX_SETTINGS:  # bounds may change from step to step
             self._settings.clear()
         return _parameters(merged), wanted
 

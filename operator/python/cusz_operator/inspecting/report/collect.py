@@ -24,9 +24,6 @@ from ...tables.stored import DTYPES, FLOATS
 from ..blocks import Block, inspect_bp
 from .facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
 from .figures import require_matplotlib
-from .page import html
-
-__all__ = ["html", "make"]
 
 SLAB = 2**22  # values compared at a time
 VIEW = 2**24  # values that are drawn and transformed, at most

@@ -13,8 +13,6 @@ from cusz_core import tuning
 
 from ...tables.boxes import Box
 
-__all__ = ["Comparison", "Page", "StepComparison", "StepFacts", "VariableFacts", "View"]
-
 
 @dataclasses.dataclass
 class StepFacts:

@@ -17,8 +17,6 @@ from cusz_core.errors import UnsupportedError
 
 from .facts import Comparison, StepFacts, VariableFacts, View
 
-__all__ = ["Figures", "Spectrum", "block_map", "comparison_figures", "over_steps", "require_matplotlib", "spectrum"]
-
 MANY_BLOCKS = 8  # more of them along an axis are not labelled in a map
 LINE_VALUES = 2000  # of a one-dimensional variable, drawn as a line
 PICTURE_VALUES = 600  # along each axis of a picture

@@ -13,8 +13,6 @@ from cusz_core.command_line import size
 from .facts import Comparison, Page, StepComparison, VariableFacts
 from .figures import Figures, block_map, comparison_figures, over_steps
 
-__all__ = ["html"]
-
 _STYLE = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
