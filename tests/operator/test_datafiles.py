@@ -19,22 +19,22 @@ from hypothesis import strategies as st
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator.reading import datafiles, reader
+from cusz_operator.reading import contents, datafiles
 from cusz_operator.reading.datafiles import DataFiles, Place, StoredVariable, places_of
 
 
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The blocks for which ADIOS2 was asked, although block tables are read whatever that takes."""
-    monkeypatch.setattr(reader, "_BYTES_PER_TABLE", 0)
+    monkeypatch.setattr(contents, "_BYTES_PER_TABLE", 0)
     blocks: list[tuple[Any, ...]] = []
-    ask = cz.Reader._captured
+    ask = contents.Contents._captured
 
     def asked(self: cz.Reader, *block: Any) -> Any:
         blocks.append(block)
         return ask(self, *block)
 
-    monkeypatch.setattr(cz.Reader, "_captured", asked)
+    monkeypatch.setattr(contents.Contents, "_captured", asked)
     return blocks
 
 
@@ -190,7 +190,7 @@ def test_another_place(
 ) -> None:
     """As if ADIOS2 arranged data in another way: it is asked, then."""
     path, x = file
-    monkeypatch.setattr(reader, "places_of", lambda *told: [places + shift for places in places_of(*told)])
+    monkeypatch.setattr(contents, "places_of", lambda *told: [places + shift for places in places_of(*told)])
     with cz.Reader(path, cache_bytes=0) as run:
         for name in ("T00", "T01"):
             assert not support.violations(x, run[0].read(name), 1e-3)
@@ -201,7 +201,7 @@ def test_the_archive_of_another_block(
     file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, x = file
-    monkeypatch.setattr(reader, "places_of", lambda *told: [places[::-1] for places in places_of(*told)])
+    monkeypatch.setattr(contents, "places_of", lambda *told: [places[::-1] for places in places_of(*told)])
     with cz.Reader(path) as run:
         assert not support.violations(x, run[0].read("T00"), 1e-3)
     assert len(captured) == 2
@@ -212,7 +212,7 @@ def test_tables_are_read_for_another_variable_if_that_pays(
 ) -> None:
     path, x = file
     for bytes_per_table, asked in ((x.nbytes // 17, 0), (x.nbytes // 17 + 1, 2)):
-        monkeypatch.setattr(reader, "_BYTES_PER_TABLE", bytes_per_table)
+        monkeypatch.setattr(contents, "_BYTES_PER_TABLE", bytes_per_table)
         with cz.Reader(path) as run:
             assert not support.violations(x, run[0].read("T17"), 1e-3)
         assert len(captured) == asked
@@ -469,14 +469,14 @@ def test_the_damaged_table_of_another_variable(
     file: tuple[Path, np.ndarray], captured: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, x = file
-    found = cz.Reader._found
+    found = contents.Contents._found
 
     def damaged(self: cz.Reader, name: str, step: int) -> Any:
         if name == "T00":
             raise cusz_core.CorruptArchiveError("damaged")
         return found(self, name, step)
 
-    monkeypatch.setattr(cz.Reader, "_found", damaged)
+    monkeypatch.setattr(contents.Contents, "_found", damaged)
     with cz.Reader(path) as run:
         assert not support.violations(x, run[0].read("T01"), 1e-3)
         assert run[0].verify("T01") == 2

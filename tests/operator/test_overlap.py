@@ -64,7 +64,7 @@ def kept(path: Path) -> tuple[list[dict[str, Any]], list[bytes], list[tuple[str,
             block.pop("seconds", None)
             if block["operator"] == "cusz" and block["type"] in ("float", "double") and block["raw_bytes"]:
                 dtype = np.dtype(np.float32 if block["type"] == "float" else np.float64)
-                archive = run._archive(block["variable"], block["step"], block["block"], dtype)
+                archive = run._contents.archive(block["variable"], block["step"], block["block"], dtype)
                 assert archive is not None
                 archives.append(archive.tobytes())
         of_steps = [(name, step.index, np.asarray(step.read(name))) for step in run for name in step.variables]

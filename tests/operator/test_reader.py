@@ -13,7 +13,7 @@ import pytest
 import cusz_core
 import cusz_operator as cz
 import support
-from cusz_operator.reading import reader
+from cusz_operator.reading.contents import Cache
 
 sys.path.insert(0, str(Path(__file__).parent / "ranks"))
 from layer import written_by_layer
@@ -174,8 +174,8 @@ def test_archives_are_kept(file: tuple[Path, np.ndarray]) -> None:
     for limit, fetched in [(2**28, 2), (sum(sizes), 2), (sum(sizes) - 1, 4), (max(sizes) - 1, 3), (0, 4)]:
         with cz.Reader(path, cache_bytes=limit, threads=1) as run:
             count = []
-            fetch = run._fetch
-            run._fetch = lambda *args, fetch=fetch, count=count: count.append(args) or fetch(*args)  # type: ignore
+            fetch = run._contents._fetch
+            run._contents._fetch = lambda *args, fetch=fetch, count=count: count.append(args) or fetch(*args)  # type: ignore
             for _ in range(2):
                 assert support.same_bits(before, run[0].read("T", (0, 0)))
             assert len(count) == fetched, limit
@@ -184,7 +184,7 @@ def test_archives_are_kept(file: tuple[Path, np.ndarray]) -> None:
 
 
 def test_an_archive_that_two_threads_have_fetched() -> None:
-    cache = reader.Cache(100)
+    cache = Cache(100)
     for _ in range(10):
         cache.put(("U", 0, 0), np.zeros(30, np.uint8))
         cache.put(("U", 0, 1), np.zeros(30, np.uint8))

@@ -20,6 +20,7 @@ import support
 from cusz_core import cli, embedding
 from cusz_operator import report
 from cusz_operator.inspecting.report import collect, figures
+from cusz_operator.tables.boxes import pieces
 
 adios2 = pytest.importorskip("adios2")
 pytest.importorskip("matplotlib")
@@ -468,11 +469,9 @@ def test_slabs_give_the_same_figures(runs: tuple[Path, Path], monkeypatch: pytes
 @given(count=st.lists(st.integers(0, 9), min_size=1, max_size=4), slab=st.integers(1, 200))
 def test_slabs_cover_a_box_once(count: list[int], slab: int) -> None:
     covered = np.zeros(count, np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collect, "SLAB", slab)
-        for start, extents in collect._slabs(((3,) * len(count), tuple(count))):
-            assert 0 < math.prod(extents) <= slab
-            covered[tuple(slice(s - 3, s - 3 + c) for s, c in zip(start, extents, strict=True))] += 1
+    for start, extents in pieces(((3,) * len(count), tuple(count)), slab):
+        assert math.prod(extents) <= slab
+        covered[tuple(slice(s - 3, s - 3 + c) for s, c in zip(start, extents, strict=True))] += 1
     assert (covered == 1).all()
 
 

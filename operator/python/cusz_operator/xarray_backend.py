@@ -305,7 +305,7 @@ def _names_of_step_dimensions(
 
 def _is_usual(name: str, variable: ReaderVariable) -> bool:
     """Whether a variable has the same shape at all steps, and a type that numpy has; if not, there is a warning."""
-    entry = variable._reader._entry(variable.name)
+    entry = variable._contents.entry(variable.name)
     shapes: set[Any] = set()
     unreadable = ""
     try:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from cusz_core import embedding
 from cusz_core.errors import ParameterError, UnsupportedError
 
-from ..reading.reader import Reader, ReaderStep, pieces
-from ..tables.boxes import Box, Extents, first_overlap
+from ..reading.reader import Reader
+from ..reading.steps import ReaderStep
+from ..tables.boxes import Box, Extents, first_overlap, pieces
 
 _MAX_VALUES = 2**22  # read at once
 _SPARSE = 32  # if blocks cover less than one in so many values, they are read one by one
@@ -204,11 +205,10 @@ def _boxes(shape: Extents, steps: Sequence[ReaderStep], name: str) -> Iterator[B
         }
         corners, extents = (np.array([block[i] for block in blocks], np.int64) for i in (0, 1))
         if not blocks or first_overlap(corners, extents) is None:
-            for start, count in sorted(blocks):
-                for first, own in pieces(count, _MAX_VALUES):
-                    yield tuple(s + f for s, f in zip(start, first, strict=True)), own
+            for box in sorted(blocks):
+                yield from pieces(box, _MAX_VALUES)
             return
-    yield from pieces(shape, _MAX_VALUES)
+    yield from pieces(((0,) * len(shape), shape), _MAX_VALUES)
 
 
 def _parts(values: NDArray[Any]) -> list[NDArray[Any]]:

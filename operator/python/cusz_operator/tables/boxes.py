@@ -26,6 +26,28 @@ def field_shape(count: Sequence[int]) -> Extents:
     return (math.prod(kept[:n_merged]), *kept[n_merged:])
 
 
+def intersection(a: Box, b: Box) -> Box:
+    """The elements that two boxes have in common, if they have any."""
+    start = tuple(map(max, a[0], b[0]))
+    ends = (min(s + c, t + d) for s, c, t, d in zip(*a, *b, strict=True))
+    return start, tuple(end - s for s, end in zip(start, ends, strict=True))
+
+
+def pieces(box: Box, max_values: int = 2**22) -> Iterator[Box]:
+    """Boxes of at most so many values that cover a box."""
+    start, count = box
+    if math.prod(count) <= max_values:
+        yield box
+        return
+    axis = next(axis for axis in range(len(count)) if math.prod(count[axis + 1 :]) <= max_values)
+    rows = max_values // math.prod(count[axis + 1 :])
+    for outer in np.ndindex(count[:axis]):
+        for first in range(0, count[axis], rows):
+            begin = (*outer, first, *(0,) * (len(count) - axis - 1))
+            extents = (*(1,) * axis, min(rows, count[axis] - first), *count[axis + 1 :])
+            yield tuple(s + b for s, b in zip(start, begin, strict=True)), extents
+
+
 def first_overlap(start: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[int, int] | None:
     """Indices of two boxes that have elements in common; None if there are none.
 

@@ -17,9 +17,10 @@ from cusz_core import embedding, tuning
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
 
 from ...plugin import PLUGIN_NAME, without_colours
-from ...reading.reader import Reader, ReaderStep, fill_of
+from ...reading.reader import Reader
+from ...reading.steps import ReaderStep, fill_of
 from ...tables import blocktable
-from ...tables.boxes import Box, Extents
+from ...tables.boxes import Box, Extents, pieces
 from ...tables.stored import DTYPES, FLOATS
 from ..blocks import Block, inspect_bp
 from .facts import Comparison, Page, StepComparison, StepFacts, VariableFacts, View
@@ -112,11 +113,11 @@ def _page(run: Reader, path: str | os.PathLike[str], wanted: Sequence[str] | Non
 def _archives(run: Reader, path: Path) -> dict[tuple[str, int], list[Block]]:
     """What archives say of themselves, by variable and step; empty if all compressed variables have block tables."""
     found: dict[tuple[str, int], list[Block]] = {}
-    for name, entry in run._entries().items():
+    for name, entry in run._contents.entries().items():
         if len(entry.stored) > 1 or entry.type not in FLOATS:
             continue
         arrays = [step for step in run[name].steps if run._input.shape(name, step) != ()]
-        if not all(run._blocks(name, step).has_table for step in arrays):
+        if not all(run._contents.blocks(name, step).has_table for step in arrays):
             for block in inspect_bp(path):
                 found.setdefault((block["variable"], block["step"]), []).append(block)
             break
@@ -124,24 +125,23 @@ def _archives(run: Reader, path: Path) -> dict[tuple[str, int], list[Block]]:
 
 
 def _variable(run: Reader, name: str, archives: dict[tuple[str, int], list[Block]]) -> VariableFacts:
-    entry, steps = run._entry(name), run[name].steps
+    entry, steps = run._contents.entry(name), run[name].steps
     shape = run._input.shape(entry.stored[0], steps[-1])
     facts = [_step(run, name, step, archives) for step in steps]
     if shape is None:
         shown = "blocks without a global shape"
-        n_values = int(run._blocks(entry.stored[0], steps[-1]).table["count"].prod(axis=1).sum())
+        n_values = _in_blocks(run, steps[-1], name)
     else:
         shown = " × ".join(map(str, shape)) if shape else "one value"
         n_values = math.prod(shape)
         if shape and not run[steps[-1]].is_covered(name):
-            in_blocks = int(run._blocks(entry.stored[0], steps[-1]).table["count"].prod(axis=1).sum())
-            n_values = min(in_blocks, n_values)  # blocks may overlap
+            n_values = min(_in_blocks(run, steps[-1], name), n_values)  # blocks may overlap
             shown += f", values in {tuning.percent(n_values / math.prod(shape))} of it"
     return VariableFacts(name, entry.given or entry.type, shown, n_values, facts)
 
 
 def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> StepFacts:
-    entry = run._entry(name)
+    entry = run._contents.entry(name)
     shape = run._input.shape(entry.stored[0], step)
     is_one_value = shape == ()
     tables = [] if is_one_value else [_table(run, part, step, archives) for part in entry.stored]
@@ -171,17 +171,15 @@ def _step(run: Reader, name: str, step: int, archives: dict[tuple[str, int], lis
 def _relative_bound(run: Reader, part: str, step: int) -> float | None:
     """The bound relative to every value with which the first block that has values was compressed; None: another."""
     blocks = run[step]._archived(part)
-    filled = np.flatnonzero((blocks.table["count"] > 0).all(axis=1)) if blocks is not None else np.empty(0, np.intp)
-    if not filled.size:
+    if blocks is None or not blocks.filled.size:
         return None
-    archive = run._archive(part, step, int(filled[0]), DTYPES[run._entry(part).type])
-    info = None if archive is None else cusz_core.inspect(archive)
+    info = run._contents.info(part, step, int(blocks.filled[0]))
     return info.eb if info is not None and info.mode == "pw_rel" else None
 
 
 def _table(run: Reader, part: str, step: int, archives: dict[tuple[str, int], list[Block]]) -> NDArray[Any]:
     """What is known of the blocks of a stored variable, with what archives say where there is no block table."""
-    blocks = run._blocks(part, step)
+    blocks = run._contents.blocks(part, step)
     table = blocks.table.copy()
     for block in () if blocks.has_table else archives.get((part, step), ()):
         if block["operator"] == PLUGIN_NAME and "archive_bytes" in block and block["block"] < len(table):
@@ -218,9 +216,9 @@ def _compare(page: Page, run: Reader, exact: Reader, path: str | os.PathLike[str
 
 def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFacts], run: Reader, exact: Reader) -> None:
     name = variable.name
-    entry = run._entry(name)
+    entry = run._contents.entry(name)
     shapes = {step.step: run._input.shape(entry.stored[0], step.step) for step in common}
-    if None in shapes.values() or exact._input.shape(exact._entry(name).stored[0], common[0].step) is None:
+    if None in shapes.values() or exact._input.shape(exact._contents.entry(name).stored[0], common[0].step) is None:
         page.notes.append(f"{name}: its blocks have no global shape: not compared")
         return
     if entry.dtype is None or (entry.dtype.hasobject and () not in shapes.values()):
@@ -278,7 +276,7 @@ def _compare_step(
 ) -> StepComparison:
     """Compares a stored variable at a step, slab by slab."""
     found = StepComparison(facts.step)
-    step, dtype = run[facts.step], DTYPES[run._entry(part).type]
+    step, dtype = run[facts.step], DTYPES[run._contents.entry(part).type]
     is_field = dtype in FLOATS.values()
     empty = np.empty(0, np.float64)
     squares = embedding.compare(empty, empty, 0.0, None)[1]
@@ -337,45 +335,20 @@ def _compare_step(
 def _pieces(step: ReaderStep, part: str, facts: StepFacts) -> Iterator[tuple[Box, float | None, float | None, bool]]:
     """The boxes that are compared one by one, with the bound, the fill value, and whether the bound is relative to
     every value; no bound: not compressed."""
-    reader, shape = step._reader, step.shape(part)
-    whole = (0,) * len(shape), shape
+    contents, shape = step._contents, step.shape(part)
     blocks = step._archived(part) if facts.is_compressed else None
     if blocks is None:
         bound = facts.bounds[1] if facts.bounds is not None else None
-        boxes = [whole]
-        if not step.is_covered(part) and not reader._blocks(part, step.index).overlap:
-            table = reader._blocks(part, step.index).table
-            boxes = list(zip(map(tuple, table["start"].tolist()), map(tuple, table["count"].tolist()), strict=True))
-        yield from ((slab, bound, None, False) for box in boxes for slab in _slabs(box))
+        boxes: list[Box] = [((0,) * len(shape), shape)]
+        if not step.is_covered(part) and not (blocks := contents.blocks(part, step.index)).overlap:
+            boxes = [blocks.box(number) for number in range(len(blocks.table))]
+        yield from ((slab, bound, None, False) for box in boxes if 0 not in box[1] for slab in pieces(box, SLAB))
         return
-    dtype = DTYPES[reader._entry(part).type]
-    for number in np.flatnonzero((blocks.table["count"] > 0).all(axis=1)).tolist():
-        row = blocks.table[number]
-        archive = reader._archive(part, step.index, number, dtype)
-        info = None if archive is None else cusz_core.inspect(archive)
+    for number in blocks.filled.tolist():
+        info = contents.info(part, step.index, number)
         is_pointwise = info is not None and info.mode == "pw_rel"
         bound, fill = (0.0, None) if info is None else (info.eb if is_pointwise else info.eb_abs, info.fill)
-        block = tuple(row["start"].tolist()), tuple(row["count"].tolist())
-        yield from ((box, bound, fill, is_pointwise) for box in _slabs(block))
-
-
-def _slabs(box: Box) -> Iterator[Box]:
-    """A box in parts of at most SLAB values."""
-    start, count = box
-    if math.prod(count) <= SLAB:
-        if math.prod(count):
-            yield box
-        return
-    axis = next(i for i, n in enumerate(count) if n > 1)
-    rows = max(SLAB // math.prod(count[axis + 1 :]), 1)
-    for first in range(0, count[axis], rows):
-        own = min(rows, count[axis] - first)
-        yield from _slabs(
-            (
-                (*start[:axis], start[axis] + first, *start[axis + 1 :]),
-                (*count[:axis], own, *count[axis + 1 :]),
-            )
-        )
+        yield from ((box, bound, fill, is_pointwise) for box in pieces(blocks.box(number), SLAB))
 
 
 def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> NDArray[Any]:
@@ -391,7 +364,7 @@ def _stored_values(exact: Reader, step: int, name: str, part: str, box: Box) -> 
 
 
 def _in_blocks(run: Reader, step: int, name: str) -> int:
-    return int(run._blocks(run._entry(name).stored[0], step).table["count"].prod(axis=1).sum())
+    return int(run._contents.blocks(run._contents.entry(name).stored[0], step).table["count"].prod(axis=1).sum())
 
 
 def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) -> View:
@@ -402,7 +375,7 @@ def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) ->
         longest = count.index(max(count))
         count[longest] = (count[longest] + 1) // 2
     box: Box = tuple((n - c) // 2 for n, c in zip(shape, count, strict=True)), tuple(count)
-    dtype = DTYPES[run._entry(part).type]
+    dtype = DTYPES[run._contents.entry(part).type]
     both = (
         _stored_values(exact, step, name, part, box),
         run[step]._read_stored(part, box, dtype, None, None, fill_of(dtype)),
@@ -417,19 +390,14 @@ def _view(run: Reader, exact: Reader, name: str, part: str, facts: StepFacts) ->
 def _largest_bound(reader: Reader, name: str, step: int) -> float:
     """The largest bound with which a variable is compressed at a step, as far as block tables or first blocks tell."""
     largest = 0.0
-    for part in reader._entry(name).stored:
+    for part in reader._contents.entry(name).stored:
         blocks = reader[step]._archived(part)
-        filled = np.flatnonzero((blocks.table["count"] > 0).all(axis=1)) if blocks is not None else np.empty(0, np.intp)
-        if blocks is None or not filled.size:
+        if blocks is None or not blocks.filled.size:
             continue
         if blocks.has_table:
-            largest = float(np.fmax(largest, np.fmax.reduce(blocks.table["eb_abs"][filled])))
-            continue
-        archive = reader._archive(part, step, int(filled[0]), DTYPES[reader._entry(part).type])
-        if archive is None:
-            blocks.may_be_archives = False
-        else:
-            largest = float(np.fmax(largest, cusz_core.inspect(archive).eb_abs))
+            largest = float(np.fmax(largest, np.fmax.reduce(blocks.table["eb_abs"][blocks.filled])))
+        elif (info := reader._contents.info(part, step, int(blocks.filled[0]))) is not None:
+            largest = float(np.fmax(largest, info.eb_abs))
     return largest
 
 

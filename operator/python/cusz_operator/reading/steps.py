@@ -1,0 +1,446 @@
+"""Steps of a Reader: boxes, put together from the blocks that meet them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cusz_core
+from cusz_core import embedding
+from cusz_core.errors import CorruptArchiveError, ParameterError, UnsupportedError
+
+from ..tables.boxes import Box, Extents, intersection, pieces
+from ..tables.representation import given_back
+from ..tables.stored import DTYPES
+from .contents import Blocks, Contents, naming
+
+
+class ReaderStep:
+    """A step of a Reader.
+
+    Attributes:
+        index: its number in the file.
+    """
+
+    def __init__(self, contents: Contents, index: int) -> None:
+        self._contents = contents
+        self._input = contents.input
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"<step {self.index} of {self._contents.path!r}: {', '.join(self.variables)}>"
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a variable of this name is at this step."""
+        return name in self.variables
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the variables at this step."""
+        entries = self._contents.entries()
+        return [n for n in self._contents.names() if self.index in self._input.steps_of(entries[n].stored[0])]
+
+    def shape(self, name: str) -> Extents:
+        """The global shape of a variable; () for one value.
+
+        Raises:
+            ParameterError: there is no such variable at this step, or it has no global shape.
+        """
+        shape = self._shape(name)
+        if shape is None:
+            raise ParameterError(f"variable {name!r} has no global shape: its blocks are read one by one (block=)")
+        return shape
+
+    def has_shape(self, name: str) -> bool:
+        """Whether a variable has a global shape; if not, its blocks are read one by one (`read_blocks`).
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+        """
+        return self._shape(name) is not None
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """The type of a variable's values; object for texts.
+
+        Raises:
+            ParameterError: there is no such variable.
+            UnsupportedError: numpy has no such type.
+        """
+        return self._contents.dtype(name)
+
+    def blocks(self, name: str) -> NDArray[Any]:
+        """What is known about the blocks of an array, as a structured array with one element per block.
+
+        Fields: rank, step, device (-1: host memory), start, count, raw_bytes, archive_bytes, eb_abs, min, max,
+        outliers, checksum, seconds: the block table of a Writer. For what other programs wrote, only what ADIOS2 knows
+        is there, and the rest is -1 or NaN. Of complex numbers it is the table of the real part; `NAME/imag` has its
+        own.
+
+        Raises:
+            ParameterError: there is no such variable at this step, or it is one value.
+            CorruptArchiveError: the table is damaged.
+        """
+        return self._blocks(name).table.copy()
+
+    def value_range(self, name: str) -> tuple[float, float] | None:
+        """Minimum and maximum of a variable over its blocks, as they were kept when it was written.
+
+        Those that a Writer kept are of values that are finite and not fill; those that ADIOS2 kept of all values.
+
+        Returns:
+            None if they were not kept, there are no values, or these are complex, or one value. (ADIOS2 shows 0 for all
+            blocks if it kept none; a variable of which it kept only zeros cannot be told from that.)
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+        """
+        stored = self._contents.entry_at(name, self.index).stored
+        if len(stored) > 1 or self._input.shape(stored[0], self.index) == ():
+            return None
+        blocks = self._blocks(name)
+        low, high = blocks.table["min"], blocks.table["max"]
+        known = (low <= high) & (blocks.table["count"] > 0).all(axis=1)
+        if not known.any() or not (blocks.has_table or low.any() or high.any()):
+            return None
+        return float(low[known].min()), float(high[known].max())
+
+    def share(self, name: str, rank: int | None = None) -> Box:
+        """The part of a variable that `read` gives a rank by default, as (start, count).
+
+        Ranks get slabs along the first axis, cut so that each has about the same number of archive bytes to decode (of
+        raw bytes if there is no block table). The slabs of all ranks together cover the variable; some are empty if
+        there are more ranks than indices. One value is every rank's.
+
+        Args:
+            name: of the variable.
+            rank: whose part; None: that of this process.
+        """
+        size = self._contents.size
+        number = self._contents.rank if rank is None else rank
+        if not 0 <= number < size:
+            raise ParameterError(f"rank is {number}; there are {size} ranks")
+        shape = self.shape(name)
+        if not shape or size == 1:
+            return (0,) * len(shape), shape
+        blocks = self._blocks(name)
+        stored = blocks.table["archive_bytes" if blocks.has_table else "raw_bytes"]
+        first, count = blocks.table["start"][:, 0], blocks.table["count"][:, 0]
+        steps = np.zeros(shape[0] + 1)  # changes in stored bytes from index to index
+        np.add.at(steps, first, stored / np.maximum(count, 1))
+        np.add.at(steps, first + count, -stored / np.maximum(count, 1))
+        weights = np.maximum(np.cumsum(steps[:-1]), 0) + 1e-9
+        total = np.concatenate([[0.0], np.cumsum(weights)])
+        cuts = np.searchsorted(total, total[-1] * np.arange(1, size) / size)
+        begin, end = [0, *cuts.tolist(), shape[0]][number : number + 2]
+        return (int(begin), *(0,) * (len(shape) - 1)), (int(end) - int(begin), *shape[1:])
+
+    def read(
+        self,
+        name: str,
+        start: Sequence[int] | None = None,
+        count: Sequence[int] | None = None,
+        *,
+        block: int | None = None,
+        like: Any = None,
+        out: Any = None,
+        fill: Any = None,
+    ) -> Any:
+        """Reads a box of a variable.
+
+        Of a variable that this plugin compressed, only blocks that overlap the box are fetched, each once, and only
+        their tiles that do so are decoded, several blocks at a time. Where no block is, there are no values: `fill` is
+        put there, and `coverage` tells where that is.
+
+        Args:
+            name: of the variable.
+            start, count: the box, within the global shape; start alone: to the end; count alone: from the origin;
+                neither: `share(name)`.
+            block: the number of a block, which is read whole: for a variable without a global shape.
+            like: a module, or one of its arrays, to make the result: numpy (None: the same) or cupy.
+            out: a writable C-contiguous array of the variable's dtype and extents `count`, to be filled and returned.
+            fill: what is put where no block is; None: NaN, or 0 (False) in variables of integers and bool.
+
+        Returns:
+            An array of the variable's dtype and extents `count`. One value: a number, or a text (`like` and `out` do
+            not apply).
+
+        Raises:
+            ParameterError: there is no such variable at this step, the box is outside the shape, `out` does not fit, or
+                `fill` is not a value of the variable's type.
+            UnsupportedError: a type that numpy does not have.
+            CorruptArchiveError: a block or the table is damaged; `out` is undefined then.
+            PluginError: ADIOS2 loaded another copy of the plugin.
+            DeviceError, OutOfMemoryError: as for `cusz_core.decompress`.
+        """
+        entry = self._contents.entry_at(name, self.index)
+        dtype = self.dtype(name)
+        if block is not None:
+            start, count = self._place_of(name, block)
+            if self._input.shape(entry.stored[0], self.index) is None:
+                return self._input.block(name, self.index, block, count, dtype)
+        shape = self.shape(name)
+        box = self._box(name, shape, start, count)
+        if dtype.hasobject:
+            if shape:
+                raise UnsupportedError(f"variable {name!r} is an array of texts, which ADIOS2 does not read in Python")
+            return self._input.text(name, self.index)
+        if not shape:
+            return self._input.values(name, self.index, box, dtype)[()]
+        if out is not None:
+            _require_fit(out, dtype, box[1])
+        fill = fill_of(dtype, fill, name)
+        if not entry.given:
+            return self._read_stored(name, box, dtype, like, out, fill)
+        fills = [complex(fill).real, complex(fill).imag] if len(entry.stored) > 1 else [fill]
+        stored = zip(entry.stored, fills, strict=True)
+        parts = [self._read_stored(part, box, DTYPES[entry.type], None, None, own) for part, own in stored]
+        return _placed(given_back(parts, entry.given), like, out)
+
+    def read_blocks(self, name: str) -> list[NDArray[Any]]:
+        """All blocks of an array, one array each, in the order of `blocks`: the way to read a variable without a global
+        shape, such as particles.
+
+        Raises:
+            As `read`.
+        """
+        return [self.read(name, block=number) for number in range(len(self.blocks(name)))]
+
+    def coverage(
+        self, name: str, start: Sequence[int] | None = None, count: Sequence[int] | None = None
+    ) -> NDArray[np.bool_]:
+        """Where a variable has values: in a block. The levels of an AMR code do not have them everywhere.
+
+        Args:
+            name: of the variable.
+            start, count: the box, as in `read`.
+
+        Returns:
+            A bool array of the extents of the box.
+
+        Raises:
+            ParameterError: there is no such variable at this step, it has no global shape, or the box is outside it.
+        """
+        box = self._box(name, self.shape(name), start, count)
+        if not box[1]:
+            return np.ones((), np.bool_)
+        covered = np.zeros(box[1], np.bool_)
+        blocks = self._blocks(name)
+        for number in blocks.meeting(box).tolist():
+            covered[_slices(intersection(blocks.box(number), box), box[0])] = True
+        return covered
+
+    def is_covered(self, name: str) -> bool:
+        """Whether a variable has values everywhere in its global shape.
+
+        Raises:
+            ParameterError: as for `coverage`.
+        """
+        shape = self.shape(name)
+        if not shape:
+            return True
+        blocks = self._blocks(name)
+        in_blocks, in_shape = int(blocks.table["count"].prod(axis=1).sum()), math.prod(shape)
+        if in_blocks < in_shape or not blocks.overlap:
+            return in_blocks == in_shape
+        return all(self.coverage(name, *box).all() for box in pieces(((0,) * len(shape), shape)))
+
+    def verify(self, name: str) -> int:
+        """Verifies the checksums of this rank's share of a variable's blocks, without decoding them.
+
+        Returns:
+            The number of blocks that this rank verified; all ranks together verify every block of an array with a
+            global shape that this plugin compressed, or that a Writer stored exactly. The others have no checksums, or
+            are verified by `inspect_bp(check=True)` alone, as are blocks without a global shape.
+
+        Raises:
+            ParameterError: there is no such variable at this step.
+            CorruptArchiveError: a block or the table is damaged.
+        """
+        return sum(self._verified(stored) for stored in self._contents.entry_at(name, self.index).stored)
+
+    # ----------------------------------------------------------------------------------------------------- inside
+
+    def _place_of(self, name: str, number: int) -> Box:
+        blocks = self._blocks(name)
+        if not 0 <= number < len(blocks.table):
+            raise ParameterError(f"block is {number}; variable {name!r} has {len(blocks.table)} at step {self.index}")
+        return blocks.box(number)
+
+    def _shape(self, name: str) -> Extents | None:
+        return self._input.shape(self._contents.entry_at(name, self.index).stored[0], self.index)
+
+    def _blocks(self, name: str) -> Blocks:
+        return self._contents.blocks(self._contents.entry_at(name, self.index).stored[0], self.index)
+
+    def _read_stored(self, name: str, box: Box, dtype: np.dtype[Any], like: Any, out: Any, fill: Any) -> Any:
+        """A box of an array as the file has it."""
+        blocks = self._archived(name)
+        if blocks is not None:
+            result = out
+            if out is None and like is not None:
+                result = embedding.new_field(like, dtype, box[1])
+            if result is None:
+                result = np.empty(box[1], dtype)
+            if self._decoded(name, blocks, box, dtype, result, fill):
+                return result
+        return _placed(self._input.values(name, self.index, box, dtype, fill), like, out)
+
+    def _verified(self, name: str) -> int:
+        dtype = DTYPES[self._contents.entry(name).type]
+        if not self._input.shape(name, self.index):
+            return 0
+        blocks, archived = self._contents.blocks(name, self.index), self._archived(name)
+        verified = 0
+        for number in range(self._contents.rank, len(blocks.table), self._contents.size):
+            box = blocks.box(number)
+            what = self._contents.block_in_words(name, self.index, box[0])
+            if 0 in box[1]:
+                continue
+            if archived is not None:
+                archive = self._contents.archive(name, self.index, number, dtype)
+                if archive is None:
+                    continue
+                with naming(what):
+                    cusz_core.check(archive, threads=self._contents.threads)
+            elif blocks.has_table:
+                values = self._input.values(name, self.index, box, dtype)
+                if zlib.crc32(values.data) != int(blocks.table["checksum"][number]):
+                    raise CorruptArchiveError(f"{what} is damaged: its checksum differs from that of the block table")
+            else:
+                continue
+            verified += 1
+        return verified
+
+    def _archived(self, name: str) -> Blocks | None:
+        """The blocks of a variable; None if they are known not to be archives that can be fetched one by one."""
+        if self._contents.entry(name).type not in ("float", "double") or not self._input.shape(name, self.index):
+            return None
+        blocks = self._contents.blocks(name, self.index)
+        return None if blocks.overlap or not blocks.may_be_archives else blocks
+
+    def _decoded(self, name: str, blocks: Blocks, box: Box, dtype: np.dtype[Any], result: Any, fill: Any) -> bool:
+        """Decodes a box from archives, into `result`; False if a block of it is no archive."""
+        needed = []
+        for number in blocks.meeting(box).tolist():
+            block = blocks.box(number)
+            needed.append((number, block, intersection(block, box)))
+        if sum(math.prod(common[1]) for *_, common in needed) < math.prod(box[1]):
+            result[...] = fill
+        workers = min(self._contents.threads, len(needed))
+        threads = max(self._contents.threads // max(workers, 1), 1)
+        # ADIOS2 is asked by the caller's thread alone: MPI may allow no other (MPI_THREAD_FUNNELED).
+        fetch_here = not self._contents.reads_files or workers <= 1
+
+        def fetched(number: int) -> NDArray[np.uint8] | None:
+            archive = self._contents.archive(name, self.index, number, dtype) if blocks.may_be_archives else None
+            if archive is None:
+                blocks.may_be_archives = False
+            return archive
+
+        def decode(number: int, block: Box, common: Box, archive: NDArray[np.uint8] | None) -> None:
+            if archive is None:
+                archive = fetched(number)
+            if archive is not None:
+                what = self._contents.block_in_words(name, self.index, block[0])
+                _decode(archive, block, common, result[_slices(common, box[0])], threads, what)
+
+        with concurrent.futures.ThreadPoolExecutor(max(workers, 1)) as pool:
+            pending: deque[concurrent.futures.Future[None]] = deque()
+            for number, block, common in needed:
+                archive = fetched(number) if fetch_here else None
+                if not blocks.may_be_archives:
+                    break
+                if workers <= 1:
+                    decode(number, block, common, archive)
+                    continue
+                if len(pending) > 2 * workers:  # waiting archives take memory, and an error is to be told soon
+                    pending.popleft().result()
+                pending.append(pool.submit(decode, number, block, common, archive))
+            while pending:
+                pending.popleft().result()
+        return blocks.may_be_archives
+
+    def _box(self, name: str, shape: Extents, start: Sequence[int] | None, count: Sequence[int] | None) -> Box:
+        if start is None and count is None:
+            return self.share(name)
+        first = embedding.extents(start, f"start of {name!r}") if start is not None else (0,) * len(shape)
+        if len(first) != len(shape):
+            raise ParameterError(f"start is {first}; variable {name!r} has {len(shape)} dimensions")
+        extent = (
+            embedding.extents(count, f"count of {name!r}")
+            if count is not None
+            else tuple(n - s for n, s in zip(shape, first, strict=True))
+        )
+        if len(extent) != len(shape) or any(c < 0 or s + c > n for s, c, n in zip(first, extent, shape, strict=True)):
+            raise ParameterError(
+                f"start {first} and count {extent} are not a box within {shape}, the shape of {name!r}"
+            )
+        return first, extent
+
+
+def _decode(archive: NDArray[np.uint8], block: Box, common: Box, target: Any, threads: int, what: str) -> None:
+    """Decodes the part of a block that lies in the box being read, into its place in the result."""
+    start, count = block
+    shape = cusz_core.inspect(archive).shape  # more than four axes are merged, and Fortran's are reversed
+    with naming(what):
+        if isinstance(target, np.ndarray) and shape == count:
+            first = [c - s for c, s in zip(common[0], start, strict=True)]
+            cusz_core.decompress_box(archive, first, out=target, threads=threads)
+        elif common == block and _is_contiguous(target):
+            cusz_core.decompress(archive, out=target.reshape(shape), threads=threads)
+        else:
+            like = None if isinstance(target, np.ndarray) else target
+            values = cusz_core.decompress(archive, like=like, threads=threads)
+            target[...] = values.reshape(count)[_slices(common, start)]
+
+
+def fill_of(dtype: np.dtype[Any], fill: Any = None, name: str = "") -> Any:
+    """What is put where no block is: `fill`, or if it is None what stands for nothing there."""
+    if fill is None:
+        return math.nan if dtype.kind in "fc" else 0
+    if dtype.hasobject:
+        return fill
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            given = np.asarray(fill)
+            own = given.astype(dtype)[()]
+            fits = given.shape == () and (own == given[()] or bool(own != own) == bool(given[()] != given[()]) is True)
+            fits = fits or (dtype.kind == "f" and np.isfinite(given[()]) and np.isfinite(own))  # rounded
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise ParameterError(f"fill is {embedding.describe(fill)}; it must be a value of {dtype}, the type of {name!r}")
+    return own
+
+
+def _placed(values: NDArray[Any], like: Any, out: Any) -> Any:
+    """Values in host memory where they are wanted: in `out`, or in an array of the module of `like`."""
+    module = None if out is None and like is None else embedding.module_of(like if out is None else out)
+    made = values if module in (None, np) else module.asarray(values)
+    if out is None:
+        return made
+    out[...] = made
+    return out
+
+
+def _slices(box: Box, origin: Extents) -> tuple[slice, ...]:
+    return tuple(slice(s - o, s - o + c) for s, c, o in zip(*box, origin, strict=True))
+
+
+def _is_contiguous(array: Any) -> bool:
+    flags = getattr(array, "flags", None)
+    return bool(getattr(flags, "c_contiguous", False))
+
+
+def _require_fit(out: Any, dtype: np.dtype[Any], shape: Extents) -> None:
+    if getattr(out, "dtype", None) != dtype or tuple(getattr(out, "shape", ())) != shape or not _is_contiguous(out):
+        raise ParameterError(f"out must be a C-contiguous array of {dtype.name} with extents {shape}")
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise ParameterError("out is read-only")
