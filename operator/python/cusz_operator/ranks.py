@@ -47,8 +47,10 @@ class Failure(NamedTuple):
         return _ERRORS.get(self.kind, CuszError)(self.message)
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException | None) -> Failure | None:
     """An error in the form in which it is sent to other ranks."""
+    if error is None:
+        return None
     if isinstance(error, CuszError):
         return Failure(type(error).__name__, str(error))
     if isinstance(error, MemoryError):
@@ -111,12 +113,12 @@ class Ranks:
     def agree(self, error: BaseException | None, where: str) -> None:
         """Raises the same error on every rank if any of them has one (collective)."""
         if self.comm is None:
-            raise_first([failure_of(error) if error is not None else None], where, error)
+            raise_first([failure_of(error)], where, error)
             return
         first = -self.comm.allreduce(-self.rank if error is not None else -self.size, _max())
         if first == self.size:
             return
-        failure = self.comm.bcast(failure_of(error) if error is not None else None, root=first)
+        failure = self.comm.bcast(failure_of(error), root=first)
         raise_first([None] * first + [failure], where, error)
 
     def agree_after_adios2(self, error: BaseException | None, where: str) -> None:

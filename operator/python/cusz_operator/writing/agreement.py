@@ -17,7 +17,7 @@ import cusz_core
 from cusz_core import Parameters, embedding
 from cusz_core.errors import CuszError, ParameterError
 
-from ..ranks import Failure
+from ..ranks import Failure, failure_of, raise_first
 from ..tables.boxes import Extents, first_overlap
 from ..tables.representation import float16_bound, is_exact, is_packed
 from .goals import Wanted
@@ -133,6 +133,59 @@ class Agreed(NamedTuple):
     arrays: dict[str, Description]
     ranges: dict[str, cusz_core.ValueRange]
     bounds: dict[str, float]
+
+
+class Conclusion(NamedTuple):
+    """What rank 0 concludes from all ranks' reports.
+
+    Attributes:
+        failure: the error to raise on all ranks.
+        is_closing: whether a rank closes the Writer.
+        agreed: for the step, if neither.
+    """
+
+    failure: Failure | None
+    is_closing: bool = False
+    agreed: Agreed = Agreed({}, {}, {})
+
+
+class Register:
+    """What is known of the steps of a Writer.
+
+    Attributes:
+        kinds: of variables, in all steps.
+        values: the single values of the step, on rank 0.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+        self.values: dict[str, Value] = {}
+        self._heard: list[tuple[Description, ...]] = []  # all ranks' blocks, on rank 0
+        self._structure: Structure | None = None  # of these, if they are consistent
+
+    def concluded(self, told: Sequence[Report], where: str) -> Conclusion:
+        """What rank 0 concludes from the reports of all ranks.
+
+        Raises:
+            CuszError: that of a rank, or what ranks disagree about.
+        """
+        closing = [report.what == "close" for report in told]
+        if any(closing):
+            return Conclusion(None if all(closing) else failure_of(out_of_order(told, where)), is_closing=True)
+        is_new = self._structure is None or any(report.blocks is not None for report in told)
+        before = self._heard or [()] * len(told)
+        self._heard = [old if new.blocks is None else new.blocks for old, new in zip(before, told, strict=True)]
+        raise_first([report.failure for report in told], where)
+        if is_new or self._structure is None:
+            last, self._structure = self._structure, None
+            self._structure = structure_of(self._heard, self.kinds, where, last)
+        self.values = values_of([report.values for report in told], self._structure.arrays, self.kinds, where)
+        return Conclusion(None, agreed=agreed(self._structure, [report.ranges for report in told]))
+
+    def add(self, step: Agreed) -> None:
+        """Adds a step that all ranks have compressed."""
+        self.kinds |= {name: kind_of(block) for name, block in step.arrays.items()}
+        self.kinds |= {name: kind_of_value(value) for name, value in self.values.items()}
 
 
 # ------------------------------------------------------------------------------------------------ opening and closing

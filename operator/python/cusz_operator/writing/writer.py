@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import sys
 import time
@@ -17,58 +16,27 @@ from numpy.typing import NDArray
 
 from cusz_core import embedding
 from cusz_core.errors import CuszError, ParameterError, UnsupportedError
-from cusz_core.parameters import TABLE, WORK, Mode, Parameters
+from cusz_core.parameters import TABLE, Mode
 
 from ..adios2_calls import calling_adios2, close_after, converted, import_adios2
 from ..plugin import plugin_path
-from ..ranks import Failure, Ranks, failure_of, raise_first
+from ..ranks import Ranks, failure_of, raise_first
 from ..tables import blocktable, checks, statistics
-from ..tables.representation import Stored, is_exact, one_value
+from ..tables.representation import one_value
 from ..tables.representation import stored as as_stored
-from .agreement import (
-    Agreed,
-    Description,
-    Opening,
-    Report,
-    Structure,
-    Value,
-    agreed,
-    kind_of,
-    kind_of_value,
-    out_of_order,
-    statistics_agreed,
-    structure_of,
-    values_of,
-)
+from .agreement import Agreed, Conclusion, Description, Opening, Register, Report, Value, statistics_agreed
 from .background import Background, Pending, failed
 from .blocks import PreparedBlock, prepare
 from .compression import Compressor, StepWork, described, parts_of
 from .control import Controller
 from .engine_options import Engine, engine_parameters, require_path, statistics_wanted
-from .goals import GOALS, LIMITS, STEP, PutOptions, Wanted, WriterOptions, layered, wanted_of
+from .goals import GOALS, LIMITS, PutOptions, WriterOptions
 from .output import Output, require_room
 from .progress import Tally, VariableSummary, print_step, print_summary
+from .settings import Settings
 
 if TYPE_CHECKING:
     from typing import Unpack  # of Python 3.11
-
-#: Parameters that can be set per variable: those that its archives depend on.
-_MAX_SETTINGS = 10_000
-_OF_VARIABLES = (*(key for key, row in TABLE.items() if row.decides != WORK), *GOALS, *LIMITS)
-
-
-class _Conclusion(NamedTuple):
-    """What rank 0 concludes from all ranks' reports.
-
-    Attributes:
-        failure: the error to raise on all ranks.
-        is_closing: whether a rank closes the Writer.
-        agreed: for the step, if neither.
-    """
-
-    failure: Failure | None
-    is_closing: bool = False
-    agreed: Agreed = Agreed({}, {}, {})
 
 
 class _Made(NamedTuple):
@@ -190,63 +158,73 @@ class Writer:
         self._pending: Pending[_Made] | None = None  # the step before
         self._blocks: list[PreparedBlock] = []  # of the open step
         self._values: list[Value] = []
-        self._settings: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}  # of puts
         self._told: tuple[Description, ...] | None = None  # this rank's blocks, as rank 0 knows them
+        self._register = Register()
+        self._controller = Controller(self._ranks)
         # On rank 0:
-        self._heard: list[tuple[Description, ...]] = []  # all ranks' blocks
-        self._structure: Structure | None = None  # of these, if they are consistent
-        self._step_values: dict[str, Value] = {}  # the single values of the step
-        self._kinds: dict[str, str] = {}  # of variables, in all steps
         self._steps = 0
         self._seconds = 0.0  # at the ends of steps
         self._tally = Tally()
         self._missed: list[str] = []
         self._progress = self._ranks.rank == 0 and (sys.stderr.isatty() if progress is None else bool(progress))
-        where = f"cannot write {self._path!r}"
         error: Exception | None = None
+        of_engine: dict[str, str] = {}
         wanted, in_file = False, None
         try:
-            self._defaults = _merged({}, eb=eb, mode=mode, **options)
-            self._of_variable = {name: _given(**_known(name, own)) for name, own in (variables or {}).items()}
-            self._controller = Controller(self._ranks)
-            for own in self._of_variable.values():
-                _merged(self._defaults, **own)
+            self._settings = Settings({"eb": eb, "mode": mode, **options}, variables)
             of_engine = engine_parameters(engine, parameters, append, asynchronous)
             wanted = statistics_wanted(engine, of_engine, ranges)
-            adios2 = import_adios2()
-            if comm is not None and not adios2.is_built_with_mpi:
-                raise UnsupportedError(
-                    "this adios2 was built without MPI (as the one on PyPI is): run scripts/setup, which builds one "
-                    "with it, or pass comm=None"
-                )
-            if self._ranks.rank == 0:
-                require_path(Path(self._path), engine, append)
-                if append and engine == "BP5":
-                    checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
-                    in_file = statistics.are_in(adios2, Path(self._path))
-            plugin_path()
+            in_file = self._checked(append)
         except Exception as caught:
             error = caught
         try:
-            failure = failure_of(error) if error is not None else None
-            told: list[Opening] = self._ranks.allgather(
-                Opening(failure, self._path, engine, append, asynchronous, overlap, wanted, in_file)
-            )
-            raise_first([other.failure for other in told], where, error)
-            wanted = statistics_agreed(told, where)
-            # From here on ADIOS2 communicates.
-            with calling_adios2(f"begin to write {self._path!r}"):
-                output = Output(adios2, self._path, engine, self._ranks.comm)
-            self._ranks.agree(_error_of(output.prepare), where)
-            wanted = wanted and self._can_have_statistics(bool(told[0].has_statistics), where)
-            self._compressor = Compressor(ranges or wanted)
-            with output.watch("opening it", self._ranks.watched):
-                opened = _error_of(lambda: output.open(of_engine, wanted, append, record_checks=self._ranks.rank == 0))
-                self._ranks.agree_after_adios2(opened, where)
-            self._output = output
+            told = Opening(failure_of(error), self._path, engine, append, asynchronous, overlap, wanted, in_file)
+            self._open(told, of_engine, ranges, error)
         except BaseException:
             self._ranks.free()
             raise
+
+    def _checked(self, append: bool) -> bool | None:
+        """Refuses what cannot be written; whether the file to append to has ADIOS2's statistics (`Opening`)."""
+        in_file = None
+        adios2 = import_adios2()
+        if self._ranks.comm is not None and not adios2.is_built_with_mpi:
+            raise UnsupportedError(
+                "this adios2 was built without MPI (as the one on PyPI is): run scripts/setup, which builds one with "
+                "it, or pass comm=None"
+            )
+        if self._ranks.rank == 0:
+            require_path(Path(self._path), self._engine, append)
+            if append and self._engine == "BP5":
+                checks.verify(Path(self._path))  # ADIOS2 crashes when it reads damaged metadata
+                in_file = statistics.are_in(adios2, Path(self._path))
+        plugin_path()
+        return in_file
+
+    def _open(self, own: Opening, of_engine: Mapping[str, str], ranges: bool, error: Exception | None) -> None:
+        """Opens the file or stream on all ranks (collective).
+
+        Args:
+            own: what this rank tells the others.
+            of_engine: parameters of the engine.
+            ranges: as given to the Writer.
+            error: with which this rank failed before, if it did.
+        """
+        where = f"cannot write {self._path!r}"
+        told: list[Opening] = self._ranks.allgather(own)
+        raise_first([other.failure for other in told], where, error)
+        wanted = statistics_agreed(told, where)
+        # From here on ADIOS2 communicates.
+        with calling_adios2(f"begin to write {self._path!r}"):
+            output = Output(import_adios2(), self._path, self._engine, self._ranks.comm)
+        self._ranks.agree(_error_of(output.prepare), where)
+        wanted = wanted and self._can_have_statistics(bool(told[0].has_statistics), where)
+        self._compressor = Compressor(ranges or wanted)
+        with output.watch("opening it", self._ranks.watched):
+            is_first = self._ranks.rank == 0
+            opened = _error_of(lambda: output.open(of_engine, wanted, own.append, record_checks=is_first))
+            self._ranks.agree_after_adios2(opened, where)
+        self._output = output
 
     def _can_have_statistics(self, must: bool, where: str) -> bool:
         """Whether ADIOS2 keeps minimum and maximum of blocks: the same on all ranks, or BP5 readers would crash.
@@ -328,15 +306,14 @@ class Writer:
                 f"{blocktable.TABLE_PREFIX!r}"
             )
         value = one_value(array)
-        of_variable = self._for_variable(name, array if value is None else None)
-        own = layered(of_variable, _given(eb=eb, mode=mode, **options))
+        own = self._settings.own(name, array if value is None else None, {"eb": eb, "mode": mode, **options})
         if value is not None:
             if own or shape is not None or start is not None or dims is not None:
                 raise ParameterError(f"{name!r} is one value, which is stored exactly and has no shape: put it alone")
             self._values.append(Value(name, value))
             return
         for stored in as_stored(name, array):
-            parameters, wanted = self._settings_of(stored, name, own)
+            parameters, wanted = self._settings.of(stored, name, own)
             block = prepare(stored, shape, start, dims, parameters, wanted)
             if self._engine == "BP4" and not any(block.shape) and not self._has_been_put(stored.name):
                 raise UnsupportedError(
@@ -348,22 +325,7 @@ class Writer:
 
     def _has_been_put(self, name: str) -> bool:
         """Whether an array of this name has been put in an earlier step, by any rank."""
-        return name in self._kinds or (self._pending is not None and name in self._pending.agreed.arrays)
-
-    def _for_variable(self, name: str, array: Any) -> Mapping[str, Any]:
-        """What `variables` says of one: by its name, or by the first pattern that fits.
-
-        Args:
-            array: that is put; None: one value, which no pattern is for. A pattern's bound is not for integers.
-        """
-        if name in self._of_variable:
-            return self._of_variable[name]
-        fitting = (own for pattern, own in self._of_variable.items() if fnmatch.fnmatchcase(name, pattern))
-        found: Mapping[str, Any] = {} if array is None else next(fitting, {})
-        dtype = getattr(array, "dtype", None)
-        if isinstance(dtype, np.dtype) and dtype.kind in "biu":
-            return {key: value for key, value in found.items() if key == "lossless"}
-        return found
+        return name in self._register.kinds or (self._pending is not None and name in self._pending.agreed.arrays)
 
     def attribute(self, name: str, value: Any) -> None:
         """Stores an attribute of the file; every rank should, with the same value.
@@ -407,40 +369,6 @@ class Writer:
 
     # ----------------------------------------------------------------------------------------------------- inside
 
-    def _settings_of(self, stored: Stored, name: str, own: Mapping[str, Any]) -> tuple[Parameters, Wanted | None]:
-        """How an array is compressed: parameters, and the goal that its bound is to reach; the same objects again for
-        the same variable and options."""
-        is_integer = is_exact(getattr(stored.array, "dtype", None))
-        # Texts, because equal numbers may differ: zeros of either sign, for example. And of Python's own numbers and
-        # texts alone: others may not tell all of their digits.
-        key = (stored.name, is_integer, *((option, repr(value)) for option, value in own.items()))
-        if any(type(value) not in (int, float, str) for value in own.values()):
-            return self._new_settings(stored, name, own, is_integer)
-        if key not in self._settings:
-            self._settings[key] = self._new_settings(stored, name, own, is_integer)
-        return self._settings[key]
-
-    def _new_settings(
-        self, stored: Stored, name: str, own: Mapping[str, Any], is_integer: bool
-    ) -> tuple[Parameters, Wanted | None]:
-        merged = _merged(self._defaults, **own)
-        if is_integer:
-            refused = [key for key in own if key != "lossless"]
-            if refused:
-                raise UnsupportedError(
-                    f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
-                )
-            merged = {"eb": 0.0, "lossless": merged.get("lossless", "none")}
-        group = stored.name if "psnr" in merged else name if any(key in own for key in GOALS) else STEP
-        wanted = wanted_of(merged, group)
-        if wanted is None and "eb" not in merged:
-            raise ParameterError(
-                f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
-            )
-        if len(self._settings) > _MAX_SETTINGS:  # bounds may change from step to step
-            self._settings.clear()
-        return _parameters(merged), wanted
-
     def _require_open(self) -> Output:
         if self._output is None:
             raise ParameterError(f"the Writer of {self._path!r} is closed")
@@ -468,7 +396,7 @@ class Writer:
             self._finish(output)
             return
         # A rank that closes while others end a step has failed in between.
-        concluded = self._conclude(Report("close", failure_of(error) if error is not None else None))
+        concluded = self._conclude(Report("close", failure_of(error)))
         self._finish(output)
         if error is None and concluded.failure is not None:
             raise concluded.failure.error()
@@ -599,33 +527,17 @@ class Writer:
             raise concluded.failure.error() from error
         return work, concluded.agreed
 
-    def _conclude(self, report: Report) -> _Conclusion:
+    def _conclude(self, report: Report) -> Conclusion:
         """What rank 0 concludes from the reports of all ranks (collective)."""
         told: list[Report] = self._ranks.gather(report)
         concluded = None
         if self._ranks.rank == 0:
             try:
-                concluded = self._conclusion_of(told)
+                concluded = self._register.concluded(told, self._not_written())
             except Exception as error:
-                concluded = _Conclusion(failure_of(error))
-        made: _Conclusion = self._ranks.of_first(concluded)
+                concluded = Conclusion(failure_of(error))
+        made: Conclusion = self._ranks.of_first(concluded)
         return made
-
-    def _conclusion_of(self, told: Sequence[Report]) -> _Conclusion:
-        where = self._not_written()
-        closing = [report.what == "close" for report in told]
-        if any(closing):
-            return _Conclusion(None if all(closing) else failure_of(out_of_order(told, where)), is_closing=True)
-        is_new = self._structure is None or any(report.blocks is not None for report in told)
-        before = self._heard or [()] * len(told)
-        self._heard = [old if new.blocks is None else new.blocks for old, new in zip(before, told, strict=True)]
-        raise_first([report.failure for report in told], where)
-        if is_new or self._structure is None:
-            last, self._structure = self._structure, None
-            self._structure = structure_of(self._heard, self._kinds, where, last)
-        arrays = self._structure.arrays
-        self._step_values = values_of([report.values for report in told], arrays, self._kinds, where)
-        return _Conclusion(None, agreed=agreed(self._structure, [report.ranges for report in told]))
 
     def _compress(self, work: StepWork, agreed: Agreed) -> _Together:
         """Compresses this rank's blocks; on rank 0, what all ranks have made of theirs (collective)."""
@@ -677,8 +589,7 @@ class Writer:
         except Exception as caught:
             error = caught
         self._ranks.agree(error, self._not_written())
-        self._kinds |= {name: kind_of(block) for name, block in agreed.arrays.items()}
-        self._kinds |= {name: kind_of_value(value) for name, value in self._step_values.items()}
+        self._register.add(agreed)
         return together
 
     def _say(self, missed: Sequence[str]) -> None:
@@ -699,7 +610,7 @@ class Writer:
             for block, one in sorted(zip(work.blocks, work.made(), strict=True), key=lambda both: both[0].name):
                 output.put(block, one.archive, one.range)  # in an order that a Reader knows (datafiles.py)
             if self._ranks.rank == 0:
-                for value in self._step_values.values():
+                for value in self._register.values.values():
                     output.put_value(value)
             for name, table in together.tables.items():
                 record = checks.VariableRecord(*_asked(agreed.arrays[name]), together.predictors[name])
@@ -755,31 +666,6 @@ def _asked(block: Description) -> tuple[float, str]:
     if block.wanted is not None:
         return block.wanted.value, block.wanted.kind
     return block.parameters.eb, block.parameters.mode
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The parameters that are not None."""
-    return {key: value for key, value in options.items() if value is not None}
-
-
-def _merged(base: Mapping[str, Any], **given: Any) -> dict[str, Any]:
-    """The parameters of `base`, overridden by those given, and checked; bound and goal may still be missing."""
-    merged = layered(base, _given(**given))
-    wanted_of(merged, STEP)
-    _parameters(merged)
-    return merged
-
-
-def _parameters(merged: Mapping[str, Any]) -> Parameters:
-    """The parameters of a compression; the bound is 0 if it is missing."""
-    return Parameters(**{"eb": 0.0, **{key: value for key, value in merged.items() if key not in (*GOALS, *LIMITS)}})
-
-
-def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = [key for key in own if key not in _OF_VARIABLES]
-    if unknown:
-        raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_OF_VARIABLES)}")
-    return own
 
 
 def _error_of(work: Callable[[], None], *, of_adios2: bool = False) -> Exception | None:

@@ -1,0 +1,122 @@
+"""How a Writer compresses a variable: what was given to the Writer, to its `variables`, and to `put`."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cusz_core.errors import ParameterError, UnsupportedError
+from cusz_core.parameters import TABLE, WORK, Parameters
+
+from ..tables.representation import Stored, is_exact
+from .goals import GOALS, LIMITS, STEP, Wanted, layered, wanted_of
+
+_MAX_SETTINGS = 10_000
+#: Parameters that can be set per variable: those that its archives depend on.
+_OF_VARIABLES = (*(key for key, row in TABLE.items() if row.decides != WORK), *GOALS, *LIMITS)
+
+
+class Settings:
+    """Parameters and goals of variables."""
+
+    def __init__(self, given: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | None) -> None:
+        """
+        Args:
+            given, variables: to the Writer.
+
+        Raises:
+            ParameterError: a value out of its legal range.
+        """
+        self._defaults = _merged({}, given)
+        self._of_variable = {name: _not_none(_known(name, own)) for name, own in (variables or {}).items()}
+        for own in self._of_variable.values():
+            _merged(self._defaults, own)
+        self._made: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}
+
+    def own(self, name: str, array: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a variable has of its own, by `variables` and by what is given to `put`."""
+        return layered(self._for_variable(name, array), _not_none(given))
+
+    def _for_variable(self, name: str, array: Any) -> Mapping[str, Any]:
+        """What `variables` says of one: by its name, or by the first pattern that fits.
+
+        Args:
+            array: that is put; None: one value, which no pattern is for. A pattern's bound is not for integers.
+        """
+        if name in self._of_variable:
+            return self._of_variable[name]
+        fitting = (own for pattern, own in self._of_variable.items() if fnmatch.fnmatchcase(name, pattern))
+        found: Mapping[str, Any] = {} if array is None else next(fitting, {})
+        dtype = getattr(array, "dtype", None)
+        if isinstance(dtype, np.dtype) and dtype.kind in "biu":
+            return {key: value for key, value in found.items() if key == "lossless"}
+        return found
+
+    def of(self, stored: Stored, name: str, own: Mapping[str, Any]) -> tuple[Parameters, Wanted | None]:
+        """How an array is compressed: parameters, and the goal that its bound is to reach; the same objects again for
+        the same variable and options.
+
+        Args:
+            name: of the variable that is put.
+            own: what it has of its own.
+
+        Raises:
+            UnsupportedError, ParameterError: as for `Writer.put`.
+        """
+        is_integer = is_exact(getattr(stored.array, "dtype", None))
+        # Texts, because equal numbers may differ: zeros of either sign, for example. And of Python's own numbers and
+        # texts alone: others may not tell all of their digits.
+        key = (stored.name, is_integer, *((option, repr(value)) for option, value in own.items()))
+        if any(type(value) not in (int, float, str) for value in own.values()):
+            return self._new(stored, name, own, is_integer)
+        if key not in self._made:
+            self._made[key] = self._new(stored, name, own, is_integer)
+        return self._made[key]
+
+    def _new(
+        self, stored: Stored, name: str, own: Mapping[str, Any], is_integer: bool
+    ) -> tuple[Parameters, Wanted | None]:
+        merged = _merged(self._defaults, own)
+        if is_integer:
+            refused = [key for key in own if key != "lossless"]
+            if refused:
+                raise UnsupportedError(
+                    f"{name!r} is of {stored.given}, which is stored exactly: {', '.join(refused)} cannot be set"
+                )
+            merged = {"eb": 0.0, "lossless": merged.get("lossless", "none")}
+        group = stored.name if "psnr" in merged else name if any(key in own for key in GOALS) else STEP
+        wanted = wanted_of(merged, group)
+        if wanted is None and "eb" not in merged:
+            raise ParameterError(
+                f"there is no error bound for {name!r}: pass eb= to put or to the Writer (0 is lossless)"
+            )
+        if len(self._made) > _MAX_SETTINGS:  # bounds may change from step to step
+            self._made.clear()
+        return _parameters(merged), wanted
+
+
+def _not_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of `base`, overridden by those given, and checked; bound and goal may still be missing."""
+    merged = layered(base, _not_none(given))
+    wanted_of(merged, STEP)
+    _parameters(merged)
+    return merged
+
+
+def _parameters(merged: Mapping[str, Any]) -> Parameters:
+    """The parameters of a compression; the bound is 0 if it is missing."""
+    return Parameters(**{"eb": 0.0, **{key: value for key, value in merged.items() if key not in (*GOALS, *LIMITS)}})
+
+
+def _known(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = [key for key in own if key not in _OF_VARIABLES]
+    if unknown:
+        raise ParameterError(f"variables[{name!r}] has {unknown[0]!r}; known are {', '.join(_OF_VARIABLES)}")
+    return own
