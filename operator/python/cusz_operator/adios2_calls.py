@@ -14,16 +14,6 @@ from cusz_core.errors import CuszError, OutOfMemoryError, UnsupportedError
 from .errors import PluginError
 from .plugin import without_colours
 
-__all__ = [
-    "blocks_info",
-    "calling_adios2",
-    "close_after",
-    "closing",
-    "converted",
-    "extents_of",
-    "import_adios2",
-]
-
 
 def import_adios2() -> Any:
     try:

@@ -381,18 +381,8 @@ def _print_blocks(path: Path, blocks: Sequence[Mapping[str, Any]]) -> None:
 
 
 _COLUMNS = (
-    "variable",
-    "type",
-    "steps",
-    "blocks",
-    "raw",
-    "stored",
-    "ratio",
-    "asked",
-    "in force",
-    "outliers",
-    "predictor",
-    "remarks",
+    *("variable", "type", "steps", "blocks", "raw", "stored", "ratio"),
+    *("asked", "in force", "outliers", "predictor", "remarks"),
 )
 _NUMBERS = ("blocks", "raw", "stored", "ratio", "outliers")
 _WIDEST_STEPS = 16  # characters

@@ -22,11 +22,7 @@ Order = Literal["row", "column"]
 
 
 def operator_parameters(
-    eb: float,
-    mode: Mode = "abs",
-    *,
-    order: Order | None = None,
-    **options: Unpack[Options],
+    eb: float, mode: Mode = "abs", *, order: Order | None = None, **options: Unpack[Options]
 ) -> dict[str, str]:
     """The parameters of an ADIOS2 operation of type "plugin".
 

@@ -22,19 +22,6 @@ from cusz_core import embedding
 
 from .errors import PluginError
 
-__all__ = [
-    "PLUGIN_LIBRARY",
-    "PLUGIN_NAME",
-    "Plugin",
-    "PutRange",
-    "add_to_plugin_path",
-    "found_by_adios2",
-    "keep_for_ever",
-    "plugin_path",
-    "refuse_several_copies",
-    "without_colours",
-]
-
 #: The parameters PluginName and PluginLibrary by which ADIOS2 finds a plugin operator.
 PLUGIN_NAME = "cusz"
 PLUGIN_LIBRARY = "cusz_operator"
@@ -311,12 +298,7 @@ class Plugin:
         else:
             self._select = functools.partial(put_range.select, count)
             key = self._library.cusz_operator_offer_with_range(
-                data,
-                n_bytes,
-                *block,
-                put_range.range.ctypes.data,
-                _extents(put_range.put_count),
-                self._set_extents,
+                data, n_bytes, *block, put_range.range.ctypes.data, _extents(put_range.put_count), self._set_extents
             )
         if key == 0:
             raise PluginError(

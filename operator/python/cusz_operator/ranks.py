@@ -15,8 +15,6 @@ from cusz_core.errors import CuszError, OutOfMemoryError, ParameterError
 from .errors import PluginError
 from .plugin import without_colours
 
-__all__ = ["Failure", "Ranks", "failure_of", "raise_first"]
-
 _ERRORS: dict[str, type[CuszError]] = {name: getattr(errors, name) for name in errors.__all__}
 _ERRORS[PluginError.__name__] = PluginError
 

@@ -17,8 +17,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["told_apart", "waits_apart"]
-
 #: When, in fractions of a second of its own clock, a process may open its first stream.
 _FIRST_IN_SECOND, _LATEST_IN_SECOND = 0.05, 0.6
 _LONG_S = 10.0  # to wait without a word

@@ -47,18 +47,8 @@ class CuszBackendEntrypoint(BackendEntrypoint):
 
     description = "BP files of ADIOS2, with variables that are compressed by cusz or not"
     open_dataset_parameters = (
-        "filename_or_obj",
-        "mask_and_scale",
-        "decode_times",
-        "concat_characters",
-        "decode_coords",
-        "drop_variables",
-        "use_cftime",
-        "decode_timedelta",
-        "group",
-        "step_dimension",
-        "threads",
-        "cache_bytes",
+        *("filename_or_obj", "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables"),
+        *("use_cftime", "decode_timedelta", "group", "step_dimension", "threads", "cache_bytes"),
     )
 
     def open_dataset(  # type: ignore[override]

@@ -87,10 +87,7 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
     check_engine(engine)
     lines = ['<?xml version="1.0"?>']
     lines += _xml_comment(comment)
-    lines += [
-        "<adios-config>",
-        f"  <io name={quoteattr(io)}>",
-    ]
+    lines += ["<adios-config>", f"  <io name={quoteattr(io)}>"]
     if not statistics:
         lines += [
             f"    <engine type={quoteattr(engine)}>",

@@ -496,19 +496,9 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
     block = Block(raw_bytes=raw_bytes, archive_bytes=info.archive_bytes, ratio=info.ratio, kind=info.kind)
     if info.predictor is not None:
         block["predictor"] = info.predictor
-    block.update(
-        Block(
-            mode=info.mode,
-            eb=info.eb,
-            eb_abs=info.eb_abs,
-            bins=info.bins,
-            special=info.special,
-            out_of_range=info.out_of_range,
-            unpredictable=info.unpredictable,
-            version=info.version,
-            checksum=info.checksum,
-        )
-    )
+    block.update(Block(mode=info.mode, eb=info.eb, eb_abs=info.eb_abs, bins=info.bins, special=info.special))
+    block.update(Block(out_of_range=info.out_of_range, unpredictable=info.unpredictable))
+    block.update(Block(version=info.version, checksum=info.checksum))
     return block
 
 

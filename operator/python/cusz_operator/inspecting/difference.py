@@ -193,16 +193,9 @@ def _range_of(step: ReaderStep, name: str) -> tuple[float, float]:
 
 def _boxes(shape: Extents, steps: Sequence[ReaderStep], name: str) -> Iterator[Box]:
     """Boxes of a shape that together have all blocks of a variable in them."""
-    tables = [step.blocks(name) for step in steps] if shape else []
-    if tables and min(int(table["count"].prod(axis=1).sum()) for table in tables) * _SPARSE < math.prod(shape):
-        blocks = {
-            (start, count)
-            for table in tables
-            for start, count in zip(
-                map(tuple, table["start"].tolist()), map(tuple, table["count"].tolist()), strict=True
-            )
-            if all(count)
-        }
+    known = [step._blocks(name) for step in steps] if shape else []
+    if known and min(int(own.table["count"].prod(axis=1).sum()) for own in known) * _SPARSE < math.prod(shape):
+        blocks = {own.box(number) for own in known for number in own.filled.tolist()}
         corners, extents = (np.array([block[i] for block in blocks], np.int64) for i in (0, 1))
         if not blocks or first_overlap(corners, extents) is None:
             for box in sorted(blocks):

@@ -235,16 +235,13 @@ class _Tally:
     def info(self) -> VariableInfo:
         has_archives = self._bytes["after"] > 0
         is_bounded = self._bounds[0] <= self._bounds[1]
+        covered = min(self._values / self._shapes["values"], 1.0) if self._shapes["values"] else 1.0
         return VariableInfo(
             name=self._name,
             type=self._type,
             steps=tuple(self._steps),
             blocks=self._counts["blocks"],
-            covered=None
-            if self._shapes["without"]
-            else min(self._values / self._shapes["values"], 1.0)
-            if self._shapes["values"]
-            else 1.0,
+            covered=None if self._shapes["without"] else covered,
             raw_bytes=self._bytes["all"] if self._type in _VALUE_BYTES else None,
             archive_raw_bytes=self._bytes["before"] if has_archives else None,
             archive_bytes=self._bytes["after"] if has_archives else None,

@@ -144,9 +144,6 @@ class Contents:
         threads: int | None,
         cache_bytes: int,
     ) -> None:
-        """
-        Args, Raises: as for `Reader`.
-        """
         self.path = path
         is_stream = engine == "SST"
         if not is_stream and not Path(path).is_dir():
@@ -227,12 +224,7 @@ class Contents:
         return entry
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """The type of a variable's values; object for texts.
-
-        Raises:
-            ParameterError: there is no such variable.
-            UnsupportedError: numpy has no such type.
-        """
+        """The type of a variable's values, as `ReaderStep.dtype` gives it."""
         entry = self.entry(name)
         if entry.dtype is None:
             raise UnsupportedError(f"variable {name!r} is of ADIOS2's type {entry.type!r}, which numpy has not")

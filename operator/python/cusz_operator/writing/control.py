@@ -103,11 +103,7 @@ class Controller:
         self._samples: dict[int, tuning.Sample] = {}  # of this step's blocks
 
     def compress(
-        self,
-        work: StepWork,
-        arrays: Mapping[str, Description],
-        ranges: Mapping[str, cusz_core.ValueRange],
-        where: str,
+        self, work: StepWork, arrays: Mapping[str, Description], ranges: Mapping[str, cusz_core.ValueRange], where: str
     ) -> list[str]:
         """Compresses the blocks of variables with goals (collective); all others have been compressed.
 

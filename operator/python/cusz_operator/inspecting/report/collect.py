@@ -32,9 +32,7 @@ HISTOGRAM_BINS = 60  # from -1 to 1, in units of the bound
 
 
 def make(
-    path: str | os.PathLike[str],
-    original: str | os.PathLike[str] | None = None,
-    variables: Sequence[str] | None = None,
+    path: str | os.PathLike[str], original: str | os.PathLike[str] | None = None, variables: Sequence[str] | None = None
 ) -> Page:
     """Collects what there is to say about a run, which `html` makes a page of.
 
