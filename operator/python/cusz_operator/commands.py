@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +262,8 @@ def _diff(options: argparse.Namespace) -> int:
     if options.json:
         print_json([one.to_dict() for one in found])
         return code
-    lines = found if options.steps else [_worst(own) for own in _by_variable(found)]
+    by_variable = itertools.groupby(found, key=lambda one: one.variable)
+    lines = found if options.steps else [_worst(own) for _, own in by_variable]
     print_table([_DIFF_COLUMNS, *(_diff_line(one) for one in lines)])
     problems = [one for one in found if one.problem]
     for one in problems if not options.steps else []:
@@ -291,11 +292,7 @@ def _diff_line(one: Difference) -> list[str]:
     return [one.variable, str(one.step), *numbers, said]
 
 
-def _by_variable(found: Sequence[Difference]) -> list[list[Difference]]:
-    return [list(own) for _, own in itertools.groupby(found, key=lambda one: one.variable)]
-
-
-def _worst(own: Sequence[Difference]) -> Difference:
+def _worst(own: Iterable[Difference]) -> Difference:
     """Of all steps of a variable: the one with most values beyond the bound, or the largest difference."""
     return max(own, key=lambda one: (not one.problem, one.beyond, one.largest, one.different))
 
@@ -347,17 +344,14 @@ def _inspect_directory(options: argparse.Namespace) -> int:
     except Exception as error:  # whatever ADIOS2 makes of a damaged directory
         raise FailureError(f"{path} cannot be read: {error}") from None
     if options.json:
-        print_json([_of_json(block) for block in blocks] or [variable.to_dict() for variable in variables])
+        of_blocks = [{key: embedding.json_value(value) for key, value in block.items()} for block in blocks]
+        print_json(of_blocks or [variable.to_dict() for variable in variables])
     elif options.blocks:
         _print_blocks(path, blocks)
     else:
         _print_variables(path, variables)
     is_damaged = any("error" in block for block in blocks) or any(variable.errors for variable in variables)
     return EXIT_FAILURE if options.check and is_damaged else 0
-
-
-def _of_json(block: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: embedding.json_value(value) for key, value in block.items()}
 
 
 def _print_blocks(path: Path, blocks: Sequence[Mapping[str, Any]]) -> None:

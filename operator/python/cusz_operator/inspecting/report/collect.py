@@ -237,7 +237,8 @@ def _compare_variable(page: Page, variable: VariableFacts, common: list[StepFact
     if lossy:
         page.notes.append(f"{name}: the original is itself compressed, with errors up to {lossy:.6g}")
     if () in shapes.values():
-        differing = [str(step) for step in shapes if not _same(run[step].read(name), exact[step].read(name))]
+        both = {step: (run[step].read(name), exact[step].read(name)) for step in shapes}
+        differing = [str(step) for step, (a, b) in both.items() if not (a == b or (a != a and b != b))]
         if differing:
             page.notes.append(f"{name}: not the same value as in the original, at steps {', '.join(differing)}")
         return
@@ -410,10 +411,6 @@ def _is_fill(values: NDArray[Any], fill: float | None) -> NDArray[np.bool_]:
         return np.zeros(values.shape, np.bool_)
     with np.errstate(over="ignore"):
         return np.asarray(values == np.asarray(fill).astype(values.dtype))
-
-
-def _same(a: Any, b: Any) -> bool:
-    return bool(a == b or (a != a and b != b))
 
 
 def _steps(n: int) -> str:

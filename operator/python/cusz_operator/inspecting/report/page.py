@@ -122,21 +122,12 @@ def _variables(page: Page) -> str:
     for number, variable in enumerate(page.variables):
         name = escape(variable.name)
         link = f'<a href="#variable-{number}">{name}</a>' if variable.is_compressed else name
-        is_known = variable.raw_bytes > 0
-        rows.append(
-            (
-                link,
-                escape(variable.type),
-                escape(variable.shape),
-                str(len(variable.steps)),
-                str(sum(step.n_blocks for step in variable.steps)),
-                size(variable.raw_bytes) if is_known else "",
-                size(variable.stored_bytes) if is_known else "",
-                _ratio(variable.raw_bytes, variable.stored_bytes) if is_known else "",
-                _bounds(variable),
-                str(variable.outliers) if variable.is_compressed and variable.outliers >= 0 else "",
-            )
-        )
+        counts = [str(len(variable.steps)), str(sum(step.n_blocks for step in variable.steps))]
+        raw, stored = variable.raw_bytes, variable.stored_bytes
+        sizes = [size(raw), size(stored), _ratio(raw, stored)] if raw > 0 else [""] * 3
+        outliers = str(variable.outliers) if variable.is_compressed and variable.outliers >= 0 else ""
+        what = [link, escape(variable.type), escape(variable.shape)]
+        rows.append([*what, *counts, *sizes, _bounds(variable), outliers])
     heads = ("variable", "type", "shape", "steps", "blocks", "raw", "stored", "ratio", "bound in force", "outliers")
     told = "<p>Sizes, blocks and outliers: of all steps. Outliers: values stored verbatim, and codes out of range.</p>"
     return _table("Variables", heads, rows, text_columns=(0, 1, 2)) + told
