@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from xml.sax.saxutils import quoteattr
 
 from cusz_core.errors import UnsupportedError
 
@@ -84,6 +83,8 @@ def xml(io: str, engine: str, variables: list[OperatedVariable], comment: str = 
     Raises:
         UnsupportedError: the engine does not work with the operator.
     """
+    from xml.sax.saxutils import quoteattr  # imports urllib and ssl, which take longer than this package
+
     check_engine(engine)
     lines = ['<?xml version="1.0"?>']
     lines += _xml_comment(comment)
