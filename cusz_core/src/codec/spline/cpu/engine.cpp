@@ -159,6 +159,7 @@ private:
     std::vector<SampleMemory<T>> sample_memory(int threads) {
         make_workers(threads);
         std::vector<SampleMemory<T>> memory;
+        memory.reserve(static_cast<std::size_t>(threads));
         for (int i = 0; i < threads; ++i)
             memory.push_back({worker(i).lorenzo_tile<T>(), worker(i).tile<T>(), worker(i).made_counts(),
                               i == 0 ? lattices_ : worker(i).around}); // the field's lattices come later
