@@ -195,7 +195,7 @@ struct ContextTables {
         for (std::uint32_t k = 0; k < 4; ++k) {
             const std::uint32_t p = parents >> 8 * k & 255, q = earlier >> 8 * k & 255;
             entry[k] = std::max(p, q) >= special_magnitude ? special[spread[k]]
-                                                               : rows[spread[k] * sums + std::min(p + q, sums - 1)];
+                                                           : rows[spread[k] * sums + std::min(p + q, sums - 1)];
         }
     }
 };
