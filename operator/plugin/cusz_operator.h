@@ -113,11 +113,12 @@ CUSZ_OPERATOR_API int32_t cusz_operator_withdraw(uintptr_t key);
 /* ---- Watching over calls */
 
 /* Ends the process with exit status 1, after writing `message` to stderr, when no file in a folder has appeared, grown
- * or been changed for a while. A folder that cannot be read, as it is not there yet, does not change. folder    looked
- * into at most every `patience` / 16 and at least every 10 seconds; its own folders are not. Copied patience  seconds
- * without a change, > 0; time for which the process was stopped does not count message   with the new line at its end;
- * copied Returns what cusz_operator_watch_end() takes. Returns 0, and does not watch, if an argument makes no sense
- * (such as an infinite `patience`), or no thread can be started. */
+ * or been changed for a while. A folder that cannot be read, because it is not there yet, does not change.
+ *   folder    looked into at most every `patience` / 16 and at least every 10 seconds; its own folders are not. Copied
+ *   patience  seconds without a change, > 0; time for which the process was stopped does not count
+ *   message   with the new line at its end; copied
+ * Returns what cusz_operator_watch_end() takes. Returns 0, and does not watch, if an argument makes no sense (such as
+ * an infinite `patience`), or no thread can be started. */
 CUSZ_OPERATOR_API uintptr_t cusz_operator_watch_begin(const char* folder, double patience, const char* message);
 
 /* Ends a watch; nothing happens if `watch` is 0. */

@@ -5,9 +5,9 @@
     .venv/bin/python scripts/bench/choice.py turbulence density.npy --rel 1e-3
 
 For every field and relative bound: bytes per value of the archives for "lorenzo", "spline" and "auto"; the second as a
-share of the first; what "auto" took, and whether the rule (the spline pipeline where it saves 5%) would have taken
+share of the first; what "auto" took, and whether the rule (the spline codec where it saves 5%) would have taken
 the other by the archives' real sizes; and the processor time of "auto" above that of what it took, in per cent. (The
-spline pipeline always looks at the same sample, so there it is about 0.) One thread, the best of some runs,
+spline codec always looks at the same sample, so there it is about 0.) One thread, the best of some runs,
 alternating.
 """
 

@@ -11,9 +11,9 @@
 Prints Markdown tables. Exits with 1 if any count has risen by more than --limit percent, with 2 if nothing could be
 counted. Needs nvcc and what scripts/setup installs; takes some minutes for each commit, for compiling.
 
-Both pipelines are counted on the same fields; of commits without kernels for the spline pipeline, the other alone. A
+Both codecs are counted on the same fields; of commits without kernels for the spline codec, the other alone. A
 call's own table adds up all kernels that it launches. The emulated device has two multiprocessors, so that a launch has
-few blocks, and each of them many tiles. The blocks of the spline pipeline wait for each other: what they execute
+few blocks, and each of them many tiles. The blocks of the spline codec wait for each other: what they execute
 meanwhile is counted.
 
 Counts are of PTX, of which ptxas makes the processor's own instructions: moves mostly vanish there, divisions and
@@ -29,7 +29,7 @@ The times are a model's, not measurements: of a kernel, the longest of
     latency   the chains of all warps, as many at a time as fit; of a kernel of one block, its longest chain
 for a field of 2^27 values like the one counted, on a processor of the data sheet's figures; launches cost nothing. What
 it is good for is to see which limit is near, and what a change does to it. docs/performance.md has how far from it
-other compressors' published speeds are. In the spline pipeline a lattice is begun when the coarser one is complete: for
+other compressors' published speeds are. In the spline codec a lattice is begun when the coarser one is complete: for
 each there is added what a tile takes that is alone on the device, which is counted on a field of one tile, and is too
 little where a block has several tiles at a time.
 
@@ -59,7 +59,7 @@ SIMT = ROOT / "tests/simt"
 MODEL_VALUES = 2**27
 #: What a launch costs by itself, at least and at most: assumed, not measured.
 LAUNCH_US = (2, 4)
-#: They do the same whatever the field: choose the spline pipeline's model, copy its sample and its coarsest lattice.
+#: They do the same whatever the field: choose the spline codec's model, copy its sample and its coarsest lattice.
 OF_ANY_FIELD = ("model_kernel", "copy_boxes_kernel", "gather_kernel")
 #: Of other compressors' kernels, published speeds over modelled ones: least, mean, most (docs/performance.md).
 PUBLISHED = (0.21, 0.39, 0.58)
@@ -152,7 +152,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = commits.parser(__doc__)
     add = parser.add_argument
-    add("--predictor", choices=PREDICTORS, nargs="+", default=PREDICTORS, help="count these pipelines (default: both)")
+    add("--predictor", choices=PREDICTORS, nargs="+", default=PREDICTORS, help="count these codecs (default: both)")
     add("--alone", action="store_true", help="count BASE only")
     add("--lines", type=int, default=0, metavar="N", help="show the N busiest lines of each kernel")
     add("--json", type=Path, metavar="FILE", help="keep the counts of HEAD here")

@@ -97,7 +97,7 @@ void for_shapes(const Use& use) {
     purpose = "";
 }
 
-constexpr cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // of all kernels that have a pipeline
+constexpr cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // of all kernels that have a codec
 constexpr std::pair<int, const char*> alphabets[] = {{5, "64 bins"}, {9, "1024 bins"}, {12, "8192 bins"}};
 
 template <class T>

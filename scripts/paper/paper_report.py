@@ -194,7 +194,7 @@ class Results:
         self.fields = [row for row in document["fields"] if "error" not in row]
         self.datasets = [name for name in EXTENTS if any(row["dataset"] == name for row in self.fields)]
 
-        # Earlier results do not have the spline pipeline.
+        # Earlier results do not have the spline codec.
         self.has_spline = bool(self.fields) and all("spline" in row for row in self.fields)
         self.engines = {"engine": "engine"} | ({"spline": "engine, spline"} if self.has_spline else {})
 
@@ -861,7 +861,7 @@ def summary(results: Results) -> str:
             for dataset in results.datasets
             if (fields := results.of(dataset))
         ]
-        lines.append(f"The engine takes {span(gains, '.2f')} times the bits of its spline pipeline at the same bound.")
+        lines.append(f"The engine takes {span(gains, '.2f')} times the bits of its spline codec at the same bound.")
     narrow = sum(row["reference"]["word"] == 32 for row in results.fields)
     lines.append(f"32-bit words hold the codewords of {narrow} of {len(results.fields)} fields (Table 4).")
     beside = [row for row in results.fields if row["dataset"] in PSNR and "error" not in row["sz14"]]

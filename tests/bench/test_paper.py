@@ -101,7 +101,7 @@ def test_a_run_writes_a_report_with_everything(out):
 
     for name in ("| engine, spline |", "| engine, spline, CPU, 1 thread |", "engine, spline: largest error / bound"):
         assert name in text
-    assert "times the bits of its spline pipeline" in text
+    assert "times the bits of its spline codec" in text
 
     # the same report from the same numbers
     again = out.parent / "again"

@@ -1,4 +1,4 @@
-"""predictor="auto" takes the spline pipeline where it saves 5%, and either way the spline pipeline is set to the
+"""predictor="auto" takes the spline codec where it saves 5%, and either way the spline codec is set to the
 field."""
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_any_values(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How the spline pipeline interpolates
+# How the spline codec interpolates
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -32,7 +32,7 @@ def test_goals_are_reached_and_the_bound_is_kept(shape, dtype, predictor):
         assert goal <= reached
         if mode == "psnr":
             assert reached < goal + 1
-        elif predictor != "auto":  # which jumps where it changes from one pipeline to the other
+        elif predictor != "auto":  # which jumps where it changes from one codec to the other
             assert reached < 1.05 * goal
 
 

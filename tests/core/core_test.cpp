@@ -161,7 +161,7 @@ std::size_t damage(cusz_context* context, const Bytes& good, std::uint64_t seed,
     return decoded;
 }
 
-// Fields so large that the spline pipeline keeps no more than strips of finer lattices.
+// Fields so large that the spline codec keeps no more than strips of finer lattices.
 void strips(cusz_context* context, bool few) {
     const std::vector<std::vector<std::uint64_t>> shapes = {{300'000}, {620, 530}, {110'000, 3}, {130, 64, 41}};
     for (std::size_t i = 0; i < shapes.size(); ++i)
@@ -170,7 +170,7 @@ void strips(cusz_context* context, bool few) {
             const Case c{shapes[i], kind, 1e-2, CUSZ_ABS, 64, CUSZ_LOSSLESS_NONE, has_fill, CUSZ_PREDICTOR_SPLINE};
             const Bytes f32 = round_trip<float>(context, c, i), f64 = round_trip<double>(context, c, i);
             for (const Bytes* archive : {&f32, &f64}) {
-                demand(archive->data[cusz::version_at] == 2, "the spline pipeline");
+                demand(archive->data[cusz::version_at] == 2, "the spline codec");
                 damage(context, *archive, i, few ? 5 : 50);
             }
         }

@@ -1,4 +1,4 @@
-// In which order the spline pipeline's tiles are worked on (codec/spline/cpu/schedule.hpp), and how their payloads come
+// In which order the spline codec's tiles are worked on (codec/spline/cpu/schedule.hpp), and how their payloads come
 // into that of the archive (codec/cpu/payload_runs.hpp).
 #include <algorithm>
 #include <array>

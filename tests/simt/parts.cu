@@ -107,7 +107,7 @@ void simt_choose_model_on_cpu(const cusz::cuda::SplineCounts* counts, const std:
 }
 
 // What the writer expects of a field before it chooses (codec/spline/cpu/engine.hpp, Forecast): halved axes, curves,
-// alpha, beta, bytes of the spline pipeline and of the other. device: the field's, or -1. An absolute bound; fill: of
+// alpha, beta, bytes of the spline codec and of the other. device: the field's, or -1. An absolute bound; fill: of
 // missing values.
 void simt_forecast(cusz_dtype dtype, int ndim, const std::uint64_t* shape, const void* field, int device,
                    cusz_predictor predictor, double eb, double fill, std::uint64_t* result) {

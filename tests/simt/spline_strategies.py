@@ -1,4 +1,4 @@
-"""What hypothesis draws for tests of the spline pipeline, on the emulator and with PTX."""
+"""What hypothesis draws for tests of the spline codec, on the emulator and with PTX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields on the host that are too large for the device: the spline pipeline takes them in batches, to the same."""
+"""Fields on the host that are too large for the device: the spline codec takes them in batches, to the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives of the spline pipeline (format version 2) made to deceive, with checksums that fit, on the device: refused
+"""Archives of the spline codec (format version 2) made to deceive, with checksums that fit, on the device: refused
 as by the CPU, or decoded to the same values.
 
 Whatever they hold, no kernel may do what the emulator reports, such as touch memory that is not its own.

@@ -1,4 +1,4 @@
-"""Archives of the spline pipeline (format version 2) through a device: byte for byte the CPU's, and the same values."""
+"""Archives of the spline codec (format version 2) through a device: byte for byte the CPU's, and the same values."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_places(
 @pytest.mark.parametrize("field", PLACES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_auto(simt: Library, reused: Context, dtype: np.dtype, field: str) -> None:
-    """What the CPU chooses from the sample; of these, either pipeline."""
+    """What the CPU chooses from the sample; of these, either codec."""
     versions = set()
     for name, shape in itertools.product(("waves", "smooth", "noise", "kinks", "all_nan"), ((5000,), (60, 70))):
         x, kind = KINDS[name].make(shape, dtype), KINDS[name]
@@ -193,7 +193,7 @@ def test_fields_of_one_value(simt: Library, reused: Context) -> None:
 
 
 def test_earlier_calls_leave_no_trace(simt: Library, reused: Context) -> None:
-    """Larger and smaller fields, of either type, pipeline and number of axes, by turns."""
+    """Larger and smaller fields, of either type, codec and number of axes, by turns."""
     shapes: list[tuple[int, ...]] = [(9, 17, 33), (5000,), (6, 31), (40, 65), (3, 5, 5, 5), (12, 17, 33)]
     for shape, name, dtype in itertools.product(shapes, ("tiles_of_all_kinds", "smooth"), DTYPES):
         of_kind(reused, name, shape, dtype)

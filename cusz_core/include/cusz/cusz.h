@@ -10,8 +10,8 @@
  *     cusz_last_error(). A failed call leaves the context usable. No function aborts, prints or throws.
  *   - A context holds scratch memory and the last error. One context serves one thread at a time; any number of
  *     contexts may be used at once.
- *   - Structures with struct_bytes may gain members at the end without programs having to be recompiled. struct_bytes
- * is the size that the program was compiled with, at least that of version 0.1.0.
+ *   - Structures with struct_bytes may gain members at the end without programs having to be recompiled. struct_bytes is
+ *     the size that the program was compiled with, at least that of version 0.1.0.
  *   - Fields and archives may be in host memory or on a CUDA device, in any combination: every call asks CUDA where its
  *     pointers point. (A process that has not loaded the CUDA driver is never made to load it.) Device work runs on the
  *     context's stream (cusz_set_stream), and calls return once their results are complete.

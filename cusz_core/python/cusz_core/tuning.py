@@ -63,8 +63,8 @@ USUAL, MANY = 1e-4, 0.01
 
 _SAMPLE = 1 << 20  # values of a sample at least
 _SAMPLED = 16  # of a large field, one value in so many
-#: Edges of the boxes of a sample, by the number of axes. Tiles of the Lorenzo pipeline are independent of each other,
-#: so many small boxes say most. With the spline pipeline a box is worse off than the field at each of its borders.
+#: Edges of the boxes of a sample, by the number of axes. Tiles of the Lorenzo codec are independent of each other,
+#: so many small boxes say most. With the spline codec a box is worse off than the field at each of its borders.
 _SMALL_BOXES = ((16384,), (64, 64), (16, 32, 32), (1, 16, 32, 32))
 _LARGE_BOXES = ((65536,), (256, 256), (64, 64, 64), (4, 32, 32, 32))
 

@@ -21,8 +21,8 @@ constexpr std::uint64_t few_values = 1 << 16; // looked at to find out whether a
 constexpr std::size_t max_whole_trials = 8;   // fields that jump need more than one or two
 constexpr double psnr_margin = 1e-6;          // dB: whoever adds up the errors in another order must reach it, too
 
-// Edges of a sample's boxes, by the number of dimensions, slowest first. Tiles of the Lorenzo pipeline are independent
-// of each other, so many small boxes say most. With the spline pipeline a box is worse off at each of its borders.
+// Edges of a sample's boxes, by the number of dimensions, slowest first. Tiles of the Lorenzo codec are independent
+// of each other, so many small boxes say most. With the spline codec a box is worse off at each of its borders.
 constexpr std::uint64_t small_boxes[4][4] = {{16384}, {64, 64}, {16, 32, 32}, {1, 16, 32, 32}};
 constexpr std::uint64_t large_boxes[4][4] = {{65536}, {256, 256}, {64, 64, 64}, {4, 32, 32, 32}};
 

@@ -32,7 +32,7 @@ struct Layout {
     std::uint64_t bytes() const { return values * value_bytes(); }
 };
 
-// How the spline pipeline interpolates (docs/format_v2.md, sections 1 to 3).
+// How the spline codec interpolates (docs/format_v2.md, sections 1 to 3).
 struct Spline {
     std::uint32_t halved = 0; // bit a: axis a may be halved
     bool cubic = true;

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <type_traits>
 #include <utility>
 
@@ -71,7 +70,8 @@ public:
     }
 
     // Gives memory back. If the device is lost, so is its memory.
-    void release(std::initializer_list<DeviceBuffer*> buffers) noexcept {
+    template <class Buffers>
+    void release(const Buffers& buffers) noexcept {
         try {
             const CurrentDevice current(device);
             for (DeviceBuffer* buffer : buffers) buffer->release(source);

@@ -38,7 +38,7 @@ bool gathers_fast() {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1) != 0;
 }
 
-// The spline pipeline gains more by side-by-side coding than slow gathers cost; the Lorenzo pipeline does not
+// The spline codec gains more by side-by-side coding than slow gathers cost; the Lorenzo codec does not
 // (docs/performance.md). Measured on AMD's Zen 4 alone.
 const Kernels& kernels_for_slow_gathers() {
     static const Kernels chosen = [] {

@@ -28,7 +28,7 @@ inline constexpr std::size_t longest_payload = 1 + longest_front + 32 + max_tile
 // Words that read_payload may read past the end of a payload.
 inline constexpr std::size_t payload_margin_words = 512;
 
-// A pipeline's functions for one value type. Coder: the types of its model (huffman_model.hpp).
+// A codec's functions for one value type. Coder: the types of its model (huffman_model.hpp).
 template <class T, class Coder>
 struct TileKernels {
     // Predicts the tile that Tile::begin was called for, and determines what is to be coded. Codes of magnitude `reach`

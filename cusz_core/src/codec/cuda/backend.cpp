@@ -1,5 +1,6 @@
 // The CUDA backend: what every codec needs of it, with data on the host, on the device, or both.
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,36 @@ int first_device() {
 }
 
 class CudaBackend final : public DeviceBackend {
+    static auto buffers(auto& own) { return std::array{&own.result_, &own.logs_, &own.signs_, &own.queue_.scratch}; }
+    cudaStream_t stream() const { return queue_.stream(); }
+    void done(const char* stage) const { queue_.done(stage); }
+
+    template <class T>
+    HostValues read_boxes_as(const Source& field, std::vector<TileBox>& boxes) {
+        std::vector<BoxToCopy> to_copy;
+        std::uint64_t n = 0;
+        for (TileBox& box : boxes) {
+            to_copy.push_back({box, n});
+            box.offset = room_before_boxes + n;
+            for (std::size_t a = 0, stride = 1; a < 4; stride *= box.edge[a++]) box.stride[a] = stride;
+            n += box.values();
+        }
+        Parts parts(nullptr);
+        parts.take<T>(static_cast<std::size_t>(n));
+        parts.take<BoxToCopy>(to_copy.size());
+        parts = Parts(queue_.scratch.reserve<std::byte>(queue_.source, parts.used()));
+        T* const values = parts.take<T>(static_cast<std::size_t>(n));
+        auto* const device_boxes = parts.take<BoxToCopy>(to_copy.size());
+        queue_.staging.copy(device_boxes, to_copy.data(), to_copy.size() * sizeof(BoxToCopy), stream());
+        const CopyBoxesArguments<T> a{field.as<T>(), values, device_boxes, static_cast<std::uint32_t>(to_copy.size())};
+        copy_boxes(a, stream());
+        done("copy_boxes");
+        const std::uint64_t n_values = room_before_boxes + n;
+        T* const copy = box_copy_.reserve<T>(static_cast<std::size_t>(n_values));
+        queue_.staging.copy(copy + room_before_boxes, a.copy, static_cast<std::size_t>(n) * sizeof(T), stream());
+        return {copy, n_values};
+    }
+
 public:
     ~CudaBackend() override { release_scratch(); }
 
@@ -175,49 +206,20 @@ public:
     std::size_t scratch_bytes() const override {
         std::size_t bytes = queue_.staging.bytes() + cpu_->scratch_bytes() + box_copy_.bytes();
         for (const auto& engine : engines_) bytes += engine ? engine->scratch_bytes() : 0;
-        for (const DeviceBuffer* buffer : {&result_, &logs_, &signs_, &queue_.scratch}) bytes += buffer->bytes();
+        for (const DeviceBuffer* buffer : buffers(*this)) bytes += buffer->bytes();
         return bytes;
     }
 
     void release_scratch() override {
         for (const auto& engine : engines_)
             if (engine) engine->release_scratch();
-        queue_.release({&result_, &logs_, &signs_, &queue_.scratch});
+        queue_.release(buffers(*this));
         queue_.staging.release();
         box_copy_.release();
         cpu_->release_scratch();
     }
 
 private:
-    cudaStream_t stream() const { return queue_.stream(); }
-    void done(const char* stage) const { queue_.done(stage); }
-
-    template <class T>
-    HostValues read_boxes_as(const Source& field, std::vector<TileBox>& boxes) {
-        std::vector<BoxToCopy> to_copy;
-        std::uint64_t n = 0;
-        for (TileBox& box : boxes) {
-            to_copy.push_back({box, n});
-            box.offset = room_before_boxes + n;
-            for (std::size_t a = 0, stride = 1; a < 4; stride *= box.edge[a++]) box.stride[a] = stride;
-            n += box.values();
-        }
-        Parts parts(nullptr);
-        parts.take<T>(static_cast<std::size_t>(n));
-        parts.take<BoxToCopy>(to_copy.size());
-        parts = Parts(queue_.scratch.reserve<std::byte>(queue_.source, parts.used()));
-        T* const values = parts.take<T>(static_cast<std::size_t>(n));
-        auto* const device_boxes = parts.take<BoxToCopy>(to_copy.size());
-        queue_.staging.copy(device_boxes, to_copy.data(), to_copy.size() * sizeof(BoxToCopy), stream());
-        const CopyBoxesArguments<T> a{field.as<T>(), values, device_boxes, static_cast<std::uint32_t>(to_copy.size())};
-        copy_boxes(a, stream());
-        done("copy_boxes");
-        const std::uint64_t n_values = room_before_boxes + n;
-        T* const copy = box_copy_.reserve<T>(static_cast<std::size_t>(n_values));
-        queue_.staging.copy(copy + room_before_boxes, a.copy, static_cast<std::size_t>(n) * sizeof(T), stream());
-        return {copy, n_values};
-    }
-
     template <class T>
     ValueRange value_range_of(const Source& field, std::uint64_t n, typename Traits<T>::Bits special) {
         require_aligned(field, sizeof(T));

@@ -39,7 +39,7 @@ bool decode(const std::uint32_t* words, const SubstreamBits& lengths, std::uint3
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// What a pipeline requires of a coder (pipeline.hpp).
+// What a codec requires of a coder (pipeline.hpp).
 struct HuffmanCoder {
     using Model = Huffman;
     static constexpr std::uint32_t margin_words = decode_margin_words;

@@ -351,7 +351,7 @@ void reverse(Tile<T>& tile, std::uint32_t predictor, const Quantiser<T>& quantis
     run_dimension.template operator()<false>(wide);
 }
 
-// What a pipeline requires of a decomposition (pipeline.hpp).
+// What a codec requires of a decomposition (pipeline.hpp).
 struct Lorenzo {
     // Field to tile: codes, outliers, missing values and anchor; records the predictor in the header. Residuals of
     // magnitude `reach` or more are outliers. Returns false if every value is special.

@@ -1,5 +1,6 @@
 // The Lorenzo codec on a device. Data on the host is copied in batches of layers of tiles, as large as memory allows.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -117,6 +118,11 @@ private:
 };
 
 class LorenzoEngine final : public Engine {
+    static auto buffers(auto& own) {
+        return std::array{&own.field_,  &own.index_,     &own.payloads_, &own.states_,
+                          &own.result_, &own.workspace_, &own.tables_};
+    }
+
 public:
     LorenzoEngine(Queue& queue, HostBackend& cpu) : queue_(queue), source_(queue.source), cpu_(cpu) {}
 
@@ -147,13 +153,10 @@ public:
 
     std::size_t scratch_bytes() const override {
         std::size_t bytes = 0;
-        for (const DeviceBuffer* buffer : {&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_})
-            bytes += buffer->bytes();
+        for (const DeviceBuffer* buffer : buffers(*this)) bytes += buffer->bytes();
         return bytes;
     }
-    void release_scratch() override {
-        queue_.release({&field_, &index_, &payloads_, &states_, &result_, &workspace_, &tables_});
-    }
+    void release_scratch() override { queue_.release(buffers(*this)); }
 
 private:
     cudaStream_t stream() const { return queue_.stream(); }

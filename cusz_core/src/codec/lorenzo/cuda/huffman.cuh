@@ -169,7 +169,7 @@ private:
     std::uint32_t last_ = 0, next_ = 0, at_ = 0, low_ = 0, high_ = 0, ahead_ = 0, entry_ = 0, seen_ = 0;
 };
 
-// ---- What a pipeline requires of a coder (pipeline.cuh)
+// ---- What a codec requires of a coder (pipeline.cuh)
 
 inline constexpr std::uint32_t shared_table_entries =
     1 << 12; // the default alphabet's; a larger table stays in global memory

@@ -249,7 +249,7 @@ __device__ void reverse(WarpMemory<T>& tile, std::uint32_t predictor, bool has_m
     }
 }
 
-// What a pipeline requires of a decomposition (pipeline.cuh).
+// What a codec requires of a decomposition (pipeline.cuh).
 struct Lorenzo {
     // Field to tile: codes, outliers, missing values and anchor. By a block; ends with a barrier unless all values are
     // special.

@@ -379,7 +379,7 @@ Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader
                      const std::vector<SampleMemory<T>>& memory) {
     const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (320 * max_tile_values), 12, 48);
     Sampler<T> sampler(layout, coding, read, memory, n);
-    const bool is_open = coding.predictor == CUSZ_PREDICTOR_AUTO; // gives up where the spline pipeline does not pay
+    const bool is_open = coding.predictor == CUSZ_PREDICTOR_AUTO; // gives up where the spline codec does not pay
     Forecast best;
     best.lorenzo_bytes = sampler.lorenzo_bytes();
     const auto halvable = [&](std::uint32_t wanted) { return halvable_axes(layout.ndim, layout.shape.data(), wanted); };
@@ -397,7 +397,7 @@ Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader
     best.spline = with_bounds(best.spline, is_smooth && !is_line);
     best.spline_bytes = sampler.spline_bytes(best.spline);
     // Where the fastest axis is not halved, rows of tiles are strided in memory, which takes two to three times as
-    // long: as between the pipelines, it has to save a twentieth.
+    // long: as between the codecs, it has to save a twentieth.
     const auto halves_rows = [](const Spline& spline) { return (spline.halved & 1) != 0; };
     const auto attempt = [&](const Spline& spline) {
         const std::uint64_t bytes = sampler.spline_bytes(spline),

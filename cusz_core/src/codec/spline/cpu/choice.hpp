@@ -1,4 +1,4 @@
-// How long a field's archive would be in either pipeline, from a sample of its tiles, and how it is best interpolated
+// How long a field's archive would be in either codec, from a sample of its tiles, and how it is best interpolated
 // (docs/format_v2.md, section 10).
 #pragma once
 

@@ -1,4 +1,4 @@
-// The spline pipeline's stages of one tile, compiled once per instruction set (pipeline.hpp,
+// The spline codec's stages of one tile, compiled once per instruction set (pipeline.hpp,
 // reading.hpp).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Fields on the host that are too large for the device, in the spline pipeline: every lattice is coded or decoded by
+// Fields on the host that are too large for the device, in the spline codec: every lattice is coded or decoded by
 // itself, from the coarsest on, in batches of layers of its tiles. A tile reads no originals but its own, and no
 // payload but its own; it is predicted from what the coarser lattice has become, which stays on the device.
 #pragma once

@@ -1,6 +1,7 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -339,12 +340,13 @@ void SplineEngine::decode(const Frame& frame, const Source& body, int threads, c
 
 std::size_t SplineEngine::scratch_bytes() const {
     std::size_t bytes = tops_.bytes();
-    for (const DeviceBuffer* buffer : {&field_, &archive_, &arrays_, &workspace_, &states_}) bytes += buffer->bytes();
+    for (const DeviceBuffer* buffer : buffers(*this)) bytes += buffer->bytes();
     return bytes;
 }
 
 void SplineEngine::release_scratch() {
-    queue_.release({&field_, &archive_, &arrays_, &workspace_, &states_, &queue_.scratch});
+    queue_.release(buffers(*this));
+    queue_.release(std::array{&queue_.scratch});
     tops_.release();
 }
 

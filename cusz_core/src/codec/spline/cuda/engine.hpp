@@ -1,7 +1,8 @@
-// The spline pipeline on a device: its memory, and the order of the kernels (kernels.hpp).
+// The spline codec on a device: its memory, and the order of the kernels (kernels.hpp).
 // codec/spline/cpu/engine.hpp is the CPU's.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -61,6 +62,9 @@ private:
     template <class T>
     void gather(const Lattice& lattice, const Source& field, T* values);
 
+    static auto buffers(auto& own) {
+        return std::array{&own.field_, &own.archive_, &own.arrays_, &own.workspace_, &own.states_};
+    }
     ThroughHost on_cpu();
     cudaStream_t stream() const { return queue_.stream(); }
     void done(const char* stage) const { queue_.done(stage); }

@@ -1,4 +1,4 @@
-// The spline pipeline's kernels. One launch goes through all lattices, from the coarsest to the field: blocks take up
+// The spline codec's kernels. One launch goes through all lattices, from the coarsest to the field: blocks take up
 // tiles in that order, and wait until the coarser lattice is complete.
 #include "kernels.hpp"
 

@@ -1,4 +1,4 @@
-// The spline pipeline's kernels (kernels.cu), as the host sees them, and the data passed to them
+// The spline codec's kernels (kernels.cu), as the host sees them, and the data passed to them
 // (docs/format_v2.md). Pointers are device pointers.
 #pragma once
 
