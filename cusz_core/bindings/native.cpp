@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "../src/api/float_mode.hpp"
 #include "../src/api/search.hpp"
+#include "../src/simd/float_mode.hpp"
 #include "cusz/cusz.h"
 #include "device_memory.hpp"
 #include "dlpack.hpp"

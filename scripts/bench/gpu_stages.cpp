@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "codec/backend.hpp"
+#include "codec/device_backend.hpp"
 #include "device/check.hpp"
-#include "device/device.hpp"
 
 namespace {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "archive/logarithm.hpp"
+#include "api/params.hpp"
 #include "archive/quantiser.hpp"
 #include "promises.hpp"
 #include "seal.hpp"

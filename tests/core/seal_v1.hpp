@@ -17,10 +17,11 @@ inline constexpr std::size_t lossless_at = 50, r_at = 52;
 
 // The number of bytes before the body, if the archive is long enough to have them.
 inline std::optional<std::size_t> body_offset(const std::uint8_t* archive, std::size_t size) {
-    if (size < cusz::v1::tiled_header_bytes) return std::nullopt;
+    if (size < cusz::v1::header_bytes) return std::nullopt;
     const int r = archive[r_at];
-    if (r < cusz::default_r || r > cusz::max_r || size < cusz::v1::body_offset(r)) return std::nullopt;
-    return cusz::v1::body_offset(r);
+    if (r < cusz::default_r || r > cusz::max_r || size < cusz::v1::header_bytes + cusz::codebook_bytes(r))
+        return std::nullopt;
+    return cusz::v1::header_bytes + cusz::codebook_bytes(r);
 }
 
 // Checksum of the tiles, as far as the index leads to them; nothing if that cannot be determined.

@@ -2,13 +2,13 @@
 #include <device/block.cuh>
 #if __has_include(<codec/spline/cuda/rans_model.hpp>) // scripts/bench/gpu_counts.py compiles this over earlier commits
 #define HAS_MODEL
-#include <api/float_mode.hpp>
 #include <archive/alphabet.hpp>
 #include <codec/backend.hpp>
+#include <codec/device_backend.hpp>
 #include <codec/spline/cpu/engine.hpp>
 #include <codec/spline/cpu/rans_tables.hpp>
 #include <codec/spline/cuda/rans_model.hpp>
-#include <device/device.hpp>
+#include <simd/float_mode.hpp>
 #endif
 
 #include <algorithm>

@@ -18,13 +18,13 @@
 #include "archive/packing.hpp"
 #include "codec/backend.hpp"
 #include "codec/cpu/kernels.hpp"
-#include "device/device.hpp"
+#include "codec/device_backend.hpp"
 #include "errors.hpp"
-#include "float_mode.hpp"
 #include "goal.hpp"
 #include "parameter_table.hpp"
 #include "params.hpp"
 #include "pointwise.hpp"
+#include "simd/float_mode.hpp"
 
 #ifndef CUSZ_VERSION
 #error "CUSZ_VERSION comes from the build"

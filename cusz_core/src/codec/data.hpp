@@ -9,11 +9,12 @@
 
 #include "archive/frame.hpp"
 #include "archive/tiling.hpp"
+#include "device/device.hpp"
+#include "errors.hpp"
 
 namespace cusz {
 
 // Memory passed by a caller. Its location is queried once, at the start of the call (cusz.cpp).
-inline constexpr int host = -1; // in place of a device's number
 struct Source {
     const void* pointer = nullptr;
     int device = host;
@@ -41,6 +42,12 @@ struct Target {
     Target at(std::size_t offset) const { return {bytes() + offset, device, name}; }
     operator Source() const { return {pointer, device, name}; }
 };
+
+// Throws PARAMETER for memory on a device that is not aligned to so many bytes.
+inline void require_aligned(const Source& memory, std::size_t bytes) {
+    if (memory.on_device() && reinterpret_cast<std::uintptr_t>(memory.pointer) % bytes != 0)
+        fail(CUSZ_ERROR_PARAMETER, memory.name, " lies on a device and is not aligned to ", bytes, " bytes");
+}
 
 struct ValueRange {
     double min = 0, max = 0;

@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "codec/data.hpp"
 #include "device.hpp"
 #include "memory.hpp"
 
@@ -80,11 +79,5 @@ public:
         }
     }
 };
-
-// Throws PARAMETER for memory on a device that is not aligned to so many bytes.
-inline void require_aligned(const Source& memory, std::size_t bytes) {
-    if (memory.on_device() && reinterpret_cast<std::uintptr_t>(memory.pointer) % bytes != 0)
-        fail(CUSZ_ERROR_PARAMETER, memory.name, " lies on a device and is not aligned to ", bytes, " bytes");
-}
 
 } // namespace cusz::cuda

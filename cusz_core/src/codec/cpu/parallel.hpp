@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "api/float_mode.hpp"
+#include "simd/float_mode.hpp"
 
 namespace cusz::cpu {
 

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "archive/checksum.hpp"
-#include "codec/backend.hpp"
+#include "codec/device_backend.hpp"
 #include "codec/lorenzo/cuda/kernels.hpp"
 #include "codec/through_host.hpp"
-#include "device/device.hpp"
 #include "device/queue.hpp"
 #include "errors.hpp"
 #include "logarithms.hpp"

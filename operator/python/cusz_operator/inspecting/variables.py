@@ -217,7 +217,8 @@ class _Tally:
         elif block["operator"] != PLUGIN_NAME:
             self._counts["others"] += "error" not in block
         elif "kind" in block:
-            self._bytes.update(before=block["raw_bytes"], after=block["archive_bytes"])
+            self._bytes["before"] += block["raw_bytes"]
+            self._bytes["after"] += block["archive_bytes"]
             self._counts[block["kind"]] += 1
         if "predictor" in block:
             self._outliers += block["out_of_range"] + block["unpredictable"]

@@ -4,7 +4,7 @@
 
 #include "archive/alphabet.hpp"
 #include "archive/v1.hpp"
-#include "device/bitmap.cuh"
+#include "bitmap.cuh"
 #include "device/block.cuh"
 #include "kernels.hpp"
 

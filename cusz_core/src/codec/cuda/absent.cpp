@@ -1,5 +1,5 @@
 // A build without CUDA: no pointer is a device pointer, and there is no CUDA backend.
-#include "device.hpp"
+#include "codec/device_backend.hpp"
 #include "errors.hpp"
 
 namespace cusz::cuda {

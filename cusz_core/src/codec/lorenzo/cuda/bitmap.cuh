@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "archive/tiling.hpp"
-#include "block.cuh"
+#include "device/block.cuh"
 
 namespace cusz::cuda {
 
