@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,27 @@ def pytest_report_header() -> str:
     if folder:
         return f"real fields: {folder}"
     return "real fields: none, CUSZ_TEST_DATA is not set: generated fields stand in for them"
+
+
+# ------------------------------------------------------------------------------------------ what children get
+
+
+@pytest.fixture(scope="session", autouse=True)
+def children_get_the_environment_of_python() -> Iterator[None]:
+    """Without `env`, a child gets the environment of C. Without mpirun, MPI_Init puts more into it (such as PMIX_RANK)
+    than os.environ has, and an mpirun that gets that ends with 1 and without a word.
+    """
+    make = subprocess.Popen.__init__
+
+    @functools.wraps(make)
+    def with_environment(self: Any, *arguments: Any, **options: Any) -> None:
+        if len(arguments) < 11 and options.get("env") is None:
+            options["env"] = dict(os.environ)
+        make(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", with_environment)
+        yield
 
 
 # ------------------------------------------------------------------------------------------ which tests are run
