@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "archive/logarithm.hpp"
 #include "api/params.hpp"
+#include "archive/logarithm.hpp"
 #include "archive/quantiser.hpp"
 #include "promises.hpp"
 #include "seal.hpp"
