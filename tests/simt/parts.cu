@@ -1,6 +1,10 @@
 // Parts of the engine's kernels, by themselves, for what no field can bring about in emulation.
+#if __has_include(<device/block.cuh>)
 #include <device/block.cuh>
-#if __has_include(<codec/spline/cuda/rans_model.hpp>) // scripts/bench/gpu_counts.py compiles this over earlier commits
+#else // scripts/bench/gpu_counts.py compiles this over earlier commits
+#include <cuda/block.cuh>
+#endif
+#if __has_include(<codec/spline/cuda/rans_model.hpp>)
 #define HAS_MODEL
 #include <archive/alphabet.hpp>
 #include <codec/backend.hpp>
