@@ -343,7 +343,7 @@ def registers_of(source: Path) -> list[dict[str, Any]]:
 
 
 def sample_rate(values: int) -> int:
-    """One in how many tiles the counting kernel counts (cusz_core/src/format/sample.hpp)."""
+    """One in how many tiles the counting kernel counts (cusz_core/src/codec/lorenzo/sample.hpp)."""
     rate = 1
     while rate < 16 and values // 4096 // (2 * rate) >= 64:
         rate *= 2

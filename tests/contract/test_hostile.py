@@ -29,6 +29,21 @@ def seal(archive, info):
     formats.seal(archive, info.version, info.sections.codebook, info.tiles)
 
 
+@pytest.mark.parametrize(
+    ("version", "predictor", "coder"), [(1, 1, 1), (1, 0, 1), (1, 7, 0), (1, 0, 255), (2, 0, 0), (2, 1, 0), (2, 9, 1)]
+)
+def test_a_codec_that_does_not_exist_is_refused_by_name(version, predictor, coder):
+    """Version, predictor and coder do not combine freely."""
+    x = support.smooth((24, 33, 40), support.F32)
+    archive = bytearray(cusz.compress(x, eb=1e-3, predictor="lorenzo" if version == 1 else "spline"))
+    assert archive[4] == version
+    archive[48:50] = predictor, coder
+    text = f"no codec has format version {version}, predictor family {predictor} and entropy coder {coder}"
+    for call in (cusz.inspect, cusz.check, cusz.decompress):
+        with pytest.raises(cusz.CorruptArchiveError, match=text):
+            call(bytes(archive))
+
+
 @pytest.mark.parametrize("name", ALL_CASES)
 def test_checksums_are_those_of_the_specification(name):
     archive = hostile.archive_of(name)
