@@ -323,15 +323,18 @@ def test_a_file_that_is_removed_while_it_is_written(engine: str, python: Callabl
 
 
 def killed(start_ranks: Callable, folder: Path, ranks: int, engine: str, seed: int) -> Path:
-    """Where ranks wrote of which one was killed, at a moment drawn by lot."""
+    """Where ranks wrote of which one was killed: after seed % 10 steps, and a time drawn by lot."""
     path = folder / f"killed{seed}.bp"
     delay, victim = support.integers(2, 0, 10**6, seed=seed).tolist()
     job = start_ranks(ranks, "faults.py", "steps", path, engine, "1000000")
     try:
         victim_log = Path(f"{path}.rank{victim % ranks}")
-        faults.wait_until(lambda: victim_log.exists() and victim_log.read_text(encoding="utf-8").endswith("\n"))
+        # The first line says which process it is. Counting steps holds on a slow machine, too; a time alone does not.
+        faults.wait_until(
+            lambda: victim_log.exists() and victim_log.read_text(encoding="utf-8").count("\n") > seed % 10
+        )
         pid = int(victim_log.read_text(encoding="utf-8").split()[1])
-        time.sleep(delay / 10**6)
+        time.sleep(delay / 10**7)
         os.kill(pid, signal.SIGKILL)
         job.communicate(timeout=60)
         assert job.returncode != 0

@@ -176,7 +176,10 @@ def every_call_may_fail(
                             where = rf"cudaError\w+ \(.+\) from {function}\(.* at \w+\.\w+:\d+$"
                             if function == "cudaGetDeviceCount":
                                 where = "no CUDA driver"
-                            assert re.search(where, failure.message)
+                            if function == "cudaMallocAsync" and options.get("predictor") == "spline":
+                                # It asked for a buffer of the bound and went on with a smaller one.
+                                where += r"|^out of memory: the archive has \d+ bytes, and the device has room for \d+"
+                            assert re.search(where, failure.message), failure.message
                         call(context)
                         check_results()
                     else:
