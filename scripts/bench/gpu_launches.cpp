@@ -97,7 +97,6 @@ void for_shapes(const Use& use) {
     purpose = "";
 }
 
-constexpr cusz_predictor predictor = CUSZ_PREDICTOR_LORENZO; // of all kernels that have a codec
 constexpr std::pair<int, const char*> alphabets[] = {{5, "64 bins"}, {9, "1024 bins"}, {12, "8192 bins"}};
 
 template <class T>
@@ -106,11 +105,9 @@ void compression() {
     resolve_bound(BoundArguments<T>{}, nullptr);
     for_shapes([](const TileBatch& batch) {
         constexpr int r = 5; // larger alphabets take more shared memory
-        count_symbols(CountArguments<T>{batch, nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, predictor, nullptr);
+        count_symbols(CountArguments<T>{batch, nullptr, r, cusz::Sample(1, r), nullptr, nullptr}, nullptr);
     });
-    for_shapes([](const TileBatch& batch) {
-        compress_tiles(CompressArguments<T, Huffman>{.batch = batch}, predictor, nullptr);
-    });
+    for_shapes([](const TileBatch& batch) { compress_tiles(CompressArguments<T, Huffman>{.batch = batch}, nullptr); });
 }
 
 void codebooks() {
@@ -126,9 +123,8 @@ void codebooks() {
 
 template <class T>
 void decompression() {
-    for_shapes([](const TileBatch& batch) {
-        decompress_tiles(DecompressArguments<T, Huffman>{.batch = batch}, predictor, nullptr);
-    });
+    for_shapes(
+        [](const TileBatch& batch) { decompress_tiles(DecompressArguments<T, Huffman>{.batch = batch}, nullptr); });
 }
 
 // How many tiles a block reads at a time depends on its shared memory.
