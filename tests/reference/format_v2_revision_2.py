@@ -25,6 +25,7 @@ ALPHA_BETA = ((1.0, 1.0), (1.25, 2.0), (1.5, 4.0), (2.0, 4.0))
 LINEAR, CUBIC, SIX_POINTS, SIX_POINTS_AND_CODES = range(4)
 
 T_LIMIT = 1048575  # largest |t| that is quantised
+MOST_LIMITED, LARGE_D = 64, 255  # magnitude of codes, as contexts see them
 MISSING_MAGNITUDE = 255
 SMALL_LATTICE = 4096  # values: smaller ones share a unit
 UNIT_TILES = 16
@@ -480,10 +481,10 @@ class TileInWork:
 
     def disagreement(self, c: int) -> Array:
         """D"""
-        sums = [
-            self.neighbour("codes", c, {a: -1}) + self.neighbour("codes", c, {a: 1}) for a in odd_axes(c, self.active)
-        ]
-        return np.max(sums, axis=0) - np.min(sums, axis=0)
+        pairs = [[self.neighbour("codes", c, {a: by}) for by in (-1, 1)] for a in odd_axes(c, self.active)]
+        sums = [before + behind for before, behind in pairs]
+        large = np.abs(pairs).max(axis=(0, 1)) == MOST_LIMITED
+        return np.where(large, LARGE_D, np.max(sums, axis=0) - np.min(sums, axis=0))
 
     def own_values(self) -> dict[int, Array]:
         return {c: self.values[points_of_class(c, self.active)] for c in range(1 << self.active)}
@@ -526,11 +527,12 @@ class TileInWork:
         bits = np.where(special, self.ty.bits(self.around.plan.pattern), bits)
         value = bits.view(T)
         value = np.where(special | ~np.isfinite(value), phase.p, value)
+        limited = np.clip(code, -MOST_LIMITED, MOST_LIMITED)
         for array, part in (
             (self.bits, bits),
             (self.values, value),
-            (self.codes, code),
-            (self.magnitudes, np.minimum(bit_lengths(code), 9)),
+            (self.codes, limited),
+            (self.magnitudes, bit_lengths(limited)),
             (self.missing, missing),
         ):
             array.flat[phase.position] = part
