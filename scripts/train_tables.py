@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the constants of version 2 of the format, revision 2: tests/reference/tables.txt.
+"""Makes the constants of version 2 of the format, revision 2: cusz_core/src/codec/spline2/tables.inc.
 
     .venv/bin/python scripts/train_tables.py [--output FILE]     some minutes on two cores
 
@@ -15,7 +15,7 @@ import argparse
 import functools
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pool
 from pathlib import Path
@@ -262,7 +262,7 @@ def tables_by_parameters() -> Array:
 
 
 def presets(of: Sequence[Cell], tables: Array) -> tuple[list[list[int]], float]:
-    """Rows of tables.txt, of cells of the same number of dimensions; and by how much the best one for each cell is, in
+    """Rows of the file, of cells of the same number of dimensions; and by how much the best one for each cell is, in
     the mean, worse than any map."""
     costs = bits_with(tables)
     g = np.array([reference.group_frequency(index) for index in range(64)])
@@ -302,6 +302,10 @@ def presets(of: Sequence[Cell], tables: Array) -> tuple[list[list[int]], float]:
     return result, excess
 
 
+def comma_separated(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers)) + ","
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Makes the tables of version 2 of the format.")
     parser.add_argument("--output", type=Path, default=reference.TABLES_FILE)
@@ -310,15 +314,15 @@ def main() -> int:
         of = pool.map(counted, cells(), chunksize=4)
     tables = family(of)
     lines = [
-        "# Made by scripts/train_tables.py. Tables: frequencies of the codes 0 to 31, of -32, of 64 pairs of buckets,",
-        "# of the escape, of special and of verbatim values. Then presets: a, b, c of 9 rows, j of 16 contexts.",
+        "// Made by scripts/train_tables.py. Tables: frequencies of the codes 0 to 31, of -32, of 64 pairs of buckets,",
+        "// of the escape, of special and of verbatim values. Then presets: a, b, c of 9 rows, j of 16 contexts.",
     ]
     for table in [*tables, *for_missing(tables)]:
-        lines.append(" ".join(map(str, [*table[32:64], table[0], *table[64:ESCAPE:2], *table[ESCAPE:]])))
+        lines.append(comma_separated([*table[32:64], table[0], *table[64:ESCAPE:2], *table[ESCAPE:]]))
     for dimensions in (1, 2, 3):
         found, excess = presets([cell for cell in of if cell.dimensions == dimensions], tables)
         print(f"{dimensions} axes: presets take {excess:.1%} more than the best map of each field would")
-        lines += [" ".join(map(str, row)) for row in found]
+        lines += map(comma_separated, found)
     options.output.write_text("\n".join(lines) + "\n", encoding="ascii")
     return 0
 

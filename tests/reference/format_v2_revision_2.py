@@ -639,7 +639,7 @@ class Constants:
     """The tables of the document's appendix."""
 
     def __init__(self, text: str) -> None:
-        rows = [[int(word) for word in line.split()] for line in text.splitlines() if line and not line.startswith("#")]
+        rows = [list(map(int, line.rstrip(",").split(","))) for line in text.splitlines() if not line.startswith("//")]
         halves, rows = rows[:TABLES], rows[TABLES:]
         self.frequencies = np.array([self.table(half) for half in halves])
         self.parameters: dict[tuple[int, int], list[list[int]]] = {}  # by dimensions and preset: of each row
@@ -716,7 +716,7 @@ def rows_of(lattices: Sequence[Lattice]) -> list[int]:
     return sorted({min(lattice.index, 2) * 3 + phase for lattice in lattices for phase in range(lattice.active)})
 
 
-TABLES_FILE = Path(__file__).with_name("tables.txt")
+TABLES_FILE = Path(__file__).parents[2] / "cusz_core" / "src" / "codec" / "spline2" / "tables.inc"
 CONSTANTS = Constants(TABLES_FILE.read_text(encoding="ascii"))
 
 

@@ -9,11 +9,11 @@ namespace cusz {
 namespace {
 
 // The active axes first, ascending, then the others.
-void number_axes(const Extents& extent, std::uint32_t halved, Lattice& lattice) {
+void number_axes(std::uint32_t active_axes, Lattice& lattice) {
     std::size_t next = 0;
     for (const bool active : {true, false})
         for (std::uint32_t a = 0; a < 4; ++a)
-            if (((halved >> a & 1) != 0 && extent[a] >= min_halved_extent) == active) {
+            if ((active_axes >> a & 1) == active) {
                 lattice.axis[next++] = a;
                 lattice.n_active += active;
             }
@@ -36,19 +36,23 @@ void cut(Lattice& lattice) {
     }
 }
 
+// The first three axes of a mask that have at least so many points.
+std::uint32_t axes_to_halve(const Extents& extent, std::uint32_t mask, std::uint64_t least) {
+    std::uint32_t axes = 0, n = 0;
+    for (std::uint32_t a = 0; a < 4; ++a)
+        if ((mask >> a & 1) != 0 && extent[a] >= least && n < max_active_axes) {
+            axes |= 1u << a;
+            ++n;
+        }
+    return axes;
+}
+
 } // namespace
 
 Extents extents_of(int ndim, const std::uint64_t* shape) { return Tiling::by_axis(ndim, shape, shape, 1); }
 
 std::uint32_t halvable_axes(int ndim, const std::uint64_t* shape, std::uint32_t wanted) {
-    const Extents extent = extents_of(ndim, shape);
-    std::uint32_t axes = 0, n = 0;
-    for (std::uint32_t a = 0; a < 4; ++a)
-        if ((wanted >> a & 1) != 0 && extent[a] >= min_halved_extent && n < max_active_axes) {
-            axes |= 1u << a;
-            ++n;
-        }
-    return axes;
+    return axes_to_halve(extents_of(ndim, shape), wanted, min_halved_extent);
 }
 
 LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
@@ -63,11 +67,23 @@ LatticeTile tile_of(const Lattice& lattice, std::uint64_t number) {
 }
 
 Pyramid::Pyramid(int ndim, const std::uint64_t* shape, std::uint32_t halved) {
-    Extents extent = extents_of(ndim, shape); // by axis of the field, as the following
+    build(extents_of(ndim, shape),
+          [=](const Extents& extent, std::size_t) { return axes_to_halve(extent, halved, min_halved_extent); });
+}
+
+Pyramid::Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed) {
+    build(extents_of(ndim, shape), [&](const Extents& extent, std::size_t i) {
+        const std::uint32_t of_mask = axes_to_halve(extent, allowed[std::min<std::size_t>(i, 2)], 2);
+        return of_mask != 0 ? of_mask : axes_to_halve(extent, 15, 2);
+    });
+}
+
+template <class Active>
+void Pyramid::build(Extents extent, const Active& active) { // by axis of the field, as the following
     Extents field_stride = strides_of(extent);
     for (;;) {
         Lattice lattice;
-        number_axes(extent, halved, lattice);
+        number_axes(active(extent, lattices.size()), lattice);
         Extents coarse = extent;
         for (std::uint32_t j = 0; j < lattice.n_active; ++j)
             coarse[lattice.axis[j]] = (extent[lattice.axis[j]] + 1) / 2;

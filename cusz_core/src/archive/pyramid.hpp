@@ -59,10 +59,16 @@ struct LatticeTile {
 
 LatticeTile tile_of(const Lattice& lattice, std::uint64_t number);
 
+// Masks of the field's axes: of lattice 0, of lattice 1, and of all others.
+using AxisMasks = std::array<std::uint32_t, 3>;
+
 // Lattice 0 is the field, the last one the top.
 struct Pyramid {
     // halved: bit a is set if axis a of the field may be halved; 1 to 3 bits, or none, which gives a top alone.
     Pyramid(int ndim, const std::uint64_t* shape, std::uint32_t halved);
+    // Halved down to a single point, along three axes at a time: those of its mask, where they have more than one point,
+    // or else others.
+    Pyramid(int ndim, const std::uint64_t* shape, const AxisMasks& allowed);
 
     std::vector<Lattice> lattices;
     std::uint64_t n_tiles = 0;
@@ -74,6 +80,11 @@ struct Pyramid {
     void tile_shape(int ndim, const std::uint64_t* shape, std::uint64_t* out) const;
     // Points of the field from one point of lattice i to the next, along axis a of the field.
     std::uint64_t scale(std::size_t i, std::uint32_t a) const;
+
+private:
+    // active(extents, i): a mask of the axes along which lattice i is halved; 0 for the top.
+    template <class Active>
+    void build(Extents extent, const Active& active);
 };
 
 // Calls use(n, offset) for the points of a box with these strides, numbered from 0, the first axis the fastest.

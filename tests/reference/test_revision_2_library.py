@@ -1,0 +1,140 @@
+"""What the library has of version 2, revision 2, against the implementation of its text: constants, models, frames."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import format_v1_reference as v1
+import format_v2_revision_2 as reference
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from v2_cases import strewn
+
+import support
+from support import F32, F64, smooth
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "cusz_core"
+Tool = Callable[[str, bytes], bytes]
+
+
+@pytest.fixture(scope="module")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Tool:
+    """tests/core/revision_2_tool.cpp."""
+    program = tmp_path_factory.mktemp("tool") / "revision_2_tool"
+    archive = [CORE / "src" / "archive" / f"{name}.cpp" for name in ("layout", "pyramid", "tiling")]
+    sources = [ROOT / "tests" / "core" / "revision_2_tool.cpp", *(CORE / "src" / "codec" / "spline2").glob("*.cpp")]
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    folders = [f"-I{CORE / 'src'}", f"-I{CORE / 'include'}"]
+    subprocess.run([*compiler, "-std=c++20", "-O1", *folders, *sources, *archive, "-o", program], check=True)
+
+    def run(what: str, given: bytes) -> bytes:
+        done = subprocess.run([program, what], input=given, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise reference.FormatError(done.stderr.decode())
+        return done.stdout
+
+    return run
+
+
+def numbers(line: str) -> list[int]:
+    return [int(word) for word in line.split()]
+
+
+def test_constants(tool: Tool) -> None:
+    rows = [numbers(line) for line in tool("tables", b"").decode().splitlines()]
+    constants = reference.CONSTANTS
+    assert rows[:72] == constants.frequencies.tolist()
+    assert rows[72 : 72 + 64] == constants.crossed.tolist()
+    presets = [(axes, preset) for axes in (1, 2, 3) for preset in range(reference.PRESETS)]
+    assert rows[136:-2] == [reference.base_tables(constants, *each).tolist() for each in presets]
+    assert rows[-2] == reference.SIZES.tolist()
+    assert rows[-1] == [reference.group_frequency(j) for j in range(64)]
+
+
+def counted(x: NDArray, eb: float) -> tuple[reference.Plan, reference.Counts]:
+    ty = v1.type_of(x.dtype)
+    e_0 = float(v1.largest_bound(eb, ty))
+    plan = reference.Plan(ty, ty.canonical_nan, reference.extents_of(x.shape), (15, 15, 15), e_0, reference.CUBIC, 0)
+    bits = x.view(ty.bits).reshape(plan.extents)
+    with np.errstate(all="ignore"):
+        return plan, reference.count(reference.code_field(plan, bits, int(bits.flat[0])))
+
+
+@pytest.mark.parametrize(
+    ("shape", "eb", "has_map"),
+    [
+        *[((9, 10, 11), 1e-2, False), ((40, 40, 40), 1e-3, True), ((60, 50), 1e-4, False), ((50000,), 1e-3, True)],
+        *[((300, 200), 1e-3, True), ((2,), 0.1, False), ((40, 40, 40), 1e-6, True)],
+    ],
+    ids=str,
+)
+def test_the_same_model_is_chosen(shape: tuple[int, ...], eb: float, has_map: bool, tool: Tool) -> None:
+    x = strewn(shape, F32, [np.nan, 1e30], 500) * np.linspace(1e-3, 1, shape[-1]).astype(F32)
+    plan, counts = counted(x, eb)
+    axes, rows = plan.lattices[0].active, sum(1 << row for row in reference.rows_of(plan.lattices))
+    model = reference.choose_model(counts, axes, plan.lattices)
+    given = [axes, rows, *np.stack([counts.n, counts.sizes], 1).ravel().tolist(), *counts.groups.ravel().tolist()]
+    preset, table, group, *rest = tool("model", " ".join(map(str, given)).encode()).decode().splitlines()
+    assert int(preset) == model.preset
+    assert numbers(table) == model.table_of.tolist()
+    assert numbers(group) == model.group_index.tolist()
+    assert model.has_map == has_map == bool(rest)
+    if has_map:
+        deltas: list[int] = []
+
+        def change(context: int, expected: int, table: int) -> int:
+            wanted = model.table_of[context] if context < reference.CONTEXTS else model.group_index[context - 594]
+            deltas.extend((reference.DELTA_TABLES[table], reference.DIRECT + int(wanted) - expected))
+            return int(wanted) - expected
+
+        reference.MapCoder(axes, model.preset, plan.lattices).run(model.preset, change)
+        assert [numbers(line) for line in rest] == [deltas]
+
+
+def heads() -> list[bytes]:
+    """Archives of all kinds, up to the end of unit 0."""
+    x = smooth((12, 13, 14), F32)
+    missing = strewn((12, 13, 14), F64, [np.nan, 7.0, 1e300], 40)
+    large = smooth((5, 60, 70), F32)
+    return [
+        reference.encode(x, 1e-3),
+        reference.encode(x, 0.1234567, "rel", curve=3, bounds=2),
+        reference.encode(missing, 1e-2, fill=7.0, allowed=(6, 3, 15)),
+        reference.encode(missing[0, 0], 250.0, "rel"),
+        reference.encode(np.full((300, 4), 2.5, F64), 1e-4, "rel"),
+        reference.encode(np.full((3, 1, 4, 5), -1, F32), 2.5e-7, fill=3.0),
+        reference.encode(large, 1e-3, curve=0, bounds=1),
+        reference.encode(smooth((70000,), F64), 1e-2),
+    ]
+
+
+def refused(tool: Tool, archive: bytes) -> bool:
+    try:
+        tool("head", archive)
+    except reference.FormatError as error:
+        return "corrupt archive" in str(error)
+    return False
+
+
+def test_heads_are_read_and_written_alike(tool: Tool) -> None:
+    for archive in heads():
+        head = tool("head", archive)
+        assert archive.startswith(head)
+        assert len(head) > 15
+        assert [n for n in {*range(0, len(head), 7), len(head) - 1} if not refused(tool, archive[:n])] == []
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_damaged_heads_are_refused(number: int, tool: Tool) -> None:
+    archive = heads()[number]
+    n = min(len(tool("head", archive)), 64)
+    for bit in support.integers(40, 0, 8 * n, number).tolist():
+        changed = bytearray(archive)
+        changed[bit // 8] ^= 1 << bit % 8
+        assert refused(tool, bytes(changed))
