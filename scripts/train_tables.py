@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the constants of version 2 of the format, revision 2: cusz_core/src/codec/spline2/tables.inc.
+"""Makes the constants of version 2 of the format, revision 2: cusz_core/src/archive/revision_2/tables.inc.
 
     .venv/bin/python scripts/train_tables.py [--output FILE]     some minutes on two cores
 

@@ -16,13 +16,13 @@
 #include <string>
 #include <vector>
 
-#include "codec/spline2/frame.hpp"
-#include "codec/spline2/model.hpp"
+#include "archive/revision_2/frame.hpp"
+#include "archive/revision_2/model.hpp"
 
 namespace {
 
 using namespace cusz;
-using namespace cusz::spline2;
+using namespace cusz::revision_2;
 
 void write_head_again() {
     const std::string input{std::istreambuf_iterator<char>(std::cin), {}};

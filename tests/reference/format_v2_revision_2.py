@@ -716,7 +716,7 @@ def rows_of(lattices: Sequence[Lattice]) -> list[int]:
     return sorted({min(lattice.index, 2) * 3 + phase for lattice in lattices for phase in range(lattice.active)})
 
 
-TABLES_FILE = Path(__file__).parents[2] / "cusz_core" / "src" / "codec" / "spline2" / "tables.inc"
+TABLES_FILE = Path(__file__).parents[2] / "cusz_core" / "src" / "archive" / "revision_2" / "tables.inc"
 CONSTANTS = Constants(TABLES_FILE.read_text(encoding="ascii"))
 
 

@@ -28,7 +28,10 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """tests/core/revision_2_tool.cpp."""
     program = tmp_path_factory.mktemp("tool") / "revision_2_tool"
     archive = [CORE / "src" / "archive" / f"{name}.cpp" for name in ("layout", "pyramid", "tiling")]
-    sources = [ROOT / "tests" / "core" / "revision_2_tool.cpp", *(CORE / "src" / "codec" / "spline2").glob("*.cpp")]
+    sources = [
+        ROOT / "tests" / "core" / "revision_2_tool.cpp",
+        *(CORE / "src" / "archive" / "revision_2").glob("*.cpp"),
+    ]
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     folders = [f"-I{CORE / 'src'}", f"-I{CORE / 'include'}"]
     subprocess.run([*compiler, "-std=c++20", "-O1", *folders, *sources, *archive, "-o", program], check=True)

@@ -101,4 +101,4 @@ def blocks_info(engine: Any, name: str, step: int) -> list[dict[str, str]] | Non
 
 
 def extents_of(text: str) -> tuple[int, ...]:
-    return tuple(map(int, filter(None, text.split(","))))
+    return tuple(map(int, text.rstrip(",").split(","))) if text else ()

@@ -153,6 +153,20 @@ class PutRange(NamedTuple):
     select: Callable[[Sequence[int]], object]
 
 
+class CaptureMemory:
+    """Where captured archives lie, one after the other."""
+
+    def __init__(self) -> None:
+        self.buffer: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.address = 0
+
+    def reserve(self, n: int) -> None:
+        """Makes room for `n` bytes."""
+        if self.buffer.nbytes < n:
+            self.buffer = np.empty(n, np.uint8)
+            self.address = self.buffer.ctypes.data
+
+
 class Plugin:
     """The functions of cusz_operator.h, in the copy of the library that ADIOS2 uses in this process."""
 
@@ -219,7 +233,13 @@ class Plugin:
             self._library.cusz_operator_watch_end(key)
 
     def capture(
-        self, variable: str, capacity: int, get: Callable[[], object], *, only_copy: bool = True
+        self,
+        variable: str,
+        capacity: int,
+        get: Callable[[], object],
+        *,
+        only_copy: bool = True,
+        memory: CaptureMemory | None = None,
     ) -> NDArray[np.uint8] | None:
         """The archive of the block that `get` makes ADIOS2 read; None if that block is not compressed by this plugin.
 
@@ -229,16 +249,19 @@ class Plugin:
             get: reads (a part of) one block. The values it gets are meaningless if there is an archive.
             only_copy: if this plugin did not get the block, make sure that no other copy did, which takes milliseconds.
                 Who passes False calls `refuse_several_copies` in the end.
+            memory: where the archive is to lie, until the next call with it; None: in memory of its own.
 
         Raises:
             PluginError: ADIOS2 loaded another copy of the plugin.
         """
         needed = max(capacity, 1)
+        name = variable.encode()
+        memory = memory or CaptureMemory()
         while True:
-            buffer = np.empty(needed, dtype=np.uint8)
+            memory.reserve(needed)
             captured = ctypes.c_size_t(0)
             with self._capture_lock:
-                begun = self._library.cusz_operator_capture_begin(variable.encode(), buffer.ctypes.data, buffer.nbytes)
+                begun = self._library.cusz_operator_capture_begin(name, memory.address, memory.buffer.nbytes)
                 if begun != _OK:
                     raise PluginError(f"cannot capture blocks of {variable!r}: a capture is in progress elsewhere")
                 try:
@@ -252,7 +275,7 @@ class Plugin:
             if only_copy:
                 refuse_several_copies()
             return None
-        return buffer[: captured.value]
+        return memory.buffer[: captured.value]
 
     def _selected(self) -> int:
         """Selects extents, for the library. It cannot raise: exceptions are kept."""

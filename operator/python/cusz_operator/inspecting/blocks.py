@@ -19,7 +19,7 @@ from cusz_core.errors import CorruptArchiveError, ParameterError
 
 from ..adios2_calls import blocks_info, calling_adios2, closing, extents_of, import_adios2
 from ..errors import PluginError
-from ..plugin import PLUGIN_NAME, Plugin, refuse_several_copies, without_colours
+from ..plugin import PLUGIN_NAME, CaptureMemory, Plugin, refuse_several_copies, without_colours
 from ..tables import blocktable, checks
 from ..tables.boxes import begin_in_others
 from ..tables.stored import (
@@ -37,6 +37,7 @@ _MAX_NAMES = 50  # in a message
 #: Reading one element of a block, ADIOS2 looks at all blocks of its variable; a whole block of BP5 it finds at once. So
 #: small blocks are read whole: those with at most so many bytes for every block that it would have looked at.
 _BYTES_PER_LOOK = 16
+_BLOCKS_PER_REPORT = 100
 
 
 class Block(TypedDict, total=False):
@@ -293,6 +294,9 @@ class Part:
         self._progress = progress
         self._share = share
         self._blocks_are_known = True
+        # Each kind of selection has a handle of its own, as ADIOS2 keeps in it what was selected before.
+        self._handles: dict[_Selection, Any] = {}
+        self._memory = CaptureMemory()
 
     def table(self) -> NDArray[Any] | None:
         """The block table; None if the variable has none.
@@ -324,7 +328,8 @@ class Part:
                 _add_row(block, table[number])
             if self.record is not None:
                 block["asked_mode"], block["asked_eb"] = self.record.mode, self.record.eb
-            self.report((number + 1) / len(blocks))
+            if number % _BLOCKS_PER_REPORT == 0 or number + 1 == len(blocks):
+                self.report((number + 1) / len(blocks))
             yield block
 
     def report(self, done: float) -> None:
@@ -406,7 +411,9 @@ class Part:
         target = np.empty(count if selection is _Selection.BLOCK else ones, dtype)
 
         def get() -> None:
-            variable = self._opened.io.inquire_variable(self.name)
+            variable = self._handles.get(selection)
+            if variable is None:
+                variable = self._handles[selection] = self._opened.io.inquire_variable(self.name)
             if selection is not _Selection.ELEMENT:
                 variable.set_block_selection(block["block"])
             if selection is _Selection.ELEMENT_OF_BLOCK:
@@ -417,7 +424,8 @@ class Part:
 
         raw_bytes = math.prod(count) * dtype.itemsize
         try:
-            archive = self._file.plugin.capture(self.name, raw_bytes + RAW_OVERHEAD_BYTES, get, only_copy=False)
+            room = raw_bytes + RAW_OVERHEAD_BYTES
+            archive = self._file.plugin.capture(self.name, room, get, only_copy=False, memory=self._memory)
             if archive is None:
                 self._file.add_other()
             else:
@@ -493,12 +501,23 @@ def _properties_of(archive: NDArray[np.uint8], count: tuple[int, ...], raw_bytes
     info = cusz_core.inspect(archive)
     if info.raw_bytes != raw_bytes:
         raise CorruptArchiveError(f"the archive holds {info.raw_bytes} raw bytes, the block has extents {count}")
-    block = Block(raw_bytes=raw_bytes, archive_bytes=info.archive_bytes, ratio=info.ratio, kind=info.kind)
+    block = Block(
+        raw_bytes=raw_bytes,
+        archive_bytes=info.archive_bytes,
+        ratio=info.ratio,
+        kind=info.kind,
+        mode=info.mode,
+        eb=info.eb,
+        eb_abs=info.eb_abs,
+        bins=info.bins,
+        special=info.special,
+        out_of_range=info.out_of_range,
+        unpredictable=info.unpredictable,
+        version=info.version,
+        checksum=info.checksum,
+    )
     if info.predictor is not None:
         block["predictor"] = info.predictor
-    block.update(Block(mode=info.mode, eb=info.eb, eb_abs=info.eb_abs, bins=info.bins, special=info.special))
-    block.update(Block(out_of_range=info.out_of_range, unpredictable=info.unpredictable))
-    block.update(Block(version=info.version, checksum=info.checksum))
     return block
 
 

@@ -6,7 +6,7 @@
 
 #include "errors.hpp"
 
-namespace cusz::spline2 {
+namespace cusz::revision_2 {
 
 namespace {
 
@@ -122,4 +122,4 @@ std::vector<MapSymbol> map_of(const Model& model, std::uint32_t axes, std::uint3
 
 void fail_map() { fail(CUSZ_ERROR_CORRUPT, "corrupt archive: a map with a table that there is not"); }
 
-} // namespace cusz::spline2
+} // namespace cusz::revision_2

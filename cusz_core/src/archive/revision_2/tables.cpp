@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
-namespace cusz::spline2 {
+namespace cusz::revision_2 {
 
 namespace {
 
@@ -116,4 +116,4 @@ const Tables& tables() {
     return *made;
 }
 
-} // namespace cusz::spline2
+} // namespace cusz::revision_2

@@ -9,7 +9,7 @@
 #include "archive/quantiser.hpp"
 #include "errors.hpp"
 
-namespace cusz::spline2 {
+namespace cusz::revision_2 {
 
 namespace {
 
@@ -318,4 +318,4 @@ void verify_head(std::span<const std::byte> head, std::size_t front_bytes) {
     if (stored != checksum_of_head(head, front_bytes)) corrupt("the head does not match its checksum");
 }
 
-} // namespace cusz::spline2
+} // namespace cusz::revision_2

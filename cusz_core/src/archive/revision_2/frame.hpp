@@ -11,7 +11,7 @@
 #include "archive/layout.hpp"
 #include "archive/pyramid.hpp"
 
-namespace cusz::spline2 {
+namespace cusz::revision_2 {
 
 inline constexpr unsigned char magic[2] = {0xC5, 0x5A};
 
@@ -85,4 +85,4 @@ std::uint32_t checksum_of_head(std::span<const std::byte> head, std::size_t fron
 // Throws CORRUPT if it is another.
 void verify_head(std::span<const std::byte> head, std::size_t front_bytes);
 
-} // namespace cusz::spline2
+} // namespace cusz::revision_2

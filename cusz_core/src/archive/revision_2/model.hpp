@@ -7,7 +7,7 @@
 
 #include "tables.hpp"
 
-namespace cusz::spline2 {
+namespace cusz::revision_2 {
 
 struct Model {
     std::uint32_t preset = 0;
@@ -90,4 +90,4 @@ Model read_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t rows, con
     });
 }
 
-} // namespace cusz::spline2
+} // namespace cusz::revision_2

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace cusz::spline2 {
+namespace cusz::revision_2 {
 
 // Symbols: 64 codes from -32 on, 64 pairs of buckets with extra bits, and three more.
 inline constexpr std::int32_t n_direct = 32;
@@ -68,4 +68,4 @@ struct Tables {
 };
 const Tables& tables();
 
-} // namespace cusz::spline2
+} // namespace cusz::revision_2
