@@ -267,6 +267,22 @@ def test_settings_by_patterns_of_names(tmp_path: Path) -> None:
     assert {b["variable"]: b["eb_abs"] for b in cz.inspect_bp(tmp_path / "run.bp")} == expected
 
 
+def test_settings_that_fit_no_array_are_warned_of(tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F64)
+    own = {"rho": {"eb": 0.1}, "level*/rho": {"eb": 0.2}, "psi": {"eb": 0.3}, "ps*": {"eb": 0.3}, "n[0-9]": {"eb": 0.3}}
+    out = cz.Writer(tmp_path / "run.bp", eb=1e-3, variables=own)
+    for _ in range(2):
+        with out.step():
+            out.put("level0/rho", x)
+            out.put("psi", x + 1j)
+            out.put("n", np.arange(10))
+    with pytest.warns(UserWarning, match="variables= has 'rho', 'n\\[0-9\\]', and no array of such a name was put"):
+        out.close()
+    out.close()
+    with cz.Writer(tmp_path / "none.bp", eb=1e-3, variables=own):
+        pass  # no step, so nothing can be said
+
+
 def test_patterns_of_names_and_what_is_stored_exactly(tmp_path: Path) -> None:
     """A bound for a pattern is not for the integers, numbers and texts among them; how they are packed is."""
     x = support.smooth((20, 30), support.F64)

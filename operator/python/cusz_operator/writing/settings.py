@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from cusz_core.errors import ParameterError, UnsupportedError
 from cusz_core.parameters import TABLE, WORK, Parameters
 
-from ..tables.representation import Stored, is_exact
+from ..tables.representation import PARTS, Stored, is_exact
 from .goals import GOALS, LIMITS, STEP, Wanted, layered, wanted_of
 
 _MAX_SETTINGS = 10_000
@@ -35,6 +35,20 @@ class Settings:
         for own in self._of_variable.values():
             _merged(self._defaults, own)
         self._made: dict[tuple[Any, ...], tuple[Parameters, Wanted | None]] = {}
+        self._seen: set[str] = set()
+
+    def see(self, stored: Iterable[str]) -> None:
+        """Notes the names under which arrays are stored, by any rank."""
+        for name in stored:
+            self._seen.update([name, *(name.removesuffix(part) for part in PARTS)])
+
+    def without_use(self) -> list[str]:
+        """The names and patterns of `variables` that no array had."""
+        return [
+            pattern
+            for pattern in self._of_variable
+            if pattern not in self._seen and not any(fnmatch.fnmatchcase(name, pattern) for name in self._seen)
+        ]
 
     def own(self, name: str, array: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """What a variable has of its own, by `variables` and by what is given to `put`."""
