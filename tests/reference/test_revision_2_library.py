@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import format_v1_reference as v1
@@ -23,18 +23,21 @@ CORE = ROOT / "cusz_core"
 Tool = Callable[[str, bytes], bytes]
 
 
+def compiled(program: Path, options: Sequence[str], *sources: str) -> Path:
+    """A program of tests/core with sources of the library."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    folders = [f"-I{CORE / 'src'}", f"-I{CORE / 'include'}"]
+    files = [ROOT / "tests" / "core" / f"{program.name}.cpp", *(CORE / "src" / source for source in sources)]
+    subprocess.run([*compiler, "-std=c++20", "-O1", *options, *folders, *files, "-o", program], check=True)
+    return program
+
+
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """tests/core/revision_2_tool.cpp."""
-    program = tmp_path_factory.mktemp("tool") / "revision_2_tool"
-    archive = [CORE / "src" / "archive" / f"{name}.cpp" for name in ("layout", "pyramid", "tiling")]
-    sources = [
-        ROOT / "tests" / "core" / "revision_2_tool.cpp",
-        *(CORE / "src" / "archive" / "revision_2").glob("*.cpp"),
-    ]
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
-    folders = [f"-I{CORE / 'src'}", f"-I{CORE / 'include'}"]
-    subprocess.run([*compiler, "-std=c++20", "-O1", *folders, *sources, *archive, "-o", program], check=True)
+    own = [f"archive/revision_2/{name}.cpp" for name in ("frame", "model", "tables")]
+    archive = [f"archive/{name}.cpp" for name in ("layout", "pyramid", "tiling")]
+    program = compiled(tmp_path_factory.mktemp("tool") / "revision_2_tool", [], *own, *archive)
 
     def run(what: str, given: bytes) -> bytes:
         done = subprocess.run([program, what], input=given, capture_output=True, check=False)
@@ -141,3 +144,56 @@ def test_damaged_heads_are_refused(number: int, tool: Tool) -> None:
         changed = bytearray(archive)
         changed[bit // 8] ^= 1 << bit % 8
         assert refused(tool, bytes(changed))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# rANS of units
+
+INSTRUCTION_SETS = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mfma"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
+}
+
+
+def instruction_sets() -> list[str]:
+    """Those that this processor has."""
+    flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
+    return [isa for isa, options in INSTRUCTION_SETS.items() if all(option[2:] in flags for option in options)]
+
+
+@pytest.fixture(scope="module", params=instruction_sets())
+def unit_coder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """tests/core/unit_rans_tool.cpp."""
+    isa = request.param
+    options = [f"-DCUSZ_ISA={isa}", *INSTRUCTION_SETS[isa]]
+    sources = ["archive/revision_2/tables.cpp", "codec/spline/cpu/unit_tables.cpp"]
+    return compiled(tmp_path_factory.mktemp(isa) / "unit_rans_tool", options, *sources)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize(
+    "sizes", [[0], [1], [31, 32, 33], [5, 0, 200, 64, 1000, 17, 512], [4096, 15, 16, 4000]], ids=str
+)
+def test_units_are_coded_as_the_document_says(unit_coder: Path, lanes: int, sizes: list[int]) -> None:
+    writer = reference.RansWriter(reference.model_of_preset(3, 0))
+    given = [str(lanes)]
+    rng = np.random.default_rng(lanes)
+    for number, n in enumerate(sizes):
+        is_flags = number % 3 == 0
+        if is_flags:
+            table = rng.integers(0, 64, n)
+            g = np.array([reference.group_frequency(j) for j in table.tolist()], np.int64)
+            symbol = (rng.integers(0, 4096, n) < g).astype(np.int64)
+            start, f = np.where(symbol, 4096 - g, 0), np.where(symbol, g, 4096 - g)
+            writer.steps.append(list(zip(start.tolist(), f.tolist(), strict=True)))
+        else:
+            table = np.clip(rng.normal(24, 14, n).round(), 0, 71).astype(np.int64)
+            symbol = reference.symbols_of_slots()[table, rng.integers(0, 4096, n)]
+            writer.put(table, symbol)
+        given += map(str, [int(is_flags), n, *np.stack([table, symbol], 1).ravel().tolist()])
+    writer.n_values = 1024 * lanes
+    log2_lanes, expected = writer.finish()
+    assert 1 << log2_lanes == lanes
+    done = subprocess.run([unit_coder], input=" ".join(given).encode(), capture_output=True, check=True)
+    assert [int(word) for word in done.stdout.split()] == np.frombuffer(expected, "<u2").tolist()
