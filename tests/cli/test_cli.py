@@ -62,14 +62,12 @@ def test_raw_there_and_back(run, folder):
     assert run("verify", "original", "d.raw.cusz", "--shape", "20,30,40", "--dtype", "f64")[0] == 0
 
 
-def test_files_of_adios2_have_other_commands(run, folder):
-    for name in ("run.bp", "no_suffix"):
-        (folder / name).mkdir()
-        (folder / name / "md.idx").touch()
-        for command in (["tune", name], ["compress", name, "--eb", 1]):
-            code, _, err = run(*command)
-            assert code == 2
-            assert f"{name} is a file of ADIOS2: cusz config --from {name} proposes" in err
+def test_directories_have_other_commands(run, folder):
+    (folder / "run.bp").mkdir()
+    for command in (["tune", "run.bp"], ["compress", "run.bp", "--eb", 1]):
+        code, _, err = run(*command)
+        assert code == 2
+        assert "run.bp is a directory, not one field: cusz --help lists commands for those" in err
 
 
 def test_options_reach_the_library(run, folder):

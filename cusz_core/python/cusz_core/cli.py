@@ -404,10 +404,9 @@ def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) ->
         if shape is not None or dtype is not None:
             raise UsageError(f"--shape and --dtype are for raw files; {path} has its own")
         return read_npy(path)
-    if path.suffix == ".bp" or (path / "md.idx").exists():
+    if path.is_dir():
         raise UsageError(
-            f"{path} is a file of ADIOS2: cusz config --from {path} proposes bounds for its variables; "
-            "cusz inspect, report and diff show what bounds have done"
+            f"{path} is a directory, not one field: cusz --help lists commands for those"
         )
     if shape is None or dtype is None:
         raise UsageError(f"{path} is not a .npy file: give --shape (such as 256x256x256) and --dtype (f32 or f64)")
