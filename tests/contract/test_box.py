@@ -91,8 +91,12 @@ def test_what_is_refused(eb: float) -> None:
             cusz.decompress_box(archive, start, count)
     with pytest.raises(cusz.ParameterError, match="must be from 0"):
         cusz.decompress_box(archive, (-1, 0))
-    with pytest.raises(cusz.ParameterError, match="must be an integer or a sequence of integers"):
-        cusz.decompress_box(archive, (0.5, 0))  # type: ignore[arg-type]
+    for start in ((0.5, 0), np.array([0.5, 0]), "ab", None, np.float32(1)):
+        with pytest.raises(cusz.ParameterError, match="must be an integer or a sequence of integers"):
+            cusz.decompress_box(archive, start)  # type: ignore[arg-type]
+    whole = cusz.decompress(archive)
+    for integers in ([2, 3], np.array([2, 3]), np.array([2, 3], np.uint8), (np.int64(2), np.array(3))):
+        assert same_bits(cusz.decompress_box(archive, integers, np.array([4, 5])), whole[2:6, 3:8])  # type: ignore[arg-type]
     with pytest.raises(cusz.UnsupportedError, match="float64"):
         cusz.decompress_box(archive, (0, 0), out=np.empty((2, 2), F64))
     with pytest.raises(cusz.UnsupportedError, match="numpy array"):

@@ -320,6 +320,22 @@ def test_estimates_of_small_blocks_come_true(
         assert proposal.outcome.ratio == pytest.approx(ratio, rel=0.1)
 
 
+def test_undershoots_and_peaks_do_not_hide_a_density(
+    boxes: list[dict[str, list[NDArray[Any]]]], config: Callable, tmp_path: Path
+) -> None:
+    """A few negative values, and a densest cell that is the same at every step."""
+    undershot = [{"rho": [x.copy() for x in step["rho"]]} for step in boxes]
+    undershot[0]["rho"][0].flat[:3] *= -1e-3
+    peaked = [{"rho": [x.copy() for x in step["rho"]]} for step in boxes]
+    for step in peaked:
+        step["rho"][0].flat[7] = 30 * max(x.max() for x in boxes[0]["rho"])
+    for steps in (undershot, peaked):
+        write(tmp_path / "run.bp", "BP5", steps)
+        code, out, err = config(tmp_path / "run.bp", "--format", "xml")
+        assert code == 0
+        assert 'value="pw_rel"' in out, err
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_values_of_many_decades_get_a_bound_of_each(
     boxes: list[dict[str, list[NDArray[Any]]]], engine: str, config: Callable, tmp_path: Path

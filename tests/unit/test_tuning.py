@@ -477,6 +477,15 @@ def test_rounded_values():
     assert tuning.rounded(0.0191, 2, up=True) == 0.02
 
 
+def test_fields_with_one_sign():
+    density = np.exp(support.smooth((60, 70), np.dtype("f4")) * 5)
+    for x, has_one in ((density, True), (-density, True), (density - 1, False), (density * 0, True)):
+        assert tuning.has_one_sign(tuning.sample(x)) == has_one
+    density[3, :20] *= -1  # undershoots
+    density[5, :5] = np.nan
+    assert tuning.has_one_sign(tuning.sample(density))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_likely_fill(dtype):
     x = support.smooth((40, 50), dtype)
@@ -493,5 +502,10 @@ def test_likely_fill(dtype):
         marked[:10] = x[:10]
         marked[0, 0] = value
         assert mark_in(marked) is None, "once is an outlier"
+    peaks = np.exp(x * 2)
+    peaks[0, 0] = peaks[7, 7] = 13 * peaks.max()  # the densest cell of two steps
+    assert mark_in(peaks) is None
+    peaks[0, 0] = peaks[7, 7] = 1e30
+    assert mark_in(peaks) == (float(dtype.type(1e30)), 1e-3)
     for values in ([0, 1], [0], [np.nan, np.inf], []):
         assert mark_in(np.array(values * 100, dtype)) is None

@@ -138,7 +138,9 @@ def archive(a: object) -> object:
 def extents(values: Any, what: str) -> tuple[int, ...]:
     """A tuple of non-negative integers, from a sequence or a single integer."""
     try:
-        result = tuple(map(operator.index, (values,) if hasattr(values, "__index__") else values))
+        # Arrays have __index__, too, although it fails if they have a dimension.
+        is_single = hasattr(values, "__index__") and getattr(values, "ndim", 0) == 0
+        result = tuple(map(operator.index, (values,) if is_single else values))
     except TypeError:
         raise ParameterError(f"{what} is {describe(values)}; it must be an integer or a sequence of integers") from None
     if result and (min(result) < 0 or max(result) >= 2**63):

@@ -328,7 +328,8 @@ def _tune(options: argparse.Namespace) -> int:
     print(f"{path}: {field.dtype.name} {extents(field.shape)}, {size(field.nbytes)}, {limits}")
     if mark:
         print(
-            f"{mark.share:.0%} are {mark.value:g}, far from the others: give --fill {mark.value:g} if it means no data"
+            f"{tuning.percent(mark.share)} are {mark.value:g}, far from the others: give --fill {mark.value:g} if it means "
+            "no data"
         )
     print()
     if found is None:
@@ -340,7 +341,7 @@ def _tune(options: argparse.Namespace) -> int:
         if not sample.is_field:
             print(f"\nestimated from {sample.share:.0%} of the values")
         ruined = any(o.relative <= tuning.USUAL and o.effects.off_10_percent > tuning.MANY for o in outcomes)
-        if ruined and (lowest >= 0 or highest <= 0):
+        if ruined and tuning.has_one_sign(sample):
             print(
                 "the values are of one sign, and small ones suffer: --mode pw_rel of cusz compress gives a bound "
                 "relative to every value"
@@ -405,9 +406,7 @@ def _read_field(path: Path, shape: tuple[int, ...] | None, dtype: str | None) ->
             raise UsageError(f"--shape and --dtype are for raw files; {path} has its own")
         return read_npy(path)
     if path.is_dir():
-        raise UsageError(
-            f"{path} is a directory, not one field: cusz --help lists commands for those"
-        )
+        raise UsageError(f"{path} is a directory, not one field: cusz --help lists commands for those")
     if shape is None or dtype is None:
         raise UsageError(f"{path} is not a .npy file: give --shape (such as 256x256x256) and --dtype (f32 or f64)")
     value_bytes = DTYPES[dtype].itemsize

@@ -46,6 +46,7 @@ __all__ = [
     "box_start",
     "effects",
     "find_bound",
+    "has_one_sign",
     "likely_fill",
     "percent",
     "rounded",
@@ -60,6 +61,10 @@ BOUNDS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 #: The bound that is usual where nothing is known of a field, as a fraction of its value range; and the share of values
 #: of one sign that may be off by more than 10%.
 USUAL, MANY = 1e-4, 0.01
+#: How far a mark for "no data" is from all other values, in their range; and one that is at most this share of all.
+_RANGES_TO_MARK, _RANGES_TO_RARE_MARK, _RARE_MARK = 10, 1000, 1e-3
+#: The share of values that may have the other sign.
+_OTHER_SIGN = 0.01
 
 _SAMPLE = 1 << 20  # values of a sample at least
 _SAMPLED = 16  # of a large field, one value in so many
@@ -219,16 +224,25 @@ def _slices(start: Sequence[int], box: Sequence[int]) -> tuple[slice, ...]:
 
 def likely_fill(found: Sample) -> Mark | None:
     """A value that looks like a mark for "no data" which `fill` does not name: the smallest or the largest one, there
-    more than once, and farther from all others than ten times their range. None: there is none."""
+    more than once, and farther from all others than ten times their range; a thousand times, if it is rare, as a peak
+    that several steps have is. None: there is none."""
     values = found.x[np.isfinite(found.x)]
     for mark in (values.max(), values.min()) if values.size else ():
         others = values[values != mark].astype(np.float64) / 2  # differences of halves do not overflow
         if others.size == 0 or values.size - others.size < 2:
             continue
         low, high = others.min(), others.max()
-        if 0 < 10 * (high - low) < max(mark / 2 - high, low - mark / 2):
-            return Mark(float(mark), (values.size - others.size) / found.x.size)
+        share = (values.size - others.size) / found.x.size
+        ranges = _RANGES_TO_MARK if share > _RARE_MARK else _RANGES_TO_RARE_MARK
+        if 0 < ranges * (high - low) < max(mark / 2 - high, low - mark / 2):
+            return Mark(float(mark), share)
     return None
+
+
+def has_one_sign(found: Sample) -> bool:
+    """Whether nearly all values have the same sign, as densities have but for a few undershoots."""
+    positive, negative = int((found.x > 0).sum()), int((found.x < 0).sum())
+    return min(positive, negative) <= _OTHER_SIGN * (positive + negative)
 
 
 # ----------------------------------------------------------------------------------------------- what bounds give

@@ -115,7 +115,7 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
     try:
         outcome = _outcome(sample, eb, mode, **options)
         ruined = outcome.effects if outcome.effects.off_10_percent > tuning.MANY else None
-        if ruined and goal == Goal() and (low >= 0 or high <= 0):
+        if ruined and goal == Goal() and tuning.has_one_sign(sample):
             eb, mode = POINTWISE, "pw_rel"
             comment = (
                 f"{POINTWISE:g} of every value, as {RELATIVE:g} of the range would be too much for small ones "
@@ -128,8 +128,10 @@ def propose(variable: SampledVariable, goal: Goal, *, is_wanted: bool, **options
     mark = None if options.get("fill") is not None else tuning.likely_fill(sample)
     remarks = []
     if mark is not None:
-        remarks.append(f"{mark.share:.0%} are {mark.value:g}: if it means no data, give --fill {mark.value:g}")
-    if ruined and (low >= 0 or high <= 0):
+        remarks.append(
+            f"{tuning.percent(mark.share)} are {mark.value:g}: if it means no data, give --fill {mark.value:g}"
+        )
+    if ruined and tuning.has_one_sign(sample):
         remarks.append(f"with this bound, {ruined}: --mode pw_rel gives a bound relative to every value")
     return dataclasses.replace(
         found, eb=eb, mode=mode, outcome=outcome, comment=f"{comment}; {estimate}", remark="; ".join(remarks)
@@ -166,8 +168,8 @@ def _choose(sample: tuning.Sample, goal: Goal, values: str, **options: Unpack[Op
     mark = None if options.get("fill") is not None else tuning.likely_fill(sample)
     if mark:
         raise _NoBoundError(
-            f"{mark.share:.0%} are {mark.value:g}, far from the others: give --fill {mark.value:g} if that is no data, "
-            "or a bound with --eb"
+            f"{tuning.percent(mark.share)} are {mark.value:g}, far from the others: give --fill {mark.value:g} if that is "
+            "no data, or a bound with --eb"
         )
     if goal.psnr is not None:
         eb = tuning.find_bound(sample, psnr=goal.psnr, **options).eb
