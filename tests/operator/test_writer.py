@@ -634,3 +634,69 @@ def test_blocks_without_values_have_no_range(tmp_path: Path) -> None:
             assert run[0].value_range("U") == (5.0, 5.0)
             assert run[0].value_range("N") is None
             assert np.isnan(run[0].blocks("U")["min"]).tolist() == [True, False]
+
+
+# ------------------------------------------------------------------------------------------------- appending
+
+
+def plain(path: Path, engine: str, name: str, array: np.ndarray) -> None:
+    """One step by ADIOS2 alone."""
+    adios = adios2.Adios()
+    io = adios.declare_io("plain")
+    io.set_engine(engine)
+    with adios2.Stream(io, str(path), "w") as stream:
+        stream.begin_step()
+        stream.write(name, array, list(array.shape), [0] * array.ndim, list(array.shape))
+        stream.end_step()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("first", ["none", "zstd"])
+def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: Path) -> None:
+    """ADIOS2 could not read the file any more: it crashes, or waits for ever."""
+    path, mask, then = (
+        tmp_path / "run.bp",
+        np.arange(600).reshape(20, 30) // 100,
+        {"none": "zstd", "zstd": "none"}[first],
+    )
+    x = support.smooth((20, 30), support.F32)
+
+    def write(lossless: Any, append: bool) -> None:
+        with cz.Writer(path, eb=1e-3, engine=engine, append=append) as out, out.step():
+            out.put("mask", mask, lossless=lossless)
+            out.put("x", x)
+            out.put("z", x + 1j * x)
+            out.put("time", 0.5)
+
+    write(first, False)
+    state = {"none": "stored without an operator", "zstd": "packed"}
+    message = f"'mask' is {state[first]} in the file, and would be {state[then]} .*: pass lossless='{first}'"
+    with pytest.raises(cusz_core.ParameterError, match=message):
+        write(then, True)
+    write(first, True)
+    with cz.Reader(path) as run:
+        steps = [step for step in run if "mask" in step]  # BP4 keeps the step that failed, without variables
+        assert len(steps) == 2
+        for step in steps:
+            assert np.array_equal(step.read("mask"), mask)
+            assert np.abs(step.read("z") - (x + 1j * x)).max() < 2e-3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_adios2_wrote_alone_cannot_be_continued_compressed(engine: Any, tmp_path: Path) -> None:
+    x = support.smooth((20, 30), support.F32)
+    for name, array in (("x", x), ("n", np.arange(600).reshape(20, 30))):
+        path = tmp_path / f"{name}.bp"
+        plain(path, engine, name, array)
+        lossless: Any = "zstd" if name == "n" else None
+        message = f"'{name}' is stored without an operator in the file"
+        out = cz.Writer(path, eb=1e-3, engine=engine, append=True)
+        with out, pytest.raises(cusz_core.ParameterError, match=message), out.step():
+            out.put(name, array, lossless=lossless)
+    with cz.Writer(tmp_path / "n.bp", eb=1e-3, engine=engine, append=True) as out, out.step():
+        out.put("n", np.arange(600).reshape(20, 30))
+        out.put("new", x)
+    with cz.Reader(tmp_path / "n.bp") as run:
+        first, last = (step for step in run if "n" in step)
+        assert np.array_equal(last.read("n"), first.read("n"))
+        assert np.abs(last.read("new") - x).max() <= 1e-3

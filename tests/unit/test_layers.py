@@ -29,7 +29,7 @@ PUBLIC = (
 ROOMS = {
     "tables": set[str](),
     "reading": {"tables"},
-    "writing": {"tables"},
+    "writing": {"tables", "reading"},
     "inspecting": {"tables", "reading"},
     "configuring": {"tables", "inspecting"},
 }

@@ -328,8 +328,8 @@ def _tune(options: argparse.Namespace) -> int:
     print(f"{path}: {field.dtype.name} {extents(field.shape)}, {size(field.nbytes)}, {limits}")
     if mark:
         print(
-            f"{tuning.percent(mark.share)} are {mark.value:g}, far from the others: give --fill {mark.value:g} if it means "
-            "no data"
+            f"{tuning.percent(mark.share)} are {mark.value:g}, far from the others: give --fill {mark.value:g} if it "
+            "means no data"
         )
     print()
     if found is None:

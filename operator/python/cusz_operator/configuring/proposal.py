@@ -168,8 +168,8 @@ def _choose(sample: tuning.Sample, goal: Goal, values: str, **options: Unpack[Op
     mark = None if options.get("fill") is not None else tuning.likely_fill(sample)
     if mark:
         raise _NoBoundError(
-            f"{tuning.percent(mark.share)} are {mark.value:g}, far from the others: give --fill {mark.value:g} if that is "
-            "no data, or a bound with --eb"
+            f"{tuning.percent(mark.share)} are {mark.value:g}, far from the others: give --fill {mark.value:g} if that "
+            "is no data, or a bound with --eb"
         )
     if goal.psnr is not None:
         eb = tuning.find_bound(sample, psnr=goal.psnr, **options).eb

@@ -23,7 +23,7 @@ from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, Uns
 from ..tables import blocktable, checks
 from ..tables.boxes import Box, Extents, field_shape, first_overlap
 from ..tables.representation import PARTS, attribute_name
-from ..tables.stored import DTYPES, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
+from ..tables.stored import DTYPES, FLOATS, INTEGERS, LOST_MARK, PLAIN_MARK, RAW_OVERHEAD_BYTES, VERBATIM_TAG
 from .datafiles import DataFiles, Place, StoredVariable, places_of
 from .input import Input, Placed
 
@@ -388,6 +388,37 @@ class Contents:
 
     def block_in_words(self, name: str, step: int, start: Extents) -> str:
         return f"{self.path!r}: variable {name!r}, step {step}, the block at {start}"
+
+
+def stored_by_operator(path: str) -> dict[str, bool]:
+    """Whether this package's operator stores an array of a file, of those that it could, at the last step at which the
+    array has values.
+
+    Raises:
+        CuszError: it cannot be read.
+    """
+    found = {}
+    contents = Contents(path, None, None, None, threads=1, cache_bytes=0)
+    try:
+        for name, entry in contents.entries().items():
+            if entry.stored != (name,) or entry.type not in {*FLOATS, *INTEGERS}:
+                continue
+            for step in sorted(contents.input.steps_of(name), reverse=True):
+                if contents.input.shape(name, step) == ():
+                    break
+                blocks = contents.blocks(name, step)
+                if not len(blocks.filled):
+                    continue
+                number = int(blocks.filled[0])
+                row = blocks.table[number]
+                if blocks.has_table:  # a Writer's, which compresses all floats
+                    found[name] = entry.type in FLOATS or bool(row["archive_bytes"] != row["raw_bytes"])
+                else:
+                    found[name] = contents.archive(name, step, number, DTYPES[entry.type]) is not None
+                break
+    finally:
+        contents.close(None)
+    return found
 
 
 def _is_block(info: cusz_core.ArchiveInfo, row: Any, dtype: np.dtype[Any]) -> bool:

@@ -154,11 +154,13 @@ class Register:
 
     Attributes:
         kinds: of variables, in all steps.
+        in_file: of variables in the file that is appended to, on rank 0: whether this package's operator stores them.
         values: the single values of the step, on rank 0.
     """
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
+        self.in_file: dict[str, bool] = {}
         self.values: dict[str, Value] = {}
         self._heard: list[tuple[Description, ...]] = []  # all ranks' blocks, on rank 0
         self._structure: Structure | None = None  # of these, if they are consistent
@@ -179,6 +181,8 @@ class Register:
         if is_new or self._structure is None:
             last, self._structure = self._structure, None
             self._structure = structure_of(self._heard, self.kinds, where, last)
+            for name, block in self._structure.arrays.items():
+                _require_as_in_file(block, self.in_file.get(name), f"{where}: variable {name!r}")
         self.values = values_of([report.values for report in told], self._structure.arrays, self.kinds, where)
         return Conclusion(None, agreed=agreed(self._structure, [report.ranges for report in told]))
 
@@ -327,6 +331,19 @@ def kind_of(block: Description) -> str:
     """The properties of an array that cannot change from step to step."""
     packed = ", packed" if is_exact(np.dtype(block.dtype)) and is_packed(block.parameters) else ""
     return f"{block.given}, {len(block.shape)} dimensions{packed}"
+
+
+def _require_as_in_file(block: Description, in_file: bool | None, what: str) -> None:
+    """Refuses what readers of ADIOS2 crash over, or wait for ever: a variable with an operator at some steps alone."""
+    is_integer = is_exact(np.dtype(block.dtype))
+    is_stored = not is_integer or is_packed(block.parameters)
+    if in_file in (None, is_stored):
+        return
+    was, would_be = ("packed" if is_integer else "compressed", "stored without an operator")[:: 1 if in_file else -1]
+    remedy = "" if not is_integer else f": pass lossless={'zstd' if in_file else 'none'!r}"
+    raise ParameterError(
+        f"{what} is {was} in the file, and would be {would_be} in what is appended, which ADIOS2 could not read{remedy}"
+    )
 
 
 def _require_same(parts: Sequence[_OfRank], what: str) -> None:
