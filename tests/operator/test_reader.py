@@ -232,3 +232,25 @@ def test_a_file_before_its_first_step(tmp_path: Path) -> None:
     with cz.Writer(tmp_path / "run.bp", eb=1e-3), cz.Reader(tmp_path / "run.bp") as run:
         assert len(run) == 0
         assert list(run) == []
+
+
+def test_variables_of_one_shape_are_shared_alike(tmp_path: Path) -> None:
+    """Whatever they compress to: a rank's positions and numbers of particles are those of the same particles."""
+    n = 3000
+    x = np.zeros(n, np.float32)
+    x[: n // 4] = support.random_bits((n // 4,), support.F32)
+    ids = np.arange(n)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3) as out, out.step():
+        for name, array in (("x", x), ("y", x[::-1].copy()), ("id", ids), ("longer", np.append(x, x))):
+            for part in range(3):
+                box = slice(part * len(array) // 3, (part + 1) * len(array) // 3)
+                out.put(name, array[box], array.shape, (box.start,))
+    with cz.Reader(tmp_path / "run.bp") as run:
+        run._contents.size = 3  # of three ranks
+        (step,) = run
+        shares = [[step.share(name, rank) for rank in range(3)] for name in ("x", "y", "id")]
+        assert shares[0] == shares[1] == shares[2]
+        assert [start for (start,), _ in shares[0][1:]] == [start + count for (start,), (count,) in shares[0][:-1]]
+        assert sum(count for _, (count,) in shares[0]) == n
+        longer = [step.share("longer", rank)[1][0] for rank in range(3)]
+        assert max(longer) - min(longer) > 100  # balanced by what is stored

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import cusz_core
 from cusz_core import embedding
-from cusz_core.errors import CorruptArchiveError, ParameterError, UnsupportedError
+from cusz_core.errors import CorruptArchiveError, CuszError, ParameterError, UnsupportedError
 
 from ..tables.boxes import Box, Extents, intersection, pieces
 from ..tables.representation import given_back
@@ -32,6 +32,7 @@ class ReaderStep:
     def __init__(self, contents: Contents, index: int) -> None:
         self._contents = contents
         self._input = contents.input
+        self._cuts: dict[Extents, list[int]] = {}
         self.index = index
 
     def __repr__(self) -> str:
@@ -114,9 +115,10 @@ class ReaderStep:
     def share(self, name: str, rank: int | None = None) -> Box:
         """The part of a variable that `read` gives a rank by default, as (start, count).
 
-        Ranks get slabs along the first axis, cut so that each has about the same number of archive bytes to decode (of
-        raw bytes if there is no block table). The slabs of all ranks together cover the variable; some are empty if
-        there are more ranks than indices. One value is every rank's.
+        Ranks get slabs along the first axis, the same ones of all variables that have this shape at this step, so that
+        what belongs together stays together. They are cut so that each rank has about the same number of archive bytes
+        of these variables to decode (of raw bytes where there is no block table). The slabs of all ranks together cover
+        the variable; some are empty if there are more ranks than indices. One value is every rank's.
 
         Args:
             name: of the variable.
@@ -129,17 +131,31 @@ class ReaderStep:
         shape = self.shape(name)
         if not shape or size == 1:
             return (0,) * len(shape), shape
-        blocks = self._blocks(name)
-        stored = blocks.table["archive_bytes" if blocks.has_table else "raw_bytes"]
-        first, count = blocks.table["start"][:, 0], blocks.table["count"][:, 0]
+        if shape not in self._cuts:
+            self._blocks(name)  # which raises an error if it cannot be read
+            self._cuts[shape] = self._cuts_of(shape)
+        begin, end = [0, *self._cuts[shape], shape[0]][number : number + 2]
+        return (begin, *(0,) * (len(shape) - 1)), (end - begin, *shape[1:])
+
+    def _cuts_of(self, shape: Extents) -> list[int]:
+        """Where the variables of a shape are cut between ranks."""
         steps = np.zeros(shape[0] + 1)  # changes in stored bytes from index to index
-        np.add.at(steps, first, stored / np.maximum(count, 1))
-        np.add.at(steps, first + count, -stored / np.maximum(count, 1))
+        for name in self.variables:
+            try:
+                blocks = self._blocks(name) if self._shape(name) == shape else None
+            except CuszError:  # of another variable
+                blocks = None
+            if blocks is None:
+                continue
+            first, count = blocks.table["start"][:, 0], blocks.table["count"][:, 0]
+            stored = blocks.table["archive_bytes" if blocks.has_table else "raw_bytes"] / np.maximum(count, 1)
+            np.add.at(steps, first, stored)
+            np.add.at(steps, first + count, -stored)
         weights = np.maximum(np.cumsum(steps[:-1]), 0) + 1e-9
         total = np.concatenate([[0.0], np.cumsum(weights)])
-        cuts = np.searchsorted(total, total[-1] * np.arange(1, size) / size)
-        begin, end = [0, *cuts.tolist(), shape[0]][number : number + 2]
-        return (int(begin), *(0,) * (len(shape) - 1)), (int(end) - int(begin), *shape[1:])
+        size = self._contents.size
+        cuts: list[int] = np.searchsorted(total, total[-1] * np.arange(1, size) / size).tolist()
+        return cuts
 
     def read(
         self,
