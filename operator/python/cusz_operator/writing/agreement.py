@@ -363,7 +363,10 @@ def _require_same(parts: Sequence[_OfRank], what: str) -> None:
                 raise _differing(what, which, rank, here, other_rank, there)
 
 
-_OF_SHAPES = " (shape= is that of the global array, in which start= says where a block begins)"
+_OF_SHAPES = (
+    " (shape= is that of the global array, in which start= says where a block begins; if lengths differ from rank to "
+    "rank, it is the sum of all of them, and start= that of those before)"
+)
 
 
 def _differing(what: str, which: str, rank: int, here: object, other_rank: int, there: object) -> ParameterError:
