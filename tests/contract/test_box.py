@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,9 +92,10 @@ def test_what_is_refused(eb: float) -> None:
             cusz.decompress_box(archive, start, count)
     with pytest.raises(cusz.ParameterError, match="must be from 0"):
         cusz.decompress_box(archive, (-1, 0))
-    for start in ((0.5, 0), np.array([0.5, 0]), "ab", None, np.float32(1)):
+    no_integers: list[Any] = [(0.5, 0), np.array([0.5, 0]), "ab", None, np.float32(1)]
+    for wrong in no_integers:
         with pytest.raises(cusz.ParameterError, match="must be an integer or a sequence of integers"):
-            cusz.decompress_box(archive, start)  # type: ignore[arg-type]
+            cusz.decompress_box(archive, wrong)
     whole = cusz.decompress(archive)
     for integers in ([2, 3], np.array([2, 3]), np.array([2, 3], np.uint8), (np.int64(2), np.array(3))):
         assert same_bits(cusz.decompress_box(archive, integers, np.array([4, 5])), whole[2:6, 3:8])  # type: ignore[arg-type]

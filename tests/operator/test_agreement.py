@@ -111,8 +111,8 @@ def test_blocks_of_one_rank_must_be_alike_too() -> None:
     said = refused([block(), block(start=10, shape=(101,))])
     assert said == (
         "step 7: variable 'U' has shape (101,) in one put of rank 0 and (100,) in another: they must be the same "
-        "(shape= is that of the global array, in which start= says where a block begins; if lengths differ from rank to "
-        "rank, it is the sum of all of them, and start= that of those before)"
+        "(shape= is that of the global array, in which start= says where a block begins; if lengths differ from rank "
+        "to rank, it is the sum of all of them, and start= that of those before)"
     )
 
 

@@ -168,9 +168,7 @@ def _of_run(options: argparse.Namespace) -> list[configuration.OperatedVariable]
         modes = _one_per_variable("--mode", mode or ["abs"], patterns or [""])
         goals = [Goal(eb=eb, mode=mode) for eb, mode in zip(bounds, modes, strict=True)]
     elif mode:
-        raise UsageError(
-            "--mode is that of a bound that is given, as in --eb 1e-3 --mode pw_rel; it does not choose one"
-        )
+        raise UsageError("--mode is that of --eb, as in --eb 1e-3 --mode pw_rel: it does not choose a bound")
     goal_of = {name: goal for own, goal in zip(meant, goals, strict=False) for name in own}
     proposals: list[Proposal] = []
     with progress(f"sampling {options.example}"):
