@@ -482,6 +482,9 @@ def test_the_command(tmp_path: Path, program: Callable) -> None:
         assert ("T         float    2       2 " in done.stdout) == (run in paths)
         assert ("IO        simulation, engine chosen by the program: T (0.001)" in done.stdout) == (xml in paths)
         assert done.stderr == ""
+    relative = VARIABLE.replace("<parameter", '<parameter key="mode" value="pw_rel"/><parameter', 1)
+    xml.write_text(config(relative), encoding="utf-8")
+    assert ": T (0.001 pw_rel)\n" in program([*command, xml]).stdout
     xml.write_text(config(VARIABLE.replace('"T"', '"temperature"')), encoding="utf-8")
     done = program([*command, run, xml], check=False)
     assert done.returncode == 1

@@ -206,6 +206,12 @@ def _add_check_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+def _bound_in_words(eb: float | None, mode: str) -> str:
+    if eb is None:
+        return "no bound"
+    return f"{eb!r}{'' if mode in ('', 'abs') else f' {mode}'}"
+
+
 def _check(options: argparse.Namespace) -> int:
     configurations = [path for path in options.paths if path.suffix.lower() in (".xml", ".yaml", ".yml")]
     runs = [path for path in options.paths if path not in configurations]
@@ -219,7 +225,7 @@ def _check(options: argparse.Namespace) -> int:
     if report.plugin:
         print(f"plugin    {report.plugin['path']}, version {report.plugin['version'] or 'unknown'}")
     for io in report.ios:
-        bounds = ", ".join(f"{name} ({'no bound' if eb is None else repr(eb)})" for name, eb in io.variables.items())
+        bounds = ", ".join(f"{name} ({_bound_in_words(eb, io.modes[name])})" for name, eb in io.variables.items())
         print(
             f"IO        {io.name}, engine {io.engine or 'chosen by the program'}: {bounds or 'no variable compressed'}"
         )

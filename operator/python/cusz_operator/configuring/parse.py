@@ -42,12 +42,14 @@ class IO:
         name: as the program passes it to DeclareIO.
         engine: its type; "" if the program chooses.
         variables: compressed by this operator, with the bound of each (None: no valid one).
+        modes: of these bounds, as they are given; "" where none is.
         unbounded: those of them for which none is given, as integers need none, and where this is.
     """
 
     name: str
     engine: str = ""
     variables: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    modes: dict[str, str] = dataclasses.field(default_factory=dict)
     unbounded: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -180,6 +182,7 @@ def _io(element: _Element, operators: dict[str, _Element], result: Configuration
                 bounds = [bound_of(parameters[key]) for key in ("accuracy", "tolerance", "eb") if key in parameters]
                 valid = [bound for bound in bounds if bound is not None]
                 io.variables[name] = min(valid) if len(valid) == len(bounds) > 0 else None
+                io.modes[name] = parameters.get("mode", "")
     _engine(element, io, result)
     return io
 
