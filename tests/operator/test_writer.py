@@ -682,6 +682,23 @@ def test_packing_cannot_change_by_appending(first: str, engine: Any, tmp_path: P
             assert np.abs(step.read("z") - (x + 1j * x)).max() < 2e-3
 
 
+def test_a_variable_that_cannot_be_read_does_not_stop_appending(tmp_path: Path) -> None:
+    """In BP4, as its first array is empty."""
+    adios = adios2.Adios()
+    io = adios.declare_io("plain")
+    io.set_engine("BP4")
+    with adios2.Stream(io, str(tmp_path / "run.bp"), "w") as stream:
+        for n in (0, 3):
+            stream.begin_step()
+            stream.write("x", np.ones(n, np.float32), [n], [0], [n])
+            stream.end_step()
+    y = support.smooth((20, 30), support.F32)
+    with cz.Writer(tmp_path / "run.bp", eb=1e-3, engine="BP4", append=True) as out, out.step():
+        out.put("y", y)
+    with cz.Reader(tmp_path / "run.bp") as run:
+        assert np.abs(run[2].read("y") - y).max() <= 1e-3
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_adios2_wrote_alone_cannot_be_continued_compressed(engine: Any, tmp_path: Path) -> None:
     x = support.smooth((20, 30), support.F32)

@@ -36,9 +36,8 @@ struct Costs {
     std::vector<Occurring> contexts;
     std::array<std::array<std::uint64_t, 64>, n_group_contexts> groups; // by j
 
-    Costs(const Counts& counts) {
+    explicit Costs(const Counts& counts) {
         const Tables& t = tables();
-        std::vector<std::uint32_t> occurring;
         for (std::uint32_t c = 0; c < n_contexts; ++c)
             if (counts.n[c] > 0 && c % n_places < n_ordinary_places)
                 contexts.push_back({c, counts.n[c], t.crossed[ideal_table(counts.n[c], counts.size[c])].data()});

@@ -1,6 +1,7 @@
 // Which table each context has: a preset, which a map may change (format_v2_revision_2.md, sections 7 and 10).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -49,9 +50,6 @@ Model changed_by_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t row
     constexpr std::uint8_t tables_of_changes[] = {14, 24}; // after one that is 0, or is not
     Model model = model_of_preset(axes, preset);
     const Model base = model;
-    const auto limited = [](int value, int first, int last) {
-        return value < first ? first : value > last ? last : value;
-    };
     int before = 0;
     for (std::uint32_t row = 0; row < n_rows; ++row) {
         if ((rows >> row & 1) == 0) continue;
@@ -63,13 +61,13 @@ Model changed_by_map(std::uint32_t axes, std::uint32_t preset, std::uint32_t row
                 const std::uint32_t near = place % 8 > 0 ? context - 1 : context - 8;
                 expected += model.table[near] - base.table[near];
             }
-            expected = limited(expected, first_table(is_ordinary), last_table(is_ordinary));
+            expected = std::clamp(expected, first_table(is_ordinary), last_table(is_ordinary));
             before = change(context, expected, tables_of_changes[before != 0 ? 1 : 0]);
             model.table[context] = static_cast<std::uint8_t>(expected + before);
         }
     }
     for (std::uint32_t c = 0; c < n_group_contexts; ++c) {
-        const int expected = limited(base.group[c] + (c > 0 ? model.group[c - 1] - base.group[c - 1] : 0), 0, 63);
+        const int expected = std::clamp(base.group[c] + (c > 0 ? model.group[c - 1] - base.group[c - 1] : 0), 0, 63);
         before = change(n_contexts + c, expected, tables_of_changes[before != 0 ? 1 : 0]);
         model.group[c] = static_cast<std::uint8_t>(expected + before);
     }

@@ -392,33 +392,40 @@ class Contents:
 
 def stored_by_operator(path: str) -> dict[str, bool]:
     """Whether this package's operator stores an array of a file, of those that it could, at the last step at which the
-    array has values.
+    array has values. Those that ADIOS2 cannot read are left out.
 
     Raises:
-        CuszError: it cannot be read.
+        CuszError: the file cannot be read.
     """
     found = {}
     contents = Contents(path, None, None, None, threads=1, cache_bytes=0)
     try:
         for name, entry in contents.entries().items():
-            if entry.stored != (name,) or entry.type not in {*FLOATS, *INTEGERS}:
+            if entry.stored != (name,) or (entry.type not in FLOATS and entry.type not in INTEGERS):
                 continue
-            for step in sorted(contents.input.steps_of(name), reverse=True):
-                if contents.input.shape(name, step) == ():
-                    break
-                blocks = contents.blocks(name, step)
-                if not len(blocks.filled):
-                    continue
-                number = int(blocks.filled[0])
-                row = blocks.table[number]
-                if blocks.has_table:  # a Writer's, which compresses all floats
-                    found[name] = entry.type in FLOATS or bool(row["archive_bytes"] != row["raw_bytes"])
-                else:
-                    found[name] = contents.archive(name, step, number, DTYPES[entry.type]) is not None
-                break
+            with contextlib.suppress(UnsupportedError):  # in BP4, if its first array is empty
+                is_stored = _is_stored_by_operator(contents, name, entry.type)
+                if is_stored is not None:
+                    found[name] = is_stored
     finally:
         contents.close(None)
     return found
+
+
+def _is_stored_by_operator(contents: Contents, name: str, of_type: str) -> bool | None:
+    """None if it never has values, or is one value."""
+    for step in sorted(contents.input.steps_of(name), reverse=True):
+        if contents.input.shape(name, step) == ():
+            return None
+        blocks = contents.blocks(name, step)
+        if not len(blocks.filled):
+            continue
+        number = int(blocks.filled[0])
+        if not blocks.has_table:
+            return contents.archive(name, step, number, DTYPES[of_type]) is not None
+        row = blocks.table[number]  # of a Writer, which compresses all floats
+        return of_type in FLOATS or bool(row["archive_bytes"] != row["raw_bytes"])
+    return None
 
 
 def _is_block(info: cusz_core.ArchiveInfo, row: Any, dtype: np.dtype[Any]) -> bool:
