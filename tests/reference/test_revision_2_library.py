@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import format_v1_reference as v1
@@ -13,23 +11,13 @@ import format_v2_revision_2 as reference
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from revision_2_tools import INSTRUCTION_SETS, compiled, instruction_sets
 from v2_cases import strewn
 
 import support
 from support import F32, F64, smooth
 
-ROOT = Path(__file__).resolve().parents[2]
-CORE = ROOT / "cusz_core"
 Tool = Callable[[str, bytes], bytes]
-
-
-def compiled(program: Path, options: Sequence[str], *sources: str) -> Path:
-    """A program of tests/core with sources of the library."""
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
-    folders = [f"-I{CORE / 'src'}", f"-I{CORE / 'include'}"]
-    files = [ROOT / "tests" / "core" / f"{program.name}.cpp", *(CORE / "src" / source for source in sources)]
-    subprocess.run([*compiler, "-std=c++20", "-O1", *options, *folders, *files, "-o", program], check=True)
-    return program
 
 
 @pytest.fixture(scope="module")
@@ -148,18 +136,6 @@ def test_damaged_heads_are_refused(number: int, tool: Tool) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # rANS of units
-
-INSTRUCTION_SETS = {
-    "baseline": [],
-    "avx2": ["-mavx2", "-mfma"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
-}
-
-
-def instruction_sets() -> list[str]:
-    """Those that this processor has."""
-    flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
-    return [isa for isa, options in INSTRUCTION_SETS.items() if all(option[2:] in flags for option in options)]
 
 
 @pytest.fixture(scope="module", params=instruction_sets())

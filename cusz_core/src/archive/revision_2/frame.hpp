@@ -50,6 +50,10 @@ inline constexpr std::uint32_t max_log2_lanes = 5, max_lanes = 1u << max_log2_la
 inline constexpr std::uint64_t max_values_of_small_lattices = 4096;
 inline constexpr std::uint32_t tiles_of_unit = 16;
 
+inline constexpr std::uint32_t n_classes = 8;         // of points of a tile, by parity
+inline constexpr std::uint32_t max_group_points = 64; // of a class's groups
+inline constexpr std::uint32_t least_with_flags = 64; // points of a class in a tile: the groups of others have no flags
+
 // Tiles that share a payload: of one lattice, or of all small ones. Tiles are numbered through all lattices, the
 // coarsest first.
 struct Unit {

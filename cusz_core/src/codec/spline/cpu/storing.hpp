@@ -6,27 +6,6 @@
 
 namespace cusz::cpu::CUSZ_ISA {
 
-// n of each, and up to a vector more.
-template <class T>
-void interleave(const T* even, const T* odd, std::uint32_t n, T* line) {
-    using L = Lanes<T>;
-    using Values = typename L::Values;
-    for (std::uint32_t x = 0; x < n; x += L::n) {
-        const auto a = L::template load<Values>(even + x), b = L::template load<Values>(odd + x);
-        L::store(line + 2 * x, L::interleaved_low(a, b));
-        L::store(line + 2 * x + L::n, L::interleaved_high(a, b));
-    }
-}
-
-inline void interleave_marks(const std::uint8_t* even, const std::uint8_t* odd, std::uint32_t n, std::uint8_t* line) {
-    for (std::uint32_t x = 0; x < n; x += lane_room) {
-        const Marks a = load_marks(even + x), b = load_marks(odd + x);
-        store_marks(line + 2 * x, shuffle<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a, b));
-        store_marks(line + 2 * x + lane_room,
-                    shuffle<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a, b));
-    }
-}
-
 // Calls use(x, c, inside) for all lines of the tile along the first axis: the line's first point, its class, and
 // the position of the line in a class's box.
 template <class T, class Use>

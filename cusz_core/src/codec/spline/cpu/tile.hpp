@@ -15,6 +15,7 @@
 #include "archive/tiling.hpp"
 #include "buffer.hpp"
 #include "codec/spline/rans_model.hpp"
+#include "simd/lane_room.hpp"
 
 namespace cusz::cpu {
 
@@ -35,7 +36,6 @@ struct ClassBox {
     }
 };
 
-inline constexpr std::uint32_t lane_room = 16; // rows of a tile begin at multiples of it
 inline constexpr std::size_t vector_room = 64; // bytes, and positions, that a vector may run over the end of memory
 
 // The boxes of the classes of a tile with these edges, and the positions that a class takes up.

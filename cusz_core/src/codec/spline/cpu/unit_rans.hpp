@@ -279,6 +279,14 @@ public:
             good_ = words_ <= end_;
         }
     }
+    // Number j of symbols that are decoded one by one.
+    std::uint8_t symbol(std::uint32_t j, std::uint8_t table) {
+        std::uint8_t symbol = 0;
+        if (!good_) return symbol;
+        LaneStates::decode_one(unit_tables(), table, symbol, states_[j % lanes_], words_);
+        good_ = words_ <= end_;
+        return symbol;
+    }
     // Symbols of these tables. Room for max_lanes more is needed in both.
     void symbols(const std::uint8_t* table, std::uint32_t n, std::uint8_t* symbol) {
         if constexpr (LaneStates::n > 1) {

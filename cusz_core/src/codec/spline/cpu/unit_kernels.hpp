@@ -1,0 +1,79 @@
+// Version 2, revision 2: the stages of tiles and units, compiled once per instruction set (unit_coding.hpp,
+// unit_reading.hpp).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "archive/revision_2/frame.hpp"
+#include "kernels.hpp"
+#include "unit_record.hpp"
+#include "unit_tile.hpp"
+
+namespace cusz::cpu {
+
+// What all tiles of a field share.
+template <class T>
+struct PyramidCoder {
+    const Pyramid& pyramid;
+    std::vector<Quantiser<T>> quantiser; // by lattice
+    revision_2::Curve curve;
+    const T* end; // behind the last of the values that are coded: memory may be read up to there
+
+    bool is_wide() const { return curve >= revision_2::Curve::six_points; }
+    bool adds_codes() const { return curve == revision_2::Curve::six_points_and_codes; }
+};
+
+// Calls use(i, number, j) for the tiles of a unit, numbered j: the lattice, and the tile's number in it.
+template <class Use>
+void for_tiles_of(const Pyramid& pyramid, const revision_2::Unit& unit, const Use& use) {
+    std::size_t i = pyramid.n_coded() - 1;
+    for (std::uint32_t j = 0; j < unit.n_tiles; ++j) {
+        const std::uint64_t tile = unit.first_tile + j;
+        while (tile >= pyramid.lattices[i].first_tile + pyramid.lattices[i].n_tiles) --i;
+        use(i, tile - pyramid.lattices[i].first_tile, j);
+    }
+}
+
+// A thread's memory.
+template <class T>
+struct UnitMemory {
+    TileForms& forms;
+    UnitTile<T>& tile;
+};
+
+// A unit's payload that is read.
+struct UnitToRead {
+    const revision_2::Unit& unit;
+    const std::uint16_t* payload; // with room behind it for a decoder to look at
+    std::uint32_t n;              // units of length
+    std::uint32_t log2_lanes;
+    bool is_first;
+};
+// Units of length that a decoder may look at behind a payload.
+inline constexpr std::size_t unit_margin = 64;
+
+// The map that unit 0 begins with.
+struct MapToRead {
+    std::uint32_t axes, preset, rows;
+};
+
+template <class T>
+struct UnitKernels {
+    // Predicts, quantises and records a tile of lattice i; its values to predict from and magnitudes go to `fine`.
+    // Returns whether some code is not 0, or a value missing.
+    bool (*code)(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
+                 const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const UnitMemory<T>& memory,
+                 UnitRecord& record);
+    // The payload of what was recorded, in `room`. map: of unit 0.
+    UnitPayload (*write)(const UnitRecord& record, const UnitModel& model, std::span<const revision_2::MapSymbol> map,
+                         bool is_first, UnitRoom& room);
+    // Decodes a unit to `arrays` and `destination`. model: gets what the map says, if there is one. wanted: by tile; of
+    // others the values are not worked out. Throws CORRUPT.
+    void (*read)(const PyramidCoder<T>& coder, const UnitToRead& unit, const LatticeArrays<T>* arrays,
+                 const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
+                 std::vector<Patch>& patches);
+};
+
+} // namespace cusz::cpu

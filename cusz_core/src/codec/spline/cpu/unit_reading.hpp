@@ -1,0 +1,260 @@
+// Version 2, revision 2: takes the tiles of a unit from its payload to values. Contexts do not depend on values, so all
+// symbols of a tile are decoded first.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "errors.hpp"
+#include "unit_contexts.hpp"
+#include "unit_rans.hpp"
+#include "unit_record.hpp"
+#include "unit_storing.hpp"
+
+namespace cusz::cpu::CUSZ_ISA {
+
+[[noreturn]] inline void corrupt_unit(const char* what) { fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", what); }
+
+// Extra bits, which lie at the end of a unit, the last unit of length first.
+class ExtraBitsBackwards {
+public:
+    ExtraBitsBackwards() = default;
+    ExtraBitsBackwards(const std::uint16_t* begin, const std::uint16_t* end)
+        : end_(end), n_(static_cast<std::size_t>(end - begin)) {}
+    std::uint64_t take(std::uint32_t bits) { // at most 32
+        const std::size_t first = at_ / 16;
+        std::uint64_t here = 0;
+        for (std::size_t j = 0; j < 3; ++j)
+            if (first + j < n_) here |= std::uint64_t{*(end_ - 1 - (first + j))} << 16 * j;
+        here >>= at_ % 16;
+        at_ += bits;
+        if (at_ > 16 * n_) corrupt_unit("extra bits that end too early");
+        return here & ((std::uint64_t{1} << bits) - 1);
+    }
+    // Whether they begin there.
+    bool is_finished(const std::uint16_t* begin) const {
+        const std::size_t used = (at_ + 15) / 16;
+        return static_cast<std::size_t>(end_ - begin) == used && (at_ % 16 == 0 || *begin >> at_ % 16 == 0);
+    }
+
+private:
+    const std::uint16_t* end_ = nullptr;
+    std::size_t n_ = 0, at_ = 0;
+};
+
+struct UnitReading {
+    UnitDecoder decoder;
+    ExtraBitsBackwards extra;
+    const UnitModel& model;
+
+    bool is_finished() const { return decoder.is_finished() && extra.is_finished(decoder.words()); }
+};
+
+// Replaces symbols of a group that are no codes by themselves, and lists their values.
+template <class T>
+[[gnu::noinline]] void read_others(UnitTile<T>& tile, std::uint32_t phase, const TileForm::Group& group,
+                                   typename Traits<T>::Bits special, std::uint8_t* symbol, ExtraBitsBackwards& extra) {
+    using Bits = typename Traits<T>::Bits;
+    const TileForm::Run* run = tile.form->runs[phase - 1].data() + group.first_run;
+    auto& others = tile.others[phase - 1];
+    for (std::uint32_t r = 0; r < group.n_runs; ++r, ++run)
+        for (std::uint32_t x = 0; x < run->n; ++x, ++symbol) {
+            if (*symbol < revision_2::first_bucket) continue;
+            auto& other = others.emplace_back();
+            other = {run->value + x, run->byte + x, 0, special};
+            if (*symbol == revision_2::special) {
+                tile.has_missing = true;
+            } else if (*symbol == revision_2::verbatim) {
+                tile.has_missing = true;
+                std::uint64_t bits = extra.take(32);
+                if constexpr (sizeof(T) == 8) bits |= extra.take(32) << 32;
+                other.bits = static_cast<Bits>(bits);
+                if (other.bits == special) corrupt_unit("a special value that is stored verbatim");
+            } else {
+                const auto [first, bits] = revision_2::meaning_of(*symbol);
+                const auto taken = static_cast<std::int32_t>(extra.take(bits));
+                constexpr std::int32_t sign = 1 << (revision_2::escape_bits - 1);
+                other.code = *symbol == revision_2::escape ? (taken ^ sign) - sign : first + taken;
+                if (std::abs(other.code) > revision_2::max_code) corrupt_unit("a code beyond the limit");
+                *symbol = static_cast<std::uint8_t>(std::clamp(other.code, -64, 64) +
+                                                    static_cast<std::int32_t>(revision_2::zero_symbol));
+            }
+        }
+}
+
+// Decodes the codes of a phase.
+template <class T>
+void read_phase(UnitTile<T>& tile, std::uint32_t phase, std::uint32_t row, typename Traits<T>::Bits special,
+                UnitReading& reading) {
+    using L = ByteLanes;
+    const TileForm& form = *tile.form;
+    for_classes_of(form, phase, [&](std::uint32_t c) { find_contexts(tile, c); });
+    gather_phase(form, phase, tile.context, tile.context_in_order);
+    std::uint32_t n_flags = 0;
+    for (const TileForm::Group& group : form.groups[phase - 1])
+        if (group.has_flag)
+            tile.flag_context[n_flags++] =
+                reading.model.flag_table[group_contexts_of_unit
+                                             .of_sum[sum_of_weights(tile.context_in_order + group.first, group.n)]];
+    reading.decoder.flags(tile.flag_context, n_flags, tile.flag);
+    if (!reading.decoder.good()) corrupt_unit("codewords that end early");
+    const std::uint8_t* const table_of = reading.model.table_of[row].data();
+    std::uint32_t n = 0, next_flag = 0;
+    for (const TileForm::Group& group : form.groups[phase - 1]) {
+        if (group.has_flag && tile.flag[next_flag++] == 0) continue;
+        for (std::uint32_t x = 0; x < max_group_points; x += L::n)
+            L::store(tile.table_in_order + n + x,
+                     L::look_up_128(table_of, L::load(tile.context_in_order + group.first + x)));
+        n += group.n;
+    }
+    if (n == 0) return;
+    reading.decoder.symbols(tile.table_in_order, n, tile.symbol_in_order);
+    if (!reading.decoder.good()) corrupt_unit("codewords that end early");
+    std::uint8_t* symbol = tile.symbol_in_order;
+    next_flag = 0;
+    for (const TileForm::Group& group : form.groups[phase - 1]) {
+        if (group.has_flag && tile.flag[next_flag++] == 0) continue;
+        std::uint64_t large = 0;
+        for (std::uint32_t x = 0; x < max_group_points; x += L::n) {
+            const auto v = L::load(symbol + x);
+            large |= L::highest_bits(v | (v + v)) << x;
+        }
+        if ((large & ~std::uint64_t{0} >> (max_group_points - group.n)) != 0)
+            read_others(tile, phase, group, special, symbol, reading.extra);
+        const TileForm::Run* run = form.runs[phase - 1].data() + group.first_run;
+        for (std::uint32_t r = 0; r < group.n_runs; ++r, ++run) {
+            scatter_run(*run, symbol, tile.direct);
+            symbol += run->n;
+        }
+    }
+    for_classes_of(form, phase, [&](std::uint32_t c) { find_magnitudes(tile, c); });
+}
+
+// Adds the codes of class c to its predictions.
+template <class T>
+[[gnu::noinline]] void add_codes_of(const UnitTile<T>& tile, const Quantiser<T>& q, std::uint32_t c) {
+    using L = Lanes<T>;
+    using Values = typename L::Values;
+    const ClassRows& rows = tile.form->rows[c];
+    const std::uint8_t* const direct = tile.of_class(tile.direct, c);
+    const std::uint32_t n = rows.n[0];
+    for_rows(rows.n, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        T* const value = tile.value + rows.at(y, z, w);
+        const std::uint8_t* const symbol = direct + tile.form->byte_at(y, z, w);
+        for (std::uint32_t x = 0; x < n; x += L::n) {
+            const auto code = widened_bytes<T>(symbol + x) - static_cast<std::int32_t>(revision_2::zero_symbol);
+            const auto p = L::template load<Values>(value + x);
+            Values sum = p + __builtin_convertvector(code, Values) * q.step;
+            const std::uint32_t left = n - x;
+            if (left < L::n) sum = L::counted() < static_cast<typename L::Int>(left) ? sum : p;
+            L::store(value + x, sum);
+        }
+    });
+}
+
+// Where in the field, by its axes, a point of a tile of lattice i is, by its byte.
+template <class T>
+Extents point_of(const Pyramid& pyramid, std::size_t i, const UnitTile<T>& tile, std::uint32_t byte) {
+    const TileForm& form = *tile.form;
+    const Lattice& lattice = pyramid.lattices[i];
+    const auto c = static_cast<std::uint32_t>(byte / form.n_bytes);
+    std::size_t rest = byte % form.n_bytes - form.first_byte;
+    Extents at{};
+    for (std::size_t a = 4; a-- > 0; rest %= form.byte_step[a]) {
+        const std::uint64_t h = rest / form.byte_step[a];
+        const std::uint64_t x = a < form.n_active ? 2 * h + (c >> a & 1) : h;
+        at[lattice.axis[a]] = (tile.place.origin[a] + x) * pyramid.scale(i, lattice.axis[a]);
+    }
+    return at;
+}
+
+// The values of a tile of lattice i from its codes.
+template <class T>
+void find_values(const PyramidCoder<T>& coder, std::size_t i, UnitTile<T>& tile, std::vector<Patch>& patches) {
+    const Lattice& lattice = coder.pyramid.lattices[i];
+    const Quantiser<T>& q = coder.quantiser[i];
+    for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase) {
+        for_classes_of(*tile.form, phase, [&](std::uint32_t c) { predict(coder, lattice, tile, c); });
+        auto& others = tile.others[phase - 1];
+        std::vector<T>& results = tile.results;
+        results.clear();
+        for (const auto& other : others) {
+            const T p = tile.value[other.value];
+            const std::uint8_t symbol = tile.direct[other.byte];
+            T result = p; // of special values, and those that are not finite
+            if (symbol == revision_2::verbatim) {
+                const T value = std::bit_cast<T>(other.bits);
+                if (std::abs(value) <= std::numeric_limits<T>::max())
+                    result = value;
+                else
+                    patches.push_back({point_of(coder.pyramid, i, tile, other.byte), other.bits});
+            } else if (symbol != revision_2::special) {
+                result = p + static_cast<T>(other.code) * q.step;
+            }
+            results.push_back(result);
+        }
+        for_classes_of(*tile.form, phase, [&](std::uint32_t c) { add_codes_of(tile, q, c); });
+        for (std::size_t j = 0; j < others.size(); ++j) tile.value[others[j].value] = results[j];
+        if (phase < lattice.n_active)
+            for_classes_of(*tile.form, phase, [&](std::uint32_t c) { continue_class(lattice, tile, tile.value, c); });
+    }
+}
+
+// Decodes a tile of lattice i, to `fine` or `destination`. reading: of its unit; none if every code is 0.
+template <class T>
+void read_unit_tile(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const LatticeArrays<T>& coarse,
+                    const LatticeArrays<T>& fine, const Destination<T>& destination, const UnitMemory<T>& memory,
+                    UnitReading* reading, std::vector<Patch>& patches) {
+    auto& [forms, tile] = memory;
+    const Lattice& lattice = coder.pyramid.lattices[i];
+    const Quantiser<T>& q = coder.quantiser[i];
+    tile.begin(forms, lattice, number, coder.is_wide(), true, coder.adds_codes());
+    load_class_0(lattice, coarse, tile);
+    if (reading != nullptr) {
+        find_roughness(lattice, tile, q.inv);
+        prepare_contexts(lattice, tile);
+        for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase)
+            read_phase(tile, phase, revision_2::row_of(i, phase), q.special, *reading);
+    }
+    find_values(coder, i, tile, patches);
+    if (fine.value != nullptr)
+        store_unit_tile(lattice, tile, fine);
+    else
+        put_out_tile(tile, q.special, destination);
+}
+
+template <class T>
+void read_unit(const PyramidCoder<T>& coder, const UnitToRead& given, const LatticeArrays<T>* arrays,
+               const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
+               std::vector<Patch>& patches) {
+    const auto& [unit, payload, n, log2_lanes, is_first] = given;
+    std::uint32_t live = 0, header = 0;
+    if (n > 0 && is_first) live = ~0u;
+    if (n > 0 && !is_first) {
+        live = payload[0];
+        header = 1;
+        if (live == 0 || live >> unit.n_tiles != 0) corrupt_unit("illegal bits of live tiles");
+    }
+    UnitReading reading{n > 0 ? UnitDecoder(payload + header, n - header, 1u << log2_lanes) : UnitDecoder(), {}, model};
+    if (n > 0) {
+        if (!reading.decoder.good()) corrupt_unit("a unit without states");
+        reading.extra = ExtraBitsBackwards(reading.decoder.words(), payload + n);
+    }
+    if (map != nullptr) {
+        if (n == 0) corrupt_unit("a map that is not there");
+        std::uint32_t number = 0;
+        model.set(revision_2::read_map(map->axes, map->preset, map->rows, [&](std::uint8_t table) {
+            return std::uint32_t{reading.decoder.symbol(number++, table)};
+        }));
+        if (!reading.decoder.good()) corrupt_unit("codewords that end early");
+    }
+    for_tiles_of(coder.pyramid, unit, [&](std::size_t i, std::uint64_t tile, std::uint32_t j) {
+        const bool is_live = is_first ? live != 0 : (live >> j & 1) != 0;
+        read_unit_tile(coder, i, tile, arrays[i + 1], arrays[i], destination, memory, is_live ? &reading : nullptr,
+                       patches);
+    });
+    if (n > 0 && !reading.is_finished()) corrupt_unit("codewords that do not end where the unit does");
+}
+
+} // namespace cusz::cpu::CUSZ_ISA

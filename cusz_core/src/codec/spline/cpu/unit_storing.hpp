@@ -1,0 +1,109 @@
+// Version 2, revision 2: puts a tile's values to predict from into its lattice's arrays, and decoded values into the
+// field: classes that are odd and even along the first axis become lines again.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "unit_prediction.hpp"
+
+namespace cusz::cpu::CUSZ_ISA {
+
+// A line of a tile along the first axis: where its values and their bytes are, of even and of odd points.
+struct TileLine {
+    std::uint32_t c; // of the even ones
+    std::size_t even, odd, byte;
+};
+template <class T>
+[[gnu::always_inline]] inline TileLine line_of(const UnitTile<T>& tile, std::uint32_t y, std::uint32_t z,
+                                               std::uint32_t w) {
+    const TileForm& form = *tile.form;
+    std::array<std::uint32_t, 4> h{0, y, z, w};
+    std::uint32_t c = 0;
+    for (std::uint32_t a = 1; a < form.n_active; ++a) {
+        c |= (h[a] & 1) << a;
+        h[a] /= 2;
+    }
+    return {c, form.rows[c].at(h[1], h[2], h[3]), form.rows[c | 1].at(h[1], h[2], h[3]),
+            form.byte_at(h[1], h[2], h[3])};
+}
+
+template <class T>
+void store_unit_tile(const Lattice& lattice, const UnitTile<T>& tile, const LatticeArrays<T>& fine) {
+    const TileForm& form = *tile.form;
+    const std::uint32_t n = form.edge[0], n_even = (n + 1) / 2;
+    const auto step = static_cast<std::size_t>(lattice.stride[0]);
+    T values[max_tile_values + 2 * lane_room];
+    std::uint8_t magnitudes[max_tile_values + 2 * lane_room], marks[max_tile_values / 2 + lane_room];
+    std::fill_n(marks, n_even, std::uint8_t{0});
+    for_rows(form.edge, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
+        const TileLine line = line_of(tile, y, z, w);
+        const std::array<std::uint64_t, 4> x{0, y, z, w};
+        std::size_t to = 0 - fine.before;
+        for (std::size_t a = 0; a < 4; ++a)
+            to += static_cast<std::size_t>((tile.place.origin[a] + x[a]) * lattice.stride[a]);
+        const std::uint8_t* even = tile.of_class(tile.magnitude, line.c) + line.byte;
+        if (line.c == 0) { // whose points have no magnitudes here
+            if (tile.has_missing_around)
+                for (std::uint32_t p = 0; p < n_even; ++p) {
+                    const std::uint8_t m = tile.coarse[line.byte + p];
+                    marks[p] = is_missing(m) ? m : std::uint8_t{0};
+                }
+            even = marks;
+        }
+        interleave(tile.value + line.even, tile.value + line.odd, n_even, values);
+        interleave_marks(even, tile.of_class(tile.magnitude, line.c | 1) + line.byte, n_even, magnitudes);
+        if (step == 1) {
+            std::memcpy(fine.value + to, values, n * sizeof(T));
+            std::memcpy(fine.magnitude + to, magnitudes, n);
+        } else {
+            for (std::uint32_t p = 0; p < n; ++p) fine.value[to + p * step] = values[p];
+            for (std::uint32_t p = 0; p < n; ++p) fine.magnitude[to + p * step] = magnitudes[p];
+        }
+    });
+}
+
+// Puts a tile of lattice 0 to where it is wanted.
+template <class T>
+void put_out_tile(const UnitTile<T>& tile, typename Traits<T>::Bits special, const Destination<T>& to) {
+    const TileForm& form = *tile.form;
+    std::array<std::uint32_t, 4> first{}, end{}; // of the tile's points that are wanted
+    for (std::size_t a = 0; a < 4; ++a) {
+        const std::uint64_t origin = tile.place.origin[a], wanted = to.start[a] + to.count[a];
+        if (to.start[a] >= origin + form.edge[a] || wanted <= origin) return;
+        first[a] = static_cast<std::uint32_t>(std::max(origin, to.start[a]) - origin);
+        end[a] = static_cast<std::uint32_t>(std::min(origin + form.edge[a], wanted) - origin);
+    }
+    using L = Lanes<T>;
+    const std::uint32_t n_even = (form.edge[0] + 1) / 2;
+    const bool in_place = to.stride[0] == 1 && end[0] - first[0] == 2 * n_even && n_even % L::n == 0;
+    T own_line[max_tile_values + 2 * lane_room];
+    std::uint8_t marks[max_tile_values + 2 * lane_room];
+    for (std::uint32_t w = first[3]; w < end[3]; ++w)
+        for (std::uint32_t z = first[2]; z < end[2]; ++z)
+            for (std::uint32_t y = first[1]; y < end[1]; ++y) {
+                const std::array<std::uint32_t, 4> x{first[0], y, z, w};
+                T* target = to.field;
+                for (std::size_t a = 0; a < 4; ++a)
+                    target += (tile.place.origin[a] + x[a] - to.start[a]) * to.stride[a];
+                T* const line = in_place ? target : own_line;
+                const TileLine of = line_of(tile, y, z, w);
+                interleave(tile.value + of.even, tile.value + of.odd, n_even, line);
+                if (tile.has_missing || (of.c == 0 && tile.has_missing_around)) {
+                    const std::uint8_t* const even =
+                        of.c == 0 ? tile.coarse + of.byte : tile.of_class(tile.magnitude, of.c) + of.byte;
+                    interleave_marks(even, tile.of_class(tile.magnitude, of.c | 1) + of.byte, n_even, marks);
+                    for (std::uint32_t i = 0; i < 2 * n_even; ++i)
+                        if (marks[i] == special_mark) line[i] = std::bit_cast<T>(special);
+                }
+                if (in_place) continue;
+                const T* const from = line + first[0];
+                const std::uint32_t n = end[0] - first[0];
+                if (to.stride[0] == 1)
+                    std::memcpy(target, from, n * sizeof(T));
+                else
+                    for (std::uint32_t i = 0; i < n; ++i) target[i * to.stride[0]] = from[i];
+            }
+}
+
+} // namespace cusz::cpu::CUSZ_ISA

@@ -1,0 +1,153 @@
+// Version 2, revision 2: a tile of a lattice on its way between values and symbols (section 2). All classes have their
+// values in rows of their own, with room for what lies around them, and their bytes (symbols, magnitudes, contexts) in
+// arrays that are alike for all classes: between neighbouring rows lies what is beyond the tile, so that a neighbour is
+// a fixed distance away, and a class can be worked through in one go.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "archive/pyramid.hpp"
+#include "archive/quantiser.hpp"
+#include "archive/revision_2/frame.hpp"
+#include "archive/tiling.hpp"
+#include "buffer.hpp"
+#include "simd/lane_room.hpp"
+
+namespace cusz::cpu {
+
+inline constexpr std::uint64_t prefetched_ahead = 1; // tiles
+using revision_2::least_with_flags;
+using revision_2::max_group_points;
+using revision_2::n_classes;
+inline constexpr std::size_t byte_room = 64;       // before and behind arrays of bytes, for vectors
+inline constexpr std::uint8_t special_mark = 255;  // in place of the magnitude of a special value
+inline constexpr std::uint8_t verbatim_mark = 254; // and of one that is stored as it is
+constexpr bool is_missing(std::uint8_t magnitude) { return magnitude > 127; }
+
+// A class's values, by half coordinates, of which there are `before` and `behind` around those of the tile.
+struct ClassRows {
+    std::array<std::uint32_t, 4> n{}, before{}, behind{};
+    std::array<std::size_t, 4> stride{}; // of rows: a multiple of lane_room that has room for what is around them, too
+    std::size_t first = 0;               // where the class's first point is, a multiple of lane_room
+    std::size_t begin = 0, end = 0;      // of the class's memory
+    std::uint32_t points() const { return n[0] * n[1] * n[2] * n[3]; }
+    std::size_t at(std::uint32_t y, std::uint32_t z, std::uint32_t w) const { // the row's first point
+        return first + y * stride[1] + z * stride[2] + w * stride[3];
+    }
+};
+
+// What tiles of the same edges have in common.
+struct TileForm {
+    TileForm(std::uint32_t active_axes, const std::array<std::uint32_t, 4>& tile_edge, bool is_wide);
+
+    std::uint32_t n_active;
+    std::array<std::uint32_t, 4> edge;
+    bool wide; // room for curves of six points
+    std::array<ClassRows, n_classes> rows;
+    std::size_t n_values = 0; // of all classes
+
+    // Bytes of a class: one of half coordinates h is at first_byte + h * byte_step.
+    std::array<std::size_t, 4> byte_step{};
+    std::size_t first_byte = 0, end_byte = 0; // end: behind the last point
+    std::size_t n_bytes = 0;                  // of a class
+    std::size_t byte_at(std::uint32_t y, std::uint32_t z, std::uint32_t w) const {
+        return first_byte + y * byte_step[1] + z * byte_step[2] + w * byte_step[3];
+    }
+
+    // Coding order, by phase, less 1: rows of groups, one after the other.
+    struct Run {
+        std::uint32_t byte;  // of its first point, counted through all classes
+        std::uint32_t value; // of its first point
+        std::uint32_t n;
+    };
+    struct Group {
+        std::uint32_t first, n; // points, numbered through the phase
+        std::uint32_t first_run, n_runs;
+        bool has_flag;
+    };
+    std::array<std::vector<Run>, 3> runs;
+    std::array<std::vector<Group>, 3> groups;
+    std::array<std::uint32_t, 3> n_points{}, n_flags{};
+};
+
+// A few forms, kept.
+class TileForms {
+public:
+    const TileForm& of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge, bool wide);
+    std::size_t bytes() const;
+
+private:
+    std::vector<std::unique_ptr<const TileForm>> forms_;
+    std::size_t next_ = 0; // to be replaced
+};
+
+template <class T>
+struct UnitTile {
+    using Bits = typename Traits<T>::Bits;
+
+    const TileForm* form = nullptr;
+    LatticeTile place{};
+    // How much further on in the field, and in the coarser lattice, a tile lies whose values are to be brought nearer.
+    std::ptrdiff_t later = 0, later_coarse = 0;
+
+    T* value = nullptr;   // to predict from
+    T* without = nullptr; // predictions without codes: the curve of six points and codes
+    // Bytes, by class.
+    std::uint8_t* direct =
+        nullptr; // of a code from -32 to 31 its symbol; limited code + zero_symbol; or that of a missing value
+    std::uint8_t* magnitude = nullptr; // or a mark
+    std::uint8_t* context = nullptr;   // place in its row
+    // Bytes as a class has them.
+    std::uint8_t* coarse = nullptr; // magnitudes of class 0, as the coarser lattice has them, and around
+    std::uint8_t* around = nullptr; // sums of them, over three points along each active axis
+    std::uint8_t *coarse_missing = nullptr, *around_missing = nullptr; // all ones: missing, or some are
+    std::uint8_t* gone = nullptr;                                      // all ones: missing, or beyond the lattice
+    std::array<std::uint8_t*, 3> roughness{};
+    std::int32_t* code = nullptr; // by byte: of codes that are no symbols themselves; of verbatim values, their number
+
+    bool has_coarse_magnitudes = false, has_missing_around = false; // in the coarser lattice, here and around
+    bool has_missing = false, has_large = false;                    // among codes
+    std::vector<Bits> verbatim;
+    // Values that are decoded otherwise than from a code in a byte, in coding order; by phase, less 1.
+    struct Other {
+        std::uint32_t value, byte; // where
+        std::int32_t code;         // of a value that is coded
+        Bits bits;                 // of one that is missing
+    };
+    std::array<std::vector<Other>, 3> others;
+    std::vector<T> results; // of the others of a phase
+
+    // Rows in coding order.
+    std::uint8_t context_in_order[max_tile_values + byte_room], direct_in_order[max_tile_values + byte_room];
+    std::uint8_t table_in_order[max_tile_values + byte_room], symbol_in_order[max_tile_values + byte_room];
+    std::uint8_t flag_context[max_tile_values], flag[max_tile_values];
+
+    std::uint8_t* of_class(std::uint8_t* bytes, std::uint32_t c) const { return bytes + c * form->n_bytes; }
+    std::uint32_t classes() const { return 1u << form->n_active; }
+
+    // A tile of a lattice. clear: codes are 0, as long as nothing else is written. two_predictions: there is room for
+    // `without`.
+    void begin(TileForms& forms, const Lattice& lattice, std::uint64_t number, bool wide, bool clear,
+               bool two_predictions);
+    std::size_t bytes() const {
+        return values_.bytes() + bytes_.bytes() + codes_.bytes() + verbatim.capacity() * sizeof(Bits) +
+               (others[0].capacity() + others[1].capacity() + others[2].capacity()) * sizeof(Other);
+    }
+
+private:
+    Buffer values_, bytes_, codes_;
+    // Of the form for which memory was made.
+    std::uint32_t last_active_ = 0;
+    std::array<std::uint32_t, 4> last_edge_{};
+    bool last_wide_ = false, last_two_ = false;
+};
+
+extern template struct UnitTile<float>;
+extern template struct UnitTile<double>;
+
+} // namespace cusz::cpu
