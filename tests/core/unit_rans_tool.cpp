@@ -31,7 +31,7 @@ bool decodes_to(const std::vector<Run>& runs, const std::vector<std::uint16_t>& 
         if (run.is_flags)
             decoder.flags(run.table.data(), run.n, symbol.data());
         else
-            decoder.symbols(run.table.data(), run.n, symbol.data());
+            decoder.symbols({run.table.data(), run.n, symbol.data()});
         if (!decoder.good() || !std::equal(symbol.begin(), symbol.begin() + run.n, run.symbol.begin())) return false;
     }
     return decoder.is_finished() && decoder.words() == padded.data() + words.size();

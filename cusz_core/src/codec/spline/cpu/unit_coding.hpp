@@ -183,25 +183,25 @@ void quantise_class_of(const Lattice& lattice, const Quantiser<T>& q, const T* f
     quantise_rows_of<0>(from, q, end, tile, c);
 }
 
-// Symbols of a group's values that have none of their own yet, in coding order, and what their extra bits are made of.
+// Symbols of a group's values that have none of their own yet, those with a bit in `large`, in coding order; and what
+// their extra bits are made of.
 template <class T>
 [[gnu::noinline]] void list_large(const UnitTile<T>& tile, const TileForm::Group& group, std::uint32_t phase,
-                                  std::uint8_t* symbol, UnitRecord& record) {
-    const TileForm::Run* run = tile.form->runs[phase - 1].data() + group.first_run;
-    for (std::uint32_t r = 0; r < group.n_runs; ++r, ++run)
-        for (std::uint32_t x = 0; x < run->n; ++x, ++symbol) {
-            if (*symbol < revision_2::first_bucket) continue;
-            const std::int32_t code = tile.code[run->byte + x];
-            if (*symbol == revision_2::special) {
-                ++record.n_special;
-            } else if (*symbol == revision_2::verbatim) {
-                ++record.n_verbatim;
-                record.extra.push_back(tile.verbatim[static_cast<std::size_t>(code)]);
-            } else {
-                *symbol = static_cast<std::uint8_t>(revision_2::symbol_of(code));
-                record.extra.push_back(static_cast<std::uint64_t>(std::int64_t{code}));
-            }
+                                  std::uint64_t large, std::uint8_t* symbol, UnitRecord& record) {
+    const PointsOfGroup points(*tile.form, phase, group);
+    for (; large != 0; large &= large - 1) {
+        const auto j = static_cast<std::uint32_t>(std::countr_zero(large));
+        const std::int32_t code = tile.code[points.byte(j)];
+        if (symbol[j] == revision_2::special) {
+            ++record.n_special;
+        } else if (symbol[j] == revision_2::verbatim) {
+            ++record.n_verbatim;
+            record.extra.push_back(tile.verbatim[static_cast<std::size_t>(code)]);
+        } else {
+            symbol[j] = static_cast<std::uint8_t>(revision_2::symbol_of(code));
+            record.extra.push_back(static_cast<std::uint64_t>(std::int64_t{code}));
         }
+    }
 }
 
 // Records a phase, of which contexts and codes are known. Returns whether a code is not 0, or a value missing.
@@ -209,8 +209,8 @@ template <class T>
 bool record_phase(UnitTile<T>& tile, std::uint32_t phase, std::uint32_t row, UnitRecord& record) {
     using L = ByteLanes;
     const TileForm& form = *tile.form;
-    gather_phase(form, phase, tile.context, tile.context_in_order);
-    gather_phase(form, phase, tile.direct, tile.direct_in_order);
+    copy_phase<true>(form, phase, tile.context, tile.context_in_order);
+    copy_phase<true>(form, phase, tile.direct, tile.direct_in_order);
     const auto [flags, values] = record.begin_phase(row, form.n_flags[phase - 1], form.n_points[phase - 1]);
     std::uint8_t *flag_context = record.context.data() + flags, *flag = record.symbol.data() + flags,
                  *context = record.context.data() + values, *symbol = record.symbol.data() + values;
@@ -236,7 +236,7 @@ bool record_phase(UnitTile<T>& tile, std::uint32_t phase, std::uint32_t row, Uni
             L::store(context + x, L::load(places + x));
             L::store(symbol + x, L::load(direct + x));
         }
-        if ((large & all) != 0) list_large(tile, group, phase, symbol, record);
+        if ((large & all) != 0) list_large(tile, group, phase, large & all, symbol, record);
         context += group.n;
         symbol += group.n;
     }
@@ -249,10 +249,10 @@ template <class T>
 bool code_unit_tile(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const T* field,
                     const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const UnitMemory<T>& memory,
                     UnitRecord& record) {
-    auto& [forms, tile] = memory;
+    UnitTile<T>& tile = memory.tiles[0];
     const Lattice& lattice = coder.pyramid.lattices[i];
     const Quantiser<T>& q = coder.quantiser[i];
-    tile.begin(forms, lattice, number, coder.is_wide(), false, coder.adds_codes());
+    tile.begin(memory.forms, lattice, number, coder.is_wide(), false, coder.adds_codes());
     load_class_0(lattice, coarse, tile);
     find_roughness(lattice, tile, q.inv);
     prepare_contexts(lattice, tile);
@@ -349,10 +349,12 @@ UnitPayload write_unit(const UnitRecord& record, const UnitModel& model, std::sp
             typedef std::uint16_t Entries __attribute__((vector_size(2 * L::n)));
             const auto entries = __builtin_convertvector(table, Entries) << 8 | __builtin_convertvector(of, Entries);
             std::memcpy(to + x, &entries, sizeof entries);
-            const std::uint32_t n = std::min(run.n - x, static_cast<std::uint32_t>(L::n));
-            if (L::any(reinterpret_cast<Bytes>(size > L::look_up_128(reach, place)), n)) [[unlikely]]
-                for (std::uint32_t j = x; j < x + n; ++j)
-                    to[j] = entry_of<value_bits>(table_of[context[j]], symbol[j], next, extra);
+            std::uint64_t others = L::highest_bits(reinterpret_cast<Bytes>(size > L::look_up_128(reach, place)));
+            if (run.n - x < L::n) others &= (std::uint64_t{1} << (run.n - x)) - 1;
+            for (; others != 0; others &= others - 1) {
+                const std::uint32_t j = x + static_cast<std::uint32_t>(std::countr_zero(others));
+                to[j] = entry_of<value_bits>(table_of[context[j]], symbol[j], next, extra);
+            }
         }
     }
     extra.finish();

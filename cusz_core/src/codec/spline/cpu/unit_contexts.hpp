@@ -119,17 +119,19 @@ void prepare_contexts(const Lattice& lattice, UnitTile<T>& tile) {
 }
 
 // Finds the contexts of class c. Arrays that are looked at are listed first, each from where the class's bytes begin.
-template <bool with_missing, class T>
+template <std::uint32_t n_odd, bool with_missing, class T>
 [[gnu::noinline]] void find_contexts_of(const UnitTile<T>& tile, std::uint32_t c) {
     using L = ByteLanes;
     using Bytes = typename L::Bytes;
     const TileForm& form = *tile.form;
-    std::uint32_t odd[3] = {}, n_odd = 0;
-    for (std::uint32_t a = 0; a < form.n_active; ++a)
-        if ((c >> a & 1) != 0) odd[n_odd++] = a;
+    std::uint32_t odd[n_odd];
+    for (std::uint32_t a = 0, o = 0; a < form.n_active; ++a)
+        if ((c >> a & 1) != 0) odd[o++] = a;
 
-    const std::uint8_t *corner[8] = {}, *gone[8] = {}, *touching[18] = {}, *rough[12] = {};
-    const std::uint8_t *before[3] = {}, *behind[3] = {}, *before_size[3] = {}, *behind_size[3] = {};
+    constexpr std::uint32_t all_corners = 1u << n_odd, all_touching = n_odd == 1 ? 0 : n_odd == 2 ? 4 : 18;
+    const std::uint8_t *corner[all_corners], *gone[all_corners], *rough[n_odd * all_corners / 2];
+    const std::uint8_t* touching[all_touching + 1];
+    const std::uint8_t *before[n_odd], *behind[n_odd], *before_size[n_odd], *behind_size[n_odd];
     std::uint32_t n_corners = 0, n_touching = 0, n_rough = 0;
     for (std::uint32_t steps = 0; steps < 1u << n_odd; ++steps) {
         std::size_t away = 0;
@@ -163,6 +165,7 @@ template <bool with_missing, class T>
     const std::uint8_t *const around = tile.around - to_center, *const around_missing = tile.around_missing - to_center;
     std::uint8_t* const context = tile.of_class(tile.context, c);
 
+    const bool has_coarse_magnitudes = tile.has_coarse_magnitudes, has_missing_around = tile.has_missing_around;
     for (std::size_t at = form.first_byte; at < form.end_byte; at += L::n) {
         Bytes sum{}, some{}, all{};
         const auto add = [&](const std::uint8_t* from) {
@@ -173,25 +176,25 @@ template <bool with_missing, class T>
             }
             sum = L::add_saturated(sum, v);
         };
-        if (tile.has_coarse_magnitudes) {
+        if (has_coarse_magnitudes) {
             sum = L::load(around + at);
-            for (std::uint32_t i = 0; i < n_corners; ++i) add(corner[i]);
+            for (std::uint32_t i = 0; i < all_corners; ++i) add(corner[i]);
         }
-        for (std::uint32_t i = 0; i < n_touching; ++i) add(touching[i]);
+        for (std::uint32_t i = 0; i < all_touching; ++i) add(touching[i]);
         if constexpr (with_missing) {
             some = marks_among(some);
-            if (tile.has_missing_around) {
+            if (has_missing_around) {
                 some |= L::load(around_missing + at);
                 all = ~Bytes{};
-                for (std::uint32_t i = 0; i < n_corners; ++i) all &= L::load(gone[i] + at);
+                for (std::uint32_t i = 0; i < all_corners; ++i) all &= L::load(gone[i] + at);
             }
         }
         Bytes rougher = L::load(rough[0] + at);
-        for (std::uint32_t i = 1; i < n_rough; ++i) {
+        for (std::uint32_t i = 1; i < n_odd * all_corners / 2; ++i) {
             const auto v = L::load(rough[i] + at);
             rougher = v > rougher ? v : rougher;
         }
-        if (n_odd > 1) {
+        if constexpr (n_odd > 1) {
             constexpr auto two_zeros = static_cast<std::uint8_t>(2 * revision_2::zero_symbol);
             SignedBytes least{}, most{};
             Bytes largest{};
@@ -221,10 +224,17 @@ template <bool with_missing, class T>
 
 template <class T>
 void find_contexts(const UnitTile<T>& tile, std::uint32_t c) {
+    const auto with = [&]<bool with_missing>(std::bool_constant<with_missing>) {
+        switch (std::popcount(c)) {
+        case 1: return find_contexts_of<1, with_missing>(tile, c);
+        case 2: return find_contexts_of<2, with_missing>(tile, c);
+        default: return find_contexts_of<3, with_missing>(tile, c);
+        }
+    };
     if (tile.has_missing || tile.has_missing_around)
-        find_contexts_of<true>(tile, c);
+        with(std::true_type{});
     else
-        find_contexts_of<false>(tile, c);
+        with(std::false_type{});
 }
 
 // The sum of the weights of n values with these places; 64 of them can be read.
@@ -240,28 +250,59 @@ void find_contexts(const UnitTile<T>& tile, std::uint32_t c) {
     return L::sum(sums);
 }
 
-// Bytes of a phase in coding order, and back.
-template <std::uint32_t length>
-[[gnu::always_inline]] inline void gather_runs(const std::vector<TileForm::Run>& runs, const std::uint8_t* from,
-                                               std::uint8_t* to) {
-    for (const TileForm::Run& run : runs) { // what is too much is written over
-        std::memcpy(to, from + run.byte, length);
-        to += run.n;
+// The points of a group, by their number.
+class PointsOfGroup {
+public:
+    PointsOfGroup(const TileForm& form, std::uint32_t phase, const TileForm::Group& group)
+        : runs_(form.runs[phase - 1].data() + group.first_run), n_(runs_->n) {}
+    std::uint32_t byte(std::uint32_t j) const { return runs_[j / n_].byte + j % n_; }
+    std::uint32_t value(std::uint32_t j) const { return runs_[j / n_].value + j % n_; }
+
+private:
+    const TileForm::Run* runs_;
+    std::uint32_t n_; // the same for all of them
+};
+
+// Bytes of a phase in coding order, and back: `to_order` of arrays by class, `in_order`.
+template <std::uint32_t length, bool to_order>
+[[gnu::always_inline]] inline void copy_runs(const std::vector<TileForm::Run>& runs, std::uint8_t* by_class,
+                                             std::uint8_t* in_order) {
+    for (const TileForm::Run& run : runs) {
+        if constexpr (to_order)
+            std::memcpy(in_order, by_class + run.byte, length); // what is too much is written over
+        else if (run.n == length)
+            std::memcpy(by_class + run.byte, in_order, length);
+        else
+            std::memcpy(by_class + run.byte, in_order, run.n);
+        in_order += run.n;
     }
 }
-inline void gather_phase(const TileForm& form, std::uint32_t phase, const std::uint8_t* from, std::uint8_t* to) {
-    const auto& runs = form.runs[phase - 1];
-    if (form.n_active == 3) return gather_runs<4>(runs, from, to);
-    if (form.n_active == 2) return gather_runs<8>(runs, from, to);
-    gather_runs<64>(runs, from, to);
+// Of full tiles of three axes: rows are one of each of four groups' rows of four.
+template <bool to_order>
+void copy_full_3d(const TileForm& form, std::uint32_t phase, std::uint8_t* by_class, std::uint8_t* in_order) {
+    for_classes_of(form, phase, [&](std::uint32_t c) {
+        for (std::uint32_t y = 0; y < 8; y += 4, in_order += 4 * max_group_points)
+            for (std::uint32_t z = 0; z < 4; ++z) {
+                std::uint8_t *const rows = by_class + c * form.n_bytes + form.byte_at(y, z, 0), *const groups =
+                                                                                                    in_order + 16 * z;
+                Marks column[4];
+                if constexpr (to_order) {
+                    transpose_fours(rows, form.byte_step[1], column);
+                    for (std::size_t g = 0; g < 4; ++g) store_marks(groups + g * max_group_points, column[g]);
+                } else { // the byte behind a row stays as it is
+                    transpose_fours(groups, max_group_points, column);
+                    for (std::size_t r = 0; r < 4; ++r) store_marks(rows + r * form.byte_step[1], column[r]);
+                }
+            }
+    });
 }
-[[gnu::always_inline]] inline void scatter_run(const TileForm::Run& run, const std::uint8_t* from, std::uint8_t* to) {
-    if (run.n == 4)
-        std::memcpy(to + run.byte, from, 4);
-    else if (run.n == 8)
-        std::memcpy(to + run.byte, from, 8);
-    else
-        std::memcpy(to + run.byte, from, run.n);
+template <bool to_order>
+void copy_phase(const TileForm& form, std::uint32_t phase, std::uint8_t* by_class, std::uint8_t* in_order) {
+    const auto& runs = form.runs[phase - 1];
+    if (form.is_full_3d) return copy_full_3d<to_order>(form, phase, by_class, in_order);
+    if (form.n_active == 3) return copy_runs<4, to_order>(runs, by_class, in_order);
+    if (form.n_active == 2) return copy_runs<8, to_order>(runs, by_class, in_order);
+    copy_runs<64, to_order>(runs, by_class, in_order);
 }
 
 } // namespace CUSZ_ISA

@@ -22,7 +22,7 @@ revision_2::Counts UnitEngine<T>::count(const PyramidCoder<T>& coder, const std:
             own.record.clear();
             kernels_.code(coder, 0, tiles[part], field, arrays_[1], arrays_[0], own.memory(), own.record);
             own.record.count(sample.rate(), of_threads[static_cast<std::size_t>(thread)]);
-            again += own.tile.place.points();
+            again += own.tiles[0].place.points();
         });
         passes_.again = again;
     }

@@ -25,17 +25,17 @@ namespace cusz::cpu {
 template <class T>
 struct UnitWorker {
     TileForms forms;
-    UnitTile<T> tile;
+    std::array<UnitTile<T>, units_at_once> tiles;
     UnitRecord record;
     UnitRoom room;
-    Buffer payload; // one that is read, with room behind it
+    std::array<Buffer, units_at_once> payloads; // that are read, with room behind them
     std::vector<Patch> patches;
     std::vector<std::uint16_t> written; // payloads, one after the other
 
-    UnitMemory<T> memory() { return {forms, tile}; }
+    UnitMemory<T> memory() { return {forms, tiles}; }
     std::size_t bytes() const {
-        return forms.bytes() + tile.bytes() + record.bytes() + room.bytes() + payload.bytes() +
-               patches.capacity() * sizeof(Patch) + written.capacity() * 2;
+        return forms.bytes() + tiles[0].bytes() + tiles[1].bytes() + record.bytes() + room.bytes() +
+               payloads[0].bytes() + payloads[1].bytes() + patches.capacity() * sizeof(Patch) + written.capacity() * 2;
     }
 };
 
@@ -68,10 +68,11 @@ public:
                                         std::byte* target, std::uint64_t capacity) {
         using namespace revision_2;
         make_workers(threads);
-        const Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), how.axes);
+        Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), how.axes);
+        const std::vector<std::size_t> sizes = lay_out(pyramid);
         const std::vector<Unit> units = revision_2::units_of(pyramid);
         const PyramidCoder<T> coder = coder_of(pyramid, front, how, field + front.layout.values);
-        arrays_ = make_arrays(pyramid, bits_of(field[0]), coder.quantiser[0].special);
+        arrays_ = make_arrays(sizes, bits_of(field[0]), coder.quantiser[0].special);
         front.has_axes = how.axes != AxisMasks{15, 15, 15};
 
         // Lattices from 1 on are recorded as they are coded, as is lattice 0 if all of it is counted.
@@ -171,7 +172,8 @@ public:
         make_workers(threads);
         Head head;
         const std::size_t head_bytes = read_head(archive, front, front_bytes, head);
-        const Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.axes);
+        Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.axes);
+        const std::vector<std::size_t> sizes = lay_out(pyramid);
         const std::vector<Unit> units = revision_2::units_of(pyramid);
         verify_head(archive.first(head_bytes + static_cast<std::size_t>(head.units[0].bytes)), front_bytes);
         std::vector<std::size_t> first(units.size() + 1, head_bytes);
@@ -183,37 +185,46 @@ public:
         const Interpolation how{head.curve, head.bounds, head.axes};
         const PyramidCoder<T> coder = coder_of(pyramid, front, how, nullptr);
         for (UnitWorker<T>& each : workers_) each.patches.clear();
-        arrays_ = make_arrays(pyramid, static_cast<Bits>(head.top), coder.quantiser[0].special);
+        arrays_ = make_arrays(sizes, static_cast<Bits>(head.top), coder.quantiser[0].special);
         const std::uint32_t n_axes = pyramid.lattices[0].n_active;
         if (!model_) model_ = std::make_unique<UnitModel>();
         model_->set(model_of_preset(n_axes, head.preset));
         const MapToRead map{n_axes, head.preset, rows_of(pyramid)};
         const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, how.curve);
         const Destination<T> destination = destination_of(pyramid, front.layout, box);
-        const auto read = [&](std::size_t u, int thread) {
-            UnitWorker<T>& own = worker(thread);
+        // Payloads where a decoder may look behind them.
+        const auto to_read = [&](std::size_t u, Buffer& memory) -> UnitToRead {
             const std::size_t n = (first[u + 1] - first[u]) / 2;
-            const auto* units_of_length = reinterpret_cast<const std::uint16_t*>(archive.data() + first[u]);
+            const auto* payload = reinterpret_cast<const std::uint16_t*>(archive.data() + first[u]);
             if (!is_aligned<std::uint16_t>(archive.data() + first[u]) ||
                 first[u + 1] + 2 * unit_margin > archive.size()) {
-                auto* const copy = own.payload.template reserve<std::uint16_t>(n + unit_margin);
+                auto* const copy = memory.reserve<std::uint16_t>(n + unit_margin);
                 if (n > 0) std::memcpy(copy, archive.data() + first[u], 2 * n);
                 std::memset(copy + n, 0, 2 * unit_margin);
-                units_of_length = copy;
+                payload = copy;
             }
-            kernels_.read(coder,
-                          {units[u], units_of_length, static_cast<std::uint32_t>(n), head.units[u].log2_lanes, u == 0},
-                          arrays_.data(), destination, own.memory(), *model_, u == 0 && head.has_map ? &map : nullptr,
+            return {&units[u], payload, static_cast<std::uint32_t>(n), head.units[u].log2_lanes, u == 0};
+        };
+        const auto read = [&](std::span<const std::size_t> of, int thread, const MapToRead* with_map) {
+            UnitWorker<T>& own = worker(thread);
+            UnitToRead given[units_at_once];
+            for (std::size_t j = 0; j < of.size(); ++j) given[j] = to_read(of[j], own.payloads[j]);
+            kernels_.read(coder, {given, of.size()}, arrays_.data(), destination, own.memory(), *model_, with_map,
                           own.patches);
         };
-        read(0, 0);
+        const std::size_t first_unit[] = {0};
+        read(first_unit, 0, head.has_map ? &map : nullptr);
+        std::vector<std::size_t> of_lattice;
         for (std::size_t u = 1; u < units.size();) {
-            std::size_t end = u;
-            while (end < units.size() && units[end].lattice == units[u].lattice) ++end;
-            parallel(threads, end - u, [&](std::uint64_t part, int thread) {
-                if (wanted[u + part]) read(u + part, thread);
+            const std::size_t lattice = units[u].lattice;
+            of_lattice.clear();
+            for (; u < units.size() && units[u].lattice == lattice; ++u)
+                if (wanted[u]) of_lattice.push_back(u);
+            const std::span all(of_lattice);
+            parallel(threads, (all.size() + units_at_once - 1) / units_at_once, [&](std::uint64_t part, int thread) {
+                const std::size_t begin = part * units_at_once;
+                read(all.subspan(begin, std::min(units_at_once, all.size() - begin)), thread, nullptr);
             });
-            u = end;
         }
         for (const UnitWorker<T>& each : workers_)
             for (const Patch& patch : each.patches) put(patch, front.layout, box);
@@ -269,15 +280,36 @@ private:
         return weigh_(units, n / 2) + last;
     }
 
+    // Of lattices from 1 on, the values their arrays take: rows are a little longer than extents, so that neighbouring
+    // ones do not compete for the same places in a cache.
+    static std::vector<std::size_t> lay_out(Pyramid& pyramid) {
+        constexpr std::uint64_t gap = lane_room;
+        std::vector<std::size_t> sizes(pyramid.lattices.size());
+        for (std::size_t i = 1; i < sizes.size(); ++i) {
+            Lattice& lattice = pyramid.lattices[i];
+            Extents extent{}, stride{1}; // by the field's axes
+            for (std::size_t j = 0; j < 4; ++j) extent[lattice.axis[j]] = lattice.extent[j];
+            for (std::size_t a = 1; a < 4; ++a)
+                stride[a] = stride[a - 1] * extent[a - 1] + (extent[a - 1] >= 2 * gap ? gap : 0);
+            for (std::size_t j = 0; j < 4; ++j) {
+                lattice.stride[j] = stride[lattice.axis[j]];
+                Lattice& finer = pyramid.lattices[i - 1];
+                finer.coarse_stride[j] = stride[finer.axis[j]];
+            }
+            sizes[i] = static_cast<std::size_t>(stride[3] * extent[3]);
+        }
+        return sizes;
+    }
+
     // Arrays for all lattices but the field; the top's are filled. Of those each needs only the next coarser one: every
     // second one has the same memory.
-    std::vector<LatticeArrays<T>> make_arrays(const Pyramid& pyramid, Bits top, Bits special) {
-        const std::size_t n = pyramid.lattices.size();
+    std::vector<LatticeArrays<T>> make_arrays(const std::vector<std::size_t>& sizes, Bits top, Bits special) {
+        const std::size_t n = sizes.size();
         std::vector<std::size_t> at(n);
         std::size_t values = 0;
         for (std::size_t i = 1; i < n; ++i) {
             at[i] = i >= 3 ? at[i - 2] : values;
-            if (i < 3) values += static_cast<std::size_t>(pyramid.lattices[i].values()) + lane_room;
+            if (i < 3) values += sizes[i] + lane_room;
         }
         auto* const value = lattices_.reserve<T>(values + (values + lane_room) / sizeof(T) + 1);
         auto* const magnitude = reinterpret_cast<std::uint8_t*>(value + values);

@@ -36,16 +36,19 @@ void for_tiles_of(const Pyramid& pyramid, const revision_2::Unit& unit, const Us
     }
 }
 
+// Units of a lattice that are decoded side by side, since each one's codewords are a chain of dependent steps.
+inline constexpr std::size_t units_at_once = 2;
+
 // A thread's memory.
 template <class T>
 struct UnitMemory {
     TileForms& forms;
-    UnitTile<T>& tile;
+    std::array<UnitTile<T>, units_at_once>& tiles; // the first is used for coding
 };
 
 // A unit's payload that is read.
 struct UnitToRead {
-    const revision_2::Unit& unit;
+    const revision_2::Unit* unit;
     const std::uint16_t* payload; // with room behind it for a decoder to look at
     std::uint32_t n;              // units of length
     std::uint32_t log2_lanes;
@@ -69,9 +72,9 @@ struct UnitKernels {
     // The payload of what was recorded, in `room`. map: of unit 0.
     UnitPayload (*write)(const UnitRecord& record, const UnitModel& model, std::span<const revision_2::MapSymbol> map,
                          bool is_first, UnitRoom& room);
-    // Decodes a unit to `arrays` and `destination`. model: gets what the map says, if there is one. wanted: by tile; of
-    // others the values are not worked out. Throws CORRUPT.
-    void (*read)(const PyramidCoder<T>& coder, const UnitToRead& unit, const LatticeArrays<T>* arrays,
+    // Decodes one unit, or units_at_once of a lattice, to `arrays` or `destination`. map: of unit 0, if it has one, which
+    // sets the model. Throws CORRUPT.
+    void (*read)(const PyramidCoder<T>& coder, std::span<const UnitToRead> units, const LatticeArrays<T>* arrays,
                  const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
                  std::vector<Patch>& patches);
 };

@@ -8,7 +8,7 @@ namespace cusz::cpu::CUSZ_ISA {
 
 template <class T>
 constexpr UnitKernels<T> unit_kernels_of() {
-    return {&code_unit_tile<T>, &write_unit<8 * sizeof(T)>, &read_unit<T>};
+    return {&code_unit_tile<T>, &write_unit<8 * sizeof(T)>, &read_units<T>};
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

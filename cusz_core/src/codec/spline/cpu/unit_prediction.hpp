@@ -166,7 +166,7 @@ struct SixPoints {
     std::int64_t begin, end;
 };
 template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class T>
-[[gnu::always_inline]] inline void predict_row(const T* const (&v)[3], const std::ptrdiff_t (&step)[3],
+[[gnu::always_inline]] inline void predict_row(const T* const (&v)[n_odd], const std::ptrdiff_t (&step)[n_odd],
                                                const SixPoints& six, std::int64_t x, std::int64_t end, T* out,
                                                const T* without) {
     using L = Lanes<T>;
@@ -214,7 +214,7 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
     const TileForm& form = *tile.form;
     const ClassRows& rows = form.rows[c];
     const HalfBox box = known_box(lattice, tile, c, 9, 9);
-    std::uint32_t axis[3] = {};
+    std::uint32_t axis[n_odd];
     for (std::uint32_t a = 0, o = 0; a < form.n_active; ++a)
         if ((c >> a & 1) != 0) axis[o++] = a;
     std::int64_t six_begin[4] = {}, six_end[4] = {};
@@ -223,25 +223,32 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
         six_begin[a] = 2 - origin;
         six_end[a] = static_cast<std::int64_t>(lattice.coarse_extent(a)) - 3 - origin;
     }
-    std::ptrdiff_t step[3] = {};
-    const ClassRows* source[3] = {};
+    std::ptrdiff_t step[n_odd];
+    const ClassRows* source[n_odd];
     for (std::uint32_t o = 0; o < n_odd; ++o) {
         source[o] = &form.rows[c ^ 1u << axis[o]];
         step[o] = static_cast<std::ptrdiff_t>(source[o]->stride[axis[o]]);
     }
-    for_rows_in(box, [&](std::int64_t y, std::int64_t z, std::int64_t w) {
-        const std::int64_t h[4] = {0, y, z, w};
-        const T* v[3] = {};
-        SixPoints six{{}, six_begin[0], six_end[0]};
-        for (std::uint32_t o = 0; o < n_odd; ++o) {
-            const std::uint32_t a = axis[o];
-            v[o] = values + row_at(*source[o], y, z, w);
-            six.of[o] = a == 0 ? six_begin[0] < six_end[0] : h[a] >= six_begin[a] && h[a] < six_end[a];
+    const auto is_six = [&](std::size_t a, std::int64_t h) { return h >= six_begin[a] && h < six_end[a]; };
+    SixPoints six{{}, six_begin[0], six_end[0]};
+    for (std::int64_t w = box.begin[3]; w < box.end[3]; ++w)
+        for (std::int64_t z = box.begin[2]; z < box.end[2]; ++z) {
+            const T* v[n_odd];
+            for (std::uint32_t o = 0; o < n_odd; ++o) {
+                v[o] = values + row_at(*source[o], box.begin[1], z, w);
+                six.of[o] = axis[o] == 0 ? six_begin[0] < six_end[0] : is_six(2, z); // along axis 1, by row
+            }
+            std::size_t at = row_at(rows, box.begin[1], z, w);
+            for (std::int64_t y = box.begin[1]; y < box.end[1]; ++y) {
+                if constexpr (curve == Curve::six_points)
+                    for (std::uint32_t o = 0; o < n_odd; ++o)
+                        if (axis[o] == 1) six.of[o] = is_six(1, y);
+                predict_row<n_odd, along_x, curve, with_codes>(v, step, six, box.begin[0], box.end[0], values + at,
+                                                               with_codes ? tile.without + at : nullptr);
+                for (std::uint32_t o = 0; o < n_odd; ++o) v[o] += source[o]->stride[1];
+                at += rows.stride[1];
+            }
         }
-        const std::size_t at = row_at(rows, y, z, w);
-        predict_row<n_odd, along_x, curve, with_codes>(v, step, six, box.begin[0], box.end[0], values + at,
-                                                       with_codes ? tile.without + at : nullptr);
-    });
 }
 
 template <bool with_codes, class T>
@@ -293,21 +300,27 @@ void find_roughness(const Lattice& lattice, const UnitTile<T>& tile, T inv) {
         HalfBox box = known_box(lattice, tile, 0, 0, 1);
         box.end[a] = form.rows[1u << a].n[a];
         const auto s = static_cast<std::ptrdiff_t>(rows.stride[a]);
-        for_rows_in(box, [&](std::int64_t y, std::int64_t z, std::int64_t w) {
-            const T* const row = tile.value + row_at(rows, y, z, w);
-            std::uint8_t* const to = tile.roughness[a] + byte_row_at(form, y, z, w);
-            for (std::int64_t x = 0; x < box.end[0]; x += L::n) {
-                const auto load = [=](std::ptrdiff_t steps) { return L::template load<Values>(row + x + steps * s); };
-                const Values near = load(0) + load(1), next = load(-1) + load(2);
-                const Values difference = (near * T(9) - next) * T(0.0625) - near * T(0.5);
-                Ints bucket = (reinterpret_cast<Ints>(L::absolute(difference) * inv) >> mantissa_bits & exponent_mask) -
-                              (exponent_bias - 3);
-                bucket = bucket < 0 ? Ints{} : bucket;
-                bucket = bucket > 7 ? Ints{} + 7 : bucket;
-                bucket &= L::counted() < static_cast<Int>(box.end[0] - x); // zeros go into rows that follow
-                L::store(to + x, L::narrowed(bucket));
+        for (std::int64_t w = box.begin[3]; w < box.end[3]; ++w)
+            for (std::int64_t z = box.begin[2]; z < box.end[2]; ++z) {
+                const T* row = tile.value + row_at(rows, box.begin[1], z, w);
+                std::uint8_t* to = tile.roughness[a] + byte_row_at(form, box.begin[1], z, w);
+                for (std::int64_t y = box.begin[1]; y < box.end[1]; ++y, row += rows.stride[1], to += form.byte_step[1])
+                    for (std::int64_t x = 0; x < box.end[0]; x += L::n) {
+                        const auto load = [=](std::ptrdiff_t steps) {
+                            return L::template load<Values>(row + x + steps * s);
+                        };
+                        const Values near = load(0) + load(1), next = load(-1) + load(2);
+                        const Values difference = (near * T(9) - next) * T(0.0625) - near * T(0.5);
+                        Ints bucket =
+                            (reinterpret_cast<Ints>(L::absolute(difference) * inv) >> mantissa_bits & exponent_mask) -
+                            (exponent_bias - 3);
+                        bucket = bucket < 0 ? Ints{} : bucket;
+                        bucket = bucket > 7 ? Ints{} + 7 : bucket;
+                        if (box.end[0] - x < L::n) // zeros go into rows that follow
+                            bucket &= L::counted() < static_cast<Int>(box.end[0] - x);
+                        L::store(to + x, L::narrowed(bucket));
+                    }
             }
-        });
     }
 }
 

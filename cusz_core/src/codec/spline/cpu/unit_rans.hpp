@@ -287,39 +287,75 @@ public:
         good_ = words_ <= end_;
         return symbol;
     }
-    // Symbols of these tables. Room for max_lanes more is needed in both.
-    void symbols(const std::uint8_t* table, std::uint32_t n, std::uint8_t* symbol) {
-        if constexpr (LaneStates::n > 1) {
-            if (lanes_ == max_lanes) return in_vectors<max_lanes / LaneStates::n>(table, n, symbol);
-            if (lanes_ == max_lanes / 2) return in_vectors<max_lanes / 2 / LaneStates::n>(table, n, symbol);
-        }
-        one_by_one(table, 0, n, symbol);
+    // Symbols of these tables. Room for max_lanes more is needed in both arrays.
+    struct Symbols {
+        const std::uint8_t* table;
+        std::uint32_t n;
+        std::uint8_t* symbol;
+    };
+    void symbols(const Symbols& of) { one_by_one(of, in_vectors(of)); }
+    // The same of two units, whose steps do not wait for each other.
+    static void symbols_of_two(UnitDecoder& a, const Symbols& of_a, UnitDecoder& b, const Symbols& of_b) {
+        std::uint32_t done = 0;
+        if constexpr (LaneStates::n > 1)
+            if (a.lanes_ == max_lanes && b.lanes_ == max_lanes)
+                done = in_vectors<max_lanes / LaneStates::n, 2>({&a, &b}, {of_a, of_b});
+        a.symbols(rest(of_a, done));
+        b.symbols(rest(of_b, done));
     }
 
 private:
-    void one_by_one(const std::uint8_t* table, std::uint32_t first, std::uint32_t n, std::uint8_t* symbol) {
+    static Symbols rest(const Symbols& of, std::uint32_t done) {
+        return {of.table + done, of.n - done, of.symbol + done};
+    }
+    void one_by_one(const Symbols& of, std::uint32_t first) {
         const UnitTables& tables = unit_tables();
-        for (std::uint32_t i = first; i < n && good_; ++i) {
-            LaneStates::decode_one(tables, table[i], symbol[i], states_[i % lanes_], words_);
+        for (std::uint32_t i = first; i < of.n && good_; ++i) {
+            LaneStates::decode_one(tables, of.table[i], of.symbol[i], states_[i % lanes_], words_);
             good_ = words_ <= end_;
         }
     }
-    template <std::uint32_t n_vectors>
-    void in_vectors(const std::uint8_t* table, std::uint32_t n, std::uint8_t* symbol) {
+    std::uint32_t in_vectors(const Symbols& of) {
+        if constexpr (LaneStates::n > 1) {
+            if (lanes_ == max_lanes) return in_vectors<max_lanes / LaneStates::n, 1>({this}, {of});
+            if (lanes_ == max_lanes / 2) return in_vectors<max_lanes / 2 / LaneStates::n, 1>({this}, {of});
+        }
+        return 0;
+    }
+    // Decodes as many steps of all units as each of them has. Returns how many symbols of each that were.
+    template <std::uint32_t n_vectors, std::size_t n_units>
+    static std::uint32_t in_vectors(const std::array<UnitDecoder*, n_units>& unit,
+                                    const std::array<Symbols, n_units>& of) {
         constexpr std::uint32_t step = n_vectors * LaneStates::n;
         const UnitTables& tables = unit_tables();
-        std::uint32_t i = 0;
-        const auto whole_steps = [&]<std::size_t... v>(std::index_sequence<v...>) {
-            LaneStates x[n_vectors] = {LaneStates(states_ + v * LaneStates::n)...};
-            const std::uint16_t* words = words_; // not the member, which stores might change, as far as C++ knows
-            for (; i + step <= n && words <= end_; i += step)
-                (x[v].decode(tables, table + i + v * LaneStates::n, symbol + i + v * LaneStates::n, words), ...);
-            words_ = words;
-            (x[v].store(states_ + v * LaneStates::n), ...);
+        std::uint32_t i = 0, n = of[0].n;
+        bool good = true;
+        for (std::size_t u = 0; u < n_units; ++u) {
+            n = std::min(n, of[u].n);
+            good = good && unit[u]->good_;
+        }
+        const auto all = [&]<std::size_t... v>(std::index_sequence<v...>) { // v: vectors of all units
+            LaneStates x[] = {LaneStates(unit[v / n_vectors]->states_ + v % n_vectors * LaneStates::n)...};
+            // Not the members, which stores might change, as far as C++ knows.
+            const std::uint16_t *words[n_units], *end[n_units];
+            for (std::size_t u = 0; u < n_units; ++u) {
+                words[u] = unit[u]->words_;
+                end[u] = unit[u]->end_;
+            }
+            for (; good && i + step <= n; i += step) {
+                (x[v].decode(tables, of[v / n_vectors].table + i + v % n_vectors * LaneStates::n,
+                             of[v / n_vectors].symbol + i + v % n_vectors * LaneStates::n, words[v / n_vectors]),
+                 ...);
+                for (std::size_t u = 0; u < n_units; ++u) good = good && words[u] <= end[u];
+            }
+            for (std::size_t u = 0; u < n_units; ++u) {
+                unit[u]->words_ = words[u];
+                unit[u]->good_ = unit[u]->good_ && words[u] <= end[u];
+            }
+            (x[v].store(unit[v / n_vectors]->states_ + v % n_vectors * LaneStates::n), ...);
         };
-        whole_steps(std::make_index_sequence<n_vectors>{});
-        good_ = good_ && words_ <= end_;
-        one_by_one(table, i, n, symbol);
+        all(std::make_index_sequence<n_vectors * n_units>{});
+        return i;
     }
 
     std::uint32_t lanes_ = 1;

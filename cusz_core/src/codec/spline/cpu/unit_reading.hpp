@@ -51,46 +51,56 @@ struct UnitReading {
     bool is_finished() const { return decoder.is_finished() && extra.is_finished(decoder.words()); }
 };
 
-// Replaces symbols of a group that are no codes by themselves, and lists their values.
+// Replaces symbols of a group that are no codes by themselves, those with a bit in `large`, and lists their values.
 template <class T>
 [[gnu::noinline]] void read_others(UnitTile<T>& tile, std::uint32_t phase, const TileForm::Group& group,
-                                   typename Traits<T>::Bits special, std::uint8_t* symbol, ExtraBitsBackwards& extra) {
+                                   std::uint64_t large, typename Traits<T>::Bits special, std::uint8_t* symbol,
+                                   ExtraBitsBackwards& extra) {
     using Bits = typename Traits<T>::Bits;
-    const TileForm::Run* run = tile.form->runs[phase - 1].data() + group.first_run;
+    const PointsOfGroup points(*tile.form, phase, group);
     auto& others = tile.others[phase - 1];
-    for (std::uint32_t r = 0; r < group.n_runs; ++r, ++run)
-        for (std::uint32_t x = 0; x < run->n; ++x, ++symbol) {
-            if (*symbol < revision_2::first_bucket) continue;
-            auto& other = others.emplace_back();
-            other = {run->value + x, run->byte + x, 0, special};
-            if (*symbol == revision_2::special) {
-                tile.has_missing = true;
-            } else if (*symbol == revision_2::verbatim) {
-                tile.has_missing = true;
-                std::uint64_t bits = extra.take(32);
-                if constexpr (sizeof(T) == 8) bits |= extra.take(32) << 32;
-                other.bits = static_cast<Bits>(bits);
-                if (other.bits == special) corrupt_unit("a special value that is stored verbatim");
-            } else {
-                const auto [first, bits] = revision_2::meaning_of(*symbol);
-                const auto taken = static_cast<std::int32_t>(extra.take(bits));
-                constexpr std::int32_t sign = 1 << (revision_2::escape_bits - 1);
-                other.code = *symbol == revision_2::escape ? (taken ^ sign) - sign : first + taken;
-                if (std::abs(other.code) > revision_2::max_code) corrupt_unit("a code beyond the limit");
-                *symbol = static_cast<std::uint8_t>(std::clamp(other.code, -64, 64) +
-                                                    static_cast<std::int32_t>(revision_2::zero_symbol));
-            }
+    for (; large != 0; large &= large - 1) {
+        const auto j = static_cast<std::uint32_t>(std::countr_zero(large));
+        std::uint8_t& of = symbol[j];
+        typename UnitTile<T>::Other other{points.value(j), points.byte(j), 0, special};
+        if (of == revision_2::special) {
+            tile.has_missing = true;
+        } else if (of == revision_2::verbatim) {
+            tile.has_missing = true;
+            std::uint64_t bits = extra.take(32);
+            if constexpr (sizeof(T) == 8) bits |= extra.take(32) << 32;
+            other.bits = static_cast<Bits>(bits);
+            if (other.bits == special) corrupt_unit("a special value that is stored verbatim");
+        } else {
+            const auto [first, bits] = revision_2::meaning_of(of);
+            const auto taken = static_cast<std::int32_t>(extra.take(bits));
+            constexpr std::int32_t sign = 1 << (revision_2::escape_bits - 1);
+            other.code = of == revision_2::escape ? (taken ^ sign) - sign : first + taken;
+            if (std::abs(other.code) > revision_2::max_code) corrupt_unit("a code beyond the limit");
+            of = static_cast<std::uint8_t>(std::clamp(other.code, -64, 64) +
+                                           static_cast<std::int32_t>(revision_2::zero_symbol));
         }
+        others.push_back(other);
+    }
 }
 
-// Decodes the codes of a phase.
+// A tile whose symbols are decoded.
 template <class T>
-void read_phase(UnitTile<T>& tile, std::uint32_t phase, std::uint32_t row, typename Traits<T>::Bits special,
-                UnitReading& reading) {
+struct TileReading {
+    UnitTile<T>* tile = nullptr;
+    UnitReading* unit = nullptr;
+    std::uint32_t n = 0; // symbols of the phase
+};
+
+// Up to the symbols of a phase: contexts, which groups are significant, and tables.
+template <class T>
+void begin_phase(TileReading<T>& of, std::uint32_t phase, std::uint32_t row) {
     using L = ByteLanes;
+    UnitTile<T>& tile = *of.tile;
+    UnitReading& reading = *of.unit;
     const TileForm& form = *tile.form;
     for_classes_of(form, phase, [&](std::uint32_t c) { find_contexts(tile, c); });
-    gather_phase(form, phase, tile.context, tile.context_in_order);
+    copy_phase<true>(form, phase, tile.context, tile.context_in_order);
     std::uint32_t n_flags = 0;
     for (const TileForm::Group& group : form.groups[phase - 1])
         if (group.has_flag)
@@ -108,26 +118,42 @@ void read_phase(UnitTile<T>& tile, std::uint32_t phase, std::uint32_t row, typen
                      L::look_up_128(table_of, L::load(tile.context_in_order + group.first + x)));
         n += group.n;
     }
-    if (n == 0) return;
-    reading.decoder.symbols(tile.table_in_order, n, tile.symbol_in_order);
-    if (!reading.decoder.good()) corrupt_unit("codewords that end early");
+    of.n = n;
+}
+
+// From the symbols of a phase on: codes.
+template <class T>
+void end_phase(TileReading<T>& of, std::uint32_t phase, typename Traits<T>::Bits special) {
+    using L = ByteLanes;
+    UnitTile<T>& tile = *of.tile;
+    const TileForm& form = *tile.form;
+    if (!of.unit->decoder.good()) corrupt_unit("codewords that end early");
+    if (of.n == 0) {
+        for_classes_of(form, phase, [&](std::uint32_t c) {
+            std::memset(tile.of_class(tile.direct, c), revision_2::zero_symbol, form.n_bytes);
+            std::memset(tile.of_class(tile.magnitude, c), 0, form.n_bytes);
+        });
+        return;
+    }
     std::uint8_t* symbol = tile.symbol_in_order;
-    next_flag = 0;
+    std::uint32_t next_flag = 0;
     for (const TileForm::Group& group : form.groups[phase - 1]) {
-        if (group.has_flag && tile.flag[next_flag++] == 0) continue;
+        std::uint8_t* const direct = tile.direct_in_order + group.first;
+        if (group.has_flag && tile.flag[next_flag++] == 0) {
+            std::memset(direct, revision_2::zero_symbol, max_group_points);
+            continue;
+        }
         std::uint64_t large = 0;
         for (std::uint32_t x = 0; x < max_group_points; x += L::n) {
             const auto v = L::load(symbol + x);
+            L::store(direct + x, v);
             large |= L::highest_bits(v | (v + v)) << x;
         }
-        if ((large & ~std::uint64_t{0} >> (max_group_points - group.n)) != 0)
-            read_others(tile, phase, group, special, symbol, reading.extra);
-        const TileForm::Run* run = form.runs[phase - 1].data() + group.first_run;
-        for (std::uint32_t r = 0; r < group.n_runs; ++r, ++run) {
-            scatter_run(*run, symbol, tile.direct);
-            symbol += run->n;
-        }
+        large &= ~std::uint64_t{0} >> (max_group_points - group.n);
+        if (large != 0) read_others(tile, phase, group, large, special, direct, of.unit->extra);
+        symbol += group.n;
     }
+    copy_phase<false>(form, phase, tile.direct, tile.direct_in_order);
     for_classes_of(form, phase, [&](std::uint32_t c) { find_magnitudes(tile, c); });
 }
 
@@ -201,40 +227,54 @@ void find_values(const PyramidCoder<T>& coder, std::size_t i, UnitTile<T>& tile,
     }
 }
 
-// Decodes a tile of lattice i, to `fine` or `destination`. reading: of its unit; none if every code is 0.
+// Decodes tiles of lattice i, one of each unit, to `fine` or `destination`. Tiles without a unit have codes that are
+// all 0.
 template <class T>
-void read_unit_tile(const PyramidCoder<T>& coder, std::size_t i, std::uint64_t number, const LatticeArrays<T>& coarse,
-                    const LatticeArrays<T>& fine, const Destination<T>& destination, const UnitMemory<T>& memory,
-                    UnitReading* reading, std::vector<Patch>& patches) {
-    auto& [forms, tile] = memory;
+void read_tiles_of(const PyramidCoder<T>& coder, std::size_t i, std::span<TileReading<T>> tiles,
+                   const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const Destination<T>& destination,
+                   std::vector<Patch>& patches) {
     const Lattice& lattice = coder.pyramid.lattices[i];
     const Quantiser<T>& q = coder.quantiser[i];
-    tile.begin(forms, lattice, number, coder.is_wide(), true, coder.adds_codes());
-    load_class_0(lattice, coarse, tile);
-    if (reading != nullptr) {
-        find_roughness(lattice, tile, q.inv);
-        prepare_contexts(lattice, tile);
-        for (std::uint32_t phase = 1; phase <= lattice.n_active; ++phase)
-            read_phase(tile, phase, revision_2::row_of(i, phase), q.special, *reading);
+    TileReading<T>* coded[units_at_once];
+    std::size_t n_coded = 0;
+    for (TileReading<T>& of : tiles) {
+        load_class_0(lattice, coarse, *of.tile);
+        if (of.unit == nullptr) continue;
+        find_roughness(lattice, *of.tile, q.inv);
+        prepare_contexts(lattice, *of.tile);
+        coded[n_coded++] = &of;
     }
-    find_values(coder, i, tile, patches);
-    if (fine.value != nullptr)
-        store_unit_tile(lattice, tile, fine);
-    else
-        put_out_tile(tile, q.special, destination);
+    for (std::uint32_t phase = 1; phase <= lattice.n_active && n_coded > 0; ++phase) {
+        UnitDecoder::Symbols symbols[units_at_once];
+        for (std::size_t j = 0; j < n_coded; ++j) {
+            begin_phase(*coded[j], phase, revision_2::row_of(i, phase));
+            symbols[j] = {coded[j]->tile->table_in_order, coded[j]->n, coded[j]->tile->symbol_in_order};
+        }
+        if (n_coded == 2)
+            UnitDecoder::symbols_of_two(coded[0]->unit->decoder, symbols[0], coded[1]->unit->decoder, symbols[1]);
+        else
+            coded[0]->unit->decoder.symbols(symbols[0]);
+        for (std::size_t j = 0; j < n_coded; ++j) end_phase(*coded[j], phase, q.special);
+    }
+    for (TileReading<T>& of : tiles) {
+        find_values(coder, i, *of.tile, patches);
+        if (fine.value != nullptr)
+            store_unit_tile(lattice, *of.tile, fine);
+        else
+            put_out_tile(*of.tile, q.special, destination);
+    }
 }
 
+// A unit as its payload begins.
 template <class T>
-void read_unit(const PyramidCoder<T>& coder, const UnitToRead& given, const LatticeArrays<T>* arrays,
-               const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
-               std::vector<Patch>& patches) {
+UnitReading begin_unit(const UnitToRead& given, UnitModel& model, const MapToRead* map, std::uint32_t& live) {
     const auto& [unit, payload, n, log2_lanes, is_first] = given;
-    std::uint32_t live = 0, header = 0;
-    if (n > 0 && is_first) live = ~0u;
+    std::uint32_t header = 0;
+    live = n > 0 ? ~0u : 0;
     if (n > 0 && !is_first) {
         live = payload[0];
         header = 1;
-        if (live == 0 || live >> unit.n_tiles != 0) corrupt_unit("illegal bits of live tiles");
+        if (live == 0 || live >> unit->n_tiles != 0) corrupt_unit("illegal bits of live tiles");
     }
     UnitReading reading{n > 0 ? UnitDecoder(payload + header, n - header, 1u << log2_lanes) : UnitDecoder(), {}, model};
     if (n > 0) {
@@ -249,12 +289,30 @@ void read_unit(const PyramidCoder<T>& coder, const UnitToRead& given, const Latt
         }));
         if (!reading.decoder.good()) corrupt_unit("codewords that end early");
     }
-    for_tiles_of(coder.pyramid, unit, [&](std::size_t i, std::uint64_t tile, std::uint32_t j) {
-        const bool is_live = is_first ? live != 0 : (live >> j & 1) != 0;
-        read_unit_tile(coder, i, tile, arrays[i + 1], arrays[i], destination, memory, is_live ? &reading : nullptr,
-                       patches);
+    return reading;
+}
+
+template <class T>
+void read_units(const PyramidCoder<T>& coder, std::span<const UnitToRead> units, const LatticeArrays<T>* arrays,
+                const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
+                std::vector<Patch>& patches) {
+    std::uint32_t live[units_at_once] = {};
+    UnitReading reading[units_at_once] = {begin_unit<T>(units[0], model, map, live[0]),
+                                          begin_unit<T>(units.back(), model, nullptr, live[1])};
+    for_tiles_of(coder.pyramid, *units[0].unit, [&](std::size_t i, std::uint64_t number, std::uint32_t j) {
+        const Lattice& lattice = coder.pyramid.lattices[i];
+        TileReading<T> tiles[units_at_once];
+        std::size_t n = 0;
+        for (std::size_t u = 0; u < units.size() && j < units[u].unit->n_tiles; ++u, ++n) {
+            const bool is_live = units[u].is_first ? live[u] != 0 : (live[u] >> j & 1) != 0;
+            tiles[u] = {&memory.tiles[u], is_live ? &reading[u] : nullptr, 0};
+            tiles[u].tile->begin(memory.forms, lattice, number + units[u].unit->first_tile - units[0].unit->first_tile,
+                                 coder.is_wide(), !is_live, coder.adds_codes());
+        }
+        read_tiles_of<T>(coder, i, {tiles, n}, arrays[i + 1], arrays[i], destination, patches);
     });
-    if (n > 0 && !reading.is_finished()) corrupt_unit("codewords that do not end where the unit does");
+    for (std::size_t u = 0; u < units.size(); ++u)
+        if (units[u].n > 0 && !reading[u].is_finished()) corrupt_unit("codewords that do not end where the unit does");
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

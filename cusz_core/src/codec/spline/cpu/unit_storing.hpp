@@ -36,6 +36,7 @@ void store_unit_tile(const Lattice& lattice, const UnitTile<T>& tile, const Latt
     T values[max_tile_values + 2 * lane_room];
     std::uint8_t magnitudes[max_tile_values + 2 * lane_room], marks[max_tile_values / 2 + lane_room];
     std::fill_n(marks, n_even, std::uint8_t{0});
+    const bool in_place = step == 1 && n == 2 * n_even && n_even % lane_room == 0;
     for_rows(form.edge, [&](std::uint32_t y, std::uint32_t z, std::uint32_t w) {
         const TileLine line = line_of(tile, y, z, w);
         const std::array<std::uint64_t, 4> x{0, y, z, w};
@@ -51,8 +52,14 @@ void store_unit_tile(const Lattice& lattice, const UnitTile<T>& tile, const Latt
                 }
             even = marks;
         }
+        const std::uint8_t* const odd = tile.of_class(tile.magnitude, line.c | 1) + line.byte;
+        if (in_place) {
+            interleave(tile.value + line.even, tile.value + line.odd, n_even, fine.value + to);
+            interleave_marks(even, odd, n_even, fine.magnitude + to);
+            return;
+        }
         interleave(tile.value + line.even, tile.value + line.odd, n_even, values);
-        interleave_marks(even, tile.of_class(tile.magnitude, line.c | 1) + line.byte, n_even, magnitudes);
+        interleave_marks(even, odd, n_even, magnitudes);
         if (step == 1) {
             std::memcpy(fine.value + to, values, n * sizeof(T));
             std::memcpy(fine.magnitude + to, magnitudes, n);
@@ -61,6 +68,18 @@ void store_unit_tile(const Lattice& lattice, const UnitTile<T>& tile, const Latt
             for (std::uint32_t p = 0; p < n; ++p) fine.magnitude[to + p * step] = magnitudes[p];
         }
     });
+}
+
+// Special values of a line.
+template <class T>
+[[gnu::noinline]] void put_special(const UnitTile<T>& tile, const TileLine& of, typename Traits<T>::Bits special,
+                                   T* line) {
+    const std::uint32_t n_even = (tile.form->edge[0] + 1) / 2;
+    std::uint8_t marks[max_tile_values + 2 * lane_room];
+    const std::uint8_t* const even = of.c == 0 ? tile.coarse + of.byte : tile.of_class(tile.magnitude, of.c) + of.byte;
+    interleave_marks(even, tile.of_class(tile.magnitude, of.c | 1) + of.byte, n_even, marks);
+    for (std::uint32_t x = 0; x < 2 * n_even; ++x)
+        if (marks[x] == special_mark) line[x] = std::bit_cast<T>(special);
 }
 
 // Puts a tile of lattice 0 to where it is wanted.
@@ -75,35 +94,32 @@ void put_out_tile(const UnitTile<T>& tile, typename Traits<T>::Bits special, con
         end[a] = static_cast<std::uint32_t>(std::min(origin + form.edge[a], wanted) - origin);
     }
     using L = Lanes<T>;
-    const std::uint32_t n_even = (form.edge[0] + 1) / 2;
-    const bool in_place = to.stride[0] == 1 && end[0] - first[0] == 2 * n_even && n_even % L::n == 0;
+    const std::uint32_t n_even = (form.edge[0] + 1) / 2, n = end[0] - first[0];
+    const bool in_place = to.stride[0] == 1 && n == 2 * n_even && n_even % L::n == 0;
     T own_line[max_tile_values + 2 * lane_room];
-    std::uint8_t marks[max_tile_values + 2 * lane_room];
+    T* const begin = to.field + (tile.place.origin[0] + first[0] - to.start[0]) * to.stride[0];
+    const auto in_field = [&](std::size_t a, std::uint32_t x) {
+        return static_cast<std::size_t>((tile.place.origin[a] + x - to.start[a]) * to.stride[a]);
+    };
+    const std::ptrdiff_t later = tile.later;
     for (std::uint32_t w = first[3]; w < end[3]; ++w)
-        for (std::uint32_t z = first[2]; z < end[2]; ++z)
-            for (std::uint32_t y = first[1]; y < end[1]; ++y) {
-                const std::array<std::uint32_t, 4> x{first[0], y, z, w};
-                T* target = to.field;
-                for (std::size_t a = 0; a < 4; ++a)
-                    target += (tile.place.origin[a] + x[a] - to.start[a]) * to.stride[a];
-                T* const line = in_place ? target : own_line;
+        for (std::uint32_t z = first[2]; z < end[2]; ++z) {
+            T* target = begin + in_field(3, w) + in_field(2, z) + in_field(1, first[1]);
+            for (std::uint32_t y = first[1]; y < end[1]; ++y, target += to.stride[1]) {
                 const TileLine of = line_of(tile, y, z, w);
+                T* const line = in_place ? target : own_line;
+                if (to.stride[0] == 1)
+                    for (std::uint32_t x = 0; x < n; x += 64 / sizeof(T)) __builtin_prefetch(target + x + later, 1, 2);
                 interleave(tile.value + of.even, tile.value + of.odd, n_even, line);
-                if (tile.has_missing || (of.c == 0 && tile.has_missing_around)) {
-                    const std::uint8_t* const even =
-                        of.c == 0 ? tile.coarse + of.byte : tile.of_class(tile.magnitude, of.c) + of.byte;
-                    interleave_marks(even, tile.of_class(tile.magnitude, of.c | 1) + of.byte, n_even, marks);
-                    for (std::uint32_t i = 0; i < 2 * n_even; ++i)
-                        if (marks[i] == special_mark) line[i] = std::bit_cast<T>(special);
-                }
+                if (tile.has_missing || (of.c == 0 && tile.has_missing_around)) put_special(tile, of, special, line);
                 if (in_place) continue;
                 const T* const from = line + first[0];
-                const std::uint32_t n = end[0] - first[0];
                 if (to.stride[0] == 1)
                     std::memcpy(target, from, n * sizeof(T));
                 else
-                    for (std::uint32_t i = 0; i < n; ++i) target[i * to.stride[0]] = from[i];
+                    for (std::uint32_t x = 0; x < n; ++x) target[x * to.stride[0]] = from[x];
             }
+        }
 }
 
 } // namespace cusz::cpu::CUSZ_ISA

@@ -16,7 +16,8 @@ constexpr std::size_t rounded_up(std::size_t n, std::size_t multiple) {
 } // namespace
 
 TileForm::TileForm(std::uint32_t active_axes, const std::array<std::uint32_t, 4>& tile_edge, bool is_wide)
-    : n_active(active_axes), edge(tile_edge), wide(is_wide) {
+    : n_active(active_axes), edge(tile_edge), wide(is_wide),
+      is_full_3d(active_axes == 3 && tile_edge == tile_edges(3)) {
     const std::array<std::uint32_t, 4> group = group_edges(n_active);
     std::size_t bytes = 1;
     for (std::size_t a = 0; a < 4; ++a) {
@@ -119,7 +120,7 @@ void UnitTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_t 
         const std::size_t n_values = (two_predictions ? 2 : 1) * of.n_values;
         value = values_.reserve<T>(n_values);
         std::fill_n(value, n_values, T{0}); // rows are worked on in whole vectors, beyond what is there
-        without = two_predictions ? value + of.n_values : nullptr;
+        without = two_predictions ? value + n_values - of.n_values : nullptr;
         auto* const bytes = bytes_.reserve<std::uint8_t>(3 * of_classes + n_arrays * n);
         std::memset(bytes, 0, 3 * of_classes + n_arrays * n);
         direct = bytes;

@@ -48,6 +48,7 @@ struct TileForm {
     std::uint32_t n_active;
     std::array<std::uint32_t, 4> edge;
     bool wide; // room for curves of six points
+    bool is_full_3d;
     std::array<ClassRows, n_classes> rows;
     std::size_t n_values = 0; // of all classes
 
