@@ -72,7 +72,7 @@ int run(const std::string& what, Arguments arguments) {
     const double eb = arguments.number(), e = arguments.number();
     const bool is_relative = arguments.integer() != 0;
     const std::string fill = arguments.text();
-    cpu::Interpolation how{static_cast<Curve>(arguments.integer()), arguments.integer(), {}};
+    Interpolation how{arguments.integer(), arguments.integer(), {}};
     for (auto& mask : how.axes) mask = arguments.integer();
     const int threads = static_cast<int>(arguments.integer());
     std::uint64_t shape[CUSZ_MAX_NDIM] = {};

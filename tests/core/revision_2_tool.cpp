@@ -29,7 +29,7 @@ void write_head_again() {
     const std::span archive{reinterpret_cast<const std::byte*>(input.data()), input.size()};
     std::size_t front_bytes = 0;
     const Front front = read_front(archive, front_bytes);
-    std::vector<std::byte> out(max_front_bytes + 4);
+    std::vector<std::byte> out(revision_2::max_front_bytes + 4);
     out.resize(write_front(front, out.data()) + 4);
     if (front.kind == Kind::spline) {
         Head head;

@@ -29,7 +29,7 @@ FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChec
 SOURCES = [
     *[f"codec/spline/cpu/unit_{name}.cpp" for name in ("engine", "record", "tables", "tile")],
     *[f"archive/revision_2/{name}.cpp" for name in ("frame", "model", "tables")],
-    *[f"archive/{name}.cpp" for name in ("layout", "pyramid", "tiling")],
+    *[f"archive/{name}.cpp" for name in ("layout", "lossless", "pyramid", "tiling")],
 ]
 FLAGS = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-Wno-psabi"]
 

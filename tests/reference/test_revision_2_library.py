@@ -1,20 +1,26 @@
-"""What the library has of version 2, revision 2, against the implementation of its text: constants, models, frames."""
+"""What the library has of version 2, revision 2, against the implementation of its text: constants, models, frames, and
+what it reads from archives.
+"""
 
 from __future__ import annotations
 
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import format_v1_reference as v1
 import format_v2_revision_2 as reference
+import numcodecs.zstd
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from revision_2_tools import INSTRUCTION_SETS, compiled, instruction_sets
 from v2_cases import strewn
 
+import cusz_core as cusz
 import support
+from cusz_core import backends
 from support import F32, F64, smooth
 
 Tool = Callable[[str, bytes], bytes]
@@ -24,7 +30,7 @@ Tool = Callable[[str, bytes], bytes]
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """tests/core/revision_2_tool.cpp."""
     own = [f"archive/revision_2/{name}.cpp" for name in ("frame", "model", "tables")]
-    archive = [f"archive/{name}.cpp" for name in ("layout", "pyramid", "tiling")]
+    archive = [f"archive/{name}.cpp" for name in ("layout", "lossless", "pyramid", "tiling")]
     program = compiled(tmp_path_factory.mktemp("tool") / "revision_2_tool", [], *own, *archive)
 
     def run(what: str, given: bytes) -> bytes:
@@ -173,3 +179,99 @@ def test_units_are_coded_as_the_document_says(unit_coder: Path, lanes: int, size
     assert 1 << log2_lanes == lanes
     done = subprocess.run([unit_coder], input=" ".join(given).encode(), capture_output=True, check=True)
     assert [int(word) for word in done.stdout.split()] == np.frombuffer(expected, "<u2").tolist()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Archives that are read
+
+
+def archives() -> dict[str, bytes]:
+    x = strewn((20, 40, 70), F32, [np.nan, 1e30, np.inf], 400)
+    return {
+        "several units": reference.encode(x, 1e-3, curve=3, bounds=1),
+        "small": reference.encode(strewn((9, 10, 34), F64, [np.nan, 7.0], 30), 1e-2, "rel", fill=7.0),
+        "constant": reference.encode(np.full((30, 4), np.nan, F64), 1e-4, "rel"),
+        "line": reference.encode(smooth((9001,), F32), 1e-2),
+    }
+
+
+@pytest.fixture(scope="module", params=["several units", "small", "constant", "line"])
+def archive(request: pytest.FixtureRequest) -> bytes:
+    return archives()[request.param]
+
+
+def packed(archive: bytes) -> bytes:
+    """With the lossless stage."""
+    front = len(archive) - len(reference_rest(archive))
+    rest = numcodecs.zstd.compress(archive[front:], 3)
+    head = bytearray(archive[: front - 4])
+    head[3] |= 128
+    return bytes(head) + struct.pack("<I", reference.checksum(bytes(head) + rest)) + rest
+
+
+def reference_rest(archive: bytes) -> bytes:
+    """What follows the checksum."""
+    info = cusz.inspect(archive)
+    return archive[info.sections.header :]
+
+
+def test_values_that_are_read(archive: bytes) -> None:
+    wanted = reference.decode(archive)
+    for threads in (1, 3):
+        assert cusz.decompress(archive, threads=threads).tobytes() == wanted.tobytes()
+    cusz.check(archive)
+    box = tuple((n // 3, n // 3 + (n + 1) // 2) for n in wanted.shape)
+    part = wanted[tuple(slice(begin, end) for begin, end in box)]
+    start, count = [b for b, _ in box], [e - b for b, e in box]
+    assert cusz.decompress_box(archive, start, count).tobytes() == part.tobytes()
+
+
+def test_what_inspect_says(archive: bytes) -> None:
+    info = cusz.inspect(archive)
+    wanted = reference.decode(archive)
+    assert (info.version, info.predictor, info.coder) == (2, "spline", "rans")
+    assert info.shape == wanted.shape
+    assert info.dtype == wanted.dtype
+    sections = info.sections
+    assert sections.header + sections.codebook + sections.index + sections.payload == len(archive) == info.archive_bytes
+
+
+@pytest.mark.skipif("zstd" not in backends.lossless_stages(), reason="this build has no zstd stage")
+@pytest.mark.parametrize("name", ["several units", "small", "line"])
+def test_the_lossless_stage_is_undone(name: str) -> None:
+    archive = packed(archives()[name])
+    wanted = reference.decode(archives()[name])
+    assert cusz.inspect(archive).lossless == "zstd"
+    assert cusz.decompress(archive).tobytes() == wanted.tobytes()
+    cusz.check(archive)
+    first = cusz.decompress_box(archive, [0] * wanted.ndim, [1] * wanted.ndim)
+    assert first.tobytes() == wanted.ravel()[:1].tobytes()
+    for at in (len(archive) // 2, len(archive) - 1):
+        damaged = archive[:at] + bytes([archive[at] ^ 4]) + archive[at + 1 :]
+        with pytest.raises(cusz.CorruptArchiveError):
+            cusz.check(damaged)
+
+
+def read_anyhow(archive: bytes) -> bool:
+    """Whether nothing refuses it."""
+    for read in (cusz.decompress, cusz.check):
+        try:
+            read(archive, threads=1)
+        except (cusz.CorruptArchiveError, cusz.ArchiveTooNewError, cusz.UnsupportedError):
+            continue
+        return True
+    return False
+
+
+def test_archives_that_are_cut_or_too_long(archive: bytes) -> None:
+    lengths = {*range(min(len(archive), 80)), *range(0, len(archive), 97), len(archive) - 1}
+    assert [n for n in lengths if read_anyhow(archive[:n])] == []
+    assert not read_anyhow(archive + bytes(1))
+    assert not read_anyhow(archive + bytes(2))
+
+
+def test_flipped_bits_are_found(archive: bytes) -> None:
+    for bit in {*range(8 * min(len(archive), 60)), *support.integers(100, 0, 8 * len(archive), 9).tolist()}:
+        damaged = bytearray(archive)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert not read_anyhow(bytes(damaged)), bit

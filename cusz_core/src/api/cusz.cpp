@@ -382,11 +382,11 @@ void describe(cusz_context* context, const void* archive, std::size_t archive_by
         i.step = c.step;
         i.fill = c.has_fill ? as_double(layout.dtype, c.special) : 0;
         i.codebook_bytes = frame.model.size();
-        const TileGrid tiles = frame.codec->tiles(frame.layout, c);
+        const TileGrid tiles = frame.is_constant ? TileGrid{} : frame.codec->tiles(frame.layout, c);
         i.n_tiles = tiles.n;
         std::copy(std::begin(tiles.shape), std::end(tiles.shape), i.tile_shape);
-        i.index_bytes = (i.n_tiles + 1) / 2 * 4;
-        i.payload_bytes = c.body_bytes - i.index_bytes;
+        i.index_bytes = tiles.index_bytes;
+        i.payload_bytes = c.body_bytes - i.index_bytes - (frame.codec->is_compact ? i.header_bytes : 0);
         i.n_special = c.n_special;
         i.n_out_of_range = c.n_out_of_range;
         i.n_unpredictable = c.n_unpredictable;

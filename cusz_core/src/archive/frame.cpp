@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
+#include "alphabet.hpp"
 #include "codec/codec.hpp"
 #include "errors.hpp"
 #include "header.hpp"
+#include "revision_2/frame.hpp"
 #include "v2.hpp"
 
 namespace cusz {
@@ -33,8 +36,50 @@ std::size_t max_front_bytes() {
     return max;
 }
 
+namespace {
+
+// Of a compact archive, which is its own body. That of its head is verified if it is on the host, or else when it is
+// read.
+Frame parse_compact(const void* header, const void* archive, std::size_t archive_bytes) {
+    const std::span bytes(static_cast<const std::byte*>(header), std::min(archive_bytes, max_front_bytes()));
+    std::size_t front_bytes = 0;
+    const revision_2::Front front = revision_2::read_front(bytes, front_bytes);
+    if (archive_bytes < front_bytes + 4) fail(CUSZ_ERROR_CORRUPT, "truncated archive: ", archive_bytes, " bytes");
+    Frame frame{.version = 2,
+                .layout = front.layout,
+                .kind = CUSZ_KIND_TILED,
+                .payload_checksum = get<std::uint32_t>(header, front_bytes),
+                .codec = &compact_codec()};
+    frame.header_bytes = front_bytes + 4;
+    frame.body = static_cast<const std::byte*>(archive);
+    frame.body_stored_bytes = archive_bytes;
+    Coding& coding = frame.coding;
+    coding.predictor = CUSZ_PREDICTOR_SPLINE;
+    coding.lossless = front.has_zstd ? CUSZ_LOSSLESS_ZSTD : CUSZ_LOSSLESS_NONE;
+    coding.mode = front.is_relative ? CUSZ_REL : CUSZ_ABS;
+    coding.r = default_r;
+    coding.has_fill = front.has_fill;
+    coding.eb = front.eb;
+    coding.eb_abs = front.e;
+    coding.step = 2 * front.e;
+    coding.special = front.special;
+    coding.body_bytes = coding.stored_bytes = archive_bytes;
+    coding.n_special = front.n_special;
+    coding.n_unpredictable = front.n_verbatim;
+    frame.is_constant = front.kind == revision_2::Kind::constant;
+    if (!frame.is_constant && !front.has_zstd)
+        revision_2::read_interpolation(bytes, front, front_bytes, coding.spline.compact);
+    if (header == archive) revision_2::verify({bytes.data(), archive_bytes}, front, front_bytes);
+    return frame;
+}
+
+} // namespace
+
 Frame parse(const void* header, const void* archive, std::size_t archive_bytes) {
     if (archive == nullptr) fail(CUSZ_ERROR_PARAMETER, "archive is NULL");
+    if (archive_bytes >= sizeof revision_2::magic &&
+        std::memcmp(header, revision_2::magic, sizeof revision_2::magic) == 0)
+        return parse_compact(header, archive, archive_bytes);
     if (archive_bytes < 5 || std::memcmp(header, magic, 4) != 0)
         fail(CUSZ_ERROR_CORRUPT, "not a cuSZ archive: ", archive_bytes, " bytes that do not begin with \"cuSZ\"");
     const std::uint32_t version = get<std::uint8_t>(header, version_at);

@@ -18,11 +18,19 @@ namespace cusz {
 struct Codec;   // codec/codec.hpp
 struct Encoded; // there, too
 
+// How the spline codec interpolates in compact archives: numbers of curves and bounds (revision_2/frame.hpp), and the
+// axes along which the lattices 0, 1 and all others may be halved.
+struct Interpolation {
+    std::uint32_t curve = 1, bounds = 0;
+    std::array<std::uint32_t, 3> axes{15, 15, 15};
+};
+
 // How the spline codec interpolates (docs/format_v2.md, sections 1 to 3).
 struct Spline {
     std::uint32_t halved = 0; // bit a: axis a may be halved
     bool cubic = true;
     std::uint32_t alpha = 0, beta = 0; // ids
+    Interpolation compact;             // of a compact archive
 
     // What the bound is divided by in lattice i.
     double divisor(std::size_t i) const;
@@ -61,6 +69,7 @@ struct Frame {
     Coding coding{};
     std::vector<std::byte> model{};      // as stored
     std::vector<std::uint8_t> lengths{}; // of the codewords, by symbol: the Lorenzo codec's model
+    bool is_constant = false;            // a compact archive of a field whose values are all the same
     bool has_logs = false;               // then the body is signs and an archive, and there is no codec
     Logs logs{};
     std::size_t header_bytes = raw_header_bytes; // without the model

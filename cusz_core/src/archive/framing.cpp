@@ -8,6 +8,7 @@
 #include "errors.hpp"
 #include "header.hpp"
 #include "lossless.hpp"
+#include "revision_2/frame.hpp"
 
 namespace cusz {
 
@@ -47,6 +48,23 @@ const std::byte* unpack(const Workers& workers, const Frame& frame) {
     return unpacked;
 }
 
+// A compact archive without its lossless stage.
+struct Unpacked {
+    std::vector<std::byte> bytes;
+    Frame frame;
+    explicit Unpacked(const Frame& packed)
+        : bytes(revision_2::unpack({packed.body, static_cast<std::size_t>(packed.body_stored_bytes)})), frame(packed) {
+        frame.body = bytes.data();
+        frame.coding.body_bytes = frame.coding.stored_bytes = frame.body_stored_bytes = bytes.size();
+    }
+};
+
+void read_packed_compact(const Workers& workers, const Frame& frame, const Target& field) {
+    const Unpacked archive(frame);
+    if (field.pointer == nullptr) return; // its checksum is verified
+    workers.backend.engine(*frame.codec).decode(archive.frame, {archive.bytes.data()}, workers.threads, field);
+}
+
 // Copies a box of a raw archive's values.
 void copy_box(const Frame& frame, const Selection& box) {
     const auto& [start, count, stride, field] = box;
@@ -78,7 +96,7 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
     if (codec.chooses) {
         Backend& there = field.on_device() ? workers.backend : workers.cpu;
         resolve_bound(there, layout, coding, field, workers.threads);
-        if (coding.step == 0) return std::nullopt;
+        if (coding.step == 0 && !codec.is_compact) return std::nullopt; // compact ones take constant fields
         own = coding;
         const auto read = [&](std::vector<TileBox>& boxes) { return there.read_boxes(layout, field, boxes); };
         if (!workers.cpu.engine(codec).choose(layout, own, read, workers.threads)) return std::nullopt;
@@ -87,6 +105,11 @@ std::optional<std::size_t> write_as(const Codec& codec, const Workers& workers, 
     auto encoded = workers.backend.engine(codec).encode(
         layout, own, field, workers.threads, archive.at(codec.header_bytes), most - codec.header_bytes, workers.range);
     if (!encoded) return std::nullopt;
+    if (codec.is_compact) {
+        const auto bytes = static_cast<std::size_t>(encoded->coding.body_bytes);
+        if (lossless == CUSZ_LOSSLESS_NONE) return bytes;
+        return revision_2::pack({archive.bytes(), bytes}, workers.scratch.unpacked.reserve<std::byte>(bytes));
+    }
     const std::size_t body_at = codec.header_bytes + encoded->model.size();
     if (lossless != CUSZ_LOSSLESS_NONE) pack(workers, *encoded, archive.at(body_at));
     std::vector<std::byte> header(body_at);
@@ -115,6 +138,7 @@ void read_archive(const Workers& workers, const Frame& frame, const Source& stor
         return backend.engine(*frame.codec).decode(frame, stored, threads, field);
     if (stored.on_device())
         fail(CUSZ_ERROR_UNSUPPORTED, "the archive has a lossless stage, which runs on the CPU: copy it to the host");
+    if (frame.codec->is_compact) return read_packed_compact(workers, frame, field);
     if (field.pointer == nullptr) return check_pieces(cpu, frame, stored, threads, {});
     backend.engine(*frame.codec).decode(frame, {unpack(workers, frame)}, threads, field);
 }
@@ -123,6 +147,10 @@ void read_box(const Workers& workers, const Frame& frame, const Selection& box) 
     if (frame.kind == CUSZ_KIND_RAW) {
         check_pieces(workers.cpu, frame, {frame.body}, workers.threads, {});
         return copy_box(frame, box);
+    }
+    if (frame.codec->is_compact && frame.coding.lossless != CUSZ_LOSSLESS_NONE) {
+        const Unpacked archive(frame);
+        return workers.cpu.engine(*frame.codec).decode_box(archive.frame, archive.bytes.data(), workers.threads, box);
     }
     const bool packed = frame.coding.lossless != CUSZ_LOSSLESS_NONE;
     workers.cpu.engine(*frame.codec)

@@ -65,7 +65,7 @@ public:
 
 // The tiles of a field, as cusz_inspect reports them.
 struct TileGrid {
-    std::uint64_t n = 0;
+    std::uint64_t n = 0, index_bytes = 0;
     std::uint64_t shape[CUSZ_MAX_NDIM] = {}; // of a full one
 };
 
@@ -74,6 +74,11 @@ struct Codec {
     std::uint32_t version; // of the format
     cusz_predictor predictor;
     cusz_coder coder;
+
+    // Its archives begin with a frame of their own, which its engine writes and reads: to this file and to framing.hpp
+    // the whole archive is the body.
+    bool is_compact = false;
+    bool is_draft = false; // read only
 
     bool chooses;                    // its engine's choose() has to be asked
     bool (*can_code)(const Layout&); // whether it takes fields of this shape, which are not empty
@@ -101,5 +106,8 @@ std::vector<const Codec*> codecs_for(cusz_predictor predictor);
 
 // The codec of an archive. Throws CORRUPT if there is none.
 const Codec& codec_of(std::uint32_t version, unsigned predictor, unsigned coder);
+
+// That of compact archives.
+const Codec& compact_codec();
 
 } // namespace cusz

@@ -1,6 +1,8 @@
 // The table of codecs.
+#include <algorithm>
 #include <iterator>
 
+#include "archive/revision_2/frame.hpp"
 #include "archive/v1.hpp"
 #include "archive/v2.hpp"
 #include "codec.hpp"
@@ -35,6 +37,23 @@ constexpr Codec table[] = {
         .on_device = CUSZ_ON_DEVICE(spline::on_device),
     },
     {
+        .version = 2,
+        .predictor = CUSZ_PREDICTOR_SPLINE,
+        .coder = CUSZ_CODER_RANS,
+        .is_compact = true,
+        .is_draft = true,
+        .chooses = true,
+        .can_code = spline::can_code_compact,
+        .header_bytes = 0,
+        .max_model_bytes = revision_2::max_front_bytes + 4 + revision_2::interpolation_bytes,
+        .model_bytes = nullptr,
+        .read_header = nullptr,
+        .write_header = nullptr,
+        .tiles = spline::compact_tiles,
+        .on_cpu = spline::compact_on_cpu,
+        .on_device = nullptr,
+    },
+    {
         .version = 1,
         .predictor = CUSZ_PREDICTOR_LORENZO,
         .coder = CUSZ_CODER_HUFFMAN,
@@ -62,15 +81,18 @@ std::span<const Codec> codecs() { return table; }
 std::vector<const Codec*> codecs_for(cusz_predictor predictor) {
     std::vector<const Codec*> wanted;
     for (const Codec& codec : table)
-        if (predictor == CUSZ_PREDICTOR_AUTO || codec.predictor == predictor) wanted.push_back(&codec);
+        if (!codec.is_draft && (predictor == CUSZ_PREDICTOR_AUTO || codec.predictor == predictor))
+            wanted.push_back(&codec);
     if (wanted.empty()) fail(CUSZ_ERROR_UNSUPPORTED, "no codec has predictor ", static_cast<int>(predictor));
     if (const Codec* const last = std::prev(std::end(table)); wanted.back() != last) wanted.push_back(last);
     return wanted;
 }
 
+const Codec& compact_codec() { return *std::ranges::find(table, true, &Codec::is_compact); }
+
 const Codec& codec_of(std::uint32_t version, unsigned predictor, unsigned coder) {
     for (const Codec& codec : table)
-        if (codec.version == version && static_cast<unsigned>(codec.predictor) == predictor &&
+        if (!codec.is_compact && codec.version == version && static_cast<unsigned>(codec.predictor) == predictor &&
             static_cast<unsigned>(codec.coder) == coder)
             return codec;
     fail(CUSZ_ERROR_CORRUPT, "corrupt archive: no codec has format version ", version, ", predictor family ", predictor,

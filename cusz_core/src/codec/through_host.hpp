@@ -30,7 +30,7 @@ public:
     }
 
     void decode(const Frame& frame, const Source& body, int threads, const Target& field) override {
-        const Source bytes = on_host(body, static_cast<std::size_t>(frame.coding.body_bytes), archive_);
+        const Source bytes = on_host(body, static_cast<std::size_t>(frame.body_stored_bytes), archive_);
         if (!field.on_device()) return engine_.decode(frame, bytes, threads, field);
         const auto field_bytes = static_cast<std::size_t>(frame.layout.bytes());
         void* const values = field_.reserve(field_bytes);

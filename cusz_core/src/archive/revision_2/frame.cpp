@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "archive/checksum.hpp"
+#include "archive/lossless.hpp"
 #include "archive/quantiser.hpp"
 #include "errors.hpp"
 
@@ -239,8 +241,8 @@ std::vector<std::byte> write_head(const Front& front, std::size_t front_bytes, c
     const std::size_t width = front.layout.value_bytes(), n = head.units.size();
     std::vector<std::byte> bytes(1 + 2 + 1 + width + 10 + 3 * n + 4 * head.checksums.size() + 1);
     Writer out(bytes.data());
-    out.number(static_cast<std::uint32_t>(head.curve) | head.bounds << 3, 1);
-    if (front.has_axes) out.number(packed(head.axes), 2);
+    out.number(head.how.curve | head.how.bounds << 3, 1);
+    if (front.has_axes) out.number(packed(head.how.axes), 2);
     out.number(head.preset | (head.has_map ? 1u << 4 : 0u) | head.units[0].log2_lanes << 5, 1);
     out.number(head.top, width);
     if (n > 1) out.varint(head.units[0].bytes / 2);
@@ -252,23 +254,61 @@ std::vector<std::byte> write_head(const Front& front, std::size_t front_bytes, c
     return bytes;
 }
 
-std::size_t read_head(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes, Head& head) {
+std::size_t read_interpolation(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes,
+                               Interpolation& how) {
     Reader in(archive, front_bytes);
     in.number(4);
     const auto interpolation = static_cast<std::uint32_t>(in.number(1));
-    if ((interpolation & 7) > static_cast<std::uint32_t>(Curve::six_points_and_codes) || interpolation >> 5 != 0)
+    how.curve = interpolation & 7;
+    how.bounds = interpolation >> 3;
+    if (how.curve > static_cast<std::uint32_t>(Curve::six_points_and_codes) ||
+        how.bounds >= std::size(bounds_of_lattices))
         corrupt("an illegal interpolation");
-    head.curve = static_cast<Curve>(interpolation & 7);
-    head.bounds = interpolation >> 3;
     const std::uint32_t axes = front.has_axes ? static_cast<std::uint32_t>(in.number(2)) : all_axes;
     if (axes > all_axes || (front.has_axes && axes == all_axes)) corrupt("illegal axes");
-    head.axes = {axes & 15, axes >> 4 & 15, axes >> 8};
+    how.axes = {axes & 15, axes >> 4 & 15, axes >> 8};
+    return in.at();
+}
+
+std::uint64_t index_bytes(const Pyramid& pyramid) { return 3 * (units_of(pyramid).size() - 1); }
+
+std::size_t pack(std::span<std::byte> archive, std::byte* packed) {
+    std::size_t front_bytes = 0;
+    Front front = read_front(archive, front_bytes);
+    const std::size_t begin = front_bytes + 4, bytes = archive.size() - begin;
+    const std::size_t stored = front.kind == Kind::spline ? zstd_pack(archive.data() + begin, bytes, packed, bytes) : 0;
+    if (stored == 0) return archive.size();
+    front.has_zstd = true;
+    write_front(front, archive.data());
+    std::memcpy(archive.data() + begin, packed, stored);
+    const std::uint32_t checksum = checksum_of_head(archive.first(begin + stored), front_bytes);
+    std::memcpy(archive.data() + front_bytes, &checksum, sizeof checksum);
+    return begin + stored;
+}
+
+std::vector<std::byte> unpack(std::span<const std::byte> archive) {
+    std::size_t front_bytes = 0;
+    const Front front = read_front(archive, front_bytes);
+    const std::size_t begin = front_bytes + 4;
+    if (archive.size() < begin) corrupt("it ends too early");
+    verify_head(archive, front_bytes);
+    const std::span packed = archive.subspan(begin);
+    const std::size_t bytes = zstd_unpacked_bytes(packed.data(), packed.size());
+    if (bytes >= front.layout.bytes() + raw_header_bytes) corrupt("it is longer than the field");
+    std::vector<std::byte> unpacked(begin + bytes);
+    std::copy_n(archive.begin(), begin, unpacked.begin());
+    zstd_unpack(packed.data(), packed.size(), unpacked.data() + begin, bytes);
+    return unpacked;
+}
+
+std::size_t read_head(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes, Head& head) {
+    Reader in(archive, read_interpolation(archive, front, front_bytes, head.how));
     const auto model = static_cast<std::uint32_t>(in.number(1));
     head.preset = model & 15;
     head.has_map = (model >> 4 & 1) != 0;
     head.top = in.number(front.layout.value_bytes());
 
-    const Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.axes);
+    const Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.how.axes);
     if (pyramid.n_tiles / tiles_of_unit > archive.size()) corrupt("it is shorter than its index");
     const std::vector<Unit> units = units_of(pyramid);
     head.units.assign(units.size(), {});
@@ -316,6 +356,17 @@ void verify_head(std::span<const std::byte> head, std::size_t front_bytes) {
     std::uint32_t stored;
     std::memcpy(&stored, head.data() + front_bytes, sizeof stored);
     if (stored != checksum_of_head(head, front_bytes)) corrupt("the head does not match its checksum");
+}
+
+void verify(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes) {
+    std::size_t end = archive.size(); // of the head
+    if (front.kind == Kind::constant) {
+        read_constant(archive, front, front_bytes);
+    } else if (!front.has_zstd) {
+        Head head;
+        end = read_head(archive, front, front_bytes, head) + static_cast<std::size_t>(head.units[0].bytes);
+    }
+    verify_head(archive.first(end), front_bytes);
 }
 
 } // namespace cusz::revision_2

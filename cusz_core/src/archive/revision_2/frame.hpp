@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "archive/frame.hpp"
 #include "archive/layout.hpp"
 #include "archive/pyramid.hpp"
 
@@ -65,9 +66,7 @@ std::vector<Unit> units_of(const Pyramid& pyramid);
 
 // The head of a spline archive behind the checksum.
 struct Head {
-    Curve curve = Curve::cubic;
-    std::uint32_t bounds = 0;
-    AxisMasks axes{15, 15, 15};
+    Interpolation how;
     std::uint32_t preset = 0;
     bool has_map = false;
     std::uint64_t top = 0; // the bits of the first value
@@ -79,14 +78,31 @@ struct Head {
     std::vector<std::uint32_t> checksums; // of each lattice that has units besides the first, the coarsest first
 };
 
+inline constexpr std::size_t interpolation_bytes = 3; // at most
+// How a spline archive is interpolated: what its head begins with. Returns the number of bytes. Throws CORRUPT.
+std::size_t read_interpolation(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes,
+                               Interpolation& how);
+
+// Of the units of a pyramid, in a head.
+std::uint64_t index_bytes(const Pyramid& pyramid);
+
 // What comes behind the checksum and before unit 0, which begins at an even byte. front_bytes: before the checksum.
 std::vector<std::byte> write_head(const Front& front, std::size_t front_bytes, const Head& head);
 // Returns the number of bytes up to unit 0. Throws CORRUPT.
 std::size_t read_head(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes, Head& head);
 
+// With zstd: replaces what follows the checksum by a zstd frame of it, if that is shorter. packed: memory for as many
+// bytes. Returns the archive's new length.
+std::size_t pack(std::span<std::byte> archive, std::byte* packed);
+// Undoes that: the archive without its stage, which has the same front. The checksum is verified. Throws CORRUPT,
+// UNSUPPORTED.
+std::vector<std::byte> unpack(std::span<const std::byte> archive);
+
 // Of everything up to the end of unit 0. The checksum is at front_bytes.
 std::uint32_t checksum_of_head(std::span<const std::byte> head, std::size_t front_bytes);
 // Throws CORRUPT if it is another.
 void verify_head(std::span<const std::byte> head, std::size_t front_bytes);
+// What the head says of the archive, and its checksum. Throws CORRUPT.
+void verify(std::span<const std::byte> archive, const Front& front, std::size_t front_bytes);
 
 } // namespace cusz::revision_2

@@ -9,6 +9,7 @@
 #include "codec/lorenzo/cpu/pipeline.hpp"
 #include "codec/spline/cpu/pipeline.hpp"
 #include "codec/spline/cpu/reading.hpp"
+#include "codec/spline/cpu/unit_kernels_of_isa.hpp"
 #include "kernels.hpp"
 #include "logarithm.hpp"
 #include "value_range.hpp"
@@ -61,6 +62,8 @@ constexpr Kernels kernels_of_isa(const char* name) {
             kernels_of<Pipeline<Lorenzo, HuffmanCoder>>(),
             spline_kernels_of<float>(),
             spline_kernels_of<double>(),
+            unit_kernels_of<float>(),
+            unit_kernels_of<double>(),
             {exponent_range<float>, to_logs<float>, from_logs<float>},
             {exponent_range<double>, to_logs<double>, from_logs<double>}};
 }

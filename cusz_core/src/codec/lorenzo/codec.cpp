@@ -8,7 +8,7 @@ bool can_code(const Layout&) { return true; }
 
 TileGrid tiles(const Layout& layout, const Coding&) {
     const Tiling tiling(layout.ndim, layout.shape.data());
-    TileGrid grid{.n = tiling.n_tiles()};
+    TileGrid grid{.n = tiling.n_tiles(), .index_bytes = (tiling.n_tiles() + 1) / 2 * 4};
     tiling.tile_shape(layout.ndim, layout.shape.data(), grid.shape);
     return grid;
 }

@@ -124,7 +124,7 @@ template <std::uint32_t n_odd, bool with_missing, class T>
     using L = ByteLanes;
     using Bytes = typename L::Bytes;
     const TileForm& form = *tile.form;
-    std::uint32_t odd[n_odd];
+    std::uint32_t odd[n_odd] = {};
     for (std::uint32_t a = 0, o = 0; a < form.n_active; ++a)
         if ((c >> a & 1) != 0) odd[o++] = a;
 

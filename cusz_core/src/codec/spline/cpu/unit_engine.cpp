@@ -72,14 +72,13 @@ void UnitEngine<T>::verify(std::span<const std::byte> archive, const std::vector
 // the other, so all of them are.
 template <class T>
 std::vector<bool> UnitEngine<T>::wanted_units(const Pyramid& pyramid, const std::vector<revision_2::Unit>& units,
-                                              const Layout& layout, const Selection& box,
-                                              revision_2::Curve curve) const {
+                                              const Layout& layout, const Selection& box, bool is_wide) const {
     std::vector<bool> wanted(units.size(), true);
     bool is_whole = true;
     for (std::size_t d = 0; d < static_cast<std::size_t>(layout.ndim); ++d)
         is_whole = is_whole && box.count[d] == layout.shape[d];
     if (is_whole) return wanted;
-    const std::uint64_t before = curve >= revision_2::Curve::six_points ? 2 : 1, behind = before + 1;
+    const std::uint64_t before = is_wide ? 2 : 1, behind = before + 1;
     const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1);
     std::vector<bool> tiles; // of the lattice that are wanted
     std::vector<bool> next;

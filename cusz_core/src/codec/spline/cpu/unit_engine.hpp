@@ -41,13 +41,6 @@ struct UnitWorker {
 
 using Weigh = std::uint64_t (*)(const void* data, std::size_t words);
 
-// How a field is coded, besides the bound.
-struct Interpolation {
-    revision_2::Curve curve = revision_2::Curve::cubic;
-    std::uint32_t bounds = 0;
-    AxisMasks axes{15, 15, 15};
-};
-
 template <class T>
 class UnitEngine {
     using Bits = typename Traits<T>::Bits;
@@ -102,9 +95,7 @@ public:
         model_->set(model);
 
         Head head;
-        head.curve = how.curve;
-        head.bounds = how.bounds;
-        head.axes = how.axes;
+        head.how = how;
         head.preset = model.preset;
         head.has_map = model.has_map;
         head.top = bits_of(field[0]);
@@ -172,25 +163,25 @@ public:
         make_workers(threads);
         Head head;
         const std::size_t head_bytes = read_head(archive, front, front_bytes, head);
-        Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.axes);
+        Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), head.how.axes);
         const std::vector<std::size_t> sizes = lay_out(pyramid);
         const std::vector<Unit> units = revision_2::units_of(pyramid);
-        verify_head(archive.first(head_bytes + static_cast<std::size_t>(head.units[0].bytes)), front_bytes);
+        if (!front.has_zstd) // or else that was verified, and this is what it held
+            verify_head(archive.first(head_bytes + static_cast<std::size_t>(head.units[0].bytes)), front_bytes);
         std::vector<std::size_t> first(units.size() + 1, head_bytes);
         for (std::size_t u = 0; u < units.size(); ++u)
             first[u + 1] = first[u] + static_cast<std::size_t>(head.units[u].bytes);
         verify(archive, units, first, head, threads);
         if (box.field == nullptr) return;
 
-        const Interpolation how{head.curve, head.bounds, head.axes};
-        const PyramidCoder<T> coder = coder_of(pyramid, front, how, nullptr);
+        const PyramidCoder<T> coder = coder_of(pyramid, front, head.how, nullptr);
         for (UnitWorker<T>& each : workers_) each.patches.clear();
         arrays_ = make_arrays(sizes, static_cast<Bits>(head.top), coder.quantiser[0].special);
         const std::uint32_t n_axes = pyramid.lattices[0].n_active;
         if (!model_) model_ = std::make_unique<UnitModel>();
         model_->set(model_of_preset(n_axes, head.preset));
         const MapToRead map{n_axes, head.preset, rows_of(pyramid)};
-        const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, how.curve);
+        const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, coder.is_wide());
         const Destination<T> destination = destination_of(pyramid, front.layout, box);
         // Payloads where a decoder may look behind them.
         const auto to_read = [&](std::size_t u, Buffer& memory) -> UnitToRead {
@@ -253,7 +244,7 @@ private:
 
     static PyramidCoder<T> coder_of(const Pyramid& pyramid, const revision_2::Front& front, const Interpolation& how,
                                     const T* end) {
-        PyramidCoder<T> coder{pyramid, {}, how.curve, end};
+        PyramidCoder<T> coder{pyramid, {}, static_cast<revision_2::Curve>(how.curve), end};
         for (std::size_t i = 0; i < pyramid.n_coded(); ++i) {
             coder.quantiser.push_back(quantiser_of(static_cast<T>(front.e), revision_2::divisor(how.bounds, i)));
             coder.quantiser[i].special = static_cast<Bits>(front.special);
@@ -345,7 +336,7 @@ private:
                 const std::vector<std::size_t>& first, const revision_2::Head& head, int threads);
 
     std::vector<bool> wanted_units(const Pyramid& pyramid, const std::vector<revision_2::Unit>& units,
-                                   const Layout& layout, const Selection& box, revision_2::Curve curve) const;
+                                   const Layout& layout, const Selection& box, bool is_wide) const;
 
     static Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t rest) {
         return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);

@@ -25,6 +25,9 @@ struct PyramidCoder {
     bool adds_codes() const { return curve == revision_2::Curve::six_points_and_codes; }
 };
 
+// Throws CORRUPT. Not inline, so that no shared code is compiled for one instruction set.
+[[noreturn]] void corrupt_unit(const char* what);
+
 // Calls use(i, number, j) for the tiles of a unit, numbered j: the lattice, and the tile's number in it.
 template <class Use>
 void for_tiles_of(const Pyramid& pyramid, const revision_2::Unit& unit, const Use& use) {

@@ -214,7 +214,7 @@ template <std::uint32_t n_odd, bool along_x, Curve curve, bool with_codes, class
     const TileForm& form = *tile.form;
     const ClassRows& rows = form.rows[c];
     const HalfBox box = known_box(lattice, tile, c, 9, 9);
-    std::uint32_t axis[n_odd];
+    std::uint32_t axis[n_odd] = {};
     for (std::uint32_t a = 0, o = 0; a < form.n_active; ++a)
         if ((c >> a & 1) != 0) axis[o++] = a;
     std::int64_t six_begin[4] = {}, six_end[4] = {};

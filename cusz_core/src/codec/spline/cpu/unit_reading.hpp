@@ -6,15 +6,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "errors.hpp"
 #include "unit_contexts.hpp"
 #include "unit_rans.hpp"
 #include "unit_record.hpp"
 #include "unit_storing.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
-
-[[noreturn]] inline void corrupt_unit(const char* what) { fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", what); }
 
 // Extra bits, which lie at the end of a unit, the last unit of length first.
 class ExtraBitsBackwards {
@@ -86,7 +83,7 @@ template <class T>
 
 // A tile whose symbols are decoded.
 template <class T>
-struct TileReading {
+struct UnitTileReading {
     UnitTile<T>* tile = nullptr;
     UnitReading* unit = nullptr;
     std::uint32_t n = 0; // symbols of the phase
@@ -94,7 +91,7 @@ struct TileReading {
 
 // Up to the symbols of a phase: contexts, which groups are significant, and tables.
 template <class T>
-void begin_phase(TileReading<T>& of, std::uint32_t phase, std::uint32_t row) {
+void begin_phase(UnitTileReading<T>& of, std::uint32_t phase, std::uint32_t row) {
     using L = ByteLanes;
     UnitTile<T>& tile = *of.tile;
     UnitReading& reading = *of.unit;
@@ -123,7 +120,7 @@ void begin_phase(TileReading<T>& of, std::uint32_t phase, std::uint32_t row) {
 
 // From the symbols of a phase on: codes.
 template <class T>
-void end_phase(TileReading<T>& of, std::uint32_t phase, typename Traits<T>::Bits special) {
+void end_phase(UnitTileReading<T>& of, std::uint32_t phase, typename Traits<T>::Bits special) {
     using L = ByteLanes;
     UnitTile<T>& tile = *of.tile;
     const TileForm& form = *tile.form;
@@ -230,14 +227,14 @@ void find_values(const PyramidCoder<T>& coder, std::size_t i, UnitTile<T>& tile,
 // Decodes tiles of lattice i, one of each unit, to `fine` or `destination`. Tiles without a unit have codes that are
 // all 0.
 template <class T>
-void read_tiles_of(const PyramidCoder<T>& coder, std::size_t i, std::span<TileReading<T>> tiles,
+void read_tiles_of(const PyramidCoder<T>& coder, std::size_t i, std::span<UnitTileReading<T>> tiles,
                    const LatticeArrays<T>& coarse, const LatticeArrays<T>& fine, const Destination<T>& destination,
                    std::vector<Patch>& patches) {
     const Lattice& lattice = coder.pyramid.lattices[i];
     const Quantiser<T>& q = coder.quantiser[i];
-    TileReading<T>* coded[units_at_once];
+    UnitTileReading<T>* coded[units_at_once];
     std::size_t n_coded = 0;
-    for (TileReading<T>& of : tiles) {
+    for (UnitTileReading<T>& of : tiles) {
         load_class_0(lattice, coarse, *of.tile);
         if (of.unit == nullptr) continue;
         find_roughness(lattice, *of.tile, q.inv);
@@ -256,7 +253,7 @@ void read_tiles_of(const PyramidCoder<T>& coder, std::size_t i, std::span<TileRe
             coded[0]->unit->decoder.symbols(symbols[0]);
         for (std::size_t j = 0; j < n_coded; ++j) end_phase(*coded[j], phase, q.special);
     }
-    for (TileReading<T>& of : tiles) {
+    for (UnitTileReading<T>& of : tiles) {
         find_values(coder, i, *of.tile, patches);
         if (fine.value != nullptr)
             store_unit_tile(lattice, *of.tile, fine);
@@ -301,7 +298,7 @@ void read_units(const PyramidCoder<T>& coder, std::span<const UnitToRead> units,
                                           begin_unit<T>(units.back(), model, nullptr, live[1])};
     for_tiles_of(coder.pyramid, *units[0].unit, [&](std::size_t i, std::uint64_t number, std::uint32_t j) {
         const Lattice& lattice = coder.pyramid.lattices[i];
-        TileReading<T> tiles[units_at_once];
+        UnitTileReading<T> tiles[units_at_once];
         std::size_t n = 0;
         for (std::size_t u = 0; u < units.size() && j < units[u].unit->n_tiles; ++u, ++n) {
             const bool is_live = units[u].is_first ? live[u] != 0 : (live[u] >> j & 1) != 0;

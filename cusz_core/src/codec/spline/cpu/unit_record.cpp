@@ -1,6 +1,24 @@
 #include "unit_record.hpp"
 
+#include "errors.hpp"
+#include "unit_kernels.hpp"
+
 namespace cusz::cpu {
+
+void corrupt_unit(const char* what) { fail(CUSZ_ERROR_CORRUPT, "corrupt archive: ", what); }
+
+UnitRecord::Phase UnitRecord::begin_phase(std::uint32_t row, std::uint32_t n_flags, std::uint32_t n_points) {
+    const Phase phase{used, next_run(used + n_flags)};
+    const std::size_t room = std::size_t{phase.values} + n_points + byte_room + revision_2::max_lanes;
+    if (context.size() < room) {
+        const std::size_t larger = std::max(room, context.size() * 3 / 2);
+        context.resize(larger);
+        symbol.resize(larger);
+    }
+    runs.push_back({phase.flags, n_flags, row, true});
+    runs.push_back({phase.values, 0, row, false});
+    return phase;
+}
 
 void UnitRecord::count(std::uint64_t weight, revision_2::Counts& counts) const {
     const auto& size = revision_2::tables().size;
@@ -19,16 +37,17 @@ void UnitRecord::count(std::uint64_t weight, revision_2::Counts& counts) const {
 }
 
 void UnitModel::set(const revision_2::Model& model) {
-    using namespace revision_2;
-    const auto& frequency = tables().frequency;
-    std::array<std::uint8_t, n_tables> reach_of_table{};
-    for (std::uint32_t t = 0; t < n_tables; ++t) {
+    using revision_2::n_places;
+    using revision_2::zero_symbol;
+    const auto& frequency = revision_2::tables().frequency;
+    std::array<std::uint8_t, revision_2::n_tables> reach_of_table{};
+    for (std::uint32_t t = 0; t < revision_2::n_tables; ++t) {
         std::uint32_t r = 0;
         while (r + 1 < zero_symbol && frequency[t][zero_symbol + r + 1] > 0 && frequency[t][zero_symbol - r - 1] > 0)
             ++r;
         reach_of_table[t] = static_cast<std::uint8_t>(r);
     }
-    for (std::uint32_t row = 0; row < n_rows; ++row)
+    for (std::uint32_t row = 0; row < revision_2::n_rows; ++row)
         for (std::uint32_t place = 0; place < n_places; ++place) {
             table_of[row][place] = model.table[row * n_places + place];
             reach[row][place] = reach_of_table[table_of[row][place]];

@@ -36,18 +36,7 @@ struct UnitRecord {
     struct Phase {
         std::uint32_t flags, values; // where they begin
     };
-    Phase begin_phase(std::uint32_t row, std::uint32_t n_flags, std::uint32_t n_points) {
-        const Phase phase{used, next_run(used + n_flags)};
-        const std::size_t room = std::size_t{phase.values} + n_points + byte_room + revision_2::max_lanes;
-        if (context.size() < room) {
-            const std::size_t larger = std::max(room, context.size() * 3 / 2);
-            context.resize(larger);
-            symbol.resize(larger);
-        }
-        runs.push_back({phase.flags, n_flags, row, true});
-        runs.push_back({phase.values, 0, row, false});
-        return phase;
-    }
+    Phase begin_phase(std::uint32_t row, std::uint32_t n_flags, std::uint32_t n_points);
     static std::uint32_t next_run(std::uint32_t at) {
         return (at + revision_2::max_lanes - 1) / revision_2::max_lanes * revision_2::max_lanes;
     }

@@ -1,0 +1,103 @@
+// The spline codec's compact archives on the CPU (format version 2, revision 2): constant fields, and those that
+// unit_engine.hpp codes.
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "codec/cpu/kernels.hpp"
+#include "codec/spline/codec.hpp"
+#include "unit_engine.hpp"
+
+namespace cusz::cpu {
+
+namespace {
+
+revision_2::Front front_of(const Layout& layout, const Coding& coding, revision_2::Kind kind) {
+    revision_2::Front front{.kind = kind, .layout = layout};
+    front.is_relative = coding.mode == CUSZ_REL;
+    front.has_fill = coding.has_fill;
+    front.eb = coding.eb;
+    front.special = coding.special;
+    return front;
+}
+
+class CompactEngine final : public HostEngine {
+public:
+    std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
+                                  const Target& target, std::uint64_t capacity, std::optional<ValueRange>*) override {
+        const auto bytes = layout.dtype == CUSZ_F32
+                               ? encode_as(f32_, layout, coding, field.as<float>(), threads, target.bytes(), capacity)
+                               : encode_as(f64_, layout, coding, field.as<double>(), threads, target.bytes(), capacity);
+        if (!bytes) return std::nullopt;
+        Encoded encoded{coding, {}, 0};
+        encoded.coding.body_bytes = encoded.coding.stored_bytes = *bytes;
+        return encoded;
+    }
+
+    void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
+        const std::span archive(body, static_cast<std::size_t>(frame.coding.body_bytes));
+        std::size_t front_bytes = 0;
+        const revision_2::Front front = revision_2::read_front(archive, front_bytes);
+        if (front.layout.dtype == CUSZ_F32)
+            decode_as(f32_, archive, front, front_bytes, threads, box);
+        else
+            decode_as(f64_, archive, front, front_bytes, threads, box);
+    }
+
+    std::size_t scratch_bytes() const override { return f32_.scratch_bytes() + f64_.scratch_bytes(); }
+    void release_scratch() override {
+        f32_.release_scratch();
+        f64_.release_scratch();
+    }
+
+private:
+    template <class T>
+    static std::optional<std::size_t> encode_as(UnitEngine<T>& engine, const Layout& layout, const Coding& coding,
+                                                const T* field, int threads, std::byte* target,
+                                                std::uint64_t capacity) {
+        const auto first = bits_of(field[0]);
+        std::uint64_t same = 1;
+        while (same < layout.values && bits_of(field[same]) == first) ++same;
+        if (same == layout.values) {
+            const revision_2::Front front = front_of(layout, coding, revision_2::Kind::constant);
+            std::byte bytes[revision_2::max_front_bytes + 4 + sizeof(T)];
+            const std::size_t n = revision_2::write_front(front, bytes), end = n + 4 + sizeof first;
+            std::memcpy(bytes + n + 4, &first, sizeof first);
+            const std::uint32_t checksum = revision_2::checksum_of_head({bytes, end}, n);
+            std::memcpy(bytes + n, &checksum, sizeof checksum);
+            if (end > capacity) return std::nullopt;
+            std::memcpy(target, bytes, end);
+            return end;
+        }
+        if (coding.step == 0) return std::nullopt;
+        revision_2::Front front = front_of(layout, coding, revision_2::Kind::spline);
+        front.e = coding.step / 2;
+        return engine.compress(front, coding.spline.compact, field, threads, target, capacity);
+    }
+
+    template <class T>
+    static void decode_as(UnitEngine<T>& engine, std::span<const std::byte> archive, const revision_2::Front& front,
+                          std::size_t front_bytes, int threads, const Selection& box) {
+        if (front.kind == revision_2::Kind::spline) return engine.decompress(archive, front, front_bytes, threads, box);
+        const auto value = static_cast<typename Traits<T>::Bits>(read_constant(archive, front, front_bytes));
+        revision_2::verify_head(archive, front_bytes);
+        if (box.field == nullptr) return;
+        const auto count = Tiling::by_axis(front.layout.ndim, front.layout.shape.data(), box.count.data(), 1),
+                   stride = Tiling::by_axis(front.layout.ndim, front.layout.shape.data(), box.stride.data(), 1);
+        auto* const to = static_cast<std::byte*>(box.field);
+        for_points_of_box(count, stride, [&](std::uint64_t, std::uint64_t at) {
+            std::memcpy(to + at * sizeof value, &value, sizeof value);
+        });
+    }
+
+    UnitEngine<float> f32_{kernels().unit_f32, kernels().weigh};
+    UnitEngine<double> f64_{kernels().unit_f64, kernels().weigh};
+};
+
+} // namespace
+
+} // namespace cusz::cpu
+
+std::unique_ptr<cusz::HostEngine> cusz::spline::compact_on_cpu(HostBackend&) {
+    return std::make_unique<cpu::CompactEngine>();
+}
