@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -226,12 +227,17 @@ def share(of: Sequence[Cell], cell: Cell) -> int:
 
 
 def for_missing(tables: Array) -> list[Array]:
-    """A part of special or verbatim values, and codes of some size."""
-    codes = tables[40].astype(float)
-    codes[ESCAPE + 1 :] = 0
+    """A part of special or verbatim values, and codes as in a table for sizes."""
     result = []
-    for missing in (reference.SPECIAL, reference.VERBATIM):
-        for part in (1 / 8, 1 / 2, 7 / 8, 127 / 128):
+    for missing, parts, sizes in (
+        (reference.SPECIAL, (1 / 24, 3 / 16, 1 / 2), reference.SIZES_NEAR_MISSING),
+        (reference.SPECIAL, (127 / 128,), (40,)),
+        (reference.VERBATIM, (1 / 4,), (20, 40)),
+        (reference.VERBATIM, (127 / 128,), (40,)),
+    ):
+        for part, size in itertools.product(parts, sizes):
+            codes = tables[size].astype(float)
+            codes[ESCAPE + 1 :] = 0
             frequencies = np.floor(codes / codes.sum() * (4091 - int(4096 * part))).astype(int)
             frequencies = np.minimum(frequencies, frequencies[mirrored()])
             frequencies[ESCAPE:] = 1

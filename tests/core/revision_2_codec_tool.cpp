@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/spline/cpu/unit_choice.hpp"
 #include "codec/spline/cpu/unit_engine.hpp"
 #include "codec/spline/cpu/unit_kernels_of_isa.hpp"
 
@@ -86,6 +87,17 @@ int run(const std::string& what, Arguments arguments) {
     std::vector<T> field(static_cast<std::size_t>(front.layout.values));
     std::memcpy(field.data(), input.data(), std::min(input.size(), field.size() * sizeof(T)));
     std::vector<std::byte> archive(field.size() * sizeof(T) + 10000);
+    const auto choose = [&] {
+        const BoxReader read = [&](std::vector<TileBox>&) { return HostValues{field.data(), field.size()}; };
+        Buffer memory;
+        return cpu::choose_interpolation(engine, front, read, memory);
+    };
+    const bool chooses = how.curve > 3;
+    if (chooses) how = choose();
+    if (what == "choose") {
+        std::printf("%u %u %u %u %u\n", how.curve, how.bounds, how.axes[0], how.axes[1], how.axes[2]);
+        return 0;
+    }
     if (what == "compress") {
         const auto n = engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
         if (!n) return 1;
@@ -97,6 +109,7 @@ int run(const std::string& what, Arguments arguments) {
     std::vector<T> back(field.size());
     for (int round = 0; round < rounds; ++round) {
         const auto begin = std::chrono::steady_clock::now();
+        if (chooses) how = choose();
         n = *engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
         const auto middle = std::chrono::steady_clock::now();
         std::size_t front_bytes = 0;

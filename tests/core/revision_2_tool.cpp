@@ -3,7 +3,7 @@
 //
 //   head     an archive: reads its frame and head, and writes them again, with the checksum
 //   tables   the constants and what follows from them, as numbers
-//   model    axes, rows, then n and size of every context and both counts of every context of groups: the model chosen,
+//   model    axes, rows, then n, size and both counts of missing values of every context, and both counts of every context of groups: the model chosen,
 //            as the symbols of its map, if it has one, and its preset
 #include <cstddef>
 #include <cstdint>
@@ -70,7 +70,8 @@ void choose() {
     std::uint32_t axes = 0, rows = 0;
     std::cin >> axes >> rows;
     Counts counts;
-    for (std::uint32_t c = 0; c < n_contexts; ++c) std::cin >> counts.n[c] >> counts.size[c];
+    for (std::uint32_t c = 0; c < n_contexts; ++c)
+        std::cin >> counts.n[c] >> counts.size[c] >> counts.missing[c][0] >> counts.missing[c][1];
     for (auto& flags : counts.groups) std::cin >> flags[0] >> flags[1];
     const Model model = choose_model(counts, axes, rows);
     std::cout << model.preset << '\n';

@@ -300,8 +300,8 @@ class Phase:
     group_context: Array  # of every group
 
 
-CONTEXTS_IN_ROW = 66
-SOME_MISSING, ALL_MISSING = 64, 65  # places in a row
+CONTEXTS_IN_ROW = 67
+SOME_MISSING, CORNERS_MISSING, ALL_MISSING = 64, 65, 66  # places in a row
 CONTEXTS = 9 * CONTEXTS_IN_ROW
 
 
@@ -332,7 +332,7 @@ class LatticeInWork:
         roughness = {a: self.roughness(a) for a in range(self.active)}
         self.S: dict[int, Array] = {}
         self.P_and_corners: dict[int, Array] = {}
-        self.missing: dict[int, Array] = {}  # 0: none, 1: some, 2: all corners
+        self.missing: dict[int, Array] = {}  # 0: none, 1: some, 2: some corners, 3: all corners
         for c in lattice.classes:
             odd = odd_axes(c, self.active)
             corners, n_missing, n_corners = (
@@ -341,7 +341,8 @@ class LatticeInWork:
             )
             where = slices(half_ranges(c, self.active, whole))
             self.P_and_corners[c] = (P + corners)[where]
-            self.missing[c] = np.where(n_missing == n_corners, 2, P_missing)[where]
+            of_corners = np.where(n_missing == n_corners, 3, np.where(n_missing > 0, 2, P_missing))
+            self.missing[c] = of_corners[where]
             S = None
             for a in odd:
                 of_axis = roughness[a]
@@ -501,8 +502,8 @@ class TileInWork:
             S = np.maximum(around.S[c][here], np.where(D == 0, 0, np.minimum(7, bit_lengths(D) + 1)))
             N = np.minimum(7, bit_lengths(around.P_and_corners[c][here] + self.earlier("magnitudes", c)))
             missing = np.maximum(around.missing[c][here], self.earlier("missing", c) > 0)
-            place = np.select([missing == 2, missing == 1], [ALL_MISSING, SOME_MISSING], 8 * S + N)
-            weight = np.select([missing == 2, missing == 1], [9, 8], S + N)
+            place = np.where(missing > 0, SOME_MISSING + missing - 1, 8 * S + N)
+            weight = np.where(missing > 0, 8 + missing - 1, S + N)
             p = around.prediction(c, ranges, own)
             parts.append([array.ravel()[in_tile.order] for array in (p, place, weight)])
         if not parts:
@@ -629,7 +630,8 @@ SCALE = 1 << SCALE_BITS
 LOWEST_STATE = 1 << 16
 MAX_LANES = 32
 GROUP_CONTEXTS = 16
-SIZE_TABLES, TABLES, PRESETS = 64, 72, 16
+SIZE_TABLES, TABLES, PRESETS = 64, 86, 16
+SIZES_NEAR_MISSING = 8, 14, 20, 26, 32, 40  # tables whose codes the next ones have
 DELTA_TABLES = 14, 24  # of a delta after one that is 0, or is not
 MOST_DELTA = 31
 MAP_FROM = 1 << 15  # values: a map is not tried for fewer
@@ -649,10 +651,10 @@ class Constants:
             self.parameters[dimensions, preset] = [row[3 * i : 3 * i + 3] for i in range(9)]
             self.groups[dimensions, preset] = row[27:]
         costs = np.array([0] + [256 * SCALE_BITS - log(f) for f in range(1, SCALE + 1)])
-        own = self.frequencies[:SIZE_TABLES, :VERBATIM]
+        own = self.frequencies
         self.costs = np.where(own > 0, costs[own], costs[own[:, [ESCAPE]]] + 256 * ESCAPE_BITS)
         #: What a symbol of table t costs with table u, in the mean, in 1/256 bits.
-        self.crossed = (own @ self.costs.T) >> SCALE_BITS
+        self.crossed = (own[:SIZE_TABLES, :VERBATIM] @ self.costs[:, :VERBATIM].T) >> SCALE_BITS
         self.delta_costs = self.costs[list(DELTA_TABLES)]
 
     @functools.cached_property
@@ -703,7 +705,8 @@ def base_tables(constants: Constants, dimensions: int, preset: int) -> Array:
     rows = []
     for parameters in constants.parameters[dimensions, preset]:
         rows += [table_by_parameters(parameters, place // 8, place % 8) for place in range(64)]
-        rows += [SIZE_TABLES + 1, SIZE_TABLES + 3]
+        size = min(max((rows[-64 + 27] - 5) // 6, 0), 5)  # of place 27
+        rows += [SIZE_TABLES + size, SIZE_TABLES + 6 + size, SIZE_TABLES + 18]
     return np.array(rows)
 
 
@@ -772,15 +775,19 @@ def model_of_preset(dimensions: int, preset: int) -> Model:
 
 @dataclass
 class Counts:
-    """Of values in significant groups by context, their sizes, and groups that are not significant or are."""
+    """Of values in significant groups by context, their sizes, and groups that are not significant or are. Near missing
+    values those that are missing, special and verbatim ones, are counted by themselves."""
 
     n: Array = field(default_factory=lambda: np.zeros(CONTEXTS, np.int64))
+    missing: Array = field(default_factory=lambda: np.zeros((CONTEXTS, 2), np.int64))
     sizes: Array = field(default_factory=lambda: np.zeros(CONTEXTS, np.int64))
     groups: Array = field(default_factory=lambda: np.zeros((GROUP_CONTEXTS, 2), np.int64))
 
     def add(self, phase: CodedPhase, weight: int) -> None:
-        np.add.at(self.n, phase.context, weight)
-        np.add.at(self.sizes, phase.context, weight * SIZES[phase.symbol])
+        apart = (phase.context % CONTEXTS_IN_ROW >= 64) & (phase.symbol >= SPECIAL)
+        np.add.at(self.missing, (phase.context[apart], phase.symbol[apart] - SPECIAL), weight)
+        np.add.at(self.n, phase.context[~apart], weight)
+        np.add.at(self.sizes, phase.context[~apart], weight * SIZES[phase.symbol[~apart]])
         np.add.at(self.groups, (phase.group_context, phase.significant.astype(np.int64)), weight)
 
 
@@ -791,33 +798,32 @@ def ideal_table(n: int, size: int) -> int:
 
 
 def choose_model(counts: Counts, dimensions: int, lattices: Sequence[Lattice]) -> Model:
-    costs: Array = np.zeros((CONTEXTS, SIZE_TABLES), np.int64)
+    costs = counts.missing @ CONSTANTS.costs[:, [SPECIAL, VERBATIM]].T  # by context and table
     for context in np.flatnonzero(counts.n).tolist():
-        if context % CONTEXTS_IN_ROW < 64:
-            n = int(counts.n[context])
-            costs[context] = n * CONSTANTS.crossed[ideal_table(n, int(counts.sizes[context]))]
+        n = int(counts.n[context])
+        costs[context] += n * CONSTANTS.crossed[ideal_table(n, int(counts.sizes[context]))]
     g = np.array([group_frequency(index) for index in range(64)])
     logs = np.array([256 * SCALE_BITS - log(f) if f else 0 for f in range(SCALE)])
     group_costs = counts.groups[:, 1:] * logs[g] + counts.groups[:, :1] * logs[SCALE - g]
 
     def cost(preset: int) -> int:
         model = model_of_preset(dimensions, preset)
-        in_row = np.arange(CONTEXTS) % CONTEXTS_IN_ROW < 64
-        of_values = costs[in_row, model.table_of[in_row]].sum()
+        of_values = costs[np.arange(CONTEXTS), model.table_of].sum()
         return int(of_values + group_costs[range(GROUP_CONTEXTS), model.group_index].sum())
 
     preset = min(range(PRESETS), key=lambda preset: (cost(preset), preset))
-    if counts.n.sum() < MAP_FROM:
+    if counts.n.sum() + counts.missing.sum() < MAP_FROM:
         return model_of_preset(dimensions, preset)
     of_map = 0
 
     def change(context: int, expected: int, delta_table: int) -> int:
         nonlocal of_map
+        first, end = 0, SIZE_TABLES
         if context < CONTEXTS and context % CONTEXTS_IN_ROW >= 64:
-            return 0
+            first, end = SIZE_TABLES, TABLES
         mine = costs[context] if context < CONTEXTS else group_costs[context - CONTEXTS]
         has = CONSTANTS.frequencies[DELTA_TABLES[delta_table]] > 0
-        deltas = [d for d in range(-MOST_DELTA, MOST_DELTA + 1) if 0 <= expected + d < 64 and has[DIRECT + d]]
+        deltas = [d for d in range(-MOST_DELTA, MOST_DELTA + 1) if first <= expected + d < end and has[DIRECT + d]]
         price = [int(CONSTANTS.delta_costs[delta_table][DIRECT + d]) for d in deltas]
         total = [int(mine[expected + d]) + p for d, p in zip(deltas, price, strict=True)]
         best = min(range(len(deltas)), key=lambda i: (total[i], abs(deltas[i]), deltas[i]))

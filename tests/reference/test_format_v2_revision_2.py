@@ -372,8 +372,9 @@ class Pointwise:
         N = min(7, (sum(found) + sum(corners)).bit_length())
         place, weight = 8 * S + N, S + N
         if 255 in found:
-            place, weight = (65, 9) if set(corners) == {255} else (64, 8)
-        return (min(self.lattice.index, 2) * 3 + len(odd) - 1) * 66 + place, weight
+            some, all_of_them = 255 in corners, set(corners) == {255}
+            place, weight = (66, 10) if all_of_them else (65, 9) if some else (64, 8)
+        return (min(self.lattice.index, 2) * 3 + len(odd) - 1) * 67 + place, weight
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -420,13 +421,13 @@ def test_points_are_predicted_as_the_document_says(
                     assert phase.p[j] == points.p(x, True)
                     context, weight = points.context(x, numbered_anew.magnitudes)
                     assert phase.context[j] == context
-                    places.add(context % 66)
+                    places.add(context % 67)
                     weights.append(weight)
                 code = support.integers(n, -20, 21, next(seeds)) * support.integers(n, 0, 2, next(seeds))
                 code[support.integers(n, 0, 15, next(seeds)) == 0] *= 50
                 special = support.integers(n, 0, 200, next(seeds)) == 0
                 tile.end_phase(phase, code, special, np.zeros(n, np.bool_), np.zeros(n, ty.bits))
-    assert mask < 7 or min(shape) < 5 or {64, 65} <= places
+    assert mask < 7 or min(shape) < 5 or {64, 65, 66} <= places
 
 
 def test_context_of_groups() -> None:

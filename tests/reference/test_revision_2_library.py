@@ -49,10 +49,11 @@ def numbers(line: str) -> list[int]:
 def test_constants(tool: Tool) -> None:
     rows = [numbers(line) for line in tool("tables", b"").decode().splitlines()]
     constants = reference.CONSTANTS
-    assert rows[:72] == constants.frequencies.tolist()
-    assert rows[72 : 72 + 64] == constants.crossed.tolist()
+    n = reference.TABLES
+    assert rows[:n] == constants.frequencies.tolist()
+    assert rows[n : n + 64] == constants.crossed.tolist()
     presets = [(axes, preset) for axes in (1, 2, 3) for preset in range(reference.PRESETS)]
-    assert rows[136:-2] == [reference.base_tables(constants, *each).tolist() for each in presets]
+    assert rows[n + 64 : -2] == [reference.base_tables(constants, *each).tolist() for each in presets]
     assert rows[-2] == reference.SIZES.tolist()
     assert rows[-1] == [reference.group_frequency(j) for j in range(64)]
 
@@ -79,7 +80,8 @@ def test_the_same_model_is_chosen(shape: tuple[int, ...], eb: float, has_map: bo
     plan, counts = counted(x, eb)
     axes, rows = plan.lattices[0].active, sum(1 << row for row in reference.rows_of(plan.lattices))
     model = reference.choose_model(counts, axes, plan.lattices)
-    given = [axes, rows, *np.stack([counts.n, counts.sizes], 1).ravel().tolist(), *counts.groups.ravel().tolist()]
+    of_values = np.column_stack([counts.n, counts.sizes, counts.missing])
+    given = [axes, rows, *of_values.ravel().tolist(), *counts.groups.ravel().tolist()]
     preset, table, group, *rest = tool("model", " ".join(map(str, given)).encode()).decode().splitlines()
     assert int(preset) == model.preset
     assert numbers(table) == model.table_of.tolist()
@@ -89,7 +91,7 @@ def test_the_same_model_is_chosen(shape: tuple[int, ...], eb: float, has_map: bo
         deltas: list[int] = []
 
         def change(context: int, expected: int, table: int) -> int:
-            wanted = model.table_of[context] if context < reference.CONTEXTS else model.group_index[context - 594]
+            wanted = model.table_of[context] if context < reference.CONTEXTS else model.group_index[context - reference.CONTEXTS]
             deltas.extend((reference.DELTA_TABLES[table], reference.DIRECT + int(wanted) - expected))
             return int(wanted) - expected
 

@@ -25,11 +25,17 @@ std::uint32_t ideal_table(std::uint64_t n, std::uint64_t size) {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(table, n_size_tables - 1));
 }
 
-// What is coded in a context, in 1/256 bits: n values with the costs of the ideal table's symbols.
+// What is coded in a context: n values that cost what the ideal table's symbols do, and missing ones.
 struct Occurring {
     std::uint32_t context;
     std::uint64_t n;
     const std::uint16_t* costs; // by table
+    std::array<std::uint64_t, 2> missing;
+
+    std::uint64_t cost(std::size_t table) const { // in 1/256 bits
+        const auto& of = tables().cost[table];
+        return n * costs[table] + missing[0] * of[special] + missing[1] * of[verbatim];
+    }
 };
 
 struct Costs {
@@ -39,8 +45,10 @@ struct Costs {
     explicit Costs(const Counts& counts) {
         const Tables& t = tables();
         for (std::uint32_t c = 0; c < n_contexts; ++c)
-            if (counts.n[c] > 0 && c % n_places < n_ordinary_places)
-                contexts.push_back({c, counts.n[c], t.crossed[ideal_table(counts.n[c], counts.size[c])].data()});
+            if (const auto& missing = counts.missing[c]; counts.n[c] + missing[0] + missing[1] > 0) {
+                const std::uint32_t ideal = counts.n[c] > 0 ? ideal_table(counts.n[c], counts.size[c]) : 0;
+                contexts.push_back({c, counts.n[c], t.crossed[ideal].data(), missing});
+            }
         for (std::uint32_t c = 0; c < n_group_contexts; ++c)
             for (std::uint32_t j = 0; j < 64; ++j) {
                 const std::uint32_t g = t.group_frequency[j];
@@ -52,7 +60,7 @@ struct Costs {
         const auto& table = tables().table_of[axes - 1][preset];
         const auto& group = tables().group_of[axes - 1][preset];
         std::uint64_t cost = 0;
-        for (const Occurring& c : contexts) cost += c.n * c.costs[table[c.context]];
+        for (const Occurring& c : contexts) cost += c.cost(table[c.context]);
         for (std::uint32_t c = 0; c < n_group_contexts; ++c) cost += groups[c][group[c]];
         return cost;
     }
@@ -62,6 +70,13 @@ struct Costs {
 
 Model model_of_preset(std::uint32_t axes, std::uint32_t preset) {
     return {preset, false, tables().table_of[axes - 1][preset], tables().group_of[axes - 1][preset]};
+}
+
+std::uint64_t estimated_bits(const Counts& counts, std::uint32_t axes) {
+    const Costs costs(counts);
+    std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+    for (std::uint32_t preset = 0; preset < n_presets; ++preset) least = std::min(least, costs.of(axes, preset));
+    return least / 256;
 }
 
 Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows) {
@@ -74,19 +89,19 @@ Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows)
             least = cost;
         }
     std::uint64_t n = 0;
-    for (const std::uint64_t of_context : counts.n) n += of_context;
+    for (std::uint32_t c = 0; c < n_contexts; ++c) n += counts.n[c] + counts.missing[c][0] + counts.missing[c][1];
     if (n < map_from) return model_of_preset(axes, best);
 
     std::uint64_t of_map = 0;
     auto next = costs.contexts.begin();
     const auto change = [&](std::uint32_t context, int expected, std::uint8_t table) {
-        if (context < n_contexts && context % n_places >= n_ordinary_places) return 0;
+        const bool is_ordinary = context >= n_contexts || context % n_places < n_ordinary_places; // j is below 64, too
         const Occurring* here = nullptr;
         if (context < n_contexts && next != costs.contexts.end() && next->context == context) here = &*next++;
         const auto cost = [&](int d) {
             const auto to = static_cast<std::size_t>(expected + d);
             const std::uint64_t own = context >= n_contexts ? costs.groups[context - n_contexts][to]
-                                      : here != nullptr     ? here->n * here->costs[to]
+                                      : here != nullptr     ? here->cost(to)
                                                             : 0;
             return own + tables().cost[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)];
         };
@@ -94,7 +109,7 @@ Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows)
         std::uint64_t cheapest = cost(0);
         for (int size = 1; size <= max_change; ++size)
             for (const int d : {-size, size}) {
-                if (expected + d < 0 || expected + d > 63) continue;
+                if (expected + d < first_table(is_ordinary) || expected + d > last_table(is_ordinary)) continue;
                 if (tables().frequency[table][static_cast<std::size_t>(static_cast<int>(zero_symbol) + d)] == 0)
                     continue;
                 if (const std::uint64_t own = cost(d); own < cheapest) {

@@ -22,8 +22,13 @@ Model model_of_preset(std::uint32_t axes, std::uint32_t preset);
 // Of the values that are coded, by context, and of the groups that are not significant or are.
 struct Counts {
     std::array<std::uint64_t, n_contexts> n{}, size{};
+    std::array<std::array<std::uint64_t, 2>, n_contexts>
+        missing{}; // special and verbatim, where values are missing around
     std::array<std::array<std::uint64_t, 2>, n_group_contexts> groups{};
 };
+// The bits that the best preset codes them with, besides extra bits.
+std::uint64_t estimated_bits(const Counts& counts, std::uint32_t axes);
+
 // rows: a bit for each that occurs.
 Model choose_model(const Counts& counts, std::uint32_t axes, std::uint32_t rows);
 

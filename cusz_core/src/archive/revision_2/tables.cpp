@@ -56,14 +56,14 @@ std::unique_ptr<Tables> make_tables() {
     t.cost_of_frequency[0] = 0;
     for (std::uint32_t f = 1; f <= rans_total; ++f)
         t.cost_of_frequency[f] = static_cast<std::uint16_t>(256 * rans_bits - log256(f));
-    for (std::uint32_t i = 0; i < n_size_tables; ++i)
-        for (std::uint32_t s = 0; s < verbatim; ++s) {
+    for (std::uint32_t i = 0; i < n_tables; ++i)
+        for (std::uint32_t s = 0; s < n_symbols; ++s) {
             const std::uint32_t f = t.frequency[i][s];
             t.cost[i][s] = static_cast<std::uint16_t>(
                 f > 0 ? t.cost_of_frequency[f] : t.cost_of_frequency[t.frequency[i][escape]] + 256 * escape_bits);
         }
     for (std::uint32_t i = 0; i < n_size_tables; ++i)
-        for (std::uint32_t u = 0; u < n_size_tables; ++u) {
+        for (std::uint32_t u = 0; u < n_tables; ++u) {
             std::uint32_t sum = 0;
             for (std::uint32_t s = 0; s < verbatim; ++s) sum += std::uint32_t{t.frequency[i][s]} * t.cost[u][s];
             t.crossed[i][u] = static_cast<std::uint16_t>(sum >> rans_bits);
@@ -74,8 +74,13 @@ std::unique_ptr<Tables> make_tables() {
             for (std::uint32_t row = 0; row < n_rows; ++row, to += n_places) {
                 for (int place = 0; place < static_cast<int>(n_ordinary_places); ++place)
                     to[place] = table_by_parameters(from + 3 * row, place / 8, place % 8);
-                to[some_missing] = n_size_tables + 1;
-                to[all_missing] = n_size_tables + 3;
+                // Codes about as large as in the middle of the others, and a small part of missing values, a larger one,
+                // or nearly all.
+                const int middle = table_by_parameters(from + 3 * row, 3, 3);
+                const auto size = static_cast<std::uint32_t>(std::clamp((middle - 5) / 6, 0, 5));
+                to[some_missing] = static_cast<std::uint8_t>(n_size_tables + size);
+                to[corners_missing] = static_cast<std::uint8_t>(n_size_tables + 6 + size);
+                to[all_missing] = static_cast<std::uint8_t>(n_size_tables + 18);
             }
             std::copy_n(from + 3 * n_rows, n_group_contexts, t.group_of[axes][preset].begin());
         }

@@ -16,11 +16,12 @@ inline constexpr std::uint32_t escape_bits = 21;
 inline constexpr std::int32_t max_code = 1048575; // in magnitude; values with larger codes are stored verbatim
 
 inline constexpr std::uint32_t rans_bits = 12, rans_total = 1u << rans_bits, rans_low = 1u << 16;
-inline constexpr std::uint32_t n_size_tables = 64, n_tables = 72, n_presets = 16;
+inline constexpr std::uint32_t n_size_tables = 64, n_tables = 86, n_presets = 16;
 
 // Contexts: a row for each lattice (2 stands for all others, too) and phase; places in it are 8 S + N, or say how many
 // of the points around are missing.
-inline constexpr std::uint32_t n_rows = 9, n_ordinary_places = 64, some_missing = 64, all_missing = 65, n_places = 66;
+inline constexpr std::uint32_t n_rows = 9, n_ordinary_places = 64, some_missing = 64, corners_missing = 65,
+                               all_missing = 66, n_places = 67;
 inline constexpr std::uint32_t n_contexts = n_rows * n_places, n_group_contexts = 16;
 constexpr std::uint32_t row_of(std::size_t lattice, std::uint32_t phase) {
     return static_cast<std::uint32_t>(lattice < 2 ? lattice : 2) * 3 + phase - 1;
@@ -52,10 +53,10 @@ std::uint32_t log256(std::uint64_t n);
 
 struct Tables {
     std::array<std::array<std::uint16_t, n_symbols>, n_tables> frequency, start;
-    // Of a symbol, with each of the first tables, in 1/256 bits.
-    std::array<std::array<std::uint16_t, verbatim>, n_size_tables> cost;
+    // Of a symbol, with each table, in 1/256 bits.
+    std::array<std::array<std::uint16_t, n_symbols>, n_tables> cost;
     // Of a symbol of table t with table u, in the mean, in 1/256 bits.
-    std::array<std::array<std::uint16_t, n_size_tables>, n_size_tables> crossed;
+    std::array<std::array<std::uint16_t, n_tables>, n_size_tables> crossed;
     // By active axes of lattice 0, less 1, and preset: the table of each context, and j of each context of groups.
     std::array<std::array<std::array<std::uint8_t, n_contexts>, n_presets>, 3> table_of;
     std::array<std::array<std::array<std::uint8_t, n_group_contexts>, n_presets>, 3> group_of;

@@ -6,6 +6,7 @@
 
 #include "codec/cpu/kernels.hpp"
 #include "codec/spline/codec.hpp"
+#include "unit_choice.hpp"
 #include "unit_engine.hpp"
 
 namespace cusz::cpu {
@@ -34,6 +35,15 @@ public:
         return encoded;
     }
 
+    bool choose(const Layout& layout, Coding& coding, const BoxReader& read, int) override {
+        revision_2::Front front = front_of(layout, coding, revision_2::Kind::spline);
+        front.e = coding.step / 2;
+        if (coding.step == 0 || layout.values < 2) return true; // perhaps a constant
+        coding.spline.compact = layout.dtype == CUSZ_F32 ? choose_interpolation(f32_, front, read, sample_)
+                                                         : choose_interpolation(f64_, front, read, sample_);
+        return true;
+    }
+
     void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
         const std::span archive(body, static_cast<std::size_t>(frame.coding.body_bytes));
         std::size_t front_bytes = 0;
@@ -44,10 +54,11 @@ public:
             decode_as(f64_, archive, front, front_bytes, threads, box);
     }
 
-    std::size_t scratch_bytes() const override { return f32_.scratch_bytes() + f64_.scratch_bytes(); }
+    std::size_t scratch_bytes() const override { return f32_.scratch_bytes() + f64_.scratch_bytes() + sample_.bytes(); }
     void release_scratch() override {
         f32_.release_scratch();
         f64_.release_scratch();
+        sample_.release();
     }
 
 private:
@@ -90,6 +101,7 @@ private:
         });
     }
 
+    Buffer sample_;
     UnitEngine<float> f32_{kernels().unit_f32, kernels().weigh};
     UnitEngine<double> f64_{kernels().unit_f64, kernels().weigh};
 };

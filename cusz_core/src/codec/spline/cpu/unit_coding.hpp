@@ -199,6 +199,7 @@ template <class T>
             record.extra.push_back(tile.verbatim[static_cast<std::size_t>(code)]);
         } else {
             symbol[j] = static_cast<std::uint8_t>(revision_2::symbol_of(code));
+            record.extra_bits += revision_2::meaning_of(symbol[j]).extra_bits;
             record.extra.push_back(static_cast<std::uint64_t>(std::int64_t{code}));
         }
     }

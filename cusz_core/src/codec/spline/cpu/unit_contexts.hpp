@@ -167,7 +167,7 @@ template <std::uint32_t n_odd, bool with_missing, class T>
 
     const bool has_coarse_magnitudes = tile.has_coarse_magnitudes, has_missing_around = tile.has_missing_around;
     for (std::size_t at = form.first_byte; at < form.end_byte; at += L::n) {
-        Bytes sum{}, some{}, all{};
+        Bytes sum{}, some{}, corners{}, all{}; // missing: some around, some corners, all of them
         const auto add = [&](const std::uint8_t* from) {
             auto v = L::load(from + at);
             if constexpr (with_missing) {
@@ -186,7 +186,10 @@ template <std::uint32_t n_odd, bool with_missing, class T>
             if (has_missing_around) {
                 some |= L::load(around_missing + at);
                 all = ~Bytes{};
-                for (std::uint32_t i = 0; i < all_corners; ++i) all &= L::load(gone[i] + at);
+                for (std::uint32_t i = 0; i < all_corners; ++i) {
+                    corners |= L::load(corner[i] + at);
+                    all &= L::load(gone[i] + at);
+                }
             }
         }
         Bytes rougher = L::load(rough[0] + at);
@@ -216,7 +219,7 @@ template <std::uint32_t n_odd, bool with_missing, class T>
         if constexpr (with_missing) {
             constexpr auto some_place = static_cast<std::uint8_t>(revision_2::some_missing);
             place = (place & ~(some | all)) | ((some | all) & some_place);
-            place |= all & static_cast<std::uint8_t>(revision_2::all_missing - revision_2::some_missing);
+            place += (marks_among(corners) & 1) + (all & 1);
         }
         L::store(context + at, place);
     }

@@ -31,11 +31,41 @@ revision_2::Counts UnitEngine<T>::count(const PyramidCoder<T>& coder, const std:
         for (std::size_t c = 0; c < all.n.size(); ++c) {
             all.n[c] += of_threads[t].n[c];
             all.size[c] += of_threads[t].size[c];
+            for (std::size_t kind = 0; kind < 2; ++kind) all.missing[c][kind] += of_threads[t].missing[c][kind];
         }
         for (std::size_t c = 0; c < all.groups.size(); ++c)
             for (std::size_t flag = 0; flag < 2; ++flag) all.groups[c][flag] += of_threads[t].groups[c][flag];
     }
     return all;
+}
+
+template <class T>
+UnitEngine<T>::Estimate UnitEngine<T>::estimate(const revision_2::Front& front, const Interpolation& how,
+                                                const T* field) {
+    make_workers(1);
+    UnitWorker<T>& own = worker(0);
+    Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), how.axes);
+    const std::vector<std::size_t> sizes = lay_out(pyramid);
+    const PyramidCoder<T> coder = coder_of(pyramid, front, how, field + front.layout.values);
+    arrays_ = make_arrays(sizes, bits_of(field[0]), coder.quantiser[0].special);
+    revision_2::Counts counts;
+    Estimate estimate;
+    for (std::size_t i = pyramid.n_coded(); i-- > 0;)
+        for (std::uint64_t t = 0; t < pyramid.lattices[i].n_tiles; ++t) {
+            own.record.clear();
+            kernels_.code(coder, i, t, field, arrays_[i + 1], arrays_[i], own.memory(), own.record);
+            own.record.count(1, counts);
+            estimate.bits += own.record.extra_bits + own.record.n_verbatim * 8 * sizeof(T);
+            if (i > 0) continue;
+            const UnitTile<T>& tile = own.tiles[0];
+            for (std::uint32_t a = 0; a < pyramid.lattices[0].n_active; ++a) {
+                const std::uint8_t* const magnitudes = tile.of_class(tile.magnitude, 1u << a);
+                for (std::size_t at = tile.form->first_byte; at < tile.form->end_byte; ++at)
+                    estimate.rough[a] += magnitudes[at] & 7u;
+            }
+        }
+    estimate.bits += revision_2::estimated_bits(counts, pyramid.lattices[0].n_active);
+    return estimate;
 }
 
 template <class T>

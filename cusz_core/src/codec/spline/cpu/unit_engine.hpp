@@ -55,6 +55,14 @@ public:
     };
     const Passes& passes() const { return passes_; }
 
+    // What a field would be coded with.
+    struct Estimate {
+        std::uint64_t bits = 0; // of its units, about
+        std::array<std::uint64_t, 3>
+            rough{}; // magnitudes of codes of lattice 0 that are odd along one active axis alone
+    };
+    Estimate estimate(const revision_2::Front& front, const Interpolation& how, const T* field);
+
     // The archive of a field that is not empty nor constant, whose bound front.e may be. Returns its length; nothing if
     // it is more than `capacity` bytes. front: counters are set.
     std::optional<std::size_t> compress(revision_2::Front front, const Interpolation& how, const T* field, int threads,

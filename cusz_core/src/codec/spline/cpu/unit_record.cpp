@@ -30,6 +30,10 @@ void UnitRecord::count(std::uint64_t weight, revision_2::Counts& counts) const {
         }
         const std::uint32_t first = run.row * revision_2::n_places;
         for (std::uint32_t x = 0; x < run.n; ++x) {
+            if (of[x] >= revision_2::n_ordinary_places && what[x] >= revision_2::special) {
+                counts.missing[first + of[x]][what[x] - revision_2::special] += weight;
+                continue;
+            }
             counts.n[first + of[x]] += weight;
             counts.size[first + of[x]] += weight * size[what[x]];
         }

@@ -25,12 +25,13 @@ struct UnitRecord {
     std::uint32_t n_values = 0;       // that are coded
     std::uint32_t live = 0;           // a bit for each tile
     std::uint64_t n_special = 0, n_verbatim = 0;
+    std::uint64_t extra_bits = 0; // of codes
 
     void clear() {
         runs.clear();
         extra.clear();
         used = n_values = live = 0;
-        n_special = n_verbatim = 0;
+        n_special = n_verbatim = extra_bits = 0;
     }
     // Begins the runs of a phase: of flags, and of up to so many values.
     struct Phase {

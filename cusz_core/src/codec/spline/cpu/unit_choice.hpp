@@ -1,0 +1,136 @@
+// How a field is interpolated in a compact archive: tried on parts of it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "codec/data.hpp"
+#include "codec/lorenzo/sample.hpp"
+#include "unit_engine.hpp"
+
+namespace cusz::cpu {
+
+// Parts of a field, of about the same shape: what a choice is tried on.
+class SampleBoxes {
+public:
+    explicit SampleBoxes(const Layout& layout) {
+        extent_ = extents_of(layout.ndim, layout.shape.data());
+        // Small fields are tried whole; of others a sixteenth, of large ones less.
+        const std::uint64_t most = std::clamp<std::uint64_t>(layout.values / 16, 4096, 32768);
+        for (bool grown = true; grown;) {
+            grown = false;
+            for (std::size_t a = 0; a < 4; ++a) {
+                const std::uint64_t larger = std::min(2 * edge_[a], extent_[a]);
+                if (larger == edge_[a] || values() / edge_[a] * larger > most) continue;
+                edge_[a] = larger;
+                grown = true;
+            }
+        }
+        std::uint64_t places = 1;
+        for (std::size_t a = 0; a < 4; ++a) places *= extent_[a] / edge_[a];
+        number_ = std::min(std::clamp<std::uint64_t>(layout.values / (32 * 32768), 1, 8), places);
+        for (std::uint64_t j = 0; j < number_; ++j) {
+            std::uint64_t place = number_ == 1 ? places / 2 : sampled(j, number_, places), stride = 1;
+            TileBox box{};
+            for (std::size_t a = 0; a < 4; ++a) {
+                const std::uint64_t n = extent_[a] / edge_[a];
+                box.edge[a] = static_cast<std::uint32_t>(edge_[a]);
+                box.stride[a] = stride;
+                box.offset += place % n * edge_[a] * stride;
+                place /= n;
+                stride *= extent_[a];
+            }
+            boxes_.push_back(box);
+        }
+    }
+
+    std::uint64_t values() const { return edge_[0] * edge_[1] * edge_[2] * edge_[3]; } // of one
+    std::uint64_t number() const { return number_; }
+    Layout layout(cusz_dtype dtype) const {
+        const std::uint64_t shape[] = {edge_[3], edge_[2], edge_[1], edge_[0]};
+        return {dtype, 4, shape};
+    }
+    // One after the other.
+    template <class T>
+    T* read(const BoxReader& read, Buffer& memory) {
+        const HostValues given = read(boxes_);
+        T* const all = memory.reserve<T>(static_cast<std::size_t>(number_ * values()));
+        for (std::uint64_t j = 0; j < number_; ++j)
+            gather_box(static_cast<const T*>(given.first) + boxes_[j].offset, edge_, boxes_[j].stride,
+                       all + j * values());
+        return all;
+    }
+
+private:
+    Extents extent_{}, edge_{1, 1, 1, 1};
+    std::uint64_t number_ = 1;
+    std::vector<TileBox> boxes_;
+};
+
+template <class T>
+Interpolation choose_interpolation(UnitEngine<T>& engine, const revision_2::Front& front, const BoxReader& read,
+                                   Buffer& memory) {
+    SampleBoxes boxes(front.layout);
+    const T* const sample = boxes.read<T>(read, memory);
+    revision_2::Front of_box = front;
+    of_box.layout = boxes.layout(front.layout.dtype);
+    using Estimate = typename UnitEngine<T>::Estimate;
+    const auto estimate = [&](const Interpolation& how) {
+        Estimate all;
+        for (std::uint64_t j = 0; j < boxes.number(); ++j) {
+            const Estimate one = engine.estimate(of_box, how, sample + j * boxes.values());
+            all.bits += one.bits;
+            for (std::size_t a = 0; a < 3; ++a) all.rough[a] += one.rough[a];
+        }
+        return all;
+    };
+    Interpolation best;
+    Estimate of_best = estimate(best);
+    // Takes what saves more than one in `least` bits.
+    const auto attempt = [&](const Interpolation& how, std::uint64_t least) {
+        const Estimate other = estimate(how);
+        if (other.bits + other.bits / least >= of_best.bits) return false;
+        best = how;
+        of_best = other;
+        return true;
+    };
+    const auto with_curve = [&](revision_2::Curve curve) {
+        Interpolation how = best;
+        how.curve = static_cast<std::uint32_t>(curve);
+        return how;
+    };
+    const std::uint64_t n_bits = boxes.number() * boxes.values() * 8 * sizeof(T);
+    const Pyramid pyramid(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
+    const Lattice& lattice = pyramid.lattices[0];
+    constexpr std::uint64_t any = std::uint64_t{1} << 40;
+    if (lattice.n_active == 1) {
+        attempt(with_curve(revision_2::Curve::linear), any);
+        return best;
+    }
+    if (!attempt(with_curve(revision_2::Curve::six_points_and_codes), 32)) // takes half as long again
+        attempt(with_curve(revision_2::Curve::linear), any);
+    // Smooth fields gain by smaller bounds for coarser lattices.
+    if (of_best.bits < n_bits / 64) {
+        Interpolation how = best;
+        how.bounds = 1;
+        attempt(how, any);
+    }
+    // Layered fields: without the axis along which they are roughest, in more and more lattices.
+    std::uint32_t roughest = 0, smoothest = 0;
+    for (std::uint32_t a = 1; a < lattice.n_active; ++a) {
+        if (of_best.rough[a] > of_best.rough[roughest]) roughest = a;
+        if (of_best.rough[a] < of_best.rough[smoothest]) smoothest = a;
+    }
+    if (of_best.rough[roughest] > of_best.rough[smoothest] / 2 * 3) {
+        const std::uint32_t without = 15u & ~(1u << lattice.axis[roughest]);
+        for (std::size_t i = 0; i < 3; ++i) {
+            Interpolation how = best;
+            how.axes[i] = without;
+            if (!attempt(how, lattice.axis[roughest] == 0 ? 20 : any)) break; // rows of every second point take longer
+        }
+    }
+    return best;
+}
+
+} // namespace cusz::cpu
