@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import importlib
+import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -174,6 +174,47 @@ def test_boxes(options: dict[str, Any], codec: Codec) -> None:
         assert same_bits(codec.decode(archive, F32, 2, box), np.ascontiguousarray(wanted))
 
 
+CHOOSE = 9
+
+
+def chosen(codec: Codec, x: NDArray, eb: float) -> dict[str, Any]:
+    """How the library interpolates a field."""
+    e = float(v1.largest_bound(eb, v1.type_of(x.dtype)))
+    plan = [0, "none", CHOOSE, 0, 15, 15, 15, 1, *x.shape]
+    curve, bounds, *allowed = codec.run(x.tobytes(), "choose", f"f{8 * x.itemsize}", repr(eb), repr(e), *plan).split()
+    return {"curve": int(curve), "bounds": int(bounds), "allowed": tuple(map(int, allowed))}
+
+
+def test_smooth_fields_are_interpolated_by_curves_of_six_points(codec: Codec) -> None:
+    z, y, x = np.meshgrid(*[np.linspace(0, 3, n) for n in (40, 40, 48)], indexing="ij")
+    wave = np.sin(x * y) * np.cos(z + x)
+    assert chosen(codec, wave, 1e-5)["curve"] == 3
+    assert chosen(codec, wave.astype(F32), 1e-2)["bounds"] == 1
+
+
+def test_spikes_are_interpolated_linearly(codec: Codec) -> None:
+    spikes = np.where(support.integers(40**3, 0, 30) == 0, 100.0, 0).reshape(40, 40, 40).astype(F32)
+    assert chosen(codec, spikes, 0.1)["curve"] == 0
+
+
+def test_a_rough_axis_is_not_halved(codec: Codec) -> None:
+    layers = support.integers(20, 0, 1000, 5)[:, None, None] + smooth((20, 60, 70), F64)
+    allowed = chosen(codec, layers, 1e-2)["allowed"]
+    assert allowed[0] & 7 == 3
+    columns = np.ascontiguousarray(np.moveaxis(layers, 0, 2))
+    assert chosen(codec, columns, 1e-2)["allowed"][0] & 7 == 6
+
+
+@pytest.mark.parametrize(
+    "shape", [(2,), (5000,), (3, 1, 2), (70, 90), (16, 16, 16), (9, 40, 50), (3, 4, 30, 30)], ids=str
+)
+def test_what_is_chosen_can_be_coded(shape: tuple[int, ...], codec: Codec) -> None:
+    x = smooth(shape, F32)
+    options = chosen(codec, x, 1e-3)
+    wanted = reference.encode(x, 1e-3, even_if_longer=True, **options)
+    assert codec.encode(x, 1e-3, curve=CHOOSE) == wanted
+
+
 @pytest.mark.full
 @FEW
 @given(

@@ -91,7 +91,11 @@ def test_the_same_model_is_chosen(shape: tuple[int, ...], eb: float, has_map: bo
         deltas: list[int] = []
 
         def change(context: int, expected: int, table: int) -> int:
-            wanted = model.table_of[context] if context < reference.CONTEXTS else model.group_index[context - reference.CONTEXTS]
+            wanted = (
+                model.table_of[context]
+                if context < reference.CONTEXTS
+                else model.group_index[context - reference.CONTEXTS]
+            )
             deltas.extend((reference.DELTA_TABLES[table], reference.DIRECT + int(wanted) - expected))
             return int(wanted) - expected
 

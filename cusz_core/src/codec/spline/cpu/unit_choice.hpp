@@ -103,6 +103,7 @@ Interpolation choose_interpolation(UnitEngine<T>& engine, const revision_2::Fron
     const std::uint64_t n_bits = boxes.number() * boxes.values() * 8 * sizeof(T);
     const Pyramid pyramid(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
     const Lattice& lattice = pyramid.lattices[0];
+    const bool is_four = lattice.n_active == 3 && lattice.extent[3] > 1; // axes
     constexpr std::uint64_t any = std::uint64_t{1} << 40;
     if (lattice.n_active == 1) {
         attempt(with_curve(revision_2::Curve::linear), any);
@@ -116,19 +117,30 @@ Interpolation choose_interpolation(UnitEngine<T>& engine, const revision_2::Fron
         how.bounds = 1;
         attempt(how, any);
     }
-    // Layered fields: without the axis along which they are roughest, in more and more lattices.
-    std::uint32_t roughest = 0, smoothest = 0;
-    for (std::uint32_t a = 1; a < lattice.n_active; ++a) {
-        if (of_best.rough[a] > of_best.rough[roughest]) roughest = a;
-        if (of_best.rough[a] < of_best.rough[smoothest]) smoothest = a;
-    }
-    if (of_best.rough[roughest] > of_best.rough[smoothest] / 2 * 3) {
-        const std::uint32_t without = 15u & ~(1u << lattice.axis[roughest]);
-        for (std::size_t i = 0; i < 3; ++i) {
-            Interpolation how = best;
-            how.axes[i] = without;
-            if (!attempt(how, lattice.axis[roughest] == 0 ? 20 : any)) break; // rows of every second point take longer
+    // Layered fields: without the axis along which they are roughest, in all lattices or the finest, with a fourth axis in
+    // its place or not.
+    std::uint32_t left_out = 0;
+    for (bool better = true; better;) {
+        const Pyramid of_best_axes(of_box.layout.ndim, of_box.layout.shape.data(), best.axes);
+        const Lattice& finest = of_best_axes.lattices[0];
+        std::uint32_t roughest = 0, smoothest = 0, active = 0;
+        for (std::uint32_t a = 0; a < finest.n_active; ++a) {
+            if (of_best.rough[a] > of_best.rough[roughest]) roughest = a;
+            if (of_best.rough[a] < of_best.rough[smoothest]) smoothest = a;
+            active |= 1u << finest.axis[a];
         }
+        if (finest.n_active == 1 || of_best.rough[roughest] <= of_best.rough[smoothest] / 4 * 5) break;
+        left_out |= 1u << finest.axis[roughest];
+        const std::uint64_t least = finest.axis[roughest] == 0 ? 20 : any; // rows of every second point take longer
+        const auto with_axes = [&](std::uint32_t of_finest, std::uint32_t others) {
+            Interpolation how = best;
+            how.axes = {of_finest, others, others};
+            return how;
+        };
+        const std::uint32_t without = 15u & ~left_out, none_instead = active & ~left_out;
+        better = attempt(with_axes(without, without), least);
+        if (is_four && none_instead != without) better |= attempt(with_axes(none_instead, none_instead), least);
+        if (!better) better = attempt(with_axes(without, 15), least);
     }
     return best;
 }
