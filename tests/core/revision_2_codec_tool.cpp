@@ -90,7 +90,7 @@ int run(const std::string& what, Arguments arguments) {
     const auto choose = [&] {
         const BoxReader read = [&](std::vector<TileBox>&) { return HostValues{field.data(), field.size()}; };
         Buffer memory;
-        return cpu::choose_interpolation(engine, front, read, memory);
+        return cpu::choose_interpolation(engine, front, read, memory).how;
     };
     const bool chooses = how.curve > 3;
     if (chooses) how = choose();

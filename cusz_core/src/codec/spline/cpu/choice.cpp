@@ -12,7 +12,7 @@
 #include "archive/v2.hpp"
 #include "codec/cpu/kernels.hpp"
 #include "codec/cpu/parallel.hpp"
-#include "codec/lorenzo/codebook.hpp"
+#include "codec/lorenzo/cpu/estimate.hpp"
 #include "codec/lorenzo/sample.hpp"
 #include "engine.hpp"
 
@@ -22,11 +22,6 @@ namespace {
 
 // All sizes are whole numbers, of bits or of 2^-8 bits, and follow from counts of codes: they do not depend on the
 // processor or the number of threads.
-
-// size * whole / part, for a part of less than 2^20.
-std::uint64_t scaled(std::uint64_t size, std::uint64_t whole, std::uint64_t part) {
-    return size / part * whole + size % part * whole / part;
-}
 
 // Boxes of a field in lattice 0 and coarser ones. By the field's axes.
 struct Boxes {
@@ -119,48 +114,6 @@ public:
             const std::vector<SampleMemory<T>>& memory, std::uint64_t n)
         : layout_(layout), coding_(coding), read_(read), memory_(memory), tiling_(layout.ndim, layout.shape.data()),
           n_(std::min(tiling_.n_tiles(), n)), counted_(memory.size()) {}
-
-    // Bytes of the archive of version 1.
-    std::uint64_t lorenzo_bytes() {
-        Quantiser<T> q = Quantiser<T>::from_bound(coding_.eb_abs);
-        q.special = static_cast<typename Traits<T>::Bits>(coding_.special);
-        const TileCoder<T> coder{tiling_, q};
-        const Alphabet alphabet(coding_.r);
-        struct Seen {
-            Histogram histogram;
-            std::uint64_t bits = 0, values = 0;
-        };
-        std::vector<Seen> seen(memory_.size(), {Histogram(coding_.r)}); // by thread
-        parts_.clear();
-        for (std::uint64_t j = 0; j < n_; ++j) parts_.push_back(tiling_.box(sampled(j, n_, tiling_.n_tiles())));
-        read_parts(0);
-        const Parts shared(parts_.size(), threads());
-        parallel(threads(), shared.number, [&](std::uint64_t part, int thread) {
-            Tile<T>& tile = memory(thread).tile;
-            auto& [histogram, bits, values] = seen[static_cast<std::size_t>(thread)];
-            const auto [begin, end] = shared[part];
-            for (std::uint64_t j = begin; j < end; ++j) {
-                tile.begin(parts_[j], parts_[std::min<std::size_t>(j + prefetch_distance, parts_.size() - 1)]);
-                const PreparedTile prepared = kernels().lorenzo.of<T>().prepare(coder, alphabet.reach(), values_, tile);
-                histogram.add(prepared.code, prepared.n);
-                // Entry of the index, header, about 6 bits for the length of each substream of 64 values or more.
-                bits += 16 + 32 + 32 * std::uint64_t{prepared.front_words + prepared.back_words} + prepared.n / 64 * 6;
-                values += tile.n_values();
-            }
-        });
-        for (std::size_t i = 1; i < seen.size(); ++i) {
-            seen[0].histogram.add(seen[i].histogram);
-            seen[0].bits += seen[i].bits;
-            seen[0].values += seen[i].values;
-        }
-        auto& [histogram, bits, values] = seen[0];
-        const std::vector<std::uint64_t> weights = histogram.weights(Sample(1, coding_.r));
-        const std::vector<std::uint8_t> lengths = code_lengths(weights, alphabet);
-        for (std::uint32_t s = 0; s < alphabet.size(); ++s)
-            bits += weights[s] * (lengths[s] + alphabet.meaning(s).extra_bits);
-        return std::min(v1::header_bytes + codebook_bytes(coding_.r) + scaled(bits, layout_.values, values) / 8,
-                        layout_.bytes() + raw_header_bytes);
-    }
 
     // Bytes of the archive of version 2.
     std::uint64_t spline_bytes(const Spline& spline) {
@@ -259,7 +212,7 @@ private:
     // lattice.
     void count_box(const SplineCoder<T>& coder, const Boxes& boxes, const Extents& index, const TileBox* parts,
                    int thread) {
-        const auto& [tile, spline_tile, counts, lattices] = memory(thread);
+        const auto& [spline_tile, counts, lattices] = memory(thread);
         Counted& counted = counted_[static_cast<std::size_t>(thread)];
         std::uint64_t room = 0;
         for (std::size_t i = 1; i <= boxes.n_coded(); ++i) room += boxes.stride(i, 3) * boxes.width(i, 3);
@@ -376,12 +329,12 @@ private:
 
 template <class T>
 Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader& read,
-                     const std::vector<SampleMemory<T>>& memory) {
+                     const std::vector<SampleMemory<T>>& memory, std::vector<std::unique_ptr<Tile<T>>>& lorenzo) {
     const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (320 * max_tile_values), 12, 48);
     Sampler<T> sampler(layout, coding, read, memory, n);
     const bool is_open = coding.predictor == CUSZ_PREDICTOR_AUTO; // gives up where the spline codec does not pay
     Forecast best;
-    best.lorenzo_bytes = sampler.lorenzo_bytes();
+    best.lorenzo_bytes = estimated_lorenzo_bytes<T>(layout, coding, read, n, lorenzo);
     const auto halvable = [&](std::uint32_t wanted) { return halvable_axes(layout.ndim, layout.shape.data(), wanted); };
     // Smooth fields gain by a smaller bound for coarser lattices (up to a sixth); data along one axis (particles, time
     // series) lose by it, and most by curves.
@@ -438,12 +391,13 @@ Forecast forecast_of(const Layout& layout, const Coding& coding, const BoxReader
 } // namespace
 
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const std::vector<SampleMemory<float>>& memory) {
-    return forecast_of(layout, coding, read, memory);
+                  const std::vector<SampleMemory<float>>& memory, std::vector<std::unique_ptr<Tile<float>>>& lorenzo) {
+    return forecast_of(layout, coding, read, memory, lorenzo);
 }
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const std::vector<SampleMemory<double>>& memory) {
-    return forecast_of(layout, coding, read, memory);
+                  const std::vector<SampleMemory<double>>& memory,
+                  std::vector<std::unique_ptr<Tile<double>>>& lorenzo) {
+    return forecast_of(layout, coding, read, memory, lorenzo);
 }
 
 } // namespace cusz::cpu

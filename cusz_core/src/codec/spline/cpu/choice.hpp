@@ -2,6 +2,7 @@
 // (docs/format_v2.md, section 10).
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "codec/data.hpp"
@@ -15,16 +16,15 @@ namespace cusz::cpu {
 // What a thread works on its share of the sample in.
 template <class T>
 struct SampleMemory {
-    Tile<T>& tile;
     SplineTile<T>& spline_tile;
     RansCounts& counts;
     Buffer& lattices;
 };
 
-// As SplineEngine::forecast. memory: by thread.
+// As SplineEngine::forecast. memory, lorenzo: by thread.
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const std::vector<SampleMemory<float>>& memory);
+                  const std::vector<SampleMemory<float>>& memory, std::vector<std::unique_ptr<Tile<float>>>& lorenzo);
 Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read,
-                  const std::vector<SampleMemory<double>>& memory);
+                  const std::vector<SampleMemory<double>>& memory, std::vector<std::unique_ptr<Tile<double>>>& lorenzo);
 
 } // namespace cusz::cpu

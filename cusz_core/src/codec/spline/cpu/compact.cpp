@@ -1,10 +1,14 @@
 // The spline codec's compact archives on the CPU (format version 2, revision 2): constant fields, and those that
 // unit_engine.hpp codes.
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "codec/cpu/kernels.hpp"
+#include "codec/lorenzo/cpu/estimate.hpp"
 #include "codec/spline/codec.hpp"
 #include "unit_choice.hpp"
 #include "unit_engine.hpp"
@@ -35,13 +39,10 @@ public:
         return encoded;
     }
 
-    bool choose(const Layout& layout, Coding& coding, const BoxReader& read, int) override {
-        revision_2::Front front = front_of(layout, coding, revision_2::Kind::spline);
-        front.e = coding.step / 2;
+    bool choose(const Layout& layout, Coding& coding, const BoxReader& read, int threads) override {
         if (coding.step == 0 || layout.values < 2) return true; // perhaps a constant
-        coding.spline.compact = layout.dtype == CUSZ_F32 ? choose_interpolation(f32_, front, read, sample_)
-                                                         : choose_interpolation(f64_, front, read, sample_);
-        return true;
+        return layout.dtype == CUSZ_F32 ? choose_as(f32_, lorenzo_f32_, layout, coding, read, threads)
+                                        : choose_as(f64_, lorenzo_f64_, layout, coding, read, threads);
     }
 
     void decode_box(const Frame& frame, const std::byte* body, int threads, const Selection& box) override {
@@ -54,14 +55,42 @@ public:
             decode_as(f64_, archive, front, front_bytes, threads, box);
     }
 
-    std::size_t scratch_bytes() const override { return f32_.scratch_bytes() + f64_.scratch_bytes() + sample_.bytes(); }
+    std::size_t scratch_bytes() const override {
+        std::size_t bytes = f32_.scratch_bytes() + f64_.scratch_bytes() + sample_.bytes();
+        for (const auto& tile : lorenzo_f32_) bytes += tile ? sizeof *tile : 0;
+        for (const auto& tile : lorenzo_f64_) bytes += tile ? sizeof *tile : 0;
+        return bytes;
+    }
     void release_scratch() override {
         f32_.release_scratch();
         f64_.release_scratch();
         sample_.release();
+        lorenzo_f32_.clear();
+        lorenzo_f64_.clear();
     }
 
 private:
+    template <class T>
+    using Tiles = std::vector<std::unique_ptr<Tile<T>>>;
+
+    // If the predictor is not settled, another codec's archive may be shorter: this one's, which takes longer, has to be
+    // a hundredth shorter.
+    template <class T>
+    bool choose_as(UnitEngine<T>& engine, Tiles<T>& tiles, const Layout& layout, Coding& coding, const BoxReader& read,
+                   int threads) {
+        revision_2::Front front = front_of(layout, coding, revision_2::Kind::spline);
+        front.e = coding.step / 2;
+        std::uint64_t others = std::uint64_t{1} << 62;
+        if (coding.predictor == CUSZ_PREDICTOR_AUTO) {
+            tiles.resize(std::max(tiles.size(), static_cast<std::size_t>(threads)));
+            const std::uint64_t n = std::clamp<std::uint64_t>(layout.values / (320 * max_tile_values), 12, 48);
+            others = estimated_lorenzo_bytes<T>(layout, coding, read, n, tiles);
+        }
+        const Choice choice = choose_interpolation(engine, front, read, sample_, others);
+        coding.spline.compact = choice.how;
+        return choice.bytes < others / 100 * 99;
+    }
+
     template <class T>
     static std::optional<std::size_t> encode_as(UnitEngine<T>& engine, const Layout& layout, const Coding& coding,
                                                 const T* field, int threads, std::byte* target,
@@ -102,6 +131,8 @@ private:
     }
 
     Buffer sample_;
+    Tiles<float> lorenzo_f32_; // of a sample
+    Tiles<double> lorenzo_f64_;
     UnitEngine<float> f32_{kernels().unit_f32, kernels().weigh};
     UnitEngine<double> f64_{kernels().unit_f64, kernels().weigh};
 };

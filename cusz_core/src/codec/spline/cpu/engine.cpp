@@ -35,8 +35,7 @@ using spline::TopCoder;
 // One thread's memory, reused by later calls.
 struct Worker {
     std::tuple<SplineTiles<float>, SplineTiles<double>> all_tiles;
-    std::tuple<std::unique_ptr<Tile<float>>, std::unique_ptr<Tile<double>>> lorenzo_tiles; // of a sample
-    std::unique_ptr<SplineScratch> scratch;                                                // of these tiles
+    std::unique_ptr<SplineScratch> scratch; // of these tiles
     std::unique_ptr<RansCounts> counts, sample_counts;
     Buffer around;  // points of coarser lattices around a tile of a sample
     Buffer payload; // one tile's, aligned and padded
@@ -57,12 +56,6 @@ struct Worker {
     SplineTile<T>& tile() {
         return *tiles<T>(1)[0];
     }
-    template <class T>
-    Tile<T>& lorenzo_tile() {
-        auto& tile = std::get<std::unique_ptr<Tile<T>>>(lorenzo_tiles);
-        if (!tile) tile = std::make_unique<Tile<T>>();
-        return *tile;
-    }
     RansCounts& made_counts() { return made(counts); }
     static RansCounts& made(std::unique_ptr<RansCounts>& counts) {
         if (!counts) counts = std::make_unique<RansCounts>();
@@ -73,8 +66,6 @@ struct Worker {
                             around.bytes() + payload.bytes() + segment.bytes() + outputs.bytes() +
                             patches.capacity() * sizeof(Patch);
         if (scratch) bytes += sizeof *scratch + scratch->bytes();
-        const auto& [lorenzo_f32, lorenzo_f64] = lorenzo_tiles;
-        bytes += (lorenzo_f32 ? sizeof *lorenzo_f32 : 0) + (lorenzo_f64 ? sizeof *lorenzo_f64 : 0);
         const auto& [f32, f64] = all_tiles;
         for (const auto& tile : f32) bytes += tile ? sizeof *tile + tile->bytes() : 0;
         for (const auto& tile : f64) bytes += tile ? sizeof *tile + tile->bytes() : 0;
@@ -109,8 +100,11 @@ public:
     }
 
     Forecast forecast(const Layout& layout, const Coding& coding, const BoxReader& read, int threads) override {
-        if (layout.dtype == CUSZ_F32) return cpu::forecast(layout, coding, read, sample_memory<float>(threads));
-        return cpu::forecast(layout, coding, read, sample_memory<double>(threads));
+        lorenzo_f32_.resize(static_cast<std::size_t>(threads));
+        lorenzo_f64_.resize(static_cast<std::size_t>(threads));
+        if (layout.dtype == CUSZ_F32)
+            return cpu::forecast(layout, coding, read, sample_memory<float>(threads), lorenzo_f32_);
+        return cpu::forecast(layout, coding, read, sample_memory<double>(threads), lorenzo_f64_);
     }
 
     std::optional<Encoded> encode(const Layout& layout, const Coding& coding, const Source& field, int threads,
@@ -135,12 +129,16 @@ public:
         std::size_t bytes = tops_.bytes() + lattices_.bytes() + first_units_.bytes() + (counts_ ? sizeof *counts_ : 0) +
                             (writing_ ? sizeof *writing_ : 0) + (reading_ ? sizeof *reading_ : 0);
         for (const Worker& worker : workers_) bytes += worker.bytes();
+        for (const auto& tile : lorenzo_f32_) bytes += tile ? sizeof *tile : 0;
+        for (const auto& tile : lorenzo_f64_) bytes += tile ? sizeof *tile : 0;
         return bytes;
     }
 
     void release_scratch() override {
         tops_.release();
         workers_.clear();
+        lorenzo_f32_.clear();
+        lorenzo_f64_.clear();
         writing_.reset();
         reading_.reset();
         counts_.reset();
@@ -161,7 +159,7 @@ private:
         std::vector<SampleMemory<T>> memory;
         memory.reserve(static_cast<std::size_t>(threads));
         for (int i = 0; i < threads; ++i)
-            memory.push_back({worker(i).lorenzo_tile<T>(), worker(i).tile<T>(), worker(i).made_counts(),
+            memory.push_back({worker(i).tile<T>(), worker(i).made_counts(),
                               i == 0 ? lattices_ : worker(i).around}); // the field's lattices come later
         return memory;
     }
@@ -546,6 +544,8 @@ private:
 
     TopCoder tops_;
     std::vector<Worker> workers_;
+    std::vector<std::unique_ptr<Tile<float>>> lorenzo_f32_; // of samples
+    std::vector<std::unique_ptr<Tile<double>>> lorenzo_f64_;
     std::unique_ptr<RansWriting> writing_; // kept, as is all memory
     std::unique_ptr<RansReading> reading_;
     std::unique_ptr<RansCounts> counts_;

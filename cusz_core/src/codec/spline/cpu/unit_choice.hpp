@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codec/data.hpp"
+#include "codec/lorenzo/cpu/estimate.hpp"
 #include "codec/lorenzo/sample.hpp"
 #include "unit_engine.hpp"
 
@@ -68,9 +69,16 @@ private:
     std::vector<TileBox> boxes_;
 };
 
+// How to interpolate, and how long the archive would be.
+struct Choice {
+    Interpolation how;
+    std::uint64_t bytes = 0;
+};
+
+// most: more bytes than this are too many, so that it does not matter how to interpolate if there are far more.
 template <class T>
-Interpolation choose_interpolation(UnitEngine<T>& engine, const revision_2::Front& front, const BoxReader& read,
-                                   Buffer& memory) {
+Choice choose_interpolation(UnitEngine<T>& engine, const revision_2::Front& front, const BoxReader& read,
+                            Buffer& memory, std::uint64_t most = std::uint64_t{1} << 62) {
     SampleBoxes boxes(front.layout);
     const T* const sample = boxes.read<T>(read, memory);
     revision_2::Front of_box = front;
@@ -87,6 +95,13 @@ Interpolation choose_interpolation(UnitEngine<T>& engine, const revision_2::Fron
     };
     Interpolation best;
     Estimate of_best = estimate(best);
+    const auto chosen = [&]() -> Choice {
+        constexpr std::uint64_t of_head = 24, of_map = 200; // about
+        const std::uint64_t values = boxes.number() * boxes.values();
+        return {best, of_head + (front.layout.values > (1u << 15) ? of_map : 0) +
+                          scaled(of_best.bits / 8, front.layout.values, values)};
+    };
+    if (chosen().bytes / 4 * 3 > most) return chosen();
     // Takes what saves more than one in `least` bits.
     const auto attempt = [&](const Interpolation& how, std::uint64_t least) {
         const Estimate other = estimate(how);
@@ -107,7 +122,7 @@ Interpolation choose_interpolation(UnitEngine<T>& engine, const revision_2::Fron
     constexpr std::uint64_t any = std::uint64_t{1} << 40;
     if (lattice.n_active == 1) {
         attempt(with_curve(revision_2::Curve::linear), any);
-        return best;
+        return chosen();
     }
     if (!attempt(with_curve(revision_2::Curve::six_points_and_codes), 32)) // takes half as long again
         attempt(with_curve(revision_2::Curve::linear), any);
@@ -142,7 +157,7 @@ Interpolation choose_interpolation(UnitEngine<T>& engine, const revision_2::Fron
         if (is_four && none_instead != without) better |= attempt(with_axes(none_instead, none_instead), least);
         if (!better) better = attempt(with_axes(without, 15), least);
     }
-    return best;
+    return chosen();
 }
 
 } // namespace cusz::cpu
