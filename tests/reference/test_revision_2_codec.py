@@ -232,6 +232,14 @@ def test_any_field(
     agree(checked, x, eb, mode, fill, allowed=allowed, curve=curve, bounds=bounds)
 
 
+def test_tiles_of_many_forms(codec: Codec) -> None:
+    """More than are kept: units that are decoded side by side must not take each other's."""
+    x = smooth((69, 75, 77), F32)
+    archive = codec.encode(x, 0.1)
+    difference = codec.decode(archive, F32).astype(np.float64) - x.ravel()
+    assert np.abs(difference).max() <= 0.1
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["several tiles", "missing, six points", "line", "large codes"])
 def test_memory_is_used_as_it_may_be(name: str, checked: Codec) -> None:

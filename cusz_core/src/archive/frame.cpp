@@ -60,7 +60,7 @@ Frame parse_compact(const void* header, const void* archive, std::size_t archive
     coding.r = default_r;
     coding.has_fill = front.has_fill;
     coding.eb = front.eb;
-    coding.eb_abs = front.e;
+    coding.eb_abs = front.is_relative ? front.e : front.eb;
     coding.step = 2 * front.e;
     coding.special = front.special;
     coding.body_bytes = coding.stored_bytes = archive_bytes;

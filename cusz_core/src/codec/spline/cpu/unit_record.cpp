@@ -28,14 +28,18 @@ void UnitRecord::count(std::uint64_t weight, revision_2::Counts& counts) const {
             for (std::uint32_t x = 0; x < run.n; ++x) counts.groups[of[x]][what[x]] += weight;
             continue;
         }
+        // Numbers and sizes by place, in one word each: those of a run are less than 2^40.
+        std::array<std::uint64_t, revision_2::n_places> sums{};
         const std::uint32_t first = run.row * revision_2::n_places;
         for (std::uint32_t x = 0; x < run.n; ++x) {
-            if (of[x] >= revision_2::n_ordinary_places && what[x] >= revision_2::special) {
+            if (of[x] >= revision_2::n_ordinary_places && what[x] >= revision_2::special)
                 counts.missing[first + of[x]][what[x] - revision_2::special] += weight;
-                continue;
-            }
-            counts.n[first + of[x]] += weight;
-            counts.size[first + of[x]] += weight * size[what[x]];
+            else
+                sums[of[x]] += (std::uint64_t{1} << 40) + size[what[x]];
+        }
+        for (std::uint32_t place = 0; place < revision_2::n_places; ++place) {
+            counts.n[first + place] += weight * (sums[place] >> 40);
+            counts.size[first + place] += weight * (sums[place] & ((std::uint64_t{1} << 40) - 1));
         }
     }
 }

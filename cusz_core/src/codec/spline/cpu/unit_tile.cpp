@@ -77,15 +77,16 @@ TileForm::TileForm(std::uint32_t active_axes, const std::array<std::uint32_t, 4>
     }
 }
 
-const TileForm& TileForms::of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge, bool wide) {
+std::shared_ptr<const TileForm> TileForms::of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge,
+                                              bool wide) {
     constexpr std::size_t most = 16; // a lattice has up to eight: with and without a last, shorter tile along each axis
     for (const auto& form : forms_)
-        if (form->n_active == n_active && form->edge == edge && form->wide == wide) return *form;
-    auto made = std::make_unique<const TileForm>(n_active, edge, wide);
-    if (forms_.size() < most) return *forms_.emplace_back(std::move(made));
+        if (form->n_active == n_active && form->edge == edge && form->wide == wide) return form;
+    auto made = std::make_shared<const TileForm>(n_active, edge, wide);
+    if (forms_.size() < most) return forms_.emplace_back(std::move(made));
     next_ = (next_ + 1) % most;
     forms_[next_] = std::move(made);
-    return *forms_[next_];
+    return forms_[next_];
 }
 
 std::size_t TileForms::bytes() const {
@@ -103,8 +104,9 @@ void UnitTile<T>::begin(TileForms& forms, const Lattice& lattice, std::uint64_t 
                         bool two_predictions) {
     constexpr std::size_t n_arrays = 8; // besides those of classes
     place = tile_of(lattice, number);
-    const TileForm& of = forms.of(lattice.n_active, place.edge, wide);
-    form = &of;
+    kept_ = forms.of(lattice.n_active, place.edge, wide);
+    form = kept_.get();
+    const TileForm& of = *form;
     const LatticeTile next = tile_of(lattice, std::min(number + prefetched_ahead, lattice.n_tiles - 1));
     later = later_coarse = 0;
     for (std::size_t a = 0; a < 4; ++a) {

@@ -79,11 +79,11 @@ struct TileForm {
 // A few forms, kept.
 class TileForms {
 public:
-    const TileForm& of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge, bool wide);
+    std::shared_ptr<const TileForm> of(std::uint32_t n_active, const std::array<std::uint32_t, 4>& edge, bool wide);
     std::size_t bytes() const;
 
 private:
-    std::vector<std::unique_ptr<const TileForm>> forms_;
+    std::vector<std::shared_ptr<const TileForm>> forms_;
     std::size_t next_ = 0; // to be replaced
 };
 
@@ -142,6 +142,7 @@ struct UnitTile {
 
 private:
     Buffer values_, bytes_, codes_;
+    std::shared_ptr<const TileForm> kept_; // the form, which others may have replaced by now
     // Of the form for which memory was made.
     std::uint32_t last_active_ = 0;
     std::array<std::uint32_t, 4> last_edge_{};
