@@ -26,6 +26,7 @@ std::uint64_t estimated_lorenzo_bytes(const Layout& layout, const Coding& coding
     std::vector<Seen> seen(tiles.size(), {Histogram(coding.r)}); // by thread
     std::vector<TileBox> boxes;
     n = std::min(n, tiling.n_tiles());
+    boxes.reserve(static_cast<std::size_t>(n));
     for (std::uint64_t j = 0; j < n; ++j) boxes.push_back(tiling.box(sampled(j, n, tiling.n_tiles())));
     const auto* const values = static_cast<const T*>(read(boxes).first);
     const Parts shared(boxes.size(), threads);
