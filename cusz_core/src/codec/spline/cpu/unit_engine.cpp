@@ -40,8 +40,8 @@ revision_2::Counts UnitEngine<T>::count(const PyramidCoder<T>& coder, const std:
 }
 
 template <class T>
-UnitEngine<T>::Estimate UnitEngine<T>::estimate(const revision_2::Front& front, const Interpolation& how,
-                                                const T* field) {
+typename UnitEngine<T>::Estimate UnitEngine<T>::estimate(const revision_2::Front& front, const Interpolation& how,
+                                                         const T* field) {
     make_workers(1);
     UnitWorker<T>& own = worker(0);
     Pyramid pyramid(front.layout.ndim, front.layout.shape.data(), how.axes);
