@@ -5,6 +5,8 @@
 //   compress TYPE EB E RELATIVE FILL CURVE BOUNDS AXES0 AXES1 AXES2 THREADS EXTENT...   a field to its archive; E: the
 //            bound in force; FILL: bits, or "none"
 //   decompress TYPE THREADS [START COUNT]...   an archive to the field, or to a box of it
+//   passes   as compress, but prints how many values were predicted, and how many of them again to choose a model
+//   choose   as compress, but prints the curve, the bounds and the axes that a CURVE above 3 is replaced by
 //   time     as compress, but prints lengths and seconds
 #include <algorithm>
 #include <bit>
@@ -98,10 +100,14 @@ int run(const std::string& what, Arguments arguments) {
         std::printf("%u %u %u %u %u\n", how.curve, how.bounds, how.axes[0], how.axes[1], how.axes[2]);
         return 0;
     }
-    if (what == "compress") {
+    if (what == "compress" || what == "passes") {
         const auto n = engine.compress(front, how, field.data(), threads, archive.data(), archive.size());
         if (!n) return 1;
-        std::fwrite(archive.data(), 1, *n, stdout);
+        const auto [values, again] = engine.passes();
+        if (what == "passes")
+            std::printf("%llu %llu\n", static_cast<unsigned long long>(values), static_cast<unsigned long long>(again));
+        else
+            std::fwrite(archive.data(), 1, *n, stdout);
         return 0;
     }
     const int rounds = std::getenv("ROUNDS") != nullptr ? std::atoi(std::getenv("ROUNDS")) : 7;

@@ -20,6 +20,7 @@
 #include "codec/lorenzo/sample.hpp"
 #include "codec/spline/codec.hpp"
 #include "codec/spline/top.hpp"
+#include "destination.hpp"
 #include "errors.hpp"
 #include "kernels.hpp"
 #include "sample_tile.hpp"
@@ -508,38 +509,6 @@ private:
             }
         }
         return wanted;
-    }
-
-    static Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t rest) {
-        return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
-    }
-
-    template <class T>
-    static Destination<T> destination_of(const Pyramid& pyramid, const Layout& layout, const Selection& box) {
-        Destination<T> destination;
-        destination.field = static_cast<T*>(box.field);
-        const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
-                      stride = by_axis(layout, box.stride, 1);
-        for (std::size_t j = 0; j < 4; ++j) {
-            const std::uint32_t a = pyramid.lattices[0].axis[j];
-            destination.start[j] = start[a];
-            destination.count[j] = count[a];
-            destination.stride[j] = stride[a];
-        }
-        return destination;
-    }
-
-    template <class T>
-    static void put(const Patch& patch, const Layout& layout, const Selection& box) {
-        const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
-                      stride = by_axis(layout, box.stride, 1);
-        auto* to = static_cast<T*>(box.field);
-        for (std::size_t a = 0; a < 4; ++a) {
-            if (patch.at[a] < start[a] || patch.at[a] >= start[a] + count[a]) return;
-            to += (patch.at[a] - start[a]) * stride[a];
-        }
-        const auto bits = static_cast<typename Traits<T>::Bits>(patch.bits);
-        std::memcpy(to, &bits, sizeof bits);
     }
 
     TopCoder tops_;

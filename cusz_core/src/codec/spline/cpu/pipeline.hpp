@@ -3,6 +3,7 @@
 #pragma once
 
 #include "order.hpp"
+#include "originals.hpp"
 #include "storing.hpp"
 
 namespace cusz::cpu::CUSZ_ISA {
@@ -76,24 +77,6 @@ template <class T>
 FieldRows<T> rows_in_field(const Lattice& lattice, const SplineTile<T>& tile, const T* field, std::uint32_t c) {
     return {field + field_offset(lattice, tile, c, 0, 0, 0), static_cast<std::size_t>(lattice.field_stride[0]),
             offsets_of_rows(lattice)};
-}
-
-// Originals of a class's row from its value x on: as many as a vector holds, or what there is, and anything behind
-// it. line: of the tile's points, `step` apart in the field; odd: the class has every second one from 1 on.
-template <class T>
-[[gnu::always_inline]] inline typename Lanes<T>::Values originals(const T* line, std::size_t step, bool odd,
-                                                                  std::uint32_t x, std::uint32_t n, const T* end) {
-    using L = Lanes<T>;
-    using Values = typename L::Values;
-    const T* const from = line + 2 * step * x;
-    const auto left = static_cast<std::size_t>(end - from);
-    if (step == 1 && 2 * L::n <= left) return L::template every_second<1>(from, odd);
-    if (step == 2 && 4 * L::n <= left) return L::template every_second<2>(from, odd);
-    // Built lane by lane, not in memory, from which a vector could only be loaded some time after its parts.
-    Values v{};
-    const bool whole = x + L::n <= n;
-    for (std::uint32_t i = 0; i < L::n; ++i) v[i] = from[(2 * (whole ? i : std::min(i, n - x - 1)) + odd) * step];
-    return v;
 }
 
 // Values of a row from half coordinates h on that are neither simply coded nor special: those with a bit in

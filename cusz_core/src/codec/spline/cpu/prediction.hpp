@@ -418,28 +418,6 @@ struct SymbolsOfCodes {
     }
 };
 
-// d against p (section 5): k and d', or a code of 0 and verbatim.
-template <class T>
-struct CodedValue {
-    bool verbatim;
-    std::int32_t code;
-    T value;
-};
-template <class T>
-CodedValue<T> quantise_value(T d, T p, const Quantiser<T>& q) {
-    const T t = (d - p) * q.inv;
-    const CodedValue<T> stored{true, 0, std::abs(d) <= std::numeric_limits<T>::max() ? d : p};
-    if (!(std::abs(t) <= T(v2::max_code))) return stored;
-    const T k = (t + Traits<T>::rounder) - Traits<T>::rounder;
-    const T back = p + k * q.step, r = d - back;
-    bool good = std::abs(r) < q.e;
-    if (std::abs(r) == q.e) { // the error of the subtraction says on which side of e it is
-        const T b = r - d, error = (d - (r - b)) + (-back - b);
-        good = r > 0 ? error <= 0 : error >= 0;
-    }
-    return good ? CodedValue<T>{false, static_cast<std::int32_t>(k), back} : stored;
-}
-
 // Quantises values by the vector.
 template <class T>
 class RowQuantiser {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "archive/revision_2/model.hpp"
+#include "originals.hpp"
 #include "unit_contexts.hpp"
 #include "unit_rans.hpp"
 #include "unit_record.hpp"
@@ -41,26 +42,6 @@ struct FieldClass {
     }
 };
 
-// d against p (section 5): k and d', or nothing.
-template <class T>
-struct QuantisedValue {
-    bool accepted = false;
-    std::int32_t code = 0;
-    T value = 0;
-};
-template <class T>
-QuantisedValue<T> quantise_one(T d, T p, const Quantiser<T>& q) {
-    const T t = (d - p) * q.inv;
-    if (!(std::abs(t) <= T(revision_2::max_code))) return {};
-    const T k = (t + Traits<T>::rounder) - Traits<T>::rounder, back = p + k * q.step, r = d - back;
-    bool good = std::abs(r) < q.e;
-    if (std::abs(r) == q.e) { // the error of the subtraction says on which side of e it is
-        const T b = r - d, error = (d - (r - b)) + (-back - b);
-        good = r > 0 ? error <= 0 : error >= 0;
-    }
-    return {good, static_cast<std::int32_t>(k), back};
-}
-
 inline std::uint8_t direct_of(std::int32_t code) {
     return static_cast<std::uint8_t>(std::clamp(code, -64, 64) + static_cast<std::int32_t>(zero_symbol));
 }
@@ -76,36 +57,18 @@ template <class T>
         if (bits_of(d) == q.special) {
             direct = revision_2::special;
             tile.has_missing = true;
-        } else if (const auto result = quantise_one(d, value[lane], q); result.accepted) {
+        } else {
+            const CodedValue<T> result = quantise_value(d, value[lane], q);
             value[lane] = result.value;
             direct = direct_of(result.code);
             tile.code[byte + lane] = result.code;
-        } else {
-            if (std::abs(d) <= std::numeric_limits<T>::max()) value[lane] = d;
+            if (!result.verbatim) continue;
             direct = revision_2::verbatim;
             tile.code[byte + lane] = static_cast<std::int32_t>(tile.verbatim.size());
             tile.verbatim.push_back(bits_of(d));
             tile.has_missing = true;
         }
     }
-}
-
-// Originals of a class's row from its value x on: as many as a vector holds, or what there is, and anything behind
-// it. line: of the tile's points, `step` apart in the field; odd: the class has every second one from 1 on.
-template <class T>
-[[gnu::always_inline]] inline typename Lanes<T>::Values originals_at(const T* line, std::size_t step, bool odd,
-                                                                     std::uint32_t x, std::uint32_t n, const T* end) {
-    using L = Lanes<T>;
-    using Values = typename L::Values;
-    const T* const from = line + 2 * step * x;
-    const auto left = static_cast<std::size_t>(end - from);
-    if (step == 1 && 2 * L::n <= left) return L::template every_second<1>(from, odd);
-    if (step == 2 && 4 * L::n <= left) return L::template every_second<2>(from, odd);
-    // Built lane by lane, not in memory, from which a vector could only be loaded some time after its parts.
-    Values v{};
-    const bool whole = x + L::n <= n;
-    for (std::uint32_t i = 0; i < L::n; ++i) v[i] = from[(2 * (whole ? i : std::min(i, n - x - 1)) + odd) * step];
-    return v;
 }
 
 // Quantises the rows of class c, whose values are predictions. known_step: from.step, where whole vectors can be loaded,
@@ -142,7 +105,7 @@ template <std::size_t known_step, class T>
                         __builtin_prefetch(line + p + later, 0, 2);
                 for (std::uint32_t x = 0; x < n; x += L::n) {
                     const Values v = known_step > 0 ? L::template every_second<known_step>(line + 2 * step * x, odd)
-                                                    : originals_at(line, step, odd, x, n, end);
+                                                    : originals(line, step, odd, x, n, end);
                     const Values p = L::template load<Values>(value + x);
                     const Values t = (v - p) * inv, k = (t + Traits<T>::rounder) - Traits<T>::rounder,
                                  back = p + k * of_step;

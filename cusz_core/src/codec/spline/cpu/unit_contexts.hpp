@@ -111,10 +111,10 @@ void prepare_contexts(const Lattice& lattice, UnitTile<T>& tile) {
     sum_around<true>(tile, tile.around_missing);
     // Corners are missing or beyond the lattice. Those beyond the tile are at most one further.
     std::memset(tile.gone, 0xFF, n);
-    for_rows_in(known_box(lattice, tile, 0, 0, 1), [&](std::int64_t y, std::int64_t z, std::int64_t w) {
-        const HalfBox box = known_box(lattice, tile, 0, 0, 1);
+    const HalfBox known = known_box(lattice, tile, 0, 0, 1);
+    for_rows_in(known, [&](std::int64_t y, std::int64_t z, std::int64_t w) {
         const std::size_t at = byte_row_at(form, y, z, w);
-        std::memcpy(tile.gone + at, tile.coarse_missing + at, static_cast<std::size_t>(box.end[0]));
+        std::memcpy(tile.gone + at, tile.coarse_missing + at, static_cast<std::size_t>(known.end[0]));
     });
 }
 

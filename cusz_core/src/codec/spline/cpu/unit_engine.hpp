@@ -16,6 +16,7 @@
 #include "codec/cpu/segment.hpp"
 #include "codec/data.hpp"
 #include "codec/lorenzo/sample.hpp"
+#include "destination.hpp"
 #include "errors.hpp"
 #include "unit_kernels.hpp"
 
@@ -190,7 +191,7 @@ public:
         model_->set(model_of_preset(n_axes, head.preset));
         const MapToRead map{n_axes, head.preset, rows_of(pyramid)};
         const std::vector<bool> wanted = wanted_units(pyramid, units, front.layout, box, coder.is_wide());
-        const Destination<T> destination = destination_of(pyramid, front.layout, box);
+        const Destination<T> destination = destination_of<T>(pyramid, front.layout, box);
         // Payloads where a decoder may look behind them.
         const auto to_read = [&](std::size_t u, Buffer& memory) -> UnitToRead {
             const std::size_t n = (first[u + 1] - first[u]) / 2;
@@ -226,9 +227,9 @@ public:
             });
         }
         for (const UnitWorker<T>& each : workers_)
-            for (const Patch& patch : each.patches) put(patch, front.layout, box);
+            for (const Patch& patch : each.patches) put<T>(patch, front.layout, box);
         const T top = std::bit_cast<T>(static_cast<Bits>(head.top));
-        if (!(std::abs(top) <= std::numeric_limits<T>::max())) put(Patch{{}, head.top}, front.layout, box);
+        if (!(std::abs(top) <= std::numeric_limits<T>::max())) put<T>(Patch{{}, head.top}, front.layout, box);
     }
 
     std::size_t scratch_bytes() const {
@@ -345,36 +346,6 @@ private:
 
     std::vector<bool> wanted_units(const Pyramid& pyramid, const std::vector<revision_2::Unit>& units,
                                    const Layout& layout, const Selection& box, bool is_wide) const;
-
-    static Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t rest) {
-        return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
-    }
-
-    static Destination<T> destination_of(const Pyramid& pyramid, const Layout& layout, const Selection& box) {
-        Destination<T> destination;
-        destination.field = static_cast<T*>(box.field);
-        const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
-                      stride = by_axis(layout, box.stride, 1);
-        for (std::size_t j = 0; j < 4; ++j) {
-            const std::uint32_t a = pyramid.lattices[0].axis[j];
-            destination.start[j] = start[a];
-            destination.count[j] = count[a];
-            destination.stride[j] = stride[a];
-        }
-        return destination;
-    }
-
-    static void put(const Patch& patch, const Layout& layout, const Selection& box) {
-        const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
-                      stride = by_axis(layout, box.stride, 1);
-        auto* to = static_cast<T*>(box.field);
-        for (std::size_t a = 0; a < 4; ++a) {
-            if (patch.at[a] < start[a] || patch.at[a] >= start[a] + count[a]) return;
-            to += (patch.at[a] - start[a]) * stride[a];
-        }
-        const auto bits = static_cast<Bits>(patch.bits);
-        std::memcpy(to, &bits, sizeof bits);
-    }
 
     const UnitKernels<T>& kernels_;
     Weigh weigh_;

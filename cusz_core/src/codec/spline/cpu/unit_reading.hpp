@@ -43,7 +43,7 @@ private:
 struct UnitReading {
     UnitDecoder decoder;
     ExtraBitsBackwards extra;
-    const UnitModel& model;
+    const UnitModel* model;
 
     bool is_finished() const { return decoder.is_finished() && extra.is_finished(decoder.words()); }
 };
@@ -102,11 +102,11 @@ void begin_phase(UnitTileReading<T>& of, std::uint32_t phase, std::uint32_t row)
     for (const TileForm::Group& group : form.groups[phase - 1])
         if (group.has_flag)
             tile.flag_context[n_flags++] =
-                reading.model.flag_table[group_contexts_of_unit
-                                             .of_sum[sum_of_weights(tile.context_in_order + group.first, group.n)]];
+                reading.model->flag_table[group_contexts_of_unit
+                                              .of_sum[sum_of_weights(tile.context_in_order + group.first, group.n)]];
     reading.decoder.flags(tile.flag_context, n_flags, tile.flag);
     if (!reading.decoder.good()) corrupt_unit("codewords that end early");
-    const std::uint8_t* const table_of = reading.model.table_of[row].data();
+    const std::uint8_t* const table_of = reading.model->table_of[row].data();
     std::uint32_t n = 0, next_flag = 0;
     for (const TileForm::Group& group : form.groups[phase - 1]) {
         if (group.has_flag && tile.flag[next_flag++] == 0) continue;
@@ -273,7 +273,8 @@ UnitReading begin_unit(const UnitToRead& given, UnitModel& model, const MapToRea
         header = 1;
         if (live == 0 || live >> unit->n_tiles != 0) corrupt_unit("illegal bits of live tiles");
     }
-    UnitReading reading{n > 0 ? UnitDecoder(payload + header, n - header, 1u << log2_lanes) : UnitDecoder(), {}, model};
+    UnitReading reading{
+        n > 0 ? UnitDecoder(payload + header, n - header, 1u << log2_lanes) : UnitDecoder(), {}, &model};
     if (n > 0) {
         if (!reading.decoder.good()) corrupt_unit("a unit without states");
         reading.extra = ExtraBitsBackwards(reading.decoder.words(), payload + n);
@@ -294,8 +295,8 @@ void read_units(const PyramidCoder<T>& coder, std::span<const UnitToRead> units,
                 const Destination<T>& destination, const UnitMemory<T>& memory, UnitModel& model, const MapToRead* map,
                 std::vector<Patch>& patches) {
     std::uint32_t live[units_at_once] = {};
-    UnitReading reading[units_at_once] = {begin_unit<T>(units[0], model, map, live[0]),
-                                          begin_unit<T>(units.back(), model, nullptr, live[1])};
+    UnitReading reading[units_at_once] = {begin_unit<T>(units[0], model, map, live[0]), {{}, {}, &model}};
+    if (units.size() > 1) reading[1] = begin_unit<T>(units[1], model, nullptr, live[1]);
     for_tiles_of(coder.pyramid, *units[0].unit, [&](std::size_t i, std::uint64_t number, std::uint32_t j) {
         const Lattice& lattice = coder.pyramid.lattices[i];
         UnitTileReading<T> tiles[units_at_once];

@@ -1,0 +1,47 @@
+// A box of the field that is decoded, by the axes of the field or of lattice 0.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "archive/pyramid.hpp"
+#include "archive/tiling.hpp"
+#include "codec/data.hpp"
+#include "kernels.hpp"
+
+namespace cusz::cpu {
+
+inline Extents by_axis(const Layout& layout, const Extents& given, std::uint64_t rest) {
+    return Tiling::by_axis(layout.ndim, layout.shape.data(), given.data(), rest);
+}
+
+template <class T>
+Destination<T> destination_of(const Pyramid& pyramid, const Layout& layout, const Selection& box) {
+    Destination<T> destination;
+    destination.field = static_cast<T*>(box.field);
+    const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
+                  stride = by_axis(layout, box.stride, 1);
+    for (std::size_t j = 0; j < 4; ++j) {
+        const std::uint32_t a = pyramid.lattices[0].axis[j];
+        destination.start[j] = start[a];
+        destination.count[j] = count[a];
+        destination.stride[j] = stride[a];
+    }
+    return destination;
+}
+
+// Puts a value in its place, if the box has that.
+template <class T>
+void put(const Patch& patch, const Layout& layout, const Selection& box) {
+    const Extents start = by_axis(layout, box.start, 0), count = by_axis(layout, box.count, 1),
+                  stride = by_axis(layout, box.stride, 1);
+    auto* to = static_cast<T*>(box.field);
+    for (std::size_t a = 0; a < 4; ++a) {
+        if (patch.at[a] < start[a] || patch.at[a] >= start[a] + count[a]) return;
+        to += (patch.at[a] - start[a]) * stride[a];
+    }
+    const auto bits = static_cast<typename Traits<T>::Bits>(patch.bits);
+    std::memcpy(to, &bits, sizeof bits);
+}
+
+} // namespace cusz::cpu
